@@ -1,0 +1,31 @@
+"""Jalopy's engine: GGUF file in, tokens out. Knows nothing of any screen.
+
+The public names are resolved on first use, so that importing the package costs nothing and never imports numba.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.errors import EngineError
+    from engine.loader import Model
+    from engine.sampling import Sampling
+    from engine.session import Session
+    from engine.tokenizer import Tokenizer
+
+_HOMES = {
+    "EngineError": "engine.errors",
+    "Model": "engine.loader",
+    "Sampling": "engine.sampling",
+    "Session": "engine.session",
+    "Tokenizer": "engine.tokenizer",
+}
+
+__all__ = ["EngineError", "Model", "Sampling", "Session", "Tokenizer"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'engine' has no attribute {name!r}")
+    return getattr(import_module(home), name)
