@@ -1,0 +1,415 @@
+"""An engine that computes nothing: scripted replies, a scripted clock, gates instead of sleeps, errors on demand.
+
+It mirrors the public names and signatures of ``engine`` (``Model``, ``Session``, ``Tokenizer``, ``ChatPrompt``), so a
+test hands ``Script.open_model`` to whatever opens models. It never imports numba, and numpy only for logits.
+
+    script = Script(replies=[["Hel", "lo"]])
+    model = script.open_model()                    # or FakeModel.open("x.gguf", script=script)
+    script.token_gate = Gate()                     # the reply now waits: gate.allow(1), gate.open()
+    script.fail_after_tokens = 1                   # the second token of each reply raises script.generate_error
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError, MemoryPlanError
+
+BOS, EOS, SYSTEM, USER, ASSISTANT, END = range(6)
+_MARKERS = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
+_PATIENCE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One step of opening a model."""
+
+    stage: str
+    name: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Generated:
+    """One token of a reply and the text it completes, which may be empty."""
+
+    token_id: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Prefilled:
+    """What a prefill found in the cache and what it had to compute."""
+
+    reused: int
+    fed: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: str
+    content: str
+
+
+class FakeClock:
+    """A monotonic clock that only moves when told; the fake session moves it for every token."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now_s += seconds
+
+
+class Gate:
+    """Holds the engine back until a test allows steps; ``cancel`` and ``open`` always get it going again."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._permits = 0
+        self._is_open = False
+        self.waiting = threading.Event()
+        """Set once the engine has arrived and found no permit: the test knows where it stands."""
+
+    def allow(self, steps: int = 1) -> None:
+        """Let the engine take so many more steps."""
+        with self._condition:
+            self._permits += steps
+            self.waiting.clear()
+            self._condition.notify_all()
+
+    def open(self) -> None:
+        """Never hold the engine back again."""
+        with self._condition:
+            self._is_open = True
+            self._condition.notify_all()
+
+    def wake(self) -> None:
+        """Make a waiting engine look at its cancel flag."""
+        with self._condition:
+            self._condition.notify_all()
+
+    def take(self, cancelled: threading.Event) -> None:
+        """Wait for a permit, or for the cancel flag; fail loudly rather than hang a test for ever."""
+        with self._condition:
+            while not (self._is_open or self._permits or cancelled.is_set()):
+                self.waiting.set()
+                if not self._condition.wait(_PATIENCE_S):
+                    raise AssertionError("nobody opened the gate of the fake engine")
+            self.waiting.clear()
+            if self._permits and not self._is_open:
+                self._permits -= 1
+
+
+@dataclass
+class Script:
+    """What the fake engine will do; a test may change it at any time."""
+
+    replies: list[list[str]] = field(default_factory=lambda: [["Hello", " there", "."]])
+    """Pieces of text, one per token, of each reply in turn; the last reply repeats."""
+    clock: FakeClock = field(default_factory=FakeClock)
+    seconds_per_token: float = 0.5
+    seconds_per_prompt_token: float = 0.1
+    n_ctx: int = 512
+    """Largest context that "fits"; asking for more raises MemoryPlanError."""
+    has_template: bool = True
+    template_error: EngineError | None = None
+    open_progress: list[Progress] = field(
+        default_factory=lambda: [
+            Progress("load", "model.gguf", 100, 100),
+            Progress("compile", "matvec q4_k", 1, 2),
+            Progress("compile", "rmsnorm", 2, 2),
+        ]
+    )
+    open_error: Exception | None = None
+    prefill_error: Exception | None = None
+    generate_error: Exception = field(default_factory=lambda: BrokenModelError("model.gguf: the model computed NaN"))
+    fail_after_tokens: int | None = None
+    """Raise ``generate_error`` in place of the token after so many."""
+    open_gate: Gate | None = None
+    prefill_gate: Gate | None = None
+    """One permit per prompt token."""
+    token_gate: Gate | None = None
+    """One permit per generated token."""
+    opened: list[FakeModel] = field(default_factory=list)
+    """Every model opened from this script, with its sessions in ``model.sessions``."""
+
+    def open_model(self, *arguments: Any, **options: Any) -> FakeModel:
+        """Open a model whatever the arguments: stands in for ``app.engine_access.open_model`` and the like."""
+        progress = options.get("progress") or (
+            arguments[-1] if len(arguments) > 1 and callable(arguments[-1]) else None
+        )
+        return FakeModel.open(_path_among(arguments), progress=progress, script=self)
+
+
+def _path_among(arguments: Iterable[object]) -> str | Path:
+    return next((a for a in arguments if isinstance(a, (str, Path))), "model.gguf")
+
+
+class FakeTokenizer:
+    """Each word with the white space before it is a token; ids are given out in the order of appearance."""
+
+    def __init__(self) -> None:
+        self._pieces = ["<s>", "</s>", "<system>", "<user>", "<assistant>", "<end>"]
+        self._ids = {piece: token_id for token_id, piece in enumerate(self._pieces)}
+        self.vocab_size = 100_000
+        self.bos_id, self.eos_id = BOS, EOS
+        self.end_ids = frozenset({EOS, END})
+        self.add_bos, self.add_eos = True, False
+
+    def id_of(self, piece: str) -> int:
+        """Return the id of one piece, new or known."""
+        if piece not in self._ids:
+            self._ids[piece] = len(self._pieces)
+            self._pieces.append(piece)
+        return self._ids[piece]
+
+    def encode(self, text: str, bos: bool | None = None, special: bool = True) -> list[int]:
+        """Split into words; ``special`` changes nothing, since no text spells a control token here."""
+        start = [BOS] if (self.add_bos if bos is None else bos) else []
+        return start + [self.id_of(piece) for piece in re.findall(r"\s*\S+|\s+$", text)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Join the pieces; control tokens are nothing."""
+        return "".join(self._pieces[i] for i in ids if i > END)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return the bytes of one token."""
+        return self._pieces[token_id].encode() if token_id > END else b""
+
+
+class FakeChat:
+    """A conversation with one marker token per message, appended to and never re-tokenised."""
+
+    def __init__(self, tokenizer: FakeTokenizer, error: EngineError | None = None) -> None:
+        self._tokenizer, self._error = tokenizer, error
+        self.messages: list[Message] = []
+        self._ids: list[list[int]] = []
+
+    def start(self, system: str | None) -> None:
+        """Begin anew."""
+        if self._error:
+            raise self._error
+        self.messages, self._ids = [], []
+        if system:
+            self._append("system", system, self._tokenizer.encode(system, bos=False))
+
+    def add_user(self, text: str) -> list[int]:
+        """Append a user's message and return everything up to the place where the reply begins."""
+        self._append("user", text, self._tokenizer.encode(text, bos=False))
+        return self.prompt_ids()
+
+    def add_reply(self, ids: list[int], text: str) -> None:
+        """Append the reply as it was generated."""
+        self._append("assistant", text, list(ids))
+
+    def rewind(self, n_messages: int) -> None:
+        """Keep the first messages only."""
+        del self.messages[n_messages:], self._ids[n_messages:]
+
+    def prompt_ids(self) -> list[int]:
+        """Return the ids after which the next reply begins."""
+        return [BOS, *(i for ids in self._ids for i in ids), ASSISTANT]
+
+    def _append(self, role: str, text: str, ids: list[int]) -> None:
+        self.messages.append(Message(role, text))
+        self._ids.append([_MARKERS[role], *ids, END])
+
+
+class FakeModel:
+    """Stands in for ``engine.Model``."""
+
+    def __init__(self, path: str | Path, script: Script) -> None:
+        self.script = script
+        self.path = Path(path)
+        self.name = self.path.stem
+        self.quantization = "Q4_K_M"
+        self.tokenizer = FakeTokenizer()
+        self.chat_template = SimpleNamespace(
+            source="{{ messages }}" if script.has_template else None, is_fallback=not script.has_template
+        )
+        self.config = SimpleNamespace(
+            architecture="llama",
+            dim=64,
+            hidden_dim=172,
+            n_layers=2,
+            n_heads=8,
+            n_kv_heads=4,
+            head_dim=8,
+            vocab_size=self.tokenizer.vocab_size,
+            context_length=2048,
+        )
+        self.threads, self.prefill_threads = 2, 2
+        self.weights_bytes, self.bytes_per_token = 1_000_000, 900_000
+        self.sessions: list[FakeSession] = []
+        self.is_closed = False
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        threads: int | None = None,
+        weights: str = "mmap",
+        *,
+        prefill_threads: int | None = None,
+        progress: Callable[[Any], None] | None = None,
+        script: Script | None = None,
+    ) -> FakeModel:
+        """Report the scripted progress, then give the model, or raise the scripted error."""
+        script = script or Script()
+        for step in script.open_progress:
+            if script.open_gate:
+                script.open_gate.take(threading.Event())
+            if progress:
+                progress(step)
+        if script.open_error:
+            raise script.open_error
+        model = cls(path, script)
+        model.set_threads(threads or 2, prefill_threads)
+        script.opened.append(model)
+        return model
+
+    def set_threads(self, decode: int, prefill: int | None = None) -> None:
+        """Remember the counts."""
+        self.threads, self.prefill_threads = decode, prefill or decode
+
+    def session(self, n_ctx: int | None = None, kv: str = "f16") -> FakeSession:
+        """Open a session, unless it is larger than the script allows."""
+        if n_ctx and n_ctx > self.script.n_ctx:
+            raise MemoryPlanError(f"{self.path.name}: no room for {n_ctx} tokens; {self.script.n_ctx} fit")
+        session = FakeSession(self, n_ctx or self.script.n_ctx, kv)
+        self.sessions.append(session)
+        return session
+
+    def chat(self) -> FakeChat:
+        """Start a conversation."""
+        return FakeChat(self.tokenizer, self.script.template_error)
+
+    def describe_plan(self) -> list[dict[str, Any]]:
+        """Describe two operations."""
+        row = {"type": "Q4_K", "shape": (64, 64), "bytes": 2304, "threads": 2, "phase": "decode"}
+        return [{"op": "matvec", "weights": "blk.0.attn_q", **row}, {"op": "matvec", "weights": "output", **row}]
+
+    def close(self) -> None:
+        """Remember that it was closed."""
+        self.is_closed = True
+
+
+class FakeSession:
+    """Stands in for ``engine.Session``: the cache is a list of token ids, the reply comes from the script."""
+
+    def __init__(self, model: FakeModel, n_ctx: int, kv: str) -> None:
+        self._model, self._script = model, model.script
+        self.n_ctx, self.kv, self.kv_bytes = n_ctx, kv, n_ctx * 256
+        self.tokens: list[int] = []
+        self.finish_reason = ""
+        self.fed_counts: list[int] = []
+        self.samplings: list[Any] = []
+        self.is_closed = False
+        self._cancelled = threading.Event()
+
+    @property
+    def length(self) -> int:
+        """Number of tokens in the cache."""
+        return len(self.tokens)
+
+    def feed(
+        self, ids: Iterable[int], every: bool = False, on_progress: Callable[[int, int], None] | None = None
+    ) -> Any:
+        """Take tokens into the cache, one step each, and return logits of zeros."""
+        import numpy as np
+
+        wanted = list(ids)
+        self._take_in(wanted, on_progress)
+        shape = (len(wanted), 16) if every else (16,)
+        return np.zeros(shape, np.float32)
+
+    def prefill(self, ids: Iterable[int], on_progress: Callable[[int, int], None] | None = None) -> Prefilled:
+        """Keep the longest common prefix and take in the rest."""
+        wanted = list(ids)
+        started_s = self._script.clock()
+        shared = 0
+        while shared < min(len(wanted) - 1, self.length) and wanted[shared] == self.tokens[shared]:
+            shared += 1
+        self.truncate(shared)
+        self._take_in(wanted[shared:], on_progress)
+        return Prefilled(shared, len(wanted) - shared, self._script.clock() - started_s)
+
+    def _take_in(self, ids: list[int], on_progress: Callable[[int, int], None] | None) -> None:
+        self._cancelled.clear()
+        if self.length + len(ids) > self.n_ctx:
+            raise ContextFullError(f"{self.length + len(ids)} tokens, but the context holds {self.n_ctx}")
+        if self._script.prefill_error:
+            raise self._script.prefill_error
+        good_length = self.length
+        for done, token_id in enumerate(ids, start=1):
+            if self._script.prefill_gate:
+                self._script.prefill_gate.take(self._cancelled)
+            if self._cancelled.is_set():
+                self.truncate(good_length)
+                raise Cancelled("stopped while reading the prompt")
+            self.tokens.append(token_id)
+            self._script.clock.advance(self._script.seconds_per_prompt_token)
+            if on_progress:
+                on_progress(done, len(ids))
+        self.fed_counts.append(len(ids))
+
+    def generate(self, sampling: Any, max_tokens: int | None = None, stop: Iterable[str] = ()) -> Iterator[Generated]:
+        """Yield the next scripted reply, token by token."""
+        self._cancelled.clear()
+        self.samplings.append(sampling)
+        reply = self._script.replies[0]
+        if len(self._script.replies) > 1:
+            self._script.replies.pop(0)
+        self.finish_reason = "stop"
+        text = ""
+        for count, piece in enumerate(reply):
+            if max_tokens is not None and count >= max_tokens:
+                self.finish_reason = "length"
+                return
+            if self.length >= self.n_ctx:
+                self.finish_reason = "context"
+                return
+            if self._script.token_gate:
+                self._script.token_gate.take(self._cancelled)
+            if self._cancelled.is_set():
+                self.finish_reason = "cancelled"
+                return
+            if self._script.fail_after_tokens is not None and count >= self._script.fail_after_tokens:
+                raise self._script.generate_error
+            self._script.clock.advance(self._script.seconds_per_token)
+            token_id = self._model.tokenizer.id_of(piece)
+            self.tokens.append(token_id)
+            text += piece
+            yield Generated(token_id, piece)
+            if any(end in text for end in stop):
+                return
+
+    def truncate(self, n: int) -> None:
+        """Forget what lies behind the first n tokens."""
+        del self.tokens[n:]
+
+    def cancel(self) -> None:
+        """Stop whatever runs, from any thread."""
+        self._cancelled.set()
+        for gate in (self._script.prefill_gate, self._script.token_gate):
+            if gate:
+                gate.wake()
+
+    def close(self) -> None:
+        """Remember that it was closed."""
+        self.is_closed = True
