@@ -1,0 +1,37 @@
+"""Registry of quantised types: one visible line per type, one module each.
+
+Knows which types exist and where they live. Importing this package imports none of them.
+"""
+
+from importlib import import_module
+from typing import Any
+
+QUANTS: dict[str, str] = {
+    "F32": "engine.quants.f32",
+    "F16": "engine.quants.f16",
+    "BF16": "engine.quants.bf16",
+    "Q8_0": "engine.quants.q8_0",
+    "Q4_0": "engine.quants.q4_0",
+    "Q4_1": "engine.quants.q4_1",
+    "Q5_0": "engine.quants.q5_0",
+    "Q5_1": "engine.quants.q5_1",
+    "Q2_K": "engine.quants.q2_k",
+    "Q3_K": "engine.quants.q3_k",
+    "Q4_K": "engine.quants.q4_k",
+    "Q5_K": "engine.quants.q5_k",
+    "Q6_K": "engine.quants.q6_k",
+    "IQ4_NL": "engine.quants.iq4_nl",
+    "IQ4_XS": "engine.quants.iq4_xs",
+}
+
+
+def load_quant(name: str) -> Any:
+    """Import the module of a type and return its ``QUANT``, a ``engine.quants.base.QuantType``.
+
+    Args:
+        name: a key of ``QUANTS``, as ggml writes it: ``"Q4_K"``.
+
+    Raises:
+        KeyError: the type is not registered; files are checked for that before (``engine.weights``).
+    """
+    return import_module(QUANTS[name]).QUANT
