@@ -1,0 +1,13 @@
+"""What the process tells its caller when it ends; every path out of the program uses one of these."""
+
+OK = 0
+INTERNAL = 1
+USAGE = 2
+BAD_DATA = 65
+UNREADABLE = 66
+UNSUPPORTED = 69
+NO_MEMORY = 71
+IO_ERROR = 74
+HANGUP = 129
+INTERRUPTED = 130
+TERMINATED = 143

@@ -1,0 +1,87 @@
+"""Every directory and file of the program, by the platform's rules (XDG on Linux).
+
+No function here raises because a home directory is missing or not writable: the answer is then None, and the caller
+goes on without keeping anything.
+"""
+
+import os
+import stat
+from pathlib import Path
+
+APP_NAME = "jalopy"
+SETTINGS_NAME = "settings.toml"
+STATE_NAME = "state.json"
+LOG_NAME = "jalopy.log"
+
+
+def config_file() -> Path | None:
+    """Return where the user's settings file would be."""
+    directory = _platform_directory("config")
+    return directory / SETTINGS_NAME if directory else None
+
+
+def state_dir() -> Path | None:
+    """Return the directory for what the program learns and logs."""
+    return _platform_directory("state")
+
+
+def cache_dir() -> Path | None:
+    """Return the directory for what can be computed again."""
+    return _platform_directory("cache")
+
+
+def data_dir() -> Path | None:
+    """Return the directory for conversations."""
+    return _platform_directory("data")
+
+
+def state_file() -> Path | None:
+    """Return the file of what the program learned."""
+    directory = state_dir()
+    return directory / STATE_NAME if directory else None
+
+
+def log_file() -> Path | None:
+    """Return the file that tracebacks go to."""
+    directory = state_dir()
+    return directory / LOG_NAME if directory else None
+
+
+def bundled(package: str) -> Path:
+    """Return the directory of a data package (``config``, ``themes``); the same in a checkout and in a wheel."""
+    return Path(__file__).resolve().parent.parent / package
+
+
+def private_directory(path: Path | None) -> Path | None:
+    """Create a directory that nobody else can enter, or check that an existing one is the user's own.
+
+    Returns:
+        The path, or None where it cannot be had: not writable, no directory, someone else's.
+    """
+    if path is None:
+        return None
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.stat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            return None
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            path.chmod(0o700)
+        if not os.access(path, os.W_OK | os.X_OK):
+            return None
+    except OSError:
+        return None
+    return path
+
+
+def _platform_directory(kind: str) -> Path | None:
+    # Late import: `jalopy --help` should not pay for it.
+    import platformdirs
+
+    try:
+        directories = platformdirs.PlatformDirs(APP_NAME, appauthor=False)
+        path = Path(getattr(directories, f"user_{kind}_dir"))
+    except (OSError, RuntimeError, KeyError):
+        return None
+    # Without a home directory the answer still begins with "~": a folder of that name must not appear.
+    return path if path.is_absolute() else None

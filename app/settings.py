@@ -1,0 +1,241 @@
+"""Typed settings: built-in ``config/default.toml`` < the user's file < the command line.
+
+Each value is checked where it enters, so that the rest of the program may trust it. The user's file is only read. What
+the program learns by itself is kept by ``app.state``.
+"""
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from app import exit_codes, paths
+from app.refusals import Refusal
+
+_MAX_FILE_BYTES = 1 << 20
+_MAX_COUNT = 2**31 - 1
+
+
+class SettingsError(Refusal):
+    """A setting is unknown or has a value that is not allowed; the message names file, key and what is."""
+
+
+def _setting(*, choices: tuple[str, ...] | None = None, least: float | None = None, most: float | None = None) -> Any:
+    return field(metadata={"choices": choices, "least": least, "most": most})
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How the next token is chosen, and how many."""
+
+    temperature: float = _setting(least=0, most=10)
+    """How freely words are chosen; 0 = always the likeliest token."""
+    top_k: int = _setting(least=0, most=_MAX_COUNT)
+    """Choose among so many of the likeliest tokens; 0 = among all."""
+    top_p: float = _setting(least=0, most=1)
+    """Choose among the likeliest tokens that together reach this probability; 1 = among all."""
+    min_p: float = _setting(least=0, most=1)
+    """Leave out tokens less likely than this share of the likeliest one; 0 = none."""
+    repeat_penalty: float = _setting(least=0.01, most=10)
+    """Make tokens that came up lately less likely; 1 = not at all."""
+    repeat_window: int = _setting(least=0, most=_MAX_COUNT)
+    """How many of the last tokens the penalty looks at."""
+    max_tokens: int = _setting(least=0, most=_MAX_COUNT)
+    """Longest answer in tokens; 0 = until the model ends it or the context is full."""
+    seed: int = _setting(least=-1, most=2**63 - 1)
+    """The same seed gives the same text again; -1 = another one each time."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every setting, named as in the settings file."""
+
+    model: str = _setting()
+    """The model that opens when the command line names none; "" = the last one used."""
+    context_size: int = _setting(least=0, most=_MAX_COUNT)
+    """Tokens the conversation may hold; 0 = as many as the model and the free memory allow."""
+    kv_type: str = _setting(choices=("f16", "f32", "q8_0"))
+    """Number format of the KV cache."""
+    threads: int = _setting(least=0, most=1024)
+    """Threads that write the answer; 0 = chosen for this machine."""
+    prefill_threads: int = _setting(least=0, most=1024)
+    """Threads that read the prompt; 0 = chosen for this machine."""
+    weights: str = _setting(choices=("mmap",))
+    """How weights come into memory."""
+    system_prompt: str = _setting()
+    """What the model is told before every conversation; "" = nothing."""
+    theme: str = _setting()
+    """Colours of the interface: the name of a theme."""
+    low_power: str = _setting(choices=("auto", "on", "off"))
+    """Fewer redraws and no animation; "auto" = on battery and on machines with one or two cores."""
+    sampling: SamplingSettings = _setting()
+    """How the next token is chosen, and how many."""
+
+
+def built_in_settings() -> Settings:
+    """Return the defaults of ``config/default.toml``, the only place where they stand."""
+    path = paths.bundled("config") / "default.toml"
+    values = _read_toml(path)
+    settings = _build(Settings, values, str(path))
+    assert isinstance(settings, Settings)
+    return settings
+
+
+def load_settings(user_file: Path | None = None) -> Settings:
+    """Return the defaults with the user's file laid over them.
+
+    Args:
+        user_file: the file to read; None for the platform's usual place, where it need not exist.
+
+    Raises:
+        SettingsError: the file is not sound TOML, a key is unknown or a value is not allowed.
+    """
+    settings = built_in_settings()
+    path = user_file or paths.config_file()
+    if path is None or (user_file is None and not path.exists()):
+        return settings
+    return merge(settings, _read_toml(path), str(path))
+
+
+def merge(settings: Settings, values: Mapping[str, Any], source: str) -> Settings:
+    """Lay the values of a TOML table over settings.
+
+    Args:
+        values: as in the settings file; ``sampling`` is a table.
+        source: the file, named in errors.
+    """
+    merged = _merge_table(settings, values, source, prefix="")
+    assert isinstance(merged, Settings)
+    return merged
+
+
+def override(settings: Settings, key: str, value: object, source: str) -> Settings:
+    """Set one value by its dotted key; ``source`` is what the user typed, as ``--temp``.
+
+    Raises:
+        SettingsError: the value is not allowed.
+    """
+    table, _, name = key.rpartition(".")
+    holder = getattr(settings, table) if table else settings
+    try:
+        changes = {name: _checked(holder, name, value, source)}
+    except SettingsError as error:
+        raise SettingsError(str(error), exit_codes.USAGE) from None
+    if table:
+        changes = {table: dataclasses.replace(holder, **changes)}
+    return dataclasses.replace(settings, **changes)
+
+
+def setting_keys(table: type = Settings, prefix: str = "") -> Iterator[str]:
+    """Yield every dotted key in order, as ``sampling.top_k``."""
+    types = get_type_hints(table)
+    for one in fields(table):
+        if is_dataclass(types[one.name]):
+            yield from setting_keys(types[one.name], f"{prefix}{one.name}.")
+        else:
+            yield prefix + one.name
+
+
+def _build(table: Any, values: Mapping[str, Any], source: str) -> Any:
+    """Make a dataclass from a complete table: every field must be there."""
+    types = get_type_hints(table)
+    blank = table(**{one.name: None for one in fields(table)})
+    for one in fields(table):
+        if one.name not in values:
+            raise SettingsError(f"{source}: {one.name} is missing", exit_codes.BAD_DATA)
+        if is_dataclass(types[one.name]):
+            inner = _build(types[one.name], values[one.name], source)
+            blank = dataclasses.replace(blank, **{one.name: inner})
+    return _merge_table(blank, values, source, prefix="")
+
+
+def _merge_table(settings: Any, values: Mapping[str, Any], source: str, prefix: str) -> Any:
+    changes: dict[str, Any] = {}
+    names = [one.name for one in fields(settings)]
+    for name, value in values.items():
+        where = f"{source}: {prefix}{name}"
+        if name not in names:
+            raise SettingsError(f"{where} is no setting{_nearest(prefix + name, name)}", exit_codes.BAD_DATA)
+        current = getattr(settings, name)
+        if not is_dataclass(current):
+            changes[name] = _checked(settings, name, value, where)
+        elif isinstance(value, Mapping):
+            changes[name] = _merge_table(current, value, source, f"{prefix}{name}.")
+        else:
+            raise SettingsError(f"{where} is {_kind(value)}; it must be a table: [{name}]", exit_codes.BAD_DATA)
+    return dataclasses.replace(settings, **changes)
+
+
+def _nearest(dotted: str, name: str) -> str:
+    keys = list(setting_keys())
+    for key in keys:
+        if key.rpartition(".")[2] == name:
+            return f" (it belongs into its table: {key})" if "." in key else f" (it belongs to the top: {key})"
+    near = difflib.get_close_matches(dotted, keys, n=1, cutoff=0.5)
+    short_names = {key.rpartition(".")[2]: key for key in keys}
+    near = near or [short_names[n] for n in difflib.get_close_matches(name, short_names, n=1, cutoff=0.5)]
+    return f" (nearest: {near[0]})" if near else f" (known: {', '.join(keys)})"
+
+
+def _checked(table: Any, name: str, value: object, where: str) -> Any:
+    """Return the value in the field's type, or say what is allowed."""
+    wanted = get_type_hints(type(table))[name]
+    rules = next(one.metadata for one in fields(table) if one.name == name)
+    # TOML writes 1 where 1.0 is meant.
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    choices, least, most = rules["choices"], rules["least"], rules["most"]
+    is_right = type(value) is wanted
+    if is_right and choices is not None:
+        is_right = value in choices
+    if is_right and isinstance(value, (int, float)):
+        is_right = math.isfinite(value) and least <= value <= most
+    if is_right and isinstance(value, str):
+        is_right = "\0" not in value
+    if is_right:
+        return value
+    raise SettingsError(f"{where} is {_kind(value)}; allowed: {_allowed(wanted, rules)}", exit_codes.BAD_DATA)
+
+
+def _allowed(wanted: type, rules: Mapping[str, Any]) -> str:
+    if rules["choices"]:
+        return ", ".join(f'"{choice}"' for choice in rules["choices"])
+    if wanted is str:
+        return "text"
+    noun = "a whole number" if wanted is int else "a number"
+    return f"{noun} from {rules['least']} to {rules['most']}"
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{value[:40]}"'
+    if isinstance(value, (int, float)):
+        return str(value)[:40]
+    if isinstance(value, (dict, list)):
+        return "a table" if isinstance(value, dict) else "a list"
+    return "a date or time"
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    import tomli
+
+    try:
+        if not path.is_file():
+            raise SettingsError(f"{path}: is no file (remove it or name another one)", exit_codes.UNREADABLE)
+        with path.open("rb") as file:
+            raw = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror} (the settings file)", exit_codes.UNREADABLE) from error
+    if len(raw) > _MAX_FILE_BYTES:
+        raise SettingsError(f"{path}: is larger than 1 MiB, which no settings file is", exit_codes.BAD_DATA)
+    try:
+        return tomli.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: byte {error.start} is not UTF-8", exit_codes.BAD_DATA) from error
+    except (tomli.TOMLDecodeError, RecursionError, ValueError) as error:
+        raise SettingsError(f"{path}: is not sound TOML: {error}", exit_codes.BAD_DATA) from error
