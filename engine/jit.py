@@ -1,0 +1,121 @@
+"""The numba policy, in one place: how functions compile and where the machine code is kept.
+
+Three kinds of compiled function exist. A *kernel* is a C function of the one signature that plans call by address; an
+*inner* function is inlined into kernels and never called on its own; an *entry* is what Python calls. Only this
+module imports numba's decorators.
+"""
+
+import hashlib
+import importlib.metadata
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import platformdirs
+
+os.environ.setdefault("NUMBA_DISABLE_PERFORMANCE_WARNINGS", "1")
+
+import numba
+from numba import cfunc, njit, types
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SIGNATURE = types.void(types.intp, types.intp, types.intp)
+_COMPILED_SOURCES = ("jit.py", "records.py", "interpreter.py", "sampling_kernels.py", "simd", "quants", "kernels")
+
+
+def _source_hash() -> str:
+    """numba's cache sees only a function's own file, so every compiled source names the directory."""
+    digest = hashlib.sha256()
+    home = Path(__file__).parent
+    for name in _COMPILED_SOURCES:
+        place = home / name
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(str(file.relative_to(home)).encode() + b"\0" + (file.read_bytes() if file.exists() else b""))
+    for package in ("numba", "llvmlite"):
+        digest.update(importlib.metadata.version(package).encode())
+    digest.update(sys.version.encode())
+    return digest.hexdigest()[:16]
+
+
+def _private(directory: Path) -> bool:
+    """Own it, keep others out: the cache holds pickles, and a pickle of somebody else's is code execution."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = directory.lstat()
+        if not stat.S_ISDIR(found.st_mode) or (hasattr(os, "getuid") and found.st_uid != os.getuid()):
+            return False
+        if found.st_mode & 0o077:
+            directory.chmod(0o700)
+        return os.access(directory, os.W_OK | os.X_OK)
+    except (OSError, RuntimeError):
+        return False
+
+
+def _cache_directory() -> Path | None:
+    named = os.environ.get("JALOPY_CACHE_DIR")
+    try:
+        home = Path(named) if named else Path(platformdirs.user_cache_dir("jalopy"))
+    except RuntimeError:
+        return None
+    if not _private(home):
+        return None
+    directory = home / f"kernels-{_source_hash()}"
+    return directory if _private(directory) else None
+
+
+CACHE_DIRECTORY = _cache_directory()
+"""Where machine code is kept between starts; None where no private writable directory is to be had."""
+
+if CACHE_DIRECTORY is not None:
+    numba.config.CACHE_DIR = str(CACHE_DIRECTORY)
+
+_OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+
+
+class Kernel:
+    """A compiled operation: ``void(op, thread, n_threads)``, compiled when its address is first asked for.
+
+    Args:
+        function: Python source of the kernel; all three arguments and all addresses are int64.
+    """
+
+    def __init__(self, function: Callable[[int, int, int], None]) -> None:
+        self.function = function
+        self.name = f"{function.__module__.rsplit('.', 1)[-1]}.{function.__name__}"
+        self._compiled: Any = None
+
+    @property
+    def address(self) -> int:
+        """Address of the machine code, compiling or loading it from the cache first."""
+        if self._compiled is None:
+            self._compiled = _compile(self.function)
+        return int(self._compiled.address)
+
+
+def _compile(function: Callable[..., None]) -> Any:
+    options = {"error_model": "numpy", "boundscheck": False}
+    if CACHE_DIRECTORY is not None:
+        try:
+            return cfunc(_SIGNATURE, cache=True, **options)(function)
+        except (OSError, EOFError, ValueError, RuntimeError, AttributeError, ImportError):
+            pass  # a full disk or a damaged cache file costs a compilation, not the start
+    return cfunc(_SIGNATURE, **options)(function)
+
+
+def kernel(function: Callable[[int, int, int], None]) -> Kernel:
+    """Declare an operation of the plan."""
+    return Kernel(function)
+
+
+def inner(function: F) -> F:
+    """Declare a function that exists only inlined into kernels and entries."""
+    return njit(forceinline=True, no_cpython_wrapper=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
+
+
+def entry(function: F) -> F:
+    """Declare a function that Python calls; it releases the GIL and is kept in the cache."""
+    return njit(cache=CACHE_DIRECTORY is not None, **_OPTIONS)(function)  # type: ignore[no-any-return]

@@ -1,0 +1,32 @@
+"""What one quantised type consists of."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.jit import Kernel
+
+ActivationForm = Literal["f32", "q8_k", "q8_0"]
+"""How activations meet the weights: as they are, or as int8 in groups of 256 or of 32."""
+
+
+@dataclass(frozen=True)
+class QuantType:
+    """A weight format: its layout and the three kernels that read it.
+
+    Attributes:
+        name: as ggml writes it, ``"Q4_K"``.
+        block_size: weights in a block.
+        type_size: bytes of a block.
+        activations: the form that ``matvec`` and ``matmul`` expect.
+        embed: rows picked by token id, dequantised to f32 (record ``Embed``).
+        matvec: rows times one column (record ``Matmul``).
+        matmul: rows times all columns of a block (record ``Matmul``).
+    """
+
+    name: str
+    block_size: int
+    type_size: int
+    activations: ActivationForm
+    embed: Kernel
+    matvec: Kernel
+    matmul: Kernel

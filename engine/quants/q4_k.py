@@ -1,0 +1,142 @@
+"""Q4_K: 256 weights of 4 bits in eight sub-blocks of 32, each with a 6-bit scale and a 6-bit minimum.
+
+    d       f16        scale of the scales        2
+    dmin    f16        scale of the minima        2
+    scales  12 bytes   eight 6-bit scales, eight 6-bit minima
+    qs      128 bytes  sub-blocks 2j and 2j+1 in the low and high nibbles of bytes 32j..32j+31
+                       2 + 2 + 12 + 128 = 144
+
+A weight is ``d * scale * q - dmin * minimum``. Layout: ggml-common.h, block_q4_K.
+"""
+
+from engine.jit import inner, kernel
+from engine.kernels.embed import embed_rows
+from engine.kernels.matmul import integer_columns_k, matmul_k, put_d, put_min_pair, put_scale
+from engine.kernels.matvec import matvec_k
+from engine.quants.base import QuantType
+from engine.simd import (
+    add,
+    and_,
+    f32_of_i32x8,
+    fma,
+    i32x8_of_i32x4,
+    lane0,
+    lane1,
+    lane2,
+    lane3,
+    lane4,
+    lane5,
+    lane6,
+    lane7,
+    load_f16,
+    load_i8x32,
+    load_i16x8,
+    load_u8,
+    load_u32,
+    maddubs,
+    maddwd,
+    maddwd_128,
+    shift_right,
+    splat_f32x8,
+    splat_i8x32,
+    store_f32,
+    widen_8_bytes,
+)
+
+BLOCK_BYTES = 144
+FAR_BYTES = 2048
+SIX, FOUR, TWO = 0x3F3F3F3F, 0x0F0F0F0F, 0x03030303
+
+
+@inner
+def scale_words(block):
+    """The eight scales and eight minima of a block, a byte each: (low scales, high, low minima, high) as u32."""
+    u0, u1, u2 = load_u32(block + 4), load_u32(block + 8), load_u32(block + 12)
+    return (
+        u0 & SIX,
+        (u2 & FOUR) | (((u0 >> 6) & TWO) << 4),
+        u1 & SIX,
+        ((u2 >> 4) & FOUR) | (((u1 >> 6) & TWO) << 4),
+    )
+
+
+@inner
+def nibbles(block, j):
+    """The j-th 32 weights of a block as bytes."""
+    return and_(shift_right(load_i8x32(block + 16 + 32 * (j >> 1)), 4 * (j & 1)), splat_i8x32(15))
+
+
+@inner
+def pair(block, y, j, even_scale, odd_scale):
+    """Integer contribution of sub-blocks 2j and 2j+1."""
+    qs, mask = load_i8x32(block + 16 + 32 * j), splat_i8x32(15)
+    even = maddwd(even_scale, maddubs(and_(qs, mask), load_i8x32(y + 64 * j)))
+    odd = maddwd(odd_scale, maddubs(and_(shift_right(qs, 4), mask), load_i8x32(y + 64 * j + 32)))
+    return add(even, odd)
+
+
+@inner
+def dot(block, y, d_y, sums, acc, acc_min):
+    """Add one block's products with 256 activations."""
+    s_low, s_high, m_low, m_high = scale_words(block)
+    s, m = widen_8_bytes(s_low, s_high), widen_8_bytes(m_low, m_high)
+    minima = i32x8_of_i32x4(maddwd_128(m, load_i16x8(sums + 32)))
+    acc_min = fma(splat_f32x8(-load_f16(block + 2) * d_y), f32_of_i32x8(minima), acc_min)
+    total = add(
+        add(pair(block, y, 0, lane0(s), lane1(s)), pair(block, y, 1, lane2(s), lane3(s))),
+        add(pair(block, y, 2, lane4(s), lane5(s)), pair(block, y, 3, lane6(s), lane7(s))),
+    )
+    return fma(splat_f32x8(load_f16(block) * d_y), f32_of_i32x8(total), acc), acc_min
+
+
+@inner
+def unpack_scales(block, tile, row):
+    """Enter scales, minima and d of one row into the tile."""
+    s_low, s_high, m_low, m_high = scale_words(block)
+    for j in range(4):
+        put_scale(tile, row, j, (s_low >> (8 * j)) & 255)
+        put_scale(tile, row, 4 + j, (s_high >> (8 * j)) & 255)
+    for p in range(2):
+        put_min_pair(tile, row, p, (m_low >> (16 * p)) & 255, (m_low >> (16 * p + 8)) & 255)
+        put_min_pair(tile, row, 2 + p, (m_high >> (16 * p)) & 255, (m_high >> (16 * p + 8)) & 255)
+    put_d(tile, row, load_f16(block), load_f16(block + 2))
+
+
+@inner
+def columns(tile, y, stride):
+    """Four columns of one superblock: eight products of 4 bits by 8 fit into int16."""
+    return integer_columns_k(8, 32, tile, y, stride)
+
+
+@inner
+def dequantize(block, out):
+    """Write the 256 weights of a block as f32."""
+    s_low, s_high, m_low, m_high = scale_words(block)
+    d, dmin = load_f16(block), load_f16(block + 2)
+    for j in range(8):
+        s, m = (s_low, m_low) if j < 4 else (s_high, m_high)
+        scale, minimum = d * ((s >> (8 * (j & 3))) & 255), dmin * ((m >> (8 * (j & 3))) & 255)
+        for k in range(32):
+            q = (load_u8(block + 16 + 32 * (j >> 1) + k) >> (4 * (j & 1))) & 15
+            store_f32(out + 4 * (32 * j + k), scale * q - minimum)
+
+
+@kernel
+def embed(op, thread, n_threads):
+    """Rows by token id."""
+    embed_rows(dequantize, 256, BLOCK_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matvec(op, thread, n_threads):
+    """Rows times one column."""
+    matvec_k(dot, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matmul(op, thread, n_threads):
+    """Rows times the columns of a block."""
+    matmul_k(nibbles, unpack_scales, columns, 4, BLOCK_BYTES, op, thread, n_threads)
+
+
+QUANT = QuantType("Q4_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, matmul)

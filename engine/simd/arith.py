@@ -1,0 +1,418 @@
+"""Arithmetic on vector registers.
+
+Plain lane-wise operations are LLVM IR as it stands; the few that only a processor's own instruction does well
+(``maddubs``, ``maddwd``, ``fma``, ``lookup16``) are lowered per level, with the same integer results at every level.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from engine.simd import level
+from engine.simd.types import (
+    I32,
+    SCALAR,
+    call,
+    f32x4,
+    f32x8,
+    i8x16,
+    i8x32,
+    i16x8,
+    i16x16,
+    i32x4,
+    i32x8,
+    shuffle,
+)
+
+
+def _binary(operation):
+    @intrinsic
+    def binary(typingctx, a, b):
+        """Lane-wise operation on two registers of one type, no fast-math flags."""
+        return a(a, a), lambda context, builder, signature, args: getattr(builder, operation)(*args)
+
+    return binary
+
+
+add, sub, mul = _binary("add"), _binary("sub"), _binary("mul")
+and_, or_, xor = _binary("and_"), _binary("or_"), _binary("xor")
+fadd, fsub, fmul, fdiv = _binary("fadd"), _binary("fsub"), _binary("fmul"), _binary("fdiv")
+
+
+@intrinsic
+def fmax(typingctx, a, b):
+    """Lane-wise larger of two; b where a is NaN."""
+
+    def emit(context, builder, signature, args):
+        return builder.select(builder.fcmp_ordered(">", *args), *args)
+
+    return a(a, a), emit
+
+
+@intrinsic
+def fabs(typingctx, a):
+    """Lane-wise magnitude."""
+
+    def emit(context, builder, signature, args):
+        return call(builder, f"llvm.fabs.v{a.n}f32", a.ir, args)
+
+    return a(a), emit
+
+
+@intrinsic
+def fma(typingctx, a, b, c):
+    """a * b + c for f32 registers or scalars: one rounding where the processor has FMA, two where not."""
+    scalar = not hasattr(a, "ir")
+
+    def emit(context, builder, signature, args):
+        if not level.HAS_FMA:
+            return builder.fadd(builder.fmul(args[0], args[1]), args[2])
+        name = "llvm.fma.f32" if scalar else f"llvm.fma.v{a.n}f32"
+        return call(builder, name, args[0].type, args)
+
+    return a(a, a, a), emit
+
+
+def _splat_ir(builder, scalar, v):
+    one = builder.insert_element(ir.Constant(v.ir, ir.Undefined), scalar, ir.Constant(I32, 0))
+    return shuffle(builder, one, [0] * v.n)
+
+
+def _splat(v):
+    @intrinsic
+    def splat(typingctx, x):
+        """The same value in every lane."""
+        return v(SCALAR[v.lane]), lambda context, builder, signature, args: _splat_ir(builder, args[0], v)
+
+    return splat
+
+
+splat_i8x32, splat_i8x16 = _splat(i8x32), _splat(i8x16)
+splat_i16x16, splat_i16x8 = _splat(i16x16), _splat(i16x8)
+splat_i32x8, splat_i32x4 = _splat(i32x8), _splat(i32x4)
+splat_f32x8, splat_f32x4 = _splat(f32x8), _splat(f32x4)
+
+
+@intrinsic
+def broadcast_4_bytes(typingctx, address):
+    """Four bytes from memory, repeated over an i8x32."""
+
+    def emit(context, builder, signature, args):
+        four = builder.load(builder.inttoptr(args[0], I32.as_pointer()))
+        four.align = 1
+        return builder.bitcast(_splat_ir(builder, four, i32x8), i8x32.ir)
+
+    return i8x32(types.intp), emit
+
+
+@intrinsic
+def broadcast_16_bytes(typingctx, address):
+    """Sixteen bytes from memory, twice, as an i8x32."""
+
+    def emit(context, builder, signature, args):
+        half = builder.load(builder.inttoptr(args[0], i8x16.ir.as_pointer()))
+        half.align = 1
+        return shuffle(builder, half, [*range(16), *range(16)])
+
+    return i8x32(types.intp), emit
+
+
+def _shift(operation):
+    @intrinsic
+    def shift(typingctx, v, n):
+        """Shift 16-bit groups by n bits; for byte registers mask afterwards, bits cross byte borders."""
+        words = ir.VectorType(ir.IntType(16), v.n // 2 if v.lane == "i8" else v.n)
+
+        def emit(context, builder, signature, args):
+            count = builder.trunc(args[1], ir.IntType(16))
+            one = builder.insert_element(ir.Constant(words, ir.Undefined), count, ir.Constant(I32, 0))
+            counts = shuffle(builder, one, [0] * words.count)
+            moved = getattr(builder, operation)(builder.bitcast(args[0], words), counts)
+            return builder.bitcast(moved, v.ir)
+
+        return v(v, types.int64), emit
+
+    return shift
+
+
+shift_right, shift_left = _shift("lshr"), _shift("shl")
+
+
+@intrinsic
+def bytes_equal(typingctx, a, b):
+    """0xFF in each byte lane where a and b agree, 0 elsewhere."""
+
+    def emit(context, builder, signature, args):
+        return builder.sext(builder.icmp_signed("==", *args), a.ir)
+
+    return a(a, a), emit
+
+
+@intrinsic
+def abs_i8(typingctx, v):
+    """Lane-wise magnitude of signed bytes; -128 stays (as 128 unsigned)."""
+
+    def emit(context, builder, signature, args):
+        return call(builder, f"llvm.abs.v{v.n}i8", v.ir, [args[0], ir.Constant(ir.IntType(1), 0)])
+
+    return v(v), emit
+
+
+@intrinsic
+def with_sign_of(typingctx, y, w):
+    """y with its sign turned where w is negative, 0 where w is 0 (byte lanes)."""
+
+    def emit(context, builder, signature, args):
+        if level.HAS_AVX2 and y is i8x32:
+            return call(builder, "llvm.x86.avx2.psign.b", y.ir, args)
+        if level.HAS_SSSE3:
+            return _halves(builder, y, args, lambda low: call(builder, "llvm.x86.ssse3.psign.b.128", i8x16.ir, low))
+        zero = y.constant([0] * y.n)
+        turned = builder.select(builder.icmp_signed("<", args[1], zero), builder.sub(zero, args[0]), args[0])
+        return builder.select(builder.icmp_signed("==", args[1], zero), zero, turned)
+
+    return y(y, y), emit
+
+
+def _halves(builder, kind, arguments, operate):
+    """Apply a 128-bit operation to both halves of 256-bit arguments, or once to 128-bit ones."""
+    if kind.n * {"i8": 1, "i16": 2, "i32": 4}[kind.lane] == 16:
+        return operate(list(arguments))
+    parts = []
+    for half in range(2):
+        cut = [shuffle(builder, a, range(half * a.type.count // 2, (half + 1) * a.type.count // 2)) for a in arguments]
+        parts.append(operate(cut))
+    return shuffle(builder, tuple(parts), range(2 * parts[0].type.count))
+
+
+def _pairs_added(builder, product, n):
+    even, odd = (shuffle(builder, product, range(k, n, 2)) for k in range(2))
+    return builder.add(even, odd)
+
+
+def _widened_product(builder, args, first_extend, wide):
+    return builder.mul(getattr(builder, first_extend)(args[0], wide), builder.sext(args[1], wide))
+
+
+def _maddubs(src, dst, native):
+    @intrinsic
+    def maddubs(typingctx, a, b):
+        """Unsigned bytes of a times signed bytes of b, neighbours added into int16; no sum may exceed 16 bits."""
+
+        def emit(context, builder, signature, args):
+            if level.HAS_AVX2 and native:
+                return call(builder, native, dst.ir, args)
+            if level.HAS_SSSE3:
+                return _halves(
+                    builder, src, args, lambda cut: call(builder, "llvm.x86.ssse3.pmadd.ub.sw.128", i16x8.ir, cut)
+                )
+            wide = ir.VectorType(ir.IntType(16), src.n)
+            return _pairs_added(builder, _widened_product(builder, args, "zext", wide), src.n)
+
+        return dst(src, src), emit
+
+    return maddubs
+
+
+maddubs = _maddubs(i8x32, i16x16, "llvm.x86.avx2.pmadd.ub.sw")
+maddubs_128 = _maddubs(i8x16, i16x8, None)
+
+
+def _maddwd(src, dst, native):
+    @intrinsic
+    def maddwd(typingctx, a, b):
+        """Signed 16-bit products, neighbours added into int32."""
+
+        def emit(context, builder, signature, args):
+            if level.HAS_AVX2 and native:
+                return call(builder, native, dst.ir, args)
+            if level.HAS_X86:
+                return _halves(builder, src, args, lambda cut: call(builder, "llvm.x86.sse2.pmadd.wd", i32x4.ir, cut))
+            wide = ir.VectorType(I32, src.n)
+            return _pairs_added(builder, _widened_product(builder, args, "sext", wide), src.n)
+
+        return dst(src, src), emit
+
+    return maddwd
+
+
+maddwd = _maddwd(i16x16, i32x8, "llvm.x86.avx2.pmadd.wd")
+maddwd_128 = _maddwd(i16x8, i32x4, None)
+
+
+@intrinsic
+def lookup16(typingctx, table, index):
+    """For each byte of index (0 to 15), the byte of the 16-entry table in the same 128-bit half."""
+
+    def emit(context, builder, signature, args):
+        if level.HAS_AVX2:
+            return call(builder, "llvm.x86.avx2.pshuf.b", i8x32.ir, args)
+        if level.HAS_SSSE3:
+            return _halves(builder, i8x32, args, lambda cut: call(builder, "llvm.x86.ssse3.pshuf.b.128", i8x16.ir, cut))
+        found = i8x32.constant([0] * 32)
+        for k in range(16):
+            entry = shuffle(builder, args[0], [k] * 16 + [16 + k] * 16)
+            hit = builder.icmp_signed("==", args[1], i8x32.constant([k] * 32))
+            found = builder.select(hit, entry, found)
+        return found
+
+    return i8x32(i8x32, i8x32), emit
+
+
+def _pick(src, dst, lanes):
+    @intrinsic
+    def pick(typingctx, v):
+        """A fixed choice of lanes."""
+        return dst(src), lambda context, builder, signature, args: shuffle(builder, args[0], lanes)
+
+    return pick
+
+
+lane0, lane1, lane2, lane3, lane4, lane5, lane6, lane7 = (_pick(i16x8, i16x16, [k] * 16) for k in range(8))
+"""One of eight int16, in all sixteen lanes."""
+
+pair0, pair1, pair2, pair3, pair4, pair5, pair6, pair7 = (
+    _pick(i16x16, i16x16, [2 * k] * 8 + [2 * k + 1] * 8) for k in range(8)
+)
+"""Two neighbouring int16 of sixteen, each in eight lanes: scales of two sub-blocks of 16 weights."""
+
+low_half_i8, high_half_i8 = _pick(i8x32, i8x16, range(16)), _pick(i8x32, i8x16, range(16, 32))
+low_half_i16, high_half_i16 = _pick(i16x16, i16x8, range(8)), _pick(i16x16, i16x8, range(8, 16))
+low_half_i32, high_half_i32 = _pick(i32x8, i32x4, range(4)), _pick(i32x8, i32x4, range(4, 8))
+twice_i8x16 = _pick(i8x16, i8x32, [*range(16), *range(16)])
+each_twice_i16x8 = _pick(i16x8, i16x16, [k // 2 for k in range(16)])
+
+
+@intrinsic
+def join_i8(typingctx, low, high):
+    """Two i8x16 as one i8x32."""
+    return i8x32(i8x16, i8x16), lambda context, builder, signature, args: shuffle(builder, tuple(args), range(32))
+
+
+@intrinsic
+def i32x8_of_i32x4(typingctx, low):
+    """Four lanes and four zeros."""
+
+    def emit(context, builder, signature, args):
+        return shuffle(builder, (args[0], i32x4.constant([0] * 4)), range(8))
+
+    return i32x8(i32x4), emit
+
+
+@intrinsic
+def widen_8_bytes(typingctx, low, high):
+    """Two u32 as eight unsigned bytes, widened to i16x8."""
+
+    def emit(context, builder, signature, args):
+        v = ir.Constant(ir.VectorType(I32, 2), ir.Undefined)
+        for i in range(2):
+            v = builder.insert_element(v, args[i], ir.Constant(I32, i))
+        return builder.zext(builder.bitcast(v, ir.VectorType(ir.IntType(8), 8)), i16x8.ir)
+
+    return i16x8(types.uint32, types.uint32), emit
+
+
+def _convert(src, dst, operation):
+    @intrinsic
+    def convert(typingctx, v):
+        """Lane-wise conversion."""
+        return dst(src), lambda context, builder, signature, args: getattr(builder, operation)(args[0], dst.ir)
+
+    return convert
+
+
+f32_of_i32x8, f32_of_i32x4 = _convert(i32x8, f32x8, "sitofp"), _convert(i32x4, f32x4, "sitofp")
+widen_i8x16, widen_u8x16 = _convert(i8x16, i16x16, "sext"), _convert(i8x16, i16x16, "zext")
+i32_of_i16x8 = _convert(i16x8, i32x8, "sext")
+bits_of_f32x8, f32_of_bits = _convert(f32x8, i32x8, "bitcast"), _convert(i32x8, f32x8, "bitcast")
+i16_of_i8 = _convert(i8x32, i16x16, "bitcast")
+
+
+@intrinsic
+def round_to_i32(typingctx, v):
+    """Nearest integer, halves to even; lanes must lie within 2^22."""
+
+    def emit(context, builder, signature, args):
+        magic = f32x8.constant([12582912.0] * 8)  # 1.5 * 2^23: its unit in the last place is one
+        shifted = builder.bitcast(builder.fadd(args[0], magic), i32x8.ir)
+        return builder.sub(shifted, i32x8.constant([0x4B400000] * 8))
+
+    return i32x8(f32x8), emit
+
+
+@intrinsic
+def store_low_bytes(typingctx, address, v):
+    """Write the low byte of each of eight int32."""
+
+    def emit(context, builder, signature, args):
+        small = builder.trunc(args[1], ir.VectorType(ir.IntType(8), 8))
+        builder.store(small, builder.inttoptr(args[0], small.type.as_pointer())).align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.intp, i32x8), emit
+
+
+@intrinsic
+def load_i8x8_as_f32(typingctx, address):
+    """Eight signed bytes as f32x8."""
+
+    def emit(context, builder, signature, args):
+        small = builder.load(builder.inttoptr(args[0], ir.VectorType(ir.IntType(8), 8).as_pointer()))
+        small.align = 1
+        return builder.sitofp(builder.sext(small, i32x8.ir), f32x8.ir)
+
+    return f32x8(types.intp), emit
+
+
+def _fold(builder, vector, operate):
+    """Combine halves until one lane is left: the same tree at every level."""
+    n = vector.type.count
+    while n > 1:
+        n //= 2
+        vector = operate(shuffle(builder, vector, range(n)), shuffle(builder, vector, range(n, 2 * n)))
+    return builder.extract_element(vector, ir.Constant(I32, 0))
+
+
+def _reduce(v, operation):
+    @intrinsic
+    def reduce(typingctx, x):
+        """Combine all lanes into one scalar."""
+
+        def emit(context, builder, signature, args):
+            def operate(a, b):
+                if operation == "fmax":
+                    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+                return getattr(builder, operation)(a, b)
+
+            return _fold(builder, args[0], operate)
+
+        return SCALAR[v.lane](v), emit
+
+    return reduce
+
+
+sum_f32x8, sum_f32x4, max_f32x8 = _reduce(f32x8, "fadd"), _reduce(f32x4, "fadd"), _reduce(f32x8, "fmax")
+sum_i32x8, sum_i32x4 = _reduce(i32x8, "add"), _reduce(i32x4, "add")
+
+
+@intrinsic
+def transpose_store(typingctx, address, r0, r1, r2, r3, r4, r5, r6, r7):
+    """Write eight rows of eight 4-byte groups, transposed: 256 bytes, group by group, eight rows in each."""
+
+    def emit(context, builder, signature, args):
+        rows = [builder.bitcast(row, i32x8.ir) for row in args[1:]]
+        pairs = [shuffle(builder, (rows[r], rows[r + 1]), m) for r in range(0, 8, 2) for m in _INTERLEAVE_4]
+        quads = [shuffle(builder, (pairs[r], pairs[r + 2]), m) for r in (0, 1, 4, 5) for m in _INTERLEAVE_8]
+        for half in range(2):
+            for k in range(4):
+                lanes = [*range(4 * half, 4 * half + 4), *range(8 + 4 * half, 12 + 4 * half)]
+                group = shuffle(builder, (quads[k], quads[k + 4]), lanes)
+                at = builder.add(args[0], ir.Constant(args[0].type, 32 * (4 * half + k)))
+                builder.store(group, builder.inttoptr(at, i32x8.ir.as_pointer())).align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.intp, *[i8x32] * 8), emit
+
+
+_INTERLEAVE_4 = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
+_INTERLEAVE_8 = [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]

@@ -1,0 +1,23 @@
+"""Which instruction set the kernels are compiled for, read once from the features numba will hand to LLVM."""
+
+from numba.core import codegen
+
+
+def _features() -> frozenset[str]:
+    """Features switched on: the host's, or those named by NUMBA_CPU_FEATURES."""
+    from numba import config
+
+    text = config.CPU_FEATURES if config.CPU_FEATURES is not None else codegen.get_host_cpu_features()
+    return frozenset(word[1:] for word in text.split(",") if word.startswith("+"))
+
+
+FEATURES = _features()
+
+HAS_AVX2 = "avx2" in FEATURES
+HAS_SSSE3 = "ssse3" in FEATURES
+HAS_FMA = {"fma", "avx"} <= FEATURES
+HAS_F16C = {"f16c", "avx"} <= FEATURES
+HAS_X86 = "sse2" in FEATURES
+
+LEVEL = "avx2" if HAS_AVX2 and HAS_FMA else "ssse3" if HAS_SSSE3 else "generic"
+"""Name of the level, for people: what `jalopy bench` reports."""
