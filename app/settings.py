@@ -71,7 +71,7 @@ class Settings:
     """Colours of the interface: the name of a theme."""
     low_power: str = _setting(choices=("auto", "on", "off"))
     """Fewer redraws and no animation; "auto" = on battery and on machines with one or two cores."""
-    sampling: SamplingSettings = _setting()
+    sampling: SamplingSettings = field(kw_only=True)
     """How the next token is chosen, and how many."""
 
 

@@ -1,0 +1,177 @@
+"""One measured reply: read the prompt, generate, count. The only generation loop of the application.
+
+``run``, the line mode and the screens' bridge all use it, so their figures mean the same. It knows no engine by name:
+a session is anything with ``prefill``, ``generate`` and ``cancel``.
+"""
+
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from app import exit_codes
+from app.refusals import exit_code_of
+
+Clock = Callable[[], float]
+PromptProgress = Callable[[int, int], None]
+
+
+class ReplyFigures:
+    """What was measured of one reply. All times are monotonic seconds; rates are tokens per second.
+
+    Attributes:
+        prompt_tokens: tokens of the whole prompt.
+        reused_tokens: those the cache held already; the rest was read.
+        read_tokens: prompt tokens read so far.
+        tokens: tokens generated so far.
+        first_token_s: from the start to the first token; None before it.
+        finish_reason: "stop", "length", "context", "cancelled", "error"; "" while it runs.
+    """
+
+    def __init__(self, prompt_tokens: int, clock: Clock) -> None:
+        self._clock = clock
+        self.prompt_tokens = prompt_tokens
+        self.reused_tokens = 0
+        self.read_tokens = 0
+        self.prefill_s = 0.0
+        self.finish_reason = ""
+        self.started_s = clock()
+        self.token_times_s: list[float] = []
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens generated so far."""
+        return len(self.token_times_s)
+
+    @property
+    def first_token_s(self) -> float | None:
+        """Seconds from the start to the first token."""
+        return self.token_times_s[0] - self.started_s if self.token_times_s else None
+
+    @property
+    def prefill_tps(self) -> float:
+        """Prompt tokens read per second; 0 where none had to be read."""
+        return self.read_tokens / self.prefill_s if self.prefill_s > 0 else 0.0
+
+    @property
+    def decode_tps(self) -> float:
+        """Tokens per second from the first token to the last; 0 before there are two."""
+        if self.tokens < 2:
+            return 0.0
+        elapsed_s = self.token_times_s[-1] - self.token_times_s[0]
+        return (self.tokens - 1) / elapsed_s if elapsed_s > 0 else 0.0
+
+    def window_tps(self, window_s: float) -> float:
+        """Rate over the last seconds, falling by itself while no token comes; 0 before there are two tokens."""
+        now_s = self._clock()
+        # The token before the window begins the first interval inside it.
+        first = max(0, bisect_right(self.token_times_s, now_s - window_s) - 1)
+        counted = self.tokens - 1 - first
+        elapsed_s = now_s - self.token_times_s[first] if counted > 0 else 0.0
+        return counted / elapsed_s if elapsed_s > 0 else 0.0
+
+    def spread_tps(self) -> tuple[float, float, float]:
+        """Return the lowest, median and highest rate between neighbouring tokens; zeros before there are two."""
+        times_s = self.token_times_s
+        rates = sorted(1 / (after - before) for before, after in pairwise(times_s) if after > before)
+        return (rates[0], rates[len(rates) // 2], rates[-1]) if rates else (0.0, 0.0, 0.0)
+
+
+class Reply:
+    """A reply in the making. Iterate over it in the engine's thread; cancel it and read its figures from any thread.
+
+    Args:
+        session: the engine's session; its cache decides what of the prompt must be read.
+        prompt_ids: the whole prompt.
+        sampling: handed to the session as it is.
+        max_tokens: None or 0 for no limit but the context.
+        stop: texts that end the reply.
+        on_prompt_progress: called with (tokens read, tokens to read) while the prompt is read.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        prompt_ids: Sequence[int],
+        sampling: Any,
+        *,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        on_prompt_progress: PromptProgress | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._session = session
+        self._prompt_ids = prompt_ids
+        self._sampling = sampling
+        self._max_tokens = max_tokens or None
+        self._stop = stop
+        self._on_prompt_progress = on_prompt_progress
+        self._clock = clock
+        self._cancelled = threading.Event()
+        self.figures = ReplyFigures(len(prompt_ids), clock)
+        self.ids: list[int] = []
+        self._pieces: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._pieces)
+
+    def cancel(self) -> None:
+        """Stop reading or generating; what is there stays."""
+        self._cancelled.set()
+        self._session.cancel()
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the text piece by piece; afterwards ``figures.finish_reason`` says why it ended.
+
+        Raises:
+            Exception: whatever the session raises but its Cancelled; ids and text then hold what had come.
+        """
+        self.figures.finish_reason = ""
+        try:
+            yield from self._read_and_generate()
+        except GeneratorExit:
+            self.figures.finish_reason = "cancelled"
+            raise
+        except Exception as error:
+            if exit_code_of(error) != exit_codes.INTERRUPTED:
+                self.figures.finish_reason = "error"
+                raise
+            self.figures.finish_reason = "cancelled"
+
+    def _read_and_generate(self) -> Iterator[str]:
+        if self._cancelled.is_set():
+            self.figures.finish_reason = "cancelled"
+            return
+        self._read_prompt()
+        if self._cancelled.is_set():
+            self.figures.finish_reason = "cancelled"
+            return
+        for generated in self._session.generate(self._sampling, self._max_tokens, self._stop):
+            self.figures.token_times_s.append(self._clock())
+            self.ids.append(generated.token_id)
+            self._pieces.append(generated.text)
+            if self._cancelled.is_set():
+                # The session forgets a cancel that came just before it began to generate.
+                self._session.cancel()
+            if generated.text:
+                yield generated.text
+        self.figures.finish_reason = self._session.finish_reason
+
+    def _read_prompt(self) -> None:
+        prefilled = self._session.prefill(self._prompt_ids, on_progress=self._note_progress)
+        self.figures.reused_tokens = prefilled.reused
+        self.figures.read_tokens = prefilled.fed
+        self.figures.prefill_s = prefilled.seconds
+
+    def _note_progress(self, done: int, total: int) -> None:
+        self.figures.read_tokens = done
+        self.figures.prefill_s = self._clock() - self.figures.started_s
+        if self._cancelled.is_set():
+            self._session.cancel()
+        if self._on_prompt_progress:
+            self._on_prompt_progress(done, total)

@@ -1,0 +1,155 @@
+"""What the program learns by itself: the last model, the thread counts that proved best. Never the user's settings.
+
+One small JSON file, replaced as a whole: a reader finds the old one or the new one. Losing it costs nothing but
+convenience, so nothing here raises: a damaged file is put aside with a notice, a failed write is reported in one line.
+"""
+
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from app import paths
+
+VERSION = 1
+_MAX_FILE_BYTES = 1 << 20
+_MAX_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class TunedThreads:
+    """The thread counts that were measured to be fastest on this machine for one model."""
+
+    decode: int
+    prefill: int
+
+
+@dataclass(frozen=True)
+class ProgramState:
+    """Everything learned so far."""
+
+    last_model: str | None = None
+    """Absolute path of the model that was opened last."""
+    tuned_threads: Mapping[str, TunedThreads] = field(default_factory=dict)
+    """By machine and model, as the tuner names them."""
+
+
+class _DamagedStateError(Exception):
+    """The file is there but cannot be used; the message says why."""
+
+
+def load_state(path: Path | None = None) -> tuple[ProgramState, str | None]:
+    """Return what was learned, and a line of notice where a file was there but could not be used.
+
+    Args:
+        path: the state file; None for the platform's place.
+    """
+    path = path or paths.state_file()
+    if path is None:
+        return ProgramState(), None
+    try:
+        return _parse(_read(path)), None
+    except FileNotFoundError:
+        return ProgramState(), None
+    except OSError as error:
+        return ProgramState(), f"{path}: {error.strerror}; going on without what was learned earlier"
+    except _DamagedStateError as error:
+        return ProgramState(), f"{path}: {error}; going on without what was learned earlier"
+
+
+def save_state(state: ProgramState, path: Path | None = None) -> str | None:
+    """Replace the file on disk, mode 0600 in a directory of mode 0700.
+
+    Returns:
+        None, or a line that says why nothing was saved.
+    """
+    path = path or paths.state_file()
+    directory = paths.private_directory(path.parent) if path else None
+    if path is None or directory is None:
+        return "no directory for the program's state is writable: nothing is remembered"
+    if _is_newer(path):
+        return f"{path}: written by a newer version of the program: left as it is"
+    content = {"version": VERSION, **dataclasses.asdict(state)}
+    try:
+        _replace_file(path, json.dumps(content, indent=1).encode("utf-8"))
+    except OSError as error:
+        return f"{path}: {error.strerror}: nothing is remembered"
+    return None
+
+
+def remember_model(model_path: Path | str, path: Path | None = None) -> str | None:
+    """Note which model was opened last; returns a line where that failed."""
+    state, _ = load_state(path)
+    return save_state(dataclasses.replace(state, last_model=os.path.abspath(model_path)), path)
+
+
+def remember_threads(key: str, tuned: TunedThreads, path: Path | None = None) -> str | None:
+    """Note the best thread counts for one machine and model; returns a line where that failed."""
+    state, _ = load_state(path)
+    return save_state(dataclasses.replace(state, tuned_threads={**state.tuned_threads, key: tuned}), path)
+
+
+def _read(path: Path) -> bytes:
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        raw = file.read(_MAX_FILE_BYTES + 1)
+    if len(raw) > _MAX_FILE_BYTES:
+        raise _DamagedStateError("larger than 1 MiB")
+    return raw
+
+
+def _parse(raw: bytes) -> ProgramState:
+    try:
+        content: Any = json.loads(raw.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise _DamagedStateError("not sound JSON") from None
+    if not isinstance(content, dict) or type(content.get("version")) is not int:
+        raise _DamagedStateError("not a state file")
+    if content["version"] > VERSION:
+        raise _DamagedStateError("written by a newer version of the program")
+    last_model = content.get("last_model")
+    tuned = content.get("tuned_threads", {})
+    if not isinstance(last_model, (str, type(None))) or not isinstance(tuned, dict):
+        raise _DamagedStateError("not a state file")
+    if last_model is not None and ("\0" in last_model or not os.path.isabs(last_model)):
+        raise _DamagedStateError("last_model is no absolute path")
+    return ProgramState(last_model, {key: _parse_threads(value) for key, value in tuned.items()})
+
+
+def _parse_threads(value: object) -> TunedThreads:
+    counts = [value.get("decode"), value.get("prefill")] if isinstance(value, dict) else []
+    decode, prefill = counts if len(counts) == 2 else (None, None)
+    if type(decode) is int and type(prefill) is int and all(1 <= n <= _MAX_THREADS for n in (decode, prefill)):
+        return TunedThreads(decode, prefill)
+    raise _DamagedStateError("tuned_threads holds no thread counts")
+
+
+def _is_newer(path: Path) -> bool:
+    try:
+        content: Any = json.loads(_read(path))
+    except (OSError, ValueError, RecursionError, _DamagedStateError):
+        return False
+    version = content.get("version") if isinstance(content, dict) else None
+    return isinstance(version, int) and version > VERSION
+
+
+def _replace_file(path: Path, content: bytes) -> None:
+    """Write beside the file, flush to the disk, then rename over it."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # created with mode 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
