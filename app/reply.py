@@ -12,13 +12,21 @@ from itertools import pairwise
 from typing import Any
 
 from app import exit_codes
+from app.conversation import Ending, ReplyFigures
 from app.refusals import exit_code_of
 
 Clock = Callable[[], float]
 PromptProgress = Callable[[int, int], None]
 
+_ENDINGS = {
+    "stop": Ending.COMPLETE,
+    "length": Ending.LENGTH,
+    "context": Ending.CONTEXT,
+    "cancelled": Ending.STOPPED,
+}
 
-class ReplyFigures:
+
+class ReplyMeter:
     """What was measured of one reply. All times are monotonic seconds; rates are tokens per second.
 
     Attributes:
@@ -78,9 +86,24 @@ class ReplyFigures:
         rates = sorted(1 / (after - before) for before, after in pairwise(times_s) if after > before)
         return (rates[0], rates[len(rates) // 2], rates[-1]) if rates else (0.0, 0.0, 0.0)
 
+    @property
+    def ending(self) -> Ending:
+        """The finish reason in the conversation's words."""
+        return _ENDINGS.get(self.finish_reason, Ending.FAILED)
+
+    def figures(self) -> ReplyFigures:
+        """Return what stays in the transcript."""
+        return ReplyFigures(
+            tokens=self.tokens,
+            first_token_s=self.first_token_s,
+            decode_tps=self.decode_tps if self.tokens > 1 else None,
+            prompt_tokens=self.read_tokens,
+            reused_tokens=self.reused_tokens,
+        )
+
 
 class Reply:
-    """A reply in the making. Iterate over it in the engine's thread; cancel it and read its figures from any thread.
+    """A reply in the making. Iterate over it in the engine's thread; cancel it and read its meter from any thread.
 
     Args:
         session: the engine's session; its cache decides what of the prompt must be read.
@@ -111,7 +134,7 @@ class Reply:
         self._on_prompt_progress = on_prompt_progress
         self._clock = clock
         self._cancelled = threading.Event()
-        self.figures = ReplyFigures(len(prompt_ids), clock)
+        self.meter = ReplyMeter(len(prompt_ids), clock)
         self.ids: list[int] = []
         self._pieces: list[str] = []
 
@@ -126,33 +149,33 @@ class Reply:
         self._session.cancel()
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the text piece by piece; afterwards ``figures.finish_reason`` says why it ended.
+        """Yield the text piece by piece; afterwards ``meter.finish_reason`` says why it ended.
 
         Raises:
             Exception: whatever the session raises but its Cancelled; ids and text then hold what had come.
         """
-        self.figures.finish_reason = ""
+        self.meter.finish_reason = ""
         try:
             yield from self._read_and_generate()
         except GeneratorExit:
-            self.figures.finish_reason = "cancelled"
+            self.meter.finish_reason = "cancelled"
             raise
         except Exception as error:
             if exit_code_of(error) != exit_codes.INTERRUPTED:
-                self.figures.finish_reason = "error"
+                self.meter.finish_reason = "error"
                 raise
-            self.figures.finish_reason = "cancelled"
+            self.meter.finish_reason = "cancelled"
 
     def _read_and_generate(self) -> Iterator[str]:
         if self._cancelled.is_set():
-            self.figures.finish_reason = "cancelled"
+            self.meter.finish_reason = "cancelled"
             return
         self._read_prompt()
         if self._cancelled.is_set():
-            self.figures.finish_reason = "cancelled"
+            self.meter.finish_reason = "cancelled"
             return
         for generated in self._session.generate(self._sampling, self._max_tokens, self._stop):
-            self.figures.token_times_s.append(self._clock())
+            self.meter.token_times_s.append(self._clock())
             self.ids.append(generated.token_id)
             self._pieces.append(generated.text)
             if self._cancelled.is_set():
@@ -160,17 +183,17 @@ class Reply:
                 self._session.cancel()
             if generated.text:
                 yield generated.text
-        self.figures.finish_reason = self._session.finish_reason
+        self.meter.finish_reason = self._session.finish_reason
 
     def _read_prompt(self) -> None:
         prefilled = self._session.prefill(self._prompt_ids, on_progress=self._note_progress)
-        self.figures.reused_tokens = prefilled.reused
-        self.figures.read_tokens = prefilled.fed
-        self.figures.prefill_s = prefilled.seconds
+        self.meter.reused_tokens = prefilled.reused
+        self.meter.read_tokens = prefilled.fed
+        self.meter.prefill_s = prefilled.seconds
 
     def _note_progress(self, done: int, total: int) -> None:
-        self.figures.read_tokens = done
-        self.figures.prefill_s = self._clock() - self.figures.started_s
+        self.meter.read_tokens = done
+        self.meter.prefill_s = self._clock() - self.meter.started_s
         if self._cancelled.is_set():
             self._session.cancel()
         if self._on_prompt_progress:

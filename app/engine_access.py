@@ -1,0 +1,75 @@
+"""Where the commands and the line mode meet the engine; besides the screens' bridge the only importer of ``engine``.
+
+Everything is imported on use: numba and numpy must not cost a start that ends before a model opens. Tests replace
+these functions by those of a scripted engine.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from app.settings import Settings
+
+Report = Callable[[Any], None]
+
+
+def validate_model(path: Path | str) -> Any:
+    """Check the whole file without numba: ``Checked(gguf, config, tokenizer, weights)``.
+
+    Raises:
+        EngineError: the file cannot be used; the message is one line.
+    """
+    from engine import loader
+
+    return loader.validate(path)
+
+
+def open_model(settings: Settings, path: Path | str, progress: Report | None = None) -> Any:
+    """Open a model with the threads and the memory mode of the settings; compiles kernels on first use.
+
+    Raises:
+        EngineError: the model cannot be used; the message is one line.
+    """
+    from engine import Model
+
+    return Model.open(
+        path,
+        threads=settings.threads or None,
+        weights=settings.weights,
+        prefill_threads=settings.prefill_threads or None,
+        progress=progress,
+    )
+
+
+def make_sampling(settings: Settings) -> Any:
+    """Return the engine's sampling parameters for the settings."""
+    from engine import Sampling
+
+    chosen = settings.sampling
+    return Sampling(
+        temperature=chosen.temperature,
+        top_k=chosen.top_k,
+        top_p=chosen.top_p,
+        min_p=chosen.min_p,
+        repeat_penalty=chosen.repeat_penalty,
+        repeat_window=chosen.repeat_window,
+        seed=None if chosen.seed < 0 else chosen.seed,
+    )
+
+
+def greedy_sampling() -> Any:
+    """Return sampling that always takes the likeliest token."""
+    from engine import Sampling
+
+    return Sampling.greedy()
+
+
+def check_kernels(model: Any) -> None:
+    """Compare the kernels that the model uses with their references.
+
+    Raises:
+        EngineError: a kernel computes something else on this machine.
+    """
+    from engine.check import check_model
+
+    check_model(model)
