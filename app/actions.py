@@ -1,0 +1,118 @@
+"""Everything the user can ask for, in one table: keys, slash commands, help, palette and hints all read it.
+
+``name`` is the Textual action: ``action_<name>`` on the application or on the chat screen. Actions with a command take
+the text behind the command as their one argument.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from textual.binding import Binding
+
+_COMMAND_LINE = re.compile(r"/([A-Za-z]*)(?:\s+(.*))?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing to ask for."""
+
+    name: str
+    title: str
+    """What it does, as help and palette say it."""
+    scope: str
+    """Who carries it out: "app", "chat" or "prompt"."""
+    keys: str = ""
+    """Default keys, separated by commas, in Textual's names."""
+    priority: bool = False
+    """Whether the key acts before the focused widget sees it."""
+    command: str = ""
+    """Slash command without the slash."""
+    aliases: tuple[str, ...] = ()
+    argument: str = ""
+    """How help shows the command's argument; "" where it takes none."""
+
+    @property
+    def takes_argument(self) -> bool:
+        """Whether text behind the command means something."""
+        return bool(self.argument)
+
+    @property
+    def needs_argument(self) -> bool:
+        """Whether the command means nothing without text behind it."""
+        return bool(self.argument) and not self.argument.startswith("[")
+
+
+def _table(*actions: Action) -> dict[str, Action]:
+    return {f"{action.scope}.{action.name}": action for action in actions}
+
+
+ACTIONS = _table(
+    Action("send", "Send the message", "prompt", "enter", priority=True),
+    Action("new_line", "Begin a new line", "prompt", "ctrl+j,shift+enter,alt+enter", priority=True),
+    Action("complete", "Complete a command", "prompt", "tab", priority=True),
+    Action("page_up", "Scroll the conversation up", "prompt", "pageup", priority=True),
+    Action("page_down", "Scroll the conversation down", "prompt", "pagedown", priority=True),
+    Action("stop", "Stop the reply, keep what there is", "chat", "escape"),
+    Action("regenerate", "Answer the last message again", "chat", "ctrl+r", command="regen", aliases=("retry",)),
+    Action("new", "Start a new conversation", "chat", command="new", aliases=("clear",)),
+    Action("system", "Show or set the system prompt ('-' for none)", "chat", command="system", argument="[text]"),
+    Action("copy", "Copy the last reply", "chat", command="copy"),
+    Action("save", "Save the conversation as Markdown", "chat", "ctrl+s", command="save", argument="[path]"),
+    Action("model", "Load a model", "chat", command="model", argument="path"),
+    Action("help", "Show keys and commands", "app", "f1", command="help"),
+    Action("command_palette", "Open the command palette", "app", "ctrl+p"),
+    Action("interrupt", "Stop the reply; twice quits; copies selected text", "app", "ctrl+c", priority=True),
+    Action("quit", "Quit", "app", "ctrl+q", priority=True, command="quit", aliases=("exit", "bye")),
+)
+"""All actions by id, ``scope.name``; ids are what a key map refers to."""
+
+
+def bindings(scope: str) -> list[Binding]:
+    """Return Textual's bindings for all actions of one scope that have keys."""
+    return [
+        Binding(action.keys, action.name, action.title, id=action_id, show=False, priority=action.priority)
+        for action_id, action in ACTIONS.items()
+        if action.scope == scope and action.keys
+    ]
+
+
+def commands() -> Iterator[Action]:
+    """Yield the actions that have a slash command, in the table's order."""
+    return (action for action in ACTIONS.values() if action.command)
+
+
+def find_command(word: str) -> Action | None:
+    """Return the action of a command or alias, whatever its case."""
+    word = word.lower()
+    return next((action for action in commands() if word in (action.command, *action.aliases)), None)
+
+
+def nearest_command(word: str) -> str:
+    """Return the command that looks most like a mistyped one."""
+    names = {name: action.command for action in commands() for name in (action.command, *action.aliases)}
+    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.0)
+    return names[close[0]]
+
+
+def commands_starting(text: str) -> list[Action]:
+    """Return the commands that what is typed so far could become; none once an argument has begun."""
+    match = re.fullmatch(r"/([A-Za-z]*)", text)
+    if match is None:
+        return []
+    word = match[1].lower()
+    return [a for a in commands() if any(name.startswith(word) for name in (a.command, *a.aliases))]
+
+
+def split_command(text: str) -> tuple[str, str] | None:
+    """Split "/save notes.md" into ("save", "notes.md"); None for text that is no command.
+
+    A first word with a second slash or other signs in it is a path or a comment, and belongs to the message.
+    """
+    match = _COMMAND_LINE.fullmatch(text.strip())
+    if match is None or not match[1]:
+        return None
+    return match[1], (match[2] or "").strip()

@@ -1,0 +1,181 @@
+"""The way between the screen and the engine: one long-lived thread, a bounded queue in, a deque and a record out.
+
+The screen's side of this file never calls the engine, except ``Session.cancel``, which any thread may call. The
+thread's side is ``app.engine_worker``; it is imported there, after the first frame, because it brings in the engine.
+
+The thread is a plain daemon thread and not a Textual worker: those run in asyncio's executor, which is joined at exit,
+so that a compilation in progress would hold up quitting for as long as it lasts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Full, Queue
+from typing import TYPE_CHECKING, Any
+
+from app.engine_status import EngineStatus
+from app.messages import EngineMessage, TextGenerated
+from app.reply import Reply
+
+if TYPE_CHECKING:
+    from engine import Model, Sampling
+
+QUEUE_LENGTH = 8
+CLOSE_PATIENCE_S = 0.3
+
+OpenModel = Callable[[Path, Callable[[Any], None]], "Model"]
+"""Opens a model and calls the second argument with the engine's ``Progress`` records."""
+
+
+@dataclass(frozen=True)
+class ChatOptions:
+    """How the bridge opens models and asks for replies; see the settings of the same names."""
+
+    open_model: OpenModel
+    sampling: Callable[[], Sampling]
+    """Called in the engine's thread, because building it imports the engine."""
+    context_size: int | None = None
+    kv_type: str = "f16"
+    max_tokens: int = 0
+    """0 for no limit but the context."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Open a model in place of the present one and start a conversation."""
+
+    path: Path
+    system: str | None
+
+
+@dataclass(frozen=True)
+class StartConversation:
+    """Forget all turns."""
+
+    system: str | None
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Answer the user's next message."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Regenerate:
+    """Answer the last message again in place of the reply it has."""
+
+
+@dataclass(frozen=True)
+class Close:
+    """End the thread."""
+
+
+Command = Load | StartConversation | Ask | Regenerate | Close
+
+
+class Wire:
+    """What both threads share. Only the engine's thread emits, only the screen's thread drains."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.commands: Queue[Command] = Queue(QUEUE_LENGTH)
+        self.status = EngineStatus()
+        self.cancelled = threading.Event()
+        self.closing = threading.Event()
+        self.reply: Reply | None = None
+        """The running one."""
+        self._messages: deque[EngineMessage] = deque()
+
+    def emit(self, message: EngineMessage) -> None:
+        """Hand a message to the screen."""
+        self._messages.append(message)
+
+    def drain(self) -> list[EngineMessage]:
+        """Take everything emitted so far, in order, with neighbouring pieces of text joined."""
+        drained: list[EngineMessage] = []
+        pieces: list[str] = []
+        while self._messages:
+            message = self._messages.popleft()
+            if isinstance(message, TextGenerated):
+                pieces.append(message.text)
+                continue
+            _close_run(pieces, drained)
+            drained.append(message)
+        _close_run(pieces, drained)
+        return drained
+
+
+def _close_run(pieces: list[str], drained: list[EngineMessage]) -> None:
+    if pieces:
+        drained.append(TextGenerated("".join(pieces)))
+        pieces.clear()
+
+
+class EngineBridge:
+    """The screen's handle on the engine's thread. Every method returns at once."""
+
+    def __init__(self, options: ChatOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._wire = Wire(clock)
+        self._thread = threading.Thread(target=self._run, name="jalopy-engine", daemon=True)
+
+    @property
+    def status(self) -> EngineStatus:
+        """What the thread is doing."""
+        return self._wire.status
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start the thread; call it after the first frame."""
+        self._thread.start()
+
+    def send(self, command: Command) -> bool:
+        """Queue a command. False means that the queue is full and nothing was queued."""
+        if isinstance(command, (Ask, Regenerate)):
+            self._wire.cancelled.clear()
+        try:
+            self._wire.commands.put_nowait(command)
+        except Full:
+            return False
+        return True
+
+    def cancel(self) -> None:
+        """Stop the running turn, or the next one if it has not begun."""
+        self._wire.cancelled.set()
+        reply = self._wire.reply
+        if reply is not None:
+            reply.cancel()
+
+    def drain(self) -> list[EngineMessage]:
+        """Take what the thread has reported since the last call, in order."""
+        return self._wire.drain()
+
+    def close(self, patience_s: float = CLOSE_PATIENCE_S) -> bool:
+        """Cancel and end the thread, waiting no longer than a cancelled step takes.
+
+        Returns:
+            Whether the thread has ended; one that compiles has not, and dies with the process.
+        """
+        self._wire.closing.set()
+        self.cancel()
+        self.send(Close())
+        if not self._thread.is_alive():
+            return True
+        self._thread.join(patience_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        from app.engine_worker import EngineWorker
+
+        EngineWorker(self._wire, self._options).run()

@@ -1,0 +1,122 @@
+"""What was said in one conversation, by whom, and how each reply came about.
+
+Plain values: knows nothing of any screen and nothing of the engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Role(str, Enum):
+    """Who speaks."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+class Ending(str, Enum):
+    """Why a reply ended where it did."""
+
+    COMPLETE = "complete"
+    STOPPED = "stopped"
+    """The user stopped it."""
+    LENGTH = "length"
+    """It reached the limit on tokens per reply."""
+    CONTEXT = "context"
+    """The context is full."""
+    FAILED = "failed"
+    """The engine gave up in the middle."""
+
+
+@dataclass(frozen=True)
+class ReplyFigures:
+    """What one reply cost, measured on a monotonic clock."""
+
+    tokens: int
+    """Tokens generated."""
+    first_token_s: float | None
+    """Seconds from the start of the turn to the first token; None where there was none."""
+    decode_tps: float | None
+    """Tokens per second after the first one; None below two tokens."""
+    prompt_tokens: int
+    """Tokens of the prompt that had to be computed."""
+    reused_tokens: int
+    """Tokens of the prompt that the cache still held."""
+
+
+@dataclass
+class ChatMessage:
+    """One message, as it stands in the transcript."""
+
+    role: Role
+    text: str
+    ending: Ending = Ending.COMPLETE
+    figures: ReplyFigures | None = None
+
+
+@dataclass
+class Conversation:
+    """A system prompt and the messages after it, oldest first.
+
+    The last message may be a user's without a reply: one that is being answered, or whose answer was stopped or
+    failed before its first token.
+    """
+
+    system: str | None = None
+    messages: list[ChatMessage] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was said yet."""
+        return not self.messages
+
+    @property
+    def awaits_reply(self) -> bool:
+        """Whether the last message is a user's."""
+        return bool(self.messages) and self.messages[-1].role is Role.USER
+
+    @property
+    def last_reply(self) -> ChatMessage | None:
+        """The newest reply, or None."""
+        return next((m for m in reversed(self.messages) if m.role is Role.ASSISTANT), None)
+
+    def add_user(self, text: str) -> ChatMessage:
+        """Append what the user said; an unanswered message before it leaves the conversation.
+
+        The engine was never given that one as a finished turn, and most chat templates refuse two in a row.
+        """
+        if self.awaits_reply:
+            self.messages.pop()
+        message = ChatMessage(Role.USER, text)
+        self.messages.append(message)
+        return message
+
+    def add_reply(self, text: str, ending: Ending, figures: ReplyFigures | None) -> ChatMessage:
+        """Append what the model answered.
+
+        Raises:
+            ValueError: nobody asked.
+        """
+        if not self.awaits_reply:
+            raise ValueError("a reply needs a message it answers")
+        message = ChatMessage(Role.ASSISTANT, text, ending, figures)
+        self.messages.append(message)
+        return message
+
+    def take_back_user(self) -> str:
+        """Remove the unanswered message at the end and return its text."""
+        if not self.awaits_reply:
+            raise ValueError("the last message has its answer")
+        return self.messages.pop().text
+
+    def drop_reply(self) -> None:
+        """Remove the reply at the end, so that its question can be answered again."""
+        if not self.messages or self.messages[-1].role is not Role.ASSISTANT:
+            raise ValueError("the last message is not a reply")
+        self.messages.pop()
+
+    def clear(self) -> None:
+        """Forget the messages; the system prompt stays."""
+        self.messages.clear()

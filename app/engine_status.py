@@ -1,0 +1,67 @@
+"""What the engine's thread is doing right now: one small immutable record, replaced as a whole.
+
+The thread writes it, the screen reads it ten times a second; neither waits for the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from app.reply import ReplyMeter
+
+RATE_WINDOW_S = 10.0
+
+
+class Activity(str, Enum):
+    """The states of the engine's thread."""
+
+    NO_MODEL = "no model"
+    LOADING = "loading"
+    COMPILING = "compiling"
+    READING = "reading"
+    """The prompt is being processed."""
+    WRITING = "writing"
+    READY = "ready"
+
+
+@dataclass(frozen=True)
+class EngineStatus:
+    """A snapshot of the engine's thread."""
+
+    activity: Activity = Activity.NO_MODEL
+    step: str = ""
+    """What is being loaded or compiled; clean, one line."""
+    done: int = 0
+    total: int = 0
+    """Progress: kernels, bytes or prompt tokens, as ``activity`` says; total 0 means unknown."""
+    since_s: float = 0.0
+    """When the activity began, on the bridge's clock."""
+    meter: ReplyMeter | None = None
+    """Of the running reply, growing while it is read; after it, that of the last one."""
+    threads: int = 0
+    context_used: int = 0
+    n_ctx: int = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the thread would not start a new command at once."""
+        return self.activity not in (Activity.NO_MODEL, Activity.READY)
+
+    @property
+    def rate_tps(self) -> float:
+        """Tokens per second: of the prompt, of the last ten seconds, or of the finished reply; 0 for unknown."""
+        if self.meter is None:
+            return 0.0
+        if self.activity is Activity.READING:
+            return self.meter.prefill_tps
+        if self.activity is Activity.WRITING:
+            return self.meter.window_tps(RATE_WINDOW_S)
+        return self.meter.decode_tps
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimated time until the prompt is read; None while there is nothing to base it on."""
+        if self.activity is not Activity.READING or self.rate_tps <= 0:
+            return None
+        return (self.total - self.done) / self.rate_tps

@@ -1,0 +1,259 @@
+"""What the engine's thread does: one command after the other, each ending in messages, never in an exception.
+
+Owns model, session and conversation of the engine. Knows nothing of the screen; of the two threads' common ground it
+knows ``Wire``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from app.bridge import Ask, ChatOptions, Close, Command, Load, Regenerate, StartConversation, Wire
+from app.clean_text import TextCleaner, clean_line
+from app.conversation import Ending
+from app.crash_log import log_without_text
+from app.engine_status import Activity, EngineStatus
+from app.messages import (
+    GenerationFailed,
+    GenerationFinished,
+    ModelFailed,
+    ModelLoaded,
+    PromptRefused,
+    PromptStopped,
+    TextGenerated,
+)
+from app.reply import Reply, ReplyMeter
+from engine.errors import Cancelled, EngineError
+
+if TYPE_CHECKING:
+    from engine.chat_prompt import ChatPrompt
+
+    from engine import Model, Session
+
+MIN_REPLY_TOKENS = 16
+"""Room that must be left for an answer before a prompt is taken."""
+
+
+class EngineWorker:
+    """The engine's thread."""
+
+    def __init__(self, wire: Wire, options: ChatOptions) -> None:
+        self._wire, self._options = wire, options
+        self._model: Model | None = None
+        self._session: Session | None = None
+        self._chat: ChatPrompt | None = None
+
+    def run(self) -> None:
+        """Take commands until ``Close``. Whatever a command raises becomes a message."""
+        while not self._wire.closing.is_set():
+            command = self._wire.commands.get()
+            if isinstance(command, Close):
+                break
+            try:
+                self._obey(command)
+            except BaseException as error:  # the thread must outlive any bug, or the chat would wait for ever
+                self._report(command, error)
+        self._unload()
+
+    def _obey(self, command: Command) -> None:
+        if isinstance(command, Load):
+            self._load(command)
+        elif isinstance(command, StartConversation):
+            if self._chat is not None:
+                self._chat.start(command.system)
+        elif isinstance(command, Ask):
+            self._ask(command.text)
+        elif isinstance(command, Regenerate):
+            self._regenerate()
+
+    def _report(self, command: Command, error: BaseException) -> None:
+        reason = reason_of(error)
+        if isinstance(command, Load):
+            self._unload()
+            self._wire.emit(ModelFailed(reason))
+        else:
+            self._settle()
+            self._wire.emit(GenerationFailed(reason))
+
+    # ---- models
+
+    def _load(self, command: Load) -> None:
+        self._unload()
+        self._set_status(EngineStatus(Activity.LOADING, clean_line(command.path.name, 40)))
+        self._model = self._options.open_model(command.path, self._show_progress)
+        self._session = self._model.session(self._options.context_size, self._options.kv_type)
+        self._chat = self._model.chat()
+        self._chat.start(command.system)
+        self._settle()
+        self._wire.emit(
+            ModelLoaded(
+                name=clean_line(self._model.name, 60),
+                quantization=clean_line(self._model.quantization, 12),
+                path=str(command.path),
+                n_ctx=self._session.n_ctx,
+                kv_bytes=self._session.kv_bytes,
+                weights_bytes=self._model.weights_bytes,
+            )
+        )
+
+    def _show_progress(self, progress: Any) -> None:
+        if self._wire.closing.is_set():
+            raise Cancelled("closing")
+        activity = Activity.COMPILING if progress.stage == "compile" else Activity.LOADING
+        since_s = self._wire.status.since_s if self._wire.status.activity is activity else self._wire.clock()
+        step = clean_line(progress.name, 40)
+        self._set_status(EngineStatus(activity, step, progress.done, progress.total, since_s))
+
+    def _unload(self) -> None:
+        session, model = self._session, self._model
+        self._session = self._model = self._chat = None
+        for resource in (session, model):
+            if resource is not None:
+                resource.close()
+        self._set_status(EngineStatus())
+
+    # ---- turns
+
+    def _ask(self, text: str) -> None:
+        chat = self._chat
+        if chat is None:
+            self._wire.emit(GenerationFailed("no model is loaded"))
+            return
+        n_before = len(chat.messages)
+        try:
+            # Before the first token there is no turn yet: the engine's side forgets the question, and the screen
+            # decides whether to ask again.
+            if not self._answer(chat, chat.add_user(text)):
+                chat.rewind(n_before)
+        except BaseException:
+            chat.rewind(n_before)
+            raise
+
+    def _regenerate(self) -> None:
+        chat = self._chat
+        if chat is None or not chat.messages or chat.messages[-1].role != "assistant":
+            self._wire.emit(GenerationFailed("there is no reply to regenerate"))
+            return
+        n_before = len(chat.messages) - 1
+        chat.rewind(n_before)
+        try:
+            answered = self._answer(chat, chat.prompt_ids())
+        except BaseException:
+            chat.rewind(n_before - 1)
+            raise
+        if not answered:
+            chat.rewind(n_before - 1)
+
+    def _answer(self, chat: ChatPrompt, ids: list[int]) -> bool:
+        """Read the prompt and write the reply; False means that there is no reply and the turn does not count."""
+        session = self._session
+        assert session is not None
+        needed = len(ids) + min(MIN_REPLY_TOKENS, session.n_ctx // 8)
+        if needed > session.n_ctx:
+            self._wire.emit(PromptRefused(needed, session.n_ctx))
+            return False
+        turn = _Turn(self._wire, session, chat, self._options, ids)
+        try:
+            return turn.run()
+        finally:
+            self._settle(turn.meter)
+
+    # ---- status
+
+    def _settle(self, meter: ReplyMeter | None = None) -> None:
+        """Say that the thread is free again."""
+        activity = Activity.NO_MODEL if self._session is None else Activity.READY
+        self._set_status(EngineStatus(activity, meter=meter))
+
+    def _set_status(self, status: EngineStatus) -> None:
+        self._wire.status = with_context(status, self._model, self._session)
+
+
+class _Turn:
+    """One prompt and its reply."""
+
+    def __init__(self, wire: Wire, session: Session, chat: ChatPrompt, options: ChatOptions, ids: list[int]) -> None:
+        self._wire, self._session, self._chat = wire, session, chat
+        self._cleaner = TextCleaner()
+        self._shown: list[str] = []
+        self._reply = Reply(
+            session,
+            ids,
+            options.sampling(),
+            max_tokens=options.max_tokens,
+            on_prompt_progress=self._show_progress,
+            clock=wire.clock,
+        )
+
+    @property
+    def meter(self) -> ReplyMeter:
+        """What is measured."""
+        return self._reply.meter
+
+    def run(self) -> bool:
+        """Answer; True when there is a reply, whole or partial, that the conversation now holds."""
+        self._wire.reply = self._reply
+        if self._wire.cancelled.is_set():  # asked for in the moment before the reply could be seen
+            self._reply.cancel()
+        try:
+            return self._run()
+        finally:
+            self._wire.reply = None
+
+    def _run(self) -> bool:
+        self._update(activity=Activity.READING, since_s=self.meter.started_s, meter=self.meter)
+        try:
+            for piece in self._reply:
+                self._show(self._cleaner.push(piece))
+                self._update(activity=Activity.WRITING, context_used=self._session.length)
+        except BaseException as error:
+            if not self._reply.ids:
+                raise
+            self._keep_reply()
+            self._wire.emit(GenerationFailed(reason_of(error), self.meter.figures()))
+            return True
+        ending = self.meter.ending
+        if ending is Ending.STOPPED and not self._reply.ids:
+            self._wire.emit(PromptStopped())
+            return False
+        self._keep_reply()
+        self._wire.emit(GenerationFinished(ending, self.meter.figures()))
+        return True
+
+    def _show_progress(self, done: int, total: int) -> None:
+        self._update(done=done, total=total, context_used=self._session.length)
+
+    def _update(self, **changes: Any) -> None:
+        self._wire.status = replace(self._wire.status, **changes)
+
+    def _show(self, text: str) -> None:
+        if text:
+            self._shown.append(text)
+            self._wire.emit(TextGenerated(text))
+
+    def _keep_reply(self) -> None:
+        self._show(self._cleaner.flush())
+        self._chat.add_reply(self._reply.ids, self._reply.text)
+
+
+def with_context(status: EngineStatus, model: Model | None, session: Session | None) -> EngineStatus:
+    """Fill in threads and context, which hold whatever the thread is doing."""
+    return replace(
+        status,
+        threads=model.threads if model is not None else 0,
+        context_used=session.length if session is not None else 0,
+        n_ctx=session.n_ctx if session is not None else 0,
+    )
+
+
+def reason_of(error: BaseException) -> str:
+    """Say in one clean line what went wrong; a bug goes to the log and is only named."""
+    if isinstance(error, EngineError):
+        return clean_line(str(error), 300)
+    if isinstance(error, MemoryError):
+        return "not enough memory for this turn; /new or a smaller context needs less"
+    if isinstance(error, OSError) and error.strerror:
+        return clean_line(f"{error.filename or 'model file'}: {error.strerror}", 300)
+    log = log_without_text(error)
+    return f"internal error in the engine: {type(error).__name__} ({f'details in {log}' if log else 'not logged'})"

@@ -1,0 +1,77 @@
+"""How numbers are written on every screen: short, of steady width, never more exact than they are."""
+
+from __future__ import annotations
+
+from app.conversation import Ending, ReplyFigures
+
+_UNITS = ("B", "K", "M", "G", "T")
+
+_ENDING_NOTES = {
+    Ending.COMPLETE: "",
+    Ending.STOPPED: "stopped",
+    Ending.LENGTH: "ended at the token limit",
+    Ending.CONTEXT: "ended: the context is full",
+    Ending.FAILED: "broken off",
+}
+
+
+def rate(tokens_per_s: float) -> str:
+    """Write a rate: two decimals below 1, one below 100, none above."""
+    if tokens_per_s < 1:
+        return f"{tokens_per_s:.2f}"
+    return f"{tokens_per_s:.1f}" if tokens_per_s < 99.95 else f"{tokens_per_s:.0f}"
+
+
+def seconds(duration_s: float) -> str:
+    """Write a measured duration: "0.84 s", "4.1 s", "1 min 26 s"."""
+    if duration_s < 1:
+        return f"{duration_s:.2f} s"
+    if duration_s < 59.95:
+        return f"{duration_s:.1f} s"
+    return whole_seconds(duration_s)
+
+
+def whole_seconds(duration_s: float) -> str:
+    """Write an estimate, which deserves no decimals: "4 s", "1 min 26 s", "2 h 5 min"."""
+    total_s = max(1, round(duration_s))
+    if total_s < 60:
+        return f"{total_s} s"
+    if total_s < 3600:
+        return f"{total_s // 60} min {total_s % 60} s"
+    return f"{total_s // 3600} h {total_s % 3600 // 60} min"
+
+
+def size(n_bytes: float) -> str:
+    """Write a size in powers of 1024: "118M", "4.2G"."""
+    value, unit = float(n_bytes), 0
+    while value >= 1023.5 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    decimals = 1 if value < 9.95 and unit > 0 else 0
+    return f"{value:.{decimals}f}{_UNITS[unit]}"
+
+
+def count(n: int) -> str:
+    """Write a count with thousands apart: "2,310"."""
+    return f"{n:,}"
+
+
+def bar(done: int, total: int, width: int) -> str:
+    """Draw progress in ``width`` cells of two glyphs that every terminal font has."""
+    filled = width * min(done, total) // total if total > 0 else 0
+    return "█" * filled + "░" * (width - filled)
+
+
+def reply_footer(figures: ReplyFigures | None, ending: Ending) -> str:
+    """Write the line that stays below a finished reply."""
+    parts = []
+    if figures is not None:
+        if figures.decode_tps is not None:
+            parts.append(f"{rate(figures.decode_tps)} tok/s")
+        if figures.first_token_s is not None:
+            parts.append(f"first token {seconds(figures.first_token_s)}")
+        parts.append("1 token" if figures.tokens == 1 else f"{count(figures.tokens)} tokens")
+        if figures.reused_tokens:
+            parts.append(f"{count(figures.reused_tokens)} reused")
+    if _ENDING_NOTES[ending]:
+        parts.append(_ENDING_NOTES[ending])
+    return " · ".join(parts)

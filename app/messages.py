@@ -1,0 +1,101 @@
+"""Messages that cross widgets, or come from the engine's thread; each names what has happened.
+
+Text in them is clean already (``clean_text``) unless a field says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.message import Message
+
+from app.conversation import Ending, ReplyFigures
+
+
+@dataclass
+class PromptSubmitted(Message):
+    """The user sent what stood in the prompt."""
+
+    text: str
+
+
+@dataclass
+class SuggestionsWanted(Message):
+    """The text of the prompt changed in a way that changes what can complete it."""
+
+    text: str
+
+
+@dataclass
+class TranscriptScrolled(Message):
+    """The user asked from the prompt to move through the transcript, by pages; negative is up."""
+
+    pages: int
+
+
+@dataclass
+class LinkChosen(Message):
+    """The user chose a link in a reply; nothing opens by itself."""
+
+    address: str
+
+
+@dataclass
+class ModelLoaded(Message):
+    """A model and its session are ready."""
+
+    name: str
+    quantization: str
+    path: str
+    n_ctx: int
+    kv_bytes: int
+    weights_bytes: int
+
+
+@dataclass
+class ModelFailed(Message):
+    """No model could be opened; the one loaded before is gone too."""
+
+    reason: str
+
+
+@dataclass
+class TextGenerated(Message):
+    """More of the running reply."""
+
+    text: str
+
+
+@dataclass
+class GenerationFinished(Message):
+    """The running reply is complete, or was stopped, or met a limit."""
+
+    ending: Ending
+    figures: ReplyFigures
+
+
+@dataclass
+class GenerationFailed(Message):
+    """The engine gave up on the turn. With no figures it never began to answer, and the turn does not count."""
+
+    reason: str
+    figures: ReplyFigures | None = None
+
+
+@dataclass
+class PromptStopped(Message):
+    """The user stopped the turn before the first token; the question is unanswered."""
+
+
+@dataclass
+class PromptRefused(Message):
+    """The conversation with this message would not fit the context; nothing was computed."""
+
+    needed_tokens: int
+    n_ctx: int
+
+
+EngineMessage = (
+    ModelLoaded | ModelFailed | TextGenerated | GenerationFinished | GenerationFailed | PromptStopped | PromptRefused
+)
+"""What the engine's thread reports; ``EngineBridge.drain`` returns these in order."""
