@@ -5,6 +5,36 @@ can show it as it stands.
 """
 
 
+def shown(text: str | bytes, limit: int = 60) -> str:
+    r"""Make foreign text safe to put into a one-line message.
+
+    Args:
+        text: a name from a file, a path or user input; bytes are read as UTF-8.
+        limit: longest result; more is cut off and marked with ``...``.
+
+    Returns:
+        Printable text: bytes that are not UTF-8 become ``\xNN``, control and other unprintable characters ``\xNN``,
+        ``\uNNNN`` or ``\UNNNNNNNN``.
+    """
+    if isinstance(text, bytes):
+        text = text[: 4 * limit + 4].decode("utf-8", "surrogateescape")
+    result = ""
+    for character in text:
+        piece = character if character.isprintable() else _escaped(ord(character))
+        if len(result) + len(piece) > limit:
+            return result[: limit - 3] + "..."
+        result += piece
+    return result
+
+
+def _escaped(code: int) -> str:
+    if 0xDC80 <= code <= 0xDCFF:  # how Python carries a byte that is not UTF-8
+        code -= 0xDC00
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
 class EngineError(Exception):
     """Base of every error a caller of the engine is meant to show; anything else is a bug."""
 
@@ -63,7 +93,7 @@ class ModelChangedError(EngineError):
     exit_code = 74
 
 
-class Cancelled(EngineError):  # noqa: N818 - an outcome, not a fault
+class Cancelled(EngineError):
     """The caller asked to stop; the session stands at its last good length."""
 
     exit_code = 130

@@ -1,0 +1,53 @@
+"""The one place where file, configuration, vocabulary and weights meet.
+
+Everything a file can be refused for is found here, in Python, before a kernel exists; importing this module imports no
+numba.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.config import ModelConfig
+from engine.errors import GGUFError
+from engine.gguf import GGUFFile, read_gguf
+from engine.weights import Weights
+
+if TYPE_CHECKING:
+    from engine.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A model file that passed every check; ``gguf`` is still open and owns the map the weights point into."""
+
+    gguf: GGUFFile
+    config: ModelConfig
+    tokenizer: Tokenizer
+    weights: Weights
+
+
+def validate(path: str | os.PathLike[str]) -> Checked:
+    """Open a model file and check all of it: structure, hyperparameters, tensors, vocabulary.
+
+    Raises:
+        EngineError: the first thing found wrong, as one line that names file and field.
+    """
+    gguf = read_gguf(path)
+    try:
+        if not gguf.tensors:
+            raise GGUFError(f"{gguf.shown_name}: has no tensors: it is a vocabulary, not a model")
+        config = ModelConfig.from_gguf(gguf)
+        weights = Weights.check(gguf, config)
+        return Checked(gguf, config, _tokenizer(gguf), weights)
+    except BaseException:
+        gguf.close()
+        raise
+
+
+def _tokenizer(gguf: GGUFFile) -> Tokenizer:
+    from engine.tokenizer import Tokenizer
+
+    return Tokenizer.from_metadata(gguf.metadata, gguf.shown_name)

@@ -1,0 +1,189 @@
+"""Named views into the mapped file: every tensor the architecture asks for, checked, as an address and a shape.
+
+Weights are never copied. Knows which tensors, shapes and types a model may have; knows no arithmetic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import BrokenModelError, EngineError, GGUFError, UnsupportedQuantError
+from engine.ggml_types import GGML_TYPES
+from engine.models import load_architecture
+from engine.quants import QUANTS
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf import GGUFFile, TensorInfo
+    from engine.models.base import TensorSpec
+
+FILE_TYPES: dict[int, str] = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
+    13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 21: "Q2_K_S", 25: "IQ4_NL",
+    30: "IQ4_XS", 32: "BF16",
+}  # fmt: skip
+"""The mixes ``general.file_type`` can name that are made of supported types. Source: enum llama_ftype, llama.h."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor inside the map.
+
+    Attributes:
+        name: its GGUF name, suffix included: ``blk.0.attn_q.weight``.
+        quant: a key of ``engine.quants.QUANTS``.
+        n_rows: 1 for a vector.
+        n_cols: elements of a row, a multiple of the type's block.
+        row_bytes: from one row to the next; rows follow each other without gaps.
+        address: where row 0 begins, valid as long as the ``Weights`` it came from. Aligned as the file aligns it
+            (8 bytes or more), not to cache lines.
+    """
+
+    name: str
+    quant: str
+    n_rows: int
+    n_cols: int
+    row_bytes: int
+    size_bytes: int
+    address: int
+
+
+class Weights:
+    """All tensors of a model, by GGUF name. Holds the map, so that no address outlives it while this object lives.
+
+    Attributes:
+        tensors: name -> tensor, in the architecture's order.
+        total_bytes: of all of them.
+    """
+
+    def __init__(self, gguf: GGUFFile, tensors: Mapping[str, TensorInfo]) -> None:
+        self._bytes = np.frombuffer(gguf.map, np.uint8)
+        self._file_type = gguf.metadata.get("general.file_type")
+        base = self._bytes.ctypes.data
+        self.tensors = {name: _tensor(info, base) for name, info in tensors.items()}
+        self.total_bytes = sum(tensor.size_bytes for tensor in self.tensors.values())
+
+    @classmethod
+    def check(cls, gguf: GGUFFile, config: ModelConfig) -> Weights:
+        """Compare the file's tensors with what the architecture asks for.
+
+        Raises:
+            GGUFError: a tensor is missing, unexpected, of the wrong shape, or a vector that is not F32.
+            UnsupportedQuantError: a tensor's type is not in ``QUANTS``.
+            BrokenModelError: a norm, bias or rope factor is NaN or infinite.
+        """
+        expected = load_architecture(config.architecture).expected_tensors(config)
+        present = _present(gguf, expected)
+        _refuse_unexpected(gguf, expected, config)
+        for name, info in present.items():
+            _check_tensor(gguf, info, expected[name].shape)
+        weights = cls(gguf, present)
+        weights._check_vectors(gguf)
+        return weights
+
+    def get(self, name: str) -> Tensor | None:
+        """Return a tensor by its GGUF name, or None where the file does without."""
+        return self.tensors.get(name)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+    def rows(self, name: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Look at a tensor's bytes: (n_rows, row_bytes) uint8, C-contiguous, read-only, inside the map."""
+        tensor = self.tensors[name]
+        start = tensor.address - self._bytes.ctypes.data
+        return self._bytes[start : start + tensor.size_bytes].reshape(tensor.n_rows, tensor.row_bytes)
+
+    def quantization_label(self) -> str:
+        """Name the mix: what the file says (``Q4_K_M``) if its tensors agree, else its matrices' commonest type."""
+        matrices = [tensor for tensor in self.tensors.values() if tensor.name.startswith("blk.") and tensor.n_rows > 1]
+        counts = Counter(tensor.quant for tensor in matrices)
+        claimed = FILE_TYPES.get(self._file_type) if isinstance(self._file_type, int) else None
+        if claimed and any(claimed == quant or claimed.startswith(f"{quant}_") for quant in counts):
+            return claimed
+        return counts.most_common(1)[0][0]
+
+    def _check_vectors(self, gguf: GGUFFile) -> None:
+        """Refuse damaged vectors at once; damaged matrices show in the first logits."""
+        for tensor in self.tensors.values():
+            if tensor.n_rows == 1 and tensor.quant == "F32" and not np.isfinite(self._float32(tensor.name)).all():
+                raise BrokenModelError(
+                    f"{gguf.shown_name}: tensor {tensor.name} holds NaN or infinity: "
+                    f"its weights are damaged (download it again)"
+                )
+
+    def _float32(self, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+        return self.rows(name).view(np.float32)
+
+
+def _tensor(info: TensorInfo, base: int) -> Tensor:
+    layout = GGML_TYPES[info.ggml_type]
+    n_cols = info.shape[-1]
+    row_bytes = n_cols // layout.block_size * layout.type_size
+    return Tensor(
+        info.name,
+        info.type_name,
+        info.size_bytes // row_bytes,
+        n_cols,
+        row_bytes,
+        info.size_bytes,
+        base + info.offset_bytes,
+    )
+
+
+def _fail(gguf: GGUFFile, problem: str, error: type[EngineError] = GGUFError) -> EngineError:
+    return error(f"{gguf.shown_name}: {problem}")
+
+
+def _present(gguf: GGUFFile, expected: Mapping[str, TensorSpec]) -> dict[str, TensorInfo]:
+    """Pick the expected tensors; refuse a file that lacks a required one."""
+    present = {}
+    for name, spec in expected.items():
+        info = gguf.tensors.get(name)
+        if info is not None:
+            present[name] = info
+        elif spec.required:
+            raise _fail(gguf, f"tensor {name} is missing (truncated, or not converted completely)")
+    return present
+
+
+def _refuse_unexpected(gguf: GGUFFile, expected: Mapping[str, TensorSpec], config: ModelConfig) -> None:
+    """Refuse tensors nobody would read: half a model runs as silently wrong as one without its biases."""
+    for name in gguf.tensors:
+        if name in expected:
+            continue
+        layer = re.match(r"blk\.(\d{1,9})\.", name)
+        if layer and int(layer[1]) >= config.n_layers:
+            raise _fail(gguf, f"tensor {name} is beyond {config.architecture}.block_count {config.n_layers}")
+        raise _fail(gguf, f"tensor {name} is unknown to the architecture {config.architecture}")
+
+
+def _check_tensor(gguf: GGUFFile, info: TensorInfo, expected: tuple[int, ...]) -> None:
+    if _without_leading_ones(info.shape) != _without_leading_ones(expected):
+        found, wanted = _shape(info.shape), _shape(expected)
+        raise _fail(gguf, f"tensor {info.name} has shape {found}, the hyperparameters say {wanted}")
+    if info.type_name not in QUANTS:
+        raise _fail(
+            gguf,
+            f"tensor {info.name} is {info.type_name} (ggml type {info.ggml_type}); supported: {', '.join(QUANTS)}",
+            UnsupportedQuantError,
+        )
+    if len(expected) == 1 and info.type_name != "F32":
+        raise _fail(gguf, f"tensor {info.name} is {info.type_name}; norms, biases and rope factors must be F32")
+
+
+def _without_leading_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Drop what GGUF writers pad shapes with: (1, 64) and (64,) are the same vector."""
+    while len(shape) > 1 and shape[0] == 1:
+        shape = shape[1:]
+    return shape
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
