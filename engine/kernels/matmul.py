@@ -16,7 +16,6 @@ from engine.simd import (
     fadd,
     fma,
     fmul,
-    fsub,
     i16_of_i8,
     load_f32,
     load_f32x8,
@@ -25,6 +24,7 @@ from engine.simd import (
     load_i64,
     maddubs,
     maddwd,
+    prefetch_l1,
     splat_f32x8,
     splat_i16x16,
     splat_i32x8,
@@ -56,7 +56,7 @@ def put_min_pair(tile, row, index, low, high):
 
 @inner
 def put_d(tile, row, d, dmin):
-    """Enter the two f32 scales of one row's superblock; the minima are subtracted."""
+    """Enter the two f32 scales of one row's superblock; dmin comes negated."""
     store_f32(tile + TILE_K_D + 4 * row, d)
     store_f32(tile + TILE_K_DMIN + 4 * row, dmin)
 
@@ -128,9 +128,17 @@ def as_pairs(address):
 @inner
 def add_column(acc, tile, t, minima, d_y):
     """Scale one column's integers and add them to its f32 lanes in memory."""
-    d = splat_f32x8(d_y)
-    value = fma(fmul(load_f32x8(tile + TILE_K_D), d), f32_of_i32x8(t), load_f32x8(acc))
-    store_f32x8(acc, fsub(value, fmul(fmul(load_f32x8(tile + TILE_K_DMIN), d), minima)))
+    value = fmul(load_f32x8(tile + TILE_K_D), f32_of_i32x8(t))
+    value = fma(load_f32x8(tile + TILE_K_DMIN), minima, value)
+    store_f32x8(acc, fma(value, splat_f32x8(d_y), load_f32x8(acc)))
+
+
+@inner
+def prefetch_columns(y, stride):
+    """Ask for the 256 activations of the next four columns while these four are worked on."""
+    for c in range(COLUMNS, 2 * COLUMNS):
+        for line in range(0, 256, 64):
+            prefetch_l1(y + c * stride + line)
 
 
 @inner
@@ -163,6 +171,7 @@ def matmul_k(weights32, unpack_scales, columns, n_min_pairs, block_bytes, op, th
                 for b in range(n_chunk):
                     tile = tiles + b * TILE_K
                     i = start + b
+                    prefetch_columns(q + c * n_cols + 256 * i, n_cols)
                     t0, t1, t2, t3 = columns(tile, q + c * n_cols + 256 * i, n_cols)
                     s, e = sums + 48 * (c * n_blocks + i), d + 4 * (c * n_blocks + i)
                     at = acc + 32 * c

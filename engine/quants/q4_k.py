@@ -99,7 +99,7 @@ def unpack_scales(block, tile, row):
     for p in range(2):
         put_min_pair(tile, row, p, (m_low >> (16 * p)) & 255, (m_low >> (16 * p + 8)) & 255)
         put_min_pair(tile, row, 2 + p, (m_high >> (16 * p)) & 255, (m_high >> (16 * p + 8)) & 255)
-    put_d(tile, row, load_f16(block), load_f16(block + 2))
+    put_d(tile, row, load_f16(block), -load_f16(block + 2))
 
 
 @inner
