@@ -1,0 +1,335 @@
+"""Builds tiny GGUF files, valid and broken, without any download.
+
+``model()`` makes a complete little model as an editable description; change what should be wrong and write it::
+
+    tiny = model(architecture="qwen2")
+    tiny.set("qwen2.block_count", 3)
+    path = tiny.write(tmp_path / "broken.gguf")
+
+Every number in the file can be lied about: keys and tensors carry their own counts and lengths where a test sets them.
+The writer is our own for that reason; the quantised bytes come from the ``gguf`` package where it can quantise.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
+
+U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
+_FORMATS = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q", F64: "d"}
+_ARRAY_KINDS = {"u1": U8, "i1": I8, "u2": U16, "i2": I16, "u4": U32, "i4": I32, "f4": F32, "b1": BOOL, "u8": U64,
+                "i8": I64, "f8": F64}  # fmt: skip
+K_QUANTS = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
+
+
+def string(text: str | bytes, length: int | None = None) -> bytes:
+    """A GGUF string; ``length`` lies about it."""
+    raw = text.encode() if isinstance(text, str) else text
+    return struct.pack("<Q", len(raw) if length is None else length) + raw
+
+
+def array(kind: int, count: int, payload: bytes) -> bytes:
+    """A GGUF array whose count need not match its payload."""
+    return struct.pack("<IQ", kind, count) + payload
+
+
+@dataclass
+class Key:
+    """One metadata entry; ``payload`` is what follows the value type."""
+
+    name: str | bytes
+    kind: int
+    payload: bytes
+    name_length: int | None = None
+
+
+@dataclass
+class TensorEntry:
+    """One row of the tensor table with its data; the optional fields replace what the writer would compute."""
+
+    name: str | bytes
+    dims: list[int]
+    ggml_type: int
+    data: bytes
+    name_length: int | None = None
+    n_dims: int | None = None
+    offset: int | None = None
+
+
+@dataclass
+class TinyGGUF:
+    """A GGUF file as an editable description."""
+
+    keys: list[Key] = field(default_factory=list)
+    tensors: list[TensorEntry] = field(default_factory=list)
+    magic: bytes = b"GGUF"
+    version: int = 3
+    layout_alignment: int = 32
+    n_tensors: int | None = None
+    n_kv: int | None = None
+    marks: list[tuple[str, int]] = field(default_factory=list)
+
+    def set(self, name: str | bytes, value: Any, kind: int | None = None) -> None:
+        """Add or replace a key. The kind follows from the value unless given."""
+        self.set_raw(name, *_encode(value, kind))
+
+    def set_raw(self, name: str | bytes, kind: int, payload: bytes) -> None:
+        """Add or replace a key by the bytes of its value."""
+        for key in self.keys:
+            if key.name == name:
+                key.kind, key.payload = kind, payload
+                return
+        self.keys.append(Key(name, kind, payload))
+
+    def drop(self, name: str) -> None:
+        """Remove a key, which must be there."""
+        self.keys.remove(self.key(name))
+
+    def key(self, name: str) -> Key:
+        """Find a key."""
+        return next(key for key in self.keys if key.name == name)
+
+    def tensor(self, name: str) -> TensorEntry:
+        """Find a tensor."""
+        return next(tensor for tensor in self.tensors if tensor.name == name)
+
+    def drop_tensor(self, name: str) -> None:
+        """Remove a tensor, which must be there."""
+        self.tensors.remove(self.tensor(name))
+
+    def fill(self, name: str, value: float) -> None:
+        """Overwrite every element of an F32 tensor."""
+        tensor = self.tensor(name)
+        assert tensor.ggml_type == GGMLQuantizationType.F32
+        tensor.data = np.full(len(tensor.data) // 4, value, "<f4").tobytes()
+
+    def to_bytes(self) -> bytes:
+        """Lay the file out; ``marks`` then holds where each header field ends."""
+        out = bytearray(self.magic)
+        self.marks = [("magic", 4)]
+        self._put(out, "version", struct.pack("<I", self.version))
+        self._put(out, "n_tensors", struct.pack("<Q", len(self.tensors) if self.n_tensors is None else self.n_tensors))
+        self._put(out, "n_kv", struct.pack("<Q", len(self.keys) if self.n_kv is None else self.n_kv))
+        for key in self.keys:
+            self._put(out, f"{key.name!r} name", string(key.name, key.name_length))
+            self._put(out, f"{key.name!r} kind", struct.pack("<I", key.kind))
+            self._put(out, f"{key.name!r} value", key.payload)
+        self._put_table(out)
+        return bytes(out + self._data(len(out)))
+
+    def write(self, path: Path) -> Path:
+        """Write the file and return its path."""
+        path.write_bytes(self.to_bytes())
+        return path
+
+    def _put(self, out: bytearray, label: str, payload: bytes) -> None:
+        out += payload
+        self.marks.append((label, len(out)))
+
+    def _put_table(self, out: bytearray) -> None:
+        offset = 0
+        for tensor in self.tensors:
+            n_dims = len(tensor.dims) if tensor.n_dims is None else tensor.n_dims
+            self._put(out, f"{tensor.name!r} name", string(tensor.name, tensor.name_length))
+            self._put(out, f"{tensor.name!r} n_dims", struct.pack("<I", n_dims))
+            self._put(out, f"{tensor.name!r} dims", struct.pack(f"<{len(tensor.dims)}Q", *tensor.dims))
+            self._put(out, f"{tensor.name!r} type", struct.pack("<I", tensor.ggml_type))
+            shown_offset = offset if tensor.offset is None else tensor.offset
+            self._put(out, f"{tensor.name!r} offset", struct.pack("<Q", shown_offset))
+            offset += self._padded(len(tensor.data))
+
+    def _padded(self, n_bytes: int) -> int:
+        return -(-n_bytes // self.layout_alignment) * self.layout_alignment
+
+    def _data(self, header_bytes: int) -> bytes:
+        out = bytearray(self._padded(header_bytes) - header_bytes)
+        for tensor in self.tensors:
+            out += tensor.data + bytes(self._padded(len(tensor.data)) - len(tensor.data))
+        return bytes(out)
+
+
+def _encode(value: Any, kind: int | None) -> tuple[int, bytes]:
+    """Choose the value type a converter would choose, and the bytes."""
+    if isinstance(value, (str, bytes)):
+        return STRING, string(value)
+    if isinstance(value, np.ndarray):
+        return ARRAY, array(_ARRAY_KINDS[value.dtype.str[1:]], len(value), value.tobytes())
+    if isinstance(value, list):
+        return ARRAY, array(STRING, len(value), b"".join(string(item) for item in value))
+    if kind is None:
+        kind = BOOL if isinstance(value, bool) else F32 if isinstance(value, float) else U32
+    return kind, struct.pack("<" + _FORMATS[kind], value)
+
+
+def spm_vocabulary() -> dict[str, Any]:
+    """A SentencePiece-like vocabulary: three control tokens, 256 byte tokens, a space, letters, a few pieces."""
+    pieces = ["▁", *"abcdefghijklmnopqrstuvwxyz.,!?", "▁t", "he", "▁the", "▁a", "in", "an", "re", "on", "▁s", "er"]
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
+    types = [2, 3, 3, *[6] * 256, *[1] * len(pieces)]
+    scores = [0.0] * 259 + [-float(rank) for rank in range(len(pieces))]
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": np.array(scores, "<f4"),
+        "tokenizer.ggml.token_type": np.array(types, "<i4"),
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.ggml.add_bos_token": True,
+        "tokenizer.ggml.add_eos_token": False,
+    }
+
+
+def bpe_vocabulary(pre: str = "qwen2") -> dict[str, Any]:
+    """A byte-level vocabulary: GPT-2's 256 byte characters, a few merges, ChatML's control tokens."""
+    merges = ["h e", "t he", "Ġ the", "i n", "a n", "r e", "Ġ a", "Ġ s"]
+    controls = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    tokens = [*byte_characters(), *(merge.replace(" ", "") for merge in merges), *controls]
+    types = [1] * (len(tokens) - len(controls)) + [3] * len(controls)
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": pre,
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": np.array(types, "<i4"),
+        "tokenizer.ggml.merges": merges,
+        "tokenizer.ggml.bos_token_id": tokens.index("<|endoftext|>"),
+        "tokenizer.ggml.eos_token_id": tokens.index("<|im_end|>"),
+        "tokenizer.ggml.add_bos_token": False,
+    }
+
+
+def byte_characters() -> list[str]:
+    """GPT-2's printable stand-ins for the 256 bytes: bytes without one are numbered from U+0100 on."""
+    printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    spare = iter(range(256, 512))
+    return [chr(byte) if byte in printable else chr(next(spare)) for byte in range(256)]
+
+
+def model(
+    architecture: str = "llama",
+    quant: str = "F32",
+    vocabulary: str | None = None,
+    *,
+    n_layers: int = 2,
+    dim: int | None = None,
+    hidden_dim: int | None = None,
+    n_heads: int = 4,
+    n_kv_heads: int = 2,
+    head_dim: int | None = None,
+    context_length: int = 128,
+    tied: bool = False,
+    biases: bool | None = None,
+    rope_factors: bool = False,
+    seed: int = 0,
+) -> TinyGGUF:
+    """Describe a complete model with random weights, the same for the same arguments.
+
+    Args:
+        quant: type of every matrix; widths default to 64 and 96, or 256 and 512 where blocks have 256 elements.
+        vocabulary: ``"spm"`` or ``"bpe"``; by default what the architecture's files have.
+        biases: on query, key and value; by default as the architecture demands.
+    """
+    wide = quant in K_QUANTS
+    dim = dim or (256 if wide else 64)
+    hidden_dim = hidden_dim or (512 if wide else 96)
+    head_dim = head_dim or dim // n_heads
+    vocabulary = vocabulary or ("spm" if architecture == "llama" else "bpe")
+    tiny = TinyGGUF()
+    tiny.set("general.architecture", architecture)
+    tiny.set("general.name", f"tiny {architecture} {quant}")
+    for key, value in {
+        "block_count": n_layers, "context_length": context_length, "embedding_length": dim,
+        "feed_forward_length": hidden_dim, "attention.head_count": n_heads, "attention.head_count_kv": n_kv_heads,
+        "attention.layer_norm_rms_epsilon": 1e-5, "attention.key_length": head_dim,
+        "attention.value_length": head_dim, "rope.freq_base": 10000.0, "rope.dimension_count": head_dim,
+    }.items():  # fmt: skip
+        tiny.set(f"{architecture}.{key}", value)
+    entries = spm_vocabulary() if vocabulary == "spm" else bpe_vocabulary()
+    for key, value in entries.items():
+        tiny.set(key, value)
+    rng = np.random.default_rng(seed)
+    n_vocab = len(entries["tokenizer.ggml.tokens"])
+    q_dim, kv_dim = n_heads * head_dim, n_kv_heads * head_dim
+
+    def matrix(name: str, rows: int, cols: int, std: float) -> None:
+        tiny.tensors.append(quantised(name, quant, rows, cols, std, rng))
+
+    def vector(name: str, values: np.ndarray) -> None:
+        tiny.tensors.append(TensorEntry(name, [len(values)], GGMLQuantizationType.F32, values.astype("<f4").tobytes()))
+
+    def norm(name: str, n: int) -> None:
+        vector(name, 1 + 0.1 * rng.standard_normal(n))
+
+    matrix("token_embd.weight", n_vocab, dim, 0.05)
+    norm("output_norm.weight", dim)
+    if not tied:
+        matrix("output.weight", n_vocab, dim, 0.05)
+    if rope_factors:
+        vector("rope_freqs.weight", np.linspace(1, 32, head_dim // 2))
+    for layer in range(n_layers):
+        block = f"blk.{layer}."
+        norm(block + "attn_norm.weight", dim)
+        matrix(block + "attn_q.weight", q_dim, dim, 0.8 / dim**0.5)
+        matrix(block + "attn_k.weight", kv_dim, dim, 0.8 / dim**0.5)
+        matrix(block + "attn_v.weight", kv_dim, dim, 1 / dim**0.5)
+        matrix(block + "attn_output.weight", dim, q_dim, 0.3 / q_dim**0.5)
+        norm(block + "ffn_norm.weight", dim)
+        matrix(block + "ffn_gate.weight", hidden_dim, dim, 1 / dim**0.5)
+        matrix(block + "ffn_up.weight", hidden_dim, dim, 1 / dim**0.5)
+        matrix(block + "ffn_down.weight", dim, hidden_dim, 0.3 / hidden_dim**0.5)
+        if architecture == "qwen2" if biases is None else biases:
+            for letter, width in (("q", q_dim), ("k", kv_dim), ("v", kv_dim)):
+                vector(f"{block}attn_{letter}.bias", 0.1 * rng.standard_normal(width))
+        if architecture == "qwen3":
+            norm(block + "attn_q_norm.weight", head_dim)
+            norm(block + "attn_k_norm.weight", head_dim)
+    return tiny
+
+
+def quantised(name: str, quant: str, rows: int, cols: int, std: float, rng: np.random.Generator) -> TensorEntry:
+    """A matrix of normal deviates in a type, as the ``gguf`` package quantises it, or as random sane blocks."""
+    ggml_type = GGMLQuantizationType[quant]
+    values = (rng.standard_normal((rows, cols)) * std).astype(np.float32)
+    try:
+        data = quants.quantize(values, ggml_type).tobytes()
+    except NotImplementedError:
+        data = random_blocks(quant, rows * cols, std, rng)
+    return TensorEntry(name, [cols, rows], ggml_type, data)
+
+
+# Where a block keeps its float16 scales, and what they are divided by to give weights of about unit deviation.
+_SCALES = {
+    "Q2_K": ((80, 14.0), (82, 9.3)),
+    "Q3_K": ((108, 44.0),),
+    "Q4_K": ((0, 262.0), (2, 34.0)),
+    "Q5_K": ((0, 522.0), (2, 34.0)),
+    "Q6_K": ((208, 592.0),),
+    "IQ4_NL": ((0, 70.0),),
+    "IQ4_XS": ((0, 1265.0),),
+}
+
+
+def random_blocks(quant: str, n_elements: int, std: float, rng: np.random.Generator) -> bytes:
+    """Random bits with scales that keep the weights near ``std``, for types nothing here can quantise to."""
+    block_size, type_size = GGML_QUANT_SIZES[GGMLQuantizationType[quant]]
+    blocks = rng.integers(0, 256, (n_elements // block_size, type_size), np.uint8)
+    if quant == "Q6_K":
+        blocks[:, 192:208] = rng.integers(24, 40, blocks[:, 192:208].shape)  # signed sub-block scales, else up to 128
+    for at, divisor in _SCALES[quant]:
+        blocks[:, at : at + 2] = np.frombuffer(np.float16(std / divisor).tobytes(), np.uint8)
+    return blocks.tobytes()
+
+
+def build(**arguments: Any) -> bytes:
+    """The bytes of ``model(**arguments)``."""
+    return model(**arguments).to_bytes()
+
+
+def write(path: Path, architecture: str = "llama", quant: str = "F32", **arguments: Any) -> Path:
+    """Write ``model(architecture, quant, ...)`` to a file and return its path."""
+    return model(architecture, quant, **arguments).write(path)
