@@ -4,6 +4,8 @@ import sys
 from typing import TextIO
 
 from app.clean_text import TextCleaner
+from app.progress_line import ProgressLine
+from app.reply import Reply
 
 
 class AnswerOutput:
@@ -34,3 +36,27 @@ class AnswerOutput:
             self._last = text[-1]
             self._stream.write(text)
             self._stream.flush()
+
+
+def stream_answer(reply: Reply, output: AnswerOutput | None, progress: ProgressLine) -> None:
+    """Make the reply and write it as it comes; without an output it is only made.
+
+    Raises:
+        OSError: stdout cannot be written.
+        EngineError: the engine gave up; what had come is written, and ended with a newline.
+    """
+    try:
+        for piece in reply:
+            progress.clear()
+            if output:
+                output.write(piece)
+    except OSError:
+        raise
+    except Exception:
+        progress.clear()
+        if output:
+            output.end()
+        raise
+    progress.clear()
+    if output:
+        output.end()

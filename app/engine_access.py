@@ -73,3 +73,15 @@ def check_kernels(model: Any) -> None:
     from engine.check import check_model
 
     check_model(model)
+
+
+def has_chat_template(model: Any) -> bool:
+    """Whether the file brings a template of its own: without one it is hardly a chat model."""
+    return not model.chat_template.is_fallback
+
+
+def cpu_level() -> str:
+    """Return the name of the instruction level that the kernels are compiled for."""
+    from engine.simd.level import LEVEL
+
+    return str(LEVEL)

@@ -1,0 +1,188 @@
+"""``jalopy bench``: is the model computed rightly here, and how fast. No Textual.
+
+The work is that of ``llama-bench`` and of most peers: reading ``n_prompt`` random tokens into an empty cache at once,
+then feeding ``n_gen`` random tokens one by one; one round to warm up, then ``rounds`` that count.
+"""
+
+import json
+import platform
+import statistics
+import time
+from collections.abc import Sequence
+from functools import partial
+from dataclasses import dataclass, field
+from typing import Any
+
+from app import engine_access, exit_codes
+from app.clean_text import clean_line
+from app.engine_thread import EngineThread
+from app.figures import rate
+from app.progress_line import ProgressLine
+from app.refusals import exit_code_of, say
+from app.reply import Clock, Reply
+from app.settings import Settings
+
+QUESTION = "What is the capital of France?"
+ANSWER = "Paris"
+_LONGEST_ANSWER_TOKENS = 48
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """What the command line of ``bench`` asks for, besides settings."""
+
+    model: str
+    threads: Sequence[int]
+    n_prompt: int = 128
+    n_gen: int = 32
+    rounds: int = 3
+    as_json: bool = False
+
+
+@dataclass
+class Measured:
+    """The rates of one thread count, in tokens per second, one per round."""
+
+    prefill_tps: list[float] = field(default_factory=list)
+    decode_tps: list[float] = field(default_factory=list)
+
+
+def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_counter) -> int:
+    """Check, measure and print, one thread count after the other.
+
+    Raises:
+        EngineError: the model cannot be used, or its kernels compute something else than their references.
+    """
+    engine, progress = EngineThread(), ProgressLine()
+    model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
+    progress.clear()
+    table = None if options.as_json else _Table(model, options)
+    for threads in options.threads:
+        report = engine.run(partial(_measure, model, threads, options, settings.weights, clock))
+        if table:
+            table.add(report)
+        else:
+            print(json.dumps(report), flush=True)
+    if table:
+        table.end()
+    return exit_codes.OK
+
+
+def gate(model: Any, clock: Clock) -> str:
+    """Ask a question with a known answer, greedily: "passed", "failed" or "not a chat model".
+
+    A model of random weights fails by right, so this is reported and never an error.
+    """
+    if not engine_access.has_chat_template(model):
+        return "not a chat model"
+    try:
+        return "passed" if ANSWER in _ask(model, clock) else "failed"
+    except Exception as error:
+        if exit_code_of(error) is None:
+            raise
+        say(f"the question could not be asked: {error}")
+        return "failed"
+
+
+def _ask(model: Any, clock: Clock) -> str:
+    chat = model.chat()
+    chat.start(None)
+    ids = chat.add_user(QUESTION)
+    session = model.session(min(len(ids) + _LONGEST_ANSWER_TOKENS, model.config.context_length), "f16")
+    try:
+        sampling = engine_access.greedy_sampling()
+        reply = Reply(session, ids, sampling, max_tokens=_LONGEST_ANSWER_TOKENS, clock=clock)
+        for _ in reply:
+            pass
+        return reply.text
+    finally:
+        session.close()
+
+
+def measure(session: Any, options: BenchOptions, vocab_size: int, clock: Clock) -> Measured:
+    """Time prefill and decode in a session; the first round only warms up."""
+    import numpy as np
+
+    random = np.random.default_rng(_SEED)
+    prompt = random.integers(0, vocab_size, options.n_prompt).tolist()
+    measured = Measured()
+    for n in range(options.rounds + 1):
+        following = random.integers(0, vocab_size, options.n_gen).tolist()
+        session.truncate(0)
+        started_s = clock()
+        session.feed(prompt)
+        read_s = clock()
+        for token_id in following:
+            session.feed([token_id])
+        ended_s = clock()
+        if n > 0:
+            measured.prefill_tps.append(options.n_prompt / (read_s - started_s))
+            measured.decode_tps.append(options.n_gen / (ended_s - read_s))
+    measured.prefill_tps.sort()
+    measured.decode_tps.sort()
+    return measured
+
+
+def _measure(model: Any, threads: int, options: BenchOptions, weights: str, clock: Clock) -> dict[str, Any]:
+    model.set_threads(threads, threads)
+    engine_access.check_kernels(model)
+    verdict = gate(model, clock)
+    session = model.session(options.n_prompt + options.n_gen, "f16")
+    try:
+        measured = measure(session, options, model.config.vocab_size, clock)
+    finally:
+        session.close()
+    return {
+        "engine": "jalopy",
+        "model": model.name,
+        "quantization": model.quantization,
+        "weights": weights,
+        "threads": threads,
+        "n_prompt": options.n_prompt,
+        "n_gen": options.n_gen,
+        "prefill_tps": measured.prefill_tps,
+        "decode_tps": measured.decode_tps,
+        "gate": verdict,
+        "kernels": "passed",
+        "cpu": engine_access.cpu_level(),
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that decide what code ran."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version()}
+    for package in ("jalopy", "numba", "llvmlite", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+class _Table:
+    """The figures for people: one line per thread count."""
+
+    def __init__(self, model: Any, options: BenchOptions) -> None:
+        self._gates: list[str] = []
+        name, quantization = clean_line(model.name, 60), clean_line(model.quantization, 12)
+        rounds = f"median of {options.rounds} (lowest-highest)"
+        print(f"{name} · {quantization} · tok/s, {rounds} · CPU level {engine_access.cpu_level()}")
+        print(f"threads  {f'read {options.n_prompt} tokens':>26}  {f'write {options.n_gen} tokens':>26}", flush=True)
+
+    def add(self, report: dict[str, Any]) -> None:
+        columns = [_spread(report[key]) for key in ("prefill_tps", "decode_tps")]
+        print(f"{report['threads']:7}  {columns[0]:>26}  {columns[1]:>26}", flush=True)
+        self._gates.append(f"{report['threads']} threads: {report['gate']}")
+
+    def end(self) -> None:
+        print(f"kernels against their references: passed. {QUESTION} {'; '.join(self._gates)}", flush=True)
+
+
+def _spread(rates_tps: list[float]) -> str:
+    if not rates_tps:
+        return "-"
+    return f"{rate(statistics.median(rates_tps))} ({rate(rates_tps[0])}-{rate(rates_tps[-1])})"
