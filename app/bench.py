@@ -9,8 +9,8 @@ import platform
 import statistics
 import time
 from collections.abc import Sequence
-from functools import partial
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from app import engine_access, exit_codes

@@ -17,6 +17,7 @@ from app.settings import Settings
 
 _SHOWN_CHARS = 60
 _JSON_CHARS = 65_536
+_LONGEST_WHOLE = 16
 _FIRST_ELEMENTS = 4
 
 
@@ -113,20 +114,21 @@ def _plain(value: Any, longest: int) -> Any:
         return clean_line(value.decode("utf-8", "replace"), longest)
     if isinstance(value, str):
         return clean_line(value, longest)
-    if hasattr(value, "tolist"):
-        value = value.tolist()
     if isinstance(value, Mapping):
         return {clean_line(str(key), 120): _plain(one, longest) for key, one in value.items()}
-    if isinstance(value, (Sequence, frozenset, set)):
-        return _plain_array(list(value), longest)
+    if isinstance(value, (frozenset, set)):
+        value = sorted(value)
+    if isinstance(value, Sequence) or hasattr(value, "tolist"):
+        return _plain_array(value, longest)
     return clean_line(str(value), longest)
 
 
-def _plain_array(values: list[Any], longest: int) -> Any:
-    if len(values) <= 16:
-        return [_plain(value, longest) for value in values]
-    first = [_plain(value, longest) for value in values[:_FIRST_ELEMENTS]]
-    return {"first": first, "length": len(values)}
+def _plain_array(values: Any, longest: int) -> Any:
+    length = len(values)
+    shown = values if length <= _LONGEST_WHOLE else values[:_FIRST_ELEMENTS]
+    elements = shown.tolist() if hasattr(shown, "tolist") else shown
+    plain = [_plain(value, longest) for value in elements]
+    return plain if length <= _LONGEST_WHOLE else {"first": plain, "length": length}
 
 
 def _lines(report: Mapping[str, Any]) -> Iterable[str]:

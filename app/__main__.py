@@ -1,0 +1,158 @@
+"""``jalopy``, and ``python -m app``: arguments to settings to a command, with an exit code for every end.
+
+Whatever goes wrong before the first screen is one line on stderr. Commands are imported when they are called, so that
+``--help`` loads neither numba nor Textual.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from app import arguments, exit_codes
+from app.refusals import Refusal, refuse, say
+from app.settings import Settings, load_settings
+from app.supervisor import supervise
+
+
+class _Ended(BaseException):
+    """SIGTERM or SIGHUP arrived."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit code."""
+    if not _prepare_streams():
+        say("jalopy: standard output is closed (open it, or redirect it to a file)")
+        return exit_codes.USAGE
+    try:
+        options = arguments.parse(sys.argv[1:] if argv is None else argv)
+    except SystemExit as end:
+        return _finish_output(end.code if isinstance(end.code, int) else exit_codes.INTERNAL)
+    return supervise(partial(guard, partial(obey, options)), uses_screen=wants_screen(options))
+
+
+def guard(work: Callable[[], int]) -> int:
+    """Do the work; turn whatever ends it into one line and an exit code."""
+    for number, code in ((signal.SIGTERM, exit_codes.TERMINATED), (signal.SIGHUP, exit_codes.HANGUP)):
+        signal.signal(number, partial(_end, code))
+    try:
+        return _finish_output(work())
+    except _Ended as end:
+        return end.exit_code
+    except KeyboardInterrupt:
+        return exit_codes.INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()  # whoever read has had enough: no reason to complain
+        return exit_codes.OK
+    except Exception as error:
+        return refuse(error)
+
+
+def obey(options: argparse.Namespace) -> int:
+    """Load the settings and do what the command line asks for.
+
+    Raises:
+        Refusal: an option or a setting is wrong.
+        EngineError: the model cannot be used.
+    """
+    settings = arguments.apply(options, load_settings())
+    if options.command == "run":
+        from app.run import RunOptions, run
+
+        return run(RunOptions(_given_model(options), options.prompt, options.raw, options.json), settings)
+    if options.command == "inspect":
+        from app.inspect import InspectOptions, inspect
+
+        wanted = InspectOptions(_given_model(options), options.tensors, options.plan, options.json)
+        return inspect(wanted, settings)
+    if options.command == "bench":
+        return _bench(options, settings)
+    return _chat(options, settings)
+
+
+def wants_screen(options: argparse.Namespace) -> bool:
+    """Whether this is a chat on a terminal that can show one."""
+    if options.command != "chat" or options.plain:
+        return False
+    streams = (sys.stdin, sys.stdout)
+    is_terminal = all(stream is not None and stream.isatty() for stream in streams)
+    return is_terminal and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def _bench(options: argparse.Namespace, settings: Settings) -> int:
+    from app.bench import BenchOptions, bench
+
+    wanted = BenchOptions(
+        _given_model(options),
+        tuple(options.thread_counts or ()),
+        options.n_prompt,
+        options.n_gen,
+        options.rounds,
+        options.json,
+    )
+    return bench(wanted, settings)
+
+
+def _chat(options: argparse.Namespace, settings: Settings) -> int:
+    from app.start import choose_model
+
+    path = choose_model(options.model, settings)
+    if wants_screen(options):
+        from app.app import run_tui
+
+        return run_tui(settings, Path(path) if path else None)
+    if path is None:
+        raise Refusal("jalopy: no model is given (jalopy chat MODEL --plain, where MODEL is a GGUF file)")
+    from app.plain import chat
+
+    return chat(path, settings)
+
+
+def _given_model(options: argparse.Namespace) -> str:
+    if not options.model:
+        raise Refusal(f"jalopy {options.command}: the model's path is empty (name a GGUF file)")
+    return str(Path(options.model).expanduser())
+
+
+def _end(exit_code: int, _number: int, _frame: FrameType | None) -> NoReturn:
+    raise _Ended(exit_code)
+
+
+def _prepare_streams() -> bool:
+    """Let no character of any locale raise an exception; False where stdout is closed."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(errors="replace")
+    return sys.stdout is not None
+
+
+def _finish_output(code: int) -> int:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+    except OSError as error:
+        _drop_output()
+        return refuse(error)
+    return code
+
+
+def _drop_output() -> None:
+    """Point stdout to nowhere, so that the interpreter's last flush finds nobody to complain to."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

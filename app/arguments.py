@@ -1,0 +1,166 @@
+"""The command line: argparse to a plain namespace, and which option stands for which setting. Imports nothing heavy."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from app import exit_codes
+from app.clean_text import clean_line
+from app.settings import Settings, override
+
+COMMANDS = ("run", "chat", "bench", "inspect")
+
+_OVERVIEW = """\
+commands:
+  jalopy [MODEL]                 chat in the terminal
+  jalopy chat [MODEL] --plain    chat line by line: pipes, screen readers
+  jalopy run MODEL -p TEXT       one answer on standard output
+  jalopy bench MODEL             check and measure
+  jalopy inspect MODEL           show what a model file holds
+
+`jalopy COMMAND --help` lists a command's options. A model file that is named like a command: ./run
+"""
+
+_SETTING_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "threads": (("-t", "--threads"), {"type": int, "metavar": "N", "help": "threads that write; 0 = automatic"}),
+    "prefill_threads": (("--prefill-threads",), {"type": int, "metavar": "N", "help": "threads that read the prompt"}),
+    "context_size": (("--ctx",), {"type": int, "metavar": "N", "help": "context in tokens; 0 = automatic"}),
+    "kv_type": (("--kv",), {"metavar": "TYPE", "help": "KV cache: f16, f32 or q8_0"}),
+    "weights": (("--weights",), {"metavar": "MODE", "help": "how weights come into memory: mmap"}),
+    "system_prompt": (("--system",), {"metavar": "TEXT", "help": "system prompt"}),
+    "sampling.max_tokens": (("-n", "--max-tokens"), {"type": int, "metavar": "N", "help": "longest answer in tokens"}),
+    "sampling.temperature": (("--temp",), {"type": float, "metavar": "X", "help": "0 = always the likeliest token"}),
+    "sampling.top_k": (("--top-k",), {"type": int, "metavar": "N", "help": "choose among the N likeliest"}),
+    "sampling.top_p": (("--top-p",), {"type": float, "metavar": "X", "help": "choose among this much probability"}),
+    "sampling.min_p": (("--min-p",), {"type": float, "metavar": "X", "help": "leave out what is less likely"}),
+    "sampling.repeat_penalty": (("--repeat-penalty",), {"type": float, "metavar": "X", "help": "1 = none"}),
+    "sampling.seed": (("--seed",), {"type": int, "metavar": "N", "help": "same seed, same text; -1 = random"}),
+    "theme": (("--theme",), {"metavar": "NAME", "help": "colours"}),
+    "low_power": (("--low-power",), {"metavar": "WHEN", "help": "fewer redraws: auto, on or off"}),
+}
+_ENGINE_KEYS = ("prefill_threads", "context_size", "kv_type", "weights")
+_SAMPLING_KEYS = ("system_prompt", *(key for key in _SETTING_OPTIONS if key.startswith("sampling.")))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Refuses in one line instead of two with the whole usage; its help names the settings file."""
+
+    def error(self, message: str) -> NoReturn:
+        sys.stderr.write(clean_line(f"{self.prog}: {message} (see {self.prog} --help)", limit=300) + "\n")
+        raise SystemExit(exit_codes.USAGE)
+
+    def format_help(self) -> str:
+        from app.paths import config_file
+
+        return f"{super().format_help()}\nYour settings file: {config_file() or 'no place for it on this machine'}\n"
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the options; ``command`` says what to do.
+
+    Raises:
+        SystemExit: after --help or --version, or with one line on stderr.
+    """
+    if argv and argv[0] in COMMANDS:
+        command, rest = argv[0], argv[1:]
+    else:
+        command, rest = "chat", argv
+    is_bare = not argv or argv[0] not in COMMANDS
+    parser = _BUILDERS[command](None if is_bare else command)
+    options = parser.parse_args(rest)
+    options.command = command
+    return options
+
+
+def apply(options: argparse.Namespace, settings: Settings) -> Settings:
+    """Lay the options that were given over the settings.
+
+    Raises:
+        SettingsError: an option has a value that is not allowed.
+    """
+    for key, (flags, _) in _SETTING_OPTIONS.items():
+        value = getattr(options, key, None)
+        if value is not None:
+            settings = override(settings, key, value, f"{flags[-1]}: the value")
+    return settings
+
+
+def _chat_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Chat with a language model on the computer you already own.")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("--plain", action="store_true", help="line by line, without a screen")
+    if command is None:
+        parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and leave")
+        parser.epilog = _OVERVIEW
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    _add_settings(parser, "threads", *_ENGINE_KEYS, *_SAMPLING_KEYS, "theme", "low_power")
+    return parser
+
+
+def _run_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Answer one prompt: the answer on standard output, the figures on standard error.")
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("-p", "--prompt", required=True, metavar="TEXT", help="the prompt; - reads standard input")
+    parser.add_argument("--raw", action="store_true", help="continue the text as it stands, without chat template")
+    parser.add_argument("--json", action="store_true", help="one JSON object with text and figures, at the end")
+    _add_settings(parser, "threads", *_ENGINE_KEYS, *_SAMPLING_KEYS)
+    return parser
+
+
+def _bench_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Check that the model is computed rightly here, then measure reading and writing.")
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("-t", "--threads", dest="thread_counts", type=_counts, metavar="N,N", help="thread counts")
+    parser.add_argument("-p", "--n-prompt", type=_count, default=128, metavar="N", help="tokens to read (128)")
+    parser.add_argument("-n", "--n-gen", type=_count, default=32, metavar="N", help="tokens to write (32)")
+    parser.add_argument("-r", "--rounds", type=_count, default=3, metavar="N", help="rounds that count (3)")
+    parser.add_argument("--json", action="store_true", help="one JSON object per thread count")
+    _add_settings(parser, "weights")
+    return parser
+
+
+def _inspect_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Check a model file and show what it holds.")
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("--tensors", action="store_true", help="list the tensors")
+    parser.add_argument("--plan", action="store_true", help="list the operations of the plan")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    _add_settings(parser, "threads", "prefill_threads", "weights")
+    return parser
+
+
+_BUILDERS = {"chat": _chat_parser, "run": _run_parser, "bench": _bench_parser, "inspect": _inspect_parser}
+
+
+def _new_parser(command: str | None, description: str) -> argparse.ArgumentParser:
+    prog = f"jalopy {command}" if command else "jalopy"
+    return _Parser(prog=prog, description=description, allow_abbrev=False)
+
+
+def _add_settings(parser: argparse.ArgumentParser, *keys: str) -> None:
+    for key in keys:
+        flags, options = _SETTING_OPTIONS[key]
+        parser.add_argument(*flags, dest=key, default=None, **options)
+
+
+class _ShowVersion(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from app.version import installed_version
+
+        print(f"jalopy {installed_version()}")
+        raise SystemExit(exit_codes.OK)
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 1 << 20:
+        raise argparse.ArgumentTypeError(f"{text}: must be from 1 to {1 << 20}")
+    return value
+
+
+def _counts(text: str) -> list[int]:
+    counts = [int(one) for one in text.split(",")]
+    if not all(1 <= one <= 1024 for one in counts):
+        raise argparse.ArgumentTypeError(f"{text}: thread counts are from 1 to 1024")
+    return counts
