@@ -1,0 +1,180 @@
+"""Text to token ids and back, from nothing but a GGUF file's metadata.
+
+The facade over one vocabulary: special tokens are cut out first (``special``), ordinary text goes to the vocabulary's
+model (``MODELS``). Knows nothing of chat templates, tensors or generation.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from typing import Any, Protocol
+
+from engine.errors import TokenizerError
+from engine.tokenizer.bpe import ByteLevelBpe
+from engine.tokenizer.special import Fragment, SpecialTokens
+from engine.tokenizer.spm import SentencePieceBpe
+from engine.tokenizer.stream import TextStream
+from engine.tokenizer.vocabulary import TokenType, Vocabulary, read_vocabulary
+
+__all__ = ["Fragment", "TextStream", "Tokenizer"]
+
+
+class _Model(Protocol):
+    def encode(self, text: str) -> list[int]: ...
+    def token_bytes(self, token_id: int) -> bytes: ...
+
+
+MODELS: dict[str, type[ByteLevelBpe] | type[SentencePieceBpe]] = {
+    "gpt2": ByteLevelBpe,
+    "llama": SentencePieceBpe,
+}
+"""``tokenizer.ggml.model`` to what encodes ordinary text."""
+
+_LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class Tokenizer:
+    """Encodes and decodes with one vocabulary.
+
+    Attributes:
+        vocab_size: number of tokens.
+        bos_id: begin-of-text token, None where there is none.
+        eos_id: end-of-text token, None where there is none.
+        end_ids: every token that ends a turn or a text.
+        add_bos: whether the model wants ``bos_id`` in front of a text.
+        add_eos: whether the model wants ``eos_id`` behind a text.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._model: _Model = MODELS[vocabulary.model](vocabulary)
+        self._special = SpecialTokens(vocabulary)
+        self._bytes: dict[int, bytes] = {}
+        self.vocab_size = len(vocabulary.texts)
+        self.bos_id = vocabulary.bos_id
+        self.eos_id = vocabulary.eos_id
+        self.end_ids = vocabulary.end_ids
+        self.add_bos = vocabulary.add_bos
+        self.add_eos = vocabulary.add_eos
+
+    @classmethod
+    def open(cls, path: str | PathLike[str]) -> "Tokenizer":
+        """Read the vocabulary of a GGUF file; it may have no tensors.
+
+        Raises:
+            FileUnreadableError: the file cannot be opened.
+            GGUFError: it is no sound GGUF file.
+            TokenizerError: its vocabulary is not sound or not supported.
+        """
+        from engine.gguf import read_gguf
+
+        file = read_gguf(path)
+        try:
+            return cls.from_metadata(file.metadata, file.shown_name)
+        finally:
+            file.close()
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any], file_name: str) -> "Tokenizer":
+        """Build from a file's metadata values.
+
+        Args:
+            metadata: scalars as Python values, arrays of numbers as numpy arrays, arrays of strings as list[bytes].
+            file_name: named in errors.
+
+        Raises:
+            TokenizerError: the vocabulary is not sound or not supported; the message names file and field.
+        """
+        return cls(read_vocabulary(metadata, file_name))
+
+    @property
+    def control_texts(self) -> Mapping[str, int]:
+        """Spelling to id of every control token, longest first."""
+        return self._special.control
+
+    def token_text(self, token_id: int | None) -> str:
+        """A token as the vocabulary spells it, the form that templates print; empty for None."""
+        return "" if token_id is None else self._vocabulary.texts[token_id]
+
+    def encode(self, text: str, bos: bool | None = None, special: bool = True) -> list[int]:
+        """Token ids of a text, the same as llama.cpp's.
+
+        Args:
+            text: any text; lone surrogates count as U+FFFD.
+            bos: put the begin-of-text token in front; None asks the vocabulary, and then its wish for an end-of-text
+                token is honoured too. Vocabularies without the token get none.
+            special: recognise control tokens spelled in the text. False for text from a user: it stays text.
+        """
+        wants_bos = self.add_bos if bos is None else bos
+        ids = [self.bos_id] if wants_bos and self.bos_id is not None else []
+        after_special = True
+        for fragment in self.split(text, special):
+            if fragment.token_id is None:
+                ids += self._encode_ordinary(fragment.text, after_special)
+            else:
+                ids.append(fragment.token_id)
+            after_special = fragment.token_id is not None
+        if bos is None and self.add_eos and self.eos_id is not None:
+            ids.append(self.eos_id)
+        return ids
+
+    def split(self, text: str, special: bool) -> list[Fragment]:
+        """Cut text at the special tokens spelled in it; see :meth:`encode` for ``special``."""
+        return self._special.split(text, special)
+
+    def encode_text(self, text: str, after_special: bool) -> list[int]:
+        """Ids of text in the middle of a prompt, control tokens not recognised.
+
+        Args:
+            text: what others wrote.
+            after_special: whether a special token or nothing stands before it. SentencePiece vocabularies with
+                ``add_space_prefix`` then put a space in front, at every such place, as llama.cpp does.
+        """
+        ids: list[int] = []
+        for fragment in self.split(text, special=False):
+            if fragment.token_id is None:
+                ids += self._encode_ordinary(fragment.text, after_special)
+            else:
+                ids.append(fragment.token_id)
+            after_special = fragment.token_id is not None
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of the ids; control tokens have none, bytes that are no UTF-8 become U+FFFD.
+
+        The one leading space that encoding put in front (``add_space_prefix``) is taken away again. To decode the
+        continuation of a text, use :meth:`stream`.
+
+        Raises:
+            TokenizerError: an id is outside the vocabulary.
+        """
+        raw = b"".join(self.token_bytes(token_id) for token_id in ids)
+        if self._vocabulary.add_space_prefix:
+            raw = raw.removeprefix(b" ")
+        return raw.decode("utf-8", "replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes a token stands for; empty for control and unknown tokens.
+
+        Raises:
+            TokenizerError: the id is outside the vocabulary.
+        """
+        raw = self._bytes.get(token_id)
+        if raw is None:
+            if not 0 <= token_id < self.vocab_size:
+                name = self._vocabulary.file_name
+                raise TokenizerError(f"{name}: token {token_id} is outside the vocabulary of {self.vocab_size} tokens")
+            hidden = self._vocabulary.types[token_id] in (TokenType.CONTROL, TokenType.UNKNOWN)
+            raw = self._bytes[token_id] = b"" if hidden else self._model.token_bytes(token_id)
+        return raw
+
+    def stream(self) -> TextStream:
+        """A decoder for generated tokens, one at a time."""
+        return TextStream(self.token_bytes)
+
+    def _encode_ordinary(self, text: str, after_special: bool) -> list[int]:
+        if not text.isascii():
+            text = _LONE_SURROGATES.sub("\ufffd", text)
+        if after_special and self._vocabulary.add_space_prefix:
+            text = " " + text
+        return self._model.encode(text)

@@ -1,0 +1,88 @@
+"""Byte-level BPE (``tokenizer.ggml.model`` = ``gpt2``): every byte is a printable character, words merge by rank.
+
+Source: openai/gpt-2, src/encoder.py, ``bytes_to_unicode``, for the alphabet.
+"""
+
+from engine.tokenizer.merging import merge_symbols
+from engine.tokenizer.pretokenize import PRE_TOKENIZERS, splitter
+from engine.tokenizer.vocabulary import TokenType, Vocabulary
+
+CACHED_WORDS = 1 << 16
+CACHED_WORD_CHARS = 64
+
+
+def _byte_alphabet() -> dict[int, str]:
+    """Byte to character: printable Latin-1 stands for itself, the rest for U+0100 and up, in order."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    return {byte: chr(byte) for byte in printable} | {byte: chr(0x100 + i) for i, byte in enumerate(others)}
+
+
+BYTE_TO_CHAR = _byte_alphabet()
+CHAR_TO_BYTE = {ord(char): byte for byte, char in BYTE_TO_CHAR.items()}
+
+
+class ByteLevelBpe:
+    """Turns ordinary text into ids and ids into bytes, for one ``gpt2`` vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._ignore_merges = PRE_TOKENIZERS[vocabulary.pre].ignore_merges
+        self._ranks: dict[str, int] | None = None
+        self._ids: dict[str, int] = {}
+        self._words: dict[str, list[int]] = {}
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of text without special tokens.
+
+        Bytes for which the vocabulary has no token become its unknown token, or nothing where it has none either.
+        """
+        if self._ranks is None:
+            self._prepare()
+        ids: list[int] = []
+        words = self._words
+        for word in splitter(self._vocabulary.pre)(text):
+            found = words.get(word)
+            if found is None:
+                found = self._encode_word(word)
+                if len(words) >= CACHED_WORDS:
+                    words.clear()
+                if len(word) <= CACHED_WORD_CHARS:
+                    words[word] = found
+            ids += found
+        return ids
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The raw bytes of an ordinary token."""
+        text = self._vocabulary.texts[token_id]
+        if self._vocabulary.types[token_id] == TokenType.USER_DEFINED:
+            return text.encode()
+        raw = bytearray()
+        for char in text:
+            byte = CHAR_TO_BYTE.get(ord(char))
+            raw += char.encode() if byte is None else bytes([byte])
+        return bytes(raw)
+
+    def _prepare(self) -> None:
+        """Build the tables on first use: opening a file only to read its name should not pay for them."""
+        vocabulary = self._vocabulary
+        # Text must never become a control token by accident, whatever merges the file lists.
+        hidden = {vocabulary.texts[i] for i in vocabulary.ids_of(TokenType.CONTROL, TokenType.UNKNOWN)}
+        self._ids = {text: token_id for text, token_id in vocabulary.ids.items() if text not in hidden}
+        # Backwards, so that of a pair listed twice the stronger rank stays.
+        last = len(vocabulary.merges) - 1
+        ranks = {merge.decode(): last - i for i, merge in enumerate(reversed(vocabulary.merges))}
+        for merge in [merge for merge in ranks if merge.replace(" ", "") in hidden]:
+            del ranks[merge]
+        self._ranks = ranks
+
+    def _encode_word(self, word: str) -> list[int]:
+        # Latin-1 gives each byte a character, which translate() maps to its letter of the alphabet.
+        spelled = word.encode().decode("latin-1").translate(BYTE_TO_CHAR)
+        whole = self._ids.get(spelled)
+        if whole is not None and (self._ignore_merges or len(spelled) == 1):
+            return [whole]
+        symbols = merge_symbols(list(spelled), self._ranks or {}, " ")
+        fallback = self._vocabulary.unknown_id
+        found = (self._ids.get(symbol, fallback) for symbol in symbols)
+        return [token_id for token_id in found if token_id is not None]

@@ -1,0 +1,105 @@
+"""Finds special tokens that are spelled out in text, longest first, as llama.cpp does.
+
+Source: ggml-org/llama.cpp, src/llama-vocab.cpp, ``tokenizer_st_partition``.
+"""
+
+from typing import NamedTuple
+
+from engine.tokenizer.vocabulary import TokenType, Vocabulary
+
+_C_SPACES = " \t\n\v\f\r"
+
+
+class Fragment(NamedTuple):
+    """A stretch of text: one special token, or ordinary text.
+
+    Attributes:
+        start: first character, in the split text.
+        end: one behind the last character.
+        text: the characters.
+        token_id: the special token, None for ordinary text.
+    """
+
+    start: int
+    end: int
+    text: str
+    token_id: int | None
+
+
+class SpecialTokens:
+    """The tokens of one vocabulary that are recognised as a whole.
+
+    User-defined tokens are always recognised. Control and unknown tokens only where the caller vouches for the text.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        texts = vocabulary.texts
+        self._rstrip_ids = vocabulary.rstrip_ids
+        self.control = _longest_first({texts[i]: i for i in vocabulary.ids_of(TokenType.CONTROL, TokenType.UNKNOWN)})
+        self._user_defined = {texts[i]: i for i in vocabulary.ids_of(TokenType.USER_DEFINED)}
+        self._with_control = _longest_first(self.control | self._user_defined)
+        self._user_defined = _longest_first(self._user_defined)
+
+    def split(self, text: str, control: bool) -> list[Fragment]:
+        """Cut text at its special tokens.
+
+        Args:
+            text: any text.
+            control: recognise control tokens too; False for text that others wrote.
+
+        Returns:
+            Fragments in order. White space that a token swallows belongs to none of them.
+        """
+        if not text:
+            return []
+        tokens = spelled_in(text, self._with_control if control else self._user_defined)
+        if not tokens:
+            return [Fragment(0, len(text), text, None)]
+        fragments = []
+        at = 0
+        for start, end, token_id in self._find(text, tokens):
+            if start > at:
+                fragments.append(Fragment(at, start, text[at:start], None))
+            fragments.append(Fragment(start, end, text[start:end], token_id))
+            at = self._end_with_spaces(text, end, token_id)
+        if at < len(text):
+            fragments.append(Fragment(at, len(text), text[at:], None))
+        return fragments
+
+    def _find(self, text: str, tokens: dict[str, int]) -> list[tuple[int, int, int]]:
+        """Places of tokens that do not overlap; a longer token wins over a shorter one, then the leftmost."""
+        taken = bytearray(len(text))
+        found = []
+        for token, token_id in tokens.items():
+            start = text.find(token)
+            while start >= 0:
+                end = start + len(token)
+                last_taken = taken.rfind(1, start, end)
+                if last_taken < 0:
+                    found.append((start, end, token_id))
+                    end = self._end_with_spaces(text, end, token_id)
+                    taken[start:end] = b"\1" * (end - start)
+                    start = text.find(token, end)
+                else:
+                    start = text.find(token, last_taken + 1)
+        return sorted(found)
+
+    def _end_with_spaces(self, text: str, end: int, token_id: int) -> int:
+        if token_id in self._rstrip_ids:
+            while end < len(text) and text[end] in _C_SPACES:
+                end += 1
+        return end
+
+
+def spelled_in(text: str, tokens: dict[str, int]) -> dict[str, int]:
+    """Those of the tokens that occur in text; their order is kept.
+
+    The set of characters spares most of the searches, so that a vocabulary with thousands of special tokens stays
+    cheap on a megabyte of text.
+    """
+    chars = set(text)
+    return {token: i for token, i in tokens.items() if token[0] in chars and token[-1] in chars and token in text}
+
+
+def _longest_first(tokens: dict[str, int]) -> dict[str, int]:
+    return dict(sorted(tokens.items(), key=lambda item: -len(item[0].encode())))

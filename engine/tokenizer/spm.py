@@ -1,0 +1,89 @@
+"""SentencePiece-style BPE (``tokenizer.ggml.model`` = ``llama``): characters merge by score, or fall apart to bytes.
+
+The order of merges is llama.cpp's (ggml-org/llama.cpp, src/llama-vocab.cpp, ``llm_tokenizer_spm``): best score first,
+then leftmost.
+"""
+
+import re
+
+import numpy as np
+
+from engine.tokenizer.merging import merge_symbols
+from engine.tokenizer.vocabulary import TokenType, Vocabulary
+
+SPACE = "\u2581"
+CACHED_WORDS = 1 << 16
+CACHED_WORD_CHARS = 64
+
+_WORDS = re.compile(f"{SPACE}*[^{SPACE}]+|{SPACE}+")
+_SPACE_INSIDE = re.compile(f"[^{SPACE}]{SPACE}")
+
+
+class SentencePieceBpe:
+    """Turns ordinary text into ids and ids into bytes, for one ``llama`` vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._ranks: dict[str, int] | None = None
+        self._ids: dict[str, int] = {}
+        self._byte_ids: dict[int, int] = {}
+        self._words_are_apart = False
+        self._words: dict[str, list[int]] = {}
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of text without special tokens.
+
+        A character without a token becomes its UTF-8 bytes' tokens, or one unknown token where the vocabulary has no
+        byte tokens.
+        """
+        if self._ranks is None:
+            self._prepare()
+        text = text.replace(" ", SPACE)
+        ids: list[int] = []
+        words = self._words
+        for word in _WORDS.findall(text) if self._words_are_apart else [text]:
+            found = words.get(word)
+            if found is None:
+                found = self._encode_word(word)
+                if len(words) >= CACHED_WORDS:
+                    words.clear()
+                if len(word) <= CACHED_WORD_CHARS:
+                    words[word] = found
+            ids += found
+        return ids
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The raw bytes of an ordinary token."""
+        kind = self._vocabulary.types[token_id]
+        text = self._vocabulary.texts[token_id]
+        if kind == TokenType.BYTE:
+            return bytes([self._vocabulary.byte_values[token_id]])
+        if kind == TokenType.UNUSED:
+            return b""
+        return text.encode() if kind == TokenType.USER_DEFINED else text.replace(SPACE, " ").encode()
+
+    def _prepare(self) -> None:
+        """Build the tables on first use: opening a file only to read its name should not pay for them."""
+        vocabulary = self._vocabulary
+        assert vocabulary.scores is not None
+        # Tokens of the reserved types are no results of merging: text must never become a control token by accident.
+        reserved = set(vocabulary.ids_of(TokenType.CONTROL, TokenType.UNKNOWN, TokenType.BYTE))
+        self._ids = {text: token_id for text, token_id in vocabulary.ids.items() if token_id not in reserved}
+        self._byte_ids = {byte: token_id for token_id, byte in vocabulary.byte_values.items()}
+        _, rank_of = np.unique(-vocabulary.scores, return_inverse=True)
+        ranks = rank_of.tolist()
+        self._ranks = {text: ranks[token_id] for text, token_id in self._ids.items()}
+        # Where no token has a space behind something else, no merge crosses a word's start and words can be cached.
+        self._words_are_apart = not any(_SPACE_INSIDE.search(text) for text in self._ids)
+
+    def _encode_word(self, word: str) -> list[int]:
+        ids: list[int] = []
+        for symbol in merge_symbols(list(word), self._ranks or {}, ""):
+            token_id = self._ids.get(symbol)
+            if token_id is not None:
+                ids.append(token_id)
+            elif self._byte_ids:
+                ids += [self._byte_ids[byte] for byte in symbol.encode()]
+            elif self._vocabulary.unknown_id is not None:
+                ids.append(self._vocabulary.unknown_id)
+        return ids

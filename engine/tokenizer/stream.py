@@ -1,0 +1,30 @@
+"""Text from tokens as they come, never cut inside a character."""
+
+import codecs
+from collections.abc import Callable
+
+
+class TextStream:
+    """Decodes token by token; the pieces joined are the decoding of all bytes at once.
+
+    Bytes that are no UTF-8 become U+FFFD as soon as that is certain. Leading spaces are kept: a stream continues
+    text that is already there.
+    """
+
+    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
+        self._token_bytes = token_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token_id: int) -> str:
+        """Text that the token completes; may be empty.
+
+        Raises:
+            TokenizerError: the id is outside the vocabulary.
+        """
+        return self._decoder.decode(self._token_bytes(token_id))
+
+    def flush(self) -> str:
+        """Text for a character that was never finished, then start afresh."""
+        rest = self._decoder.decode(b"", final=True)
+        self._decoder.reset()
+        return rest

@@ -1,0 +1,335 @@
+"""The vocabulary of a GGUF file, checked once: what each token is, and which ids mean something special.
+
+Knows the ``tokenizer.ggml.*`` keys and nothing of how text becomes tokens. Every value comes from an untrusted file;
+whatever passes :func:`read_vocabulary` may be indexed without further checks.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from engine.errors import TokenizerError
+from engine.tokenizer.pretokenize import PRE_TOKENIZERS, resolve_pre_tokenizer
+
+PREFIX = "tokenizer.ggml."
+DAMAGED = "the vocabulary is damaged, download or convert the model again"
+
+MAX_TOKEN_CHARS = 1 << 16
+"""No vocabulary in use has tokens over a few hundred bytes; far more is a damaged length or an attack."""
+
+
+class TokenType(IntEnum):
+    """Values of ``tokenizer.ggml.token_type``."""
+
+    UNDEFINED = 0
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+END_TEXTS = frozenset(
+    {"<|eot_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<end_of_turn>"}
+    | {"<|return|>", "<|call|>", "<end_of_utterance>", "<｜end▁of▁sentence｜>"}
+    | {"<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"}
+)
+"""Tokens that end a reply whatever their declared type (llama.cpp, llama-vocab.cpp, ``special_eog_ids``)."""
+
+AMBIGUOUS_END_TEXTS = frozenset({"</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]"})
+"""The same, only where the file says that they are special: Qwen's vocabulary has ``</s>`` as an ordinary word."""
+
+_BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A checked vocabulary.
+
+    Attributes:
+        file_name: for messages.
+        model: ``llama`` (SentencePiece-style) or ``gpt2`` (byte-level BPE).
+        pre: name in ``PRE_TOKENIZERS``; only byte-level BPE uses it.
+        texts: (vocab_size,) the token texts as the file spells them.
+        ids: text to id.
+        types: (vocab_size,) one :class:`TokenType` per token.
+        scores: (vocab_size,) float32, or None for byte-level BPE.
+        merges: ``left right`` pairs in UTF-8, the earlier the stronger; empty for ``llama``.
+        byte_values: id to byte, for tokens that stand for one raw byte.
+        end_ids: tokens that end a turn or a text.
+        rstrip_ids: special tokens that swallow the white space behind them.
+    """
+
+    file_name: str
+    model: str
+    pre: str
+    texts: list[str]
+    ids: dict[str, int]
+    types: bytes
+    scores: np.ndarray | None
+    merges: list[bytes]
+    byte_values: dict[int, int]
+    bos_id: int | None
+    eos_id: int | None
+    unknown_id: int | None
+    add_bos: bool
+    add_eos: bool
+    add_space_prefix: bool
+    end_ids: frozenset[int]
+    rstrip_ids: frozenset[int] = frozenset()
+
+    def ids_of(self, *types: TokenType) -> list[int]:
+        """Ids of all tokens of the given types, ascending."""
+        return _ids_of(self.types, types)
+
+
+def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
+    """Check and gather everything the file says about its vocabulary.
+
+    Raises:
+        TokenizerError: a field is missing, of the wrong type, out of range, or contradicts another one.
+    """
+    fields = _Fields(metadata, file_name)
+    model = fields.text("model")
+    if model not in ("llama", "gpt2"):
+        raise fields.error("model", f"is {model!r}", "supported: llama, gpt2")
+    pre = resolve_pre_tokenizer(fields.text("pre", "default"), file_name) if model == "gpt2" else "default"
+    texts, ids = _read_tokens(fields)
+    default_ids = {"bos": 1, "eos": 2, "unknown": 0} if model == "llama" else {}
+    bos_id, eos_id, unknown_id, eot_id, eom_id = (
+        fields.token_id(f"{name}_token_id", len(texts), default_ids.get(name))
+        for name in ("bos", "eos", "unknown", "eot", "eom")
+    )
+    types = _read_types(fields, texts, model, control_ids={bos_id, eos_id}, unknown_id=unknown_id)
+    end_ids = _find_end_tokens(ids, types) | ({eos_id, eot_id, eom_id} - {None})
+    add_bos = fields.flag("add_bos_token", model == "llama" or PRE_TOKENIZERS[pre].add_bos)
+    return Vocabulary(
+        file_name=file_name,
+        model=model,
+        pre=pre,
+        texts=texts,
+        ids=ids,
+        types=bytes(types),
+        scores=_read_scores(fields, len(texts)) if model == "llama" else None,
+        merges=_read_merges(fields, ids) if model == "gpt2" else [],
+        byte_values=_read_byte_tokens(fields, texts, types),
+        bos_id=bos_id,
+        eos_id=eos_id,
+        unknown_id=unknown_id,
+        add_bos=add_bos and bos_id is not None,
+        add_eos=fields.flag("add_eos_token", False) and eos_id is not None,
+        add_space_prefix=model == "llama" and fields.flag("add_space_prefix", True),
+        end_ids=frozenset(token_id for token_id in end_ids if token_id is not None),
+        rstrip_ids=_find_rstrip_tokens(metadata, texts, types),
+    )
+
+
+class _Fields:
+    """Typed access to the ``tokenizer.ggml.*`` values of one file."""
+
+    def __init__(self, metadata: Mapping[str, Any], file_name: str) -> None:
+        self._metadata = metadata
+        self._file_name = file_name
+
+    def error(self, name: str, found: str, advice: str = DAMAGED) -> TokenizerError:
+        return TokenizerError(f"{self._file_name}: {PREFIX}{name} {found} ({advice})")
+
+    def get(self, name: str) -> Any:
+        return self._metadata.get(PREFIX + name)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self.get(name)
+        if value is None and default is not None:
+            return default
+        if not isinstance(value, str):
+            found = "is missing" if value is None else f"is a {type(value).__name__}, not a string"
+            raise self.error(name, found)
+        return value[:100]
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool | np.bool_):
+            raise self.error(name, f"is a {type(value).__name__}, not a boolean")
+        return bool(value)
+
+    def token_id(self, name: str, vocab_size: int, default: int | None) -> int | None:
+        value = self.get(name)
+        if value is None:
+            return default if default is not None and default < vocab_size else None
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise self.error(name, f"is a {type(value).__name__}, not a whole number")
+        if not 0 <= value < vocab_size:
+            raise self.error(name, f"is {value}, but there are {vocab_size} tokens")
+        return int(value)
+
+    def byte_strings(self, name: str) -> list[bytes]:
+        value = self.get(name)
+        if value is None:
+            raise self.error(name, "is missing")
+        if not isinstance(value, list) or not set(map(type, value)) <= {bytes}:
+            raise self.error(name, f"is a {type(value).__name__}, not an array of strings")
+        return value
+
+    def decode(self, name: str, items: list[bytes], joined: bytes) -> list[str]:
+        """Items as text, decoded at one go: entry by entry costs three times as much for a whole vocabulary.
+
+        Args:
+            name: the field, for errors.
+            items: the entries, none of them empty; only looked at to name the broken one.
+            joined: the entries, possibly without some characters, with newlines between.
+        """
+        try:
+            texts = joined.decode().split("\n")
+            return texts if len(texts) == len(items) else [item.decode() for item in items]
+        except UnicodeDecodeError:
+            bad = next(i for i, item in enumerate(items) if not _is_utf8(item))
+            raise self.error(name, f"entry {bad} is not UTF-8") from None
+
+    def numbers(self, name: str, kinds: str, length: int) -> np.ndarray | None:
+        value = self.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in kinds:
+            found = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+            raise self.error(name, f"has the wrong type ({found})")
+        if len(value) != length:
+            raise self.error(name, f"has {len(value)} entries for {length} tokens")
+        return value
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _read_tokens(fields: _Fields) -> tuple[list[str], dict[str, int]]:
+    raw = fields.byte_strings("tokens")
+    if not raw:
+        raise fields.error("tokens", "is empty")
+    texts = fields.decode("tokens", raw, b"\n".join(raw))
+    ids = dict(zip(texts, range(len(texts)), strict=True))
+    if "" in ids:
+        raise fields.error("tokens", f"entry {texts.index('')} is empty")
+    if len(ids) != len(texts):
+        twice = next(i for i, text in enumerate(texts) if ids[text] != i)
+        raise fields.error("tokens", f"entries {twice} and {ids[texts[twice]]} are the same")
+    longest = max(texts, key=len)
+    if len(longest) > MAX_TOKEN_CHARS:
+        raise fields.error("tokens", f"entry {ids[longest]} has {len(longest)} characters, over {MAX_TOKEN_CHARS}")
+    if "\0" in "".join(texts):
+        nul = next(i for i, text in enumerate(texts) if "\0" in text)
+        raise fields.error("tokens", f"entry {nul} holds a NUL character")
+    return texts, ids
+
+
+def _read_types(
+    fields: _Fields, texts: list[str], model: str, control_ids: set[int | None], unknown_id: int | None
+) -> bytearray:
+    """Token types; where the file has none, those that its other fields imply."""
+    values = fields.numbers("token_type", "iu", len(texts))
+    if values is not None:
+        bad = np.flatnonzero((values < TokenType.UNDEFINED) | (values > TokenType.BYTE))
+        if len(bad):
+            raise fields.error("token_type", f"entry {bad[0]} is {values[bad[0]]}, not one of 0 to 6")
+        return bytearray(values.astype(np.uint8).tobytes())
+    types = bytearray([TokenType.NORMAL]) * len(texts)
+    if model == "llama":
+        for token_id, text in enumerate(texts):
+            if _BYTE_TEXT.fullmatch(text):
+                types[token_id] = TokenType.BYTE
+    for token_id in control_ids - {None}:
+        types[token_id or 0] = TokenType.CONTROL
+    if unknown_id is not None:
+        types[unknown_id] = TokenType.UNKNOWN
+    return types
+
+
+def _read_scores(fields: _Fields, length: int) -> np.ndarray:
+    scores = fields.numbers("scores", "f", length)
+    if scores is None:
+        raise fields.error("scores", "is missing")
+    bad = np.flatnonzero(~np.isfinite(scores))
+    if len(bad):
+        raise fields.error("scores", f"entry {bad[0]} is {scores[bad[0]]}")
+    return scores
+
+
+def _read_merges(fields: _Fields, ids: dict[str, int]) -> list[bytes]:
+    merges = fields.byte_strings("merges")
+    if not merges:
+        raise fields.error("merges", "is empty")
+    joined = b"\n".join(merges)
+    broken = _first_broken_pair(joined, len(merges))
+    if broken is not None:
+        raise fields.error("merges", f"entry {broken} is not two texts with one space between")
+    results = fields.decode("merges", merges, joined.replace(b" ", b""))
+    if not all(map(ids.__contains__, results)):
+        bad = next(i for i, result in enumerate(results) if result not in ids)
+        raise fields.error("merges", f"entry {bad} makes a text that is no token")
+    return merges
+
+
+def _first_broken_pair(joined: bytes, count: int) -> int | None:
+    """Index of the first line that is not two texts with one space between; None where all are.
+
+    Hundreds of thousands of lines are looked at on every start, so this compares positions of the separators.
+    """
+    raw = np.frombuffer(joined, np.uint8)
+    ends = np.append(np.flatnonzero(raw == ord("\n")), len(raw))
+    spaces = np.flatnonzero(raw == ord(" "))
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    if len(ends) == len(spaces) == count and bool(((starts < spaces) & (spaces + 1 < ends)).all()):
+        return None
+    lines = enumerate(joined.split(b"\n"))
+    return next((i for i, line in lines if not re.fullmatch(rb"[^ ]+ [^ ]+", line)), count - 1)
+
+
+def _read_byte_tokens(fields: _Fields, texts: list[str], types: bytearray) -> dict[int, int]:
+    """Ids of the tokens that stand for one byte: all 256 bytes, or none (a vocabulary of plain characters)."""
+    byte_values = {}
+    for at in _ids_of(bytes(types), (TokenType.BYTE,)):
+        match = _BYTE_TEXT.fullmatch(texts[at])
+        if match is None:
+            raise fields.error("tokens", f"entry {at} is a byte token but not written as <0x00> to <0xFF>")
+        byte_values[at] = int(match[1], 16)
+    missing = set(range(256)) - set(byte_values.values())
+    if byte_values and missing:
+        raise fields.error("tokens", f"lacks the byte token <0x{min(missing):02X}>")
+    return byte_values
+
+
+def _find_end_tokens(ids: dict[str, int], types: bytearray) -> set[int | None]:
+    """Ids of the tokens known by their text to end a reply; makes them control tokens, as llama.cpp does."""
+    found: set[int | None] = {ids[text] for text in END_TEXTS if text in ids}
+    special = (TokenType.CONTROL, TokenType.USER_DEFINED)
+    found |= {ids[text] for text in AMBIGUOUS_END_TEXTS if text in ids and types[ids[text]] in special}
+    for token_id in found:
+        types[token_id or 0] = TokenType.CONTROL
+    return found
+
+
+def _find_rstrip_tokens(metadata: Mapping[str, Any], texts: list[str], types: bytearray) -> frozenset[int]:
+    """Special tokens that swallow white space; the format has no field for it, llama.cpp goes by the model's name.
+
+    Source: ggml-org/llama.cpp, src/llama-vocab.cpp, per-token attributes of Phi-3.
+    """
+    name = metadata.get("general.name")
+    if not isinstance(name, str) or not any(part in name.lower() for part in ("phi-3", "phi3")):
+        return frozenset()
+    keep = {"<unk>", "<s>", "<|endoftext|>"}
+    special = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
+    return frozenset(i for i in _ids_of(bytes(types), special) if texts[i] not in keep)
+
+
+def _ids_of(types: bytes, wanted: tuple[TokenType, ...]) -> list[int]:
+    return np.flatnonzero(np.isin(np.frombuffer(types, np.uint8), wanted)).tolist()  # type: ignore[no-any-return]
