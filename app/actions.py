@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 
 _COMMAND_LINE = re.compile(r"/([A-Za-z]*)(?:\s+(.*))?", re.DOTALL)
 
@@ -71,7 +71,7 @@ ACTIONS = _table(
 """All actions by id, ``scope.name``; ids are what a key map refers to."""
 
 
-def bindings(scope: str) -> list[Binding]:
+def bindings(scope: str) -> list[BindingType]:
     """Return Textual's bindings for all actions of one scope that have keys."""
     return [
         Binding(action.keys, action.name, action.title, id=action_id, show=False, priority=action.priority)

@@ -43,6 +43,8 @@ class ChatOptions:
     kv_type: str = "f16"
     max_tokens: int = 0
     """0 for no limit but the context."""
+    on_opened: Callable[[Path], object] | None = None
+    """Called in the engine's thread when a model is open: it may be remembered for the next start."""
 
 
 @dataclass(frozen=True)

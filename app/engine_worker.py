@@ -85,6 +85,8 @@ class EngineWorker:
         self._session = self._model.session(self._options.context_size, self._options.kv_type)
         self._chat = self._model.chat()
         self._chat.start(command.system)
+        if self._options.on_opened is not None:
+            self._options.on_opened(command.path)
         self._settle()
         self._wire.emit(
             ModelLoaded(

@@ -20,13 +20,6 @@ class PromptSubmitted(Message):
 
 
 @dataclass
-class SuggestionsWanted(Message):
-    """The text of the prompt changed in a way that changes what can complete it."""
-
-    text: str
-
-
-@dataclass
 class TranscriptScrolled(Message):
     """The user asked from the prompt to move through the transcript, by pages; negative is up."""
 

@@ -1,0 +1,214 @@
+"""The application object: themes, keys that work everywhere, signals, and how it ends. Nothing of any screen.
+
+``run_tui`` is the way in. Textual reads its switches when it is imported, so ``app.low_power`` must
+have set them before this module is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import BindingType
+from textual.screen import Screen
+
+from app import engine_access, exit_codes, refusals, state
+from app.actions import ACTIONS, bindings
+from app.bridge import ChatOptions, EngineBridge
+from app.crash_log import log_without_text
+from app.screens.chat import ChatScreen
+from app.settings import Settings
+from app.themes import ThemeError, choose_theme, load_themes
+
+QUIT_WINDOW_S = 3.0
+"""A second ctrl+c within this time quits."""
+
+EXIT_PATIENCE_S = 1.5
+"""After a signal the process ends within this time, whatever a dead terminal does to Textual's shutdown."""
+
+_SIGNAL_EXITS = {
+    signal.SIGTERM: exit_codes.TERMINATED,
+    signal.SIGHUP: exit_codes.HANGUP,
+    signal.SIGINT: exit_codes.INTERRUPTED,
+}
+
+
+def _help_screen() -> Screen[None]:
+    from app.screens.help import HelpScreen
+
+    return HelpScreen()
+
+
+class JalopyApp(App[None], inherit_bindings=False):
+    """The terminal application."""
+
+    TITLE = "jalopy"
+    CSS_PATH = "app.tcss"
+    DEFAULT_MODE = "chat"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("app")
+    SCREENS: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {"help": _help_screen}
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 - Textual types it so
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high")]  # noqa: RUF012
+
+    def __init__(
+        self,
+        settings: Settings,
+        model_path: Path | None = None,
+        *,
+        options: ChatOptions | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self.settings = settings
+        self.bridge = EngineBridge(options or chat_options(settings), clock)
+        self.crash_line: str | None = None
+        """What to say on stderr after a crash."""
+        self._interrupted_s: float | None = None
+        self._theme_error = self._set_up_theme()
+        self.chat = ChatScreen(self.bridge, settings.system_prompt or None, model_path, clock)
+        # As a mode the chat is the first screen, and no empty one is ever laid out below it.
+        self.add_mode(self.DEFAULT_MODE, lambda: self.chat)
+
+    def on_mount(self) -> None:
+        """Take over the signals that Textual leaves to their defaults."""
+        self.set_class(os.environ.get("TERM") == "linux", "-console")
+        if self._theme_error:
+            self.call_after_refresh(self.chat.note, self._theme_error, True)
+        if not self.is_headless:
+            self._watch_signals()
+            # What exists by now stays; later collections need not walk it.
+            self.call_after_refresh(gc.freeze)
+
+    def on_unmount(self) -> None:
+        """End the engine's thread, or leave it to the end of the process."""
+        self.bridge.close()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """List the actions for the command palette."""
+        for action in ACTIONS.values():
+            if action.scope == "prompt" or action.name in ("command_palette", "interrupt"):
+                continue
+            help_text = f"/{action.command}" if action.command else action.keys
+            target = "app" if action.scope == "app" else "screen"
+            yield SystemCommand(action.title, help_text, partial(self.run_action, f"{target}.{action.name}"))
+        yield SystemCommand("Change the theme", "colours of the interface", self.action_change_theme)
+
+    # ---- actions
+
+    def action_help(self) -> None:
+        """Show keys and commands."""
+        if self.screen is self.chat:
+            self.push_screen("help")
+
+    async def action_quit(self) -> None:
+        """Quit."""
+        self.exit()
+
+    async def action_interrupt(self) -> None:
+        """Copy a selection; else stop the reply; a second one in a row quits."""
+        selected = self.screen.get_selected_text() or self.chat.prompt.selected_text
+        if selected:
+            self.screen.clear_selection()
+            await self.chat.copy_out(selected)
+            return
+        now_s = time.monotonic()
+        if self._interrupted_s is not None and now_s - self._interrupted_s < QUIT_WINDOW_S:
+            self.exit()
+            return
+        self._interrupted_s = now_s
+        self.chat.turns.stop()
+        self.chat.hint("ctrl+c again quits")
+        self.set_timer(QUIT_WINDOW_S, self.chat.hint)
+
+    # ---- themes
+
+    def _set_up_theme(self) -> str | None:
+        try:
+            for theme in load_themes():
+                self.register_theme(theme)
+        except ThemeError as error:
+            return str(error)
+        on_console = os.environ.get("TERM") == "linux"
+        self.theme = choose_theme(self.settings.theme, self.available_themes, on_console)
+        if self.settings.theme and self.settings.theme not in self.available_themes:
+            return f"there is no theme {self.settings.theme!r}; there are: {', '.join(sorted(self.available_themes))}"
+        return None
+
+    # ---- the end
+
+    def _watch_signals(self) -> None:
+        # signal.signal with App.exit does not end Textual; the loop's own handlers do (Textual#5140).
+        loop = asyncio.get_running_loop()
+        for number, code in _SIGNAL_EXITS.items():
+            loop.add_signal_handler(number, self._leave, code)
+
+    def _leave(self, code: int) -> None:
+        """Exit with a code, even if the terminal is gone and Textual waits for it for ever."""
+        watchdog = threading.Timer(EXIT_PATIENCE_S, os._exit, [code])
+        watchdog.daemon = True
+        watchdog.start()
+        self.exit(return_code=code)
+
+    def _fatal_error(self) -> None:
+        """End after an unhandled exception without Textual's traceback, which shows local variables: the chat."""
+        error = self._exception or sys.exc_info()[1]
+        self._crash(error)
+
+    def panic(self, *renderables: object) -> None:
+        """End after an error that Textual would print, such as one in its input thread."""
+        self._crash(sys.exc_info()[1])
+
+    def _crash(self, error: BaseException | None) -> None:
+        if self.crash_line is None:
+            log = log_without_text(error) if error is not None else None
+            kind = type(error).__name__ if error is not None else "unknown error"
+            self.crash_line = f"jalopy: internal error: {kind} ({f'details in {log}' if log else 'not logged'})"
+        self._return_code = exit_codes.INTERNAL
+        self._close_messages_no_wait()
+
+
+def chat_options(settings: Settings) -> ChatOptions:
+    """Return how the settings say to open models and ask for replies."""
+    return ChatOptions(
+        open_model=partial(engine_access.open_model, settings),
+        sampling=partial(engine_access.make_sampling, settings),
+        context_size=settings.context_size or None,
+        kv_type=settings.kv_type,
+        max_tokens=settings.sampling.max_tokens,
+        on_opened=state.remember_model,
+    )
+
+
+def run_tui(settings: Settings, model_path: Path | str | None = None) -> int:
+    """Run the chat until it is left.
+
+    Args:
+        settings: everything chosen.
+        model_path: the model to open; None opens the chat without one.
+
+    Returns:
+        The exit code of the process.
+    """
+    app = JalopyApp(settings, Path(model_path) if model_path is not None else None)
+    app.run()
+    code = app.return_code or exit_codes.OK
+    if app.crash_line is not None:
+        refusals.say(app.crash_line)
+        code = exit_codes.INTERNAL
+    if app.bridge.is_alive:
+        # The engine's thread is inside a compilation or a step that has not seen the cancel yet. Tearing the
+        # interpreter down under it could crash; everything worth keeping is on disk.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code

@@ -1,0 +1,80 @@
+"""Copying text out: the desktop's clipboard, else the terminal, else a file; and saying truthfully which.
+
+A terminal never answers OSC 52, so that route is "sent", never "copied".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+
+from app import paths
+
+NATIVE_PATIENCE_S = 2.0
+_FILE_NAME = "copied.txt"
+
+
+def has_desktop(environ: Mapping[str, str]) -> bool:
+    """Whether a native clipboard program would reach the desktop the user sits at."""
+    if environ.get("SSH_CONNECTION") or environ.get("SSH_TTY"):
+        return False
+    return bool(environ.get("WAYLAND_DISPLAY") or environ.get("DISPLAY") or environ.get("TERM_PROGRAM"))
+
+
+async def copy(text: str, send_to_terminal: Callable[[str], None], environ: Mapping[str, str]) -> str:
+    """Copy by the best route there is and return the sentence that says what happened.
+
+    Args:
+        text: clean text.
+        send_to_terminal: writes it as OSC 52.
+        environ: the process's environment.
+    """
+    if has_desktop(environ) and await _copy_natively(text):
+        return "copied"
+    if environ.get("TERM") == "linux":
+        return _copy_to_file(text)
+    send_to_terminal(text)
+    return "sent to the terminal's clipboard; if pasting gives nothing, /save writes a file"
+
+
+async def _copy_natively(text: str) -> bool:
+    """Ask the clipboard program, in a thread of its own: one that hangs must not hold up the screen or quitting."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[bool] = loop.create_future()
+
+    def settle(succeeded: bool) -> None:
+        if not answer.done():
+            answer.set_result(succeeded)
+
+    def ask() -> None:
+        succeeded = True
+        try:
+            import pyperclip
+
+            pyperclip.copy(text)
+        except Exception:  # whatever it is, the next route is tried
+            succeeded = False
+        with contextlib.suppress(RuntimeError):  # the application has ended meanwhile
+            loop.call_soon_threadsafe(settle, succeeded)
+
+    threading.Thread(target=ask, name="jalopy-clipboard", daemon=True).start()
+    try:
+        return await asyncio.wait_for(answer, NATIVE_PATIENCE_S)
+    except asyncio.TimeoutError:
+        return False
+
+
+def _copy_to_file(text: str) -> str:
+    directory = paths.private_directory(paths.state_dir())
+    if directory is None:
+        return "not copied: this console has no clipboard and no directory for a file is writable"
+    path = directory / _FILE_NAME
+    try:
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+        path.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        return f"not copied: this console has no clipboard, and {path}: {error.strerror}"
+    return f"this console has no clipboard; written to {path}"

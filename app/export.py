@@ -1,0 +1,60 @@
+"""A conversation as a Markdown file: front matter that says what produced it, then the turns.
+
+Never writes over a file. Knows no Textual and no engine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+
+from app import figures
+from app.conversation import Conversation, Ending, Role
+
+_HEADINGS = {Role.USER: "You", Role.ASSISTANT: "Model"}
+
+
+def to_markdown(conversation: Conversation, model: str, now: datetime) -> str:
+    """Write the conversation down.
+
+    Args:
+        model: name and quantisation, clean; "" where none is known.
+        now: the time that the front matter shows.
+    """
+    replies = [m for m in conversation.messages if m.role is Role.ASSISTANT]
+    front = {
+        "program": "jalopy",
+        "model": model,
+        "saved": now.isoformat(timespec="seconds"),
+        "replies": len(replies),
+        "tokens": sum(m.figures.tokens for m in replies if m.figures is not None),
+    }
+    # A JSON value is a YAML value too, so no name can break out of its line.
+    lines = ["---", *(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in front.items()), "---", ""]
+    if conversation.system:
+        lines += ["## System", "", conversation.system, ""]
+    for message in conversation.messages:
+        lines += [f"## {_HEADINGS[message.role]}", "", message.text, ""]
+        if message.figures is not None or message.ending is not Ending.COMPLETE:
+            lines += [f"*{figures.reply_footer(message.figures, message.ending)}*", ""]
+    return "\n".join(lines)
+
+
+def choose_path(wanted: str, now: datetime) -> Path:
+    """Return where to save: the wanted file, or a file named after the time in the wanted or present directory."""
+    path = Path(wanted).expanduser() if wanted else Path.cwd()
+    return path / f"jalopy-{now:%Y%m%d-%H%M%S}.md" if path.is_dir() else path
+
+
+def write_new(path: Path, text: str) -> None:
+    """Create a file that only its owner can read.
+
+    Raises:
+        FileExistsError: there is one already; it is left as it is.
+        OSError: it cannot be written.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8", errors="replace") as file:
+        file.write(text)

@@ -1,0 +1,40 @@
+"""Fewer redraws and no animation: Textual's own switches, which it reads when it is imported.
+
+So this must run before the first import of Textual, and imports none itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping
+
+LOW_POWER_SWITCHES = {"TEXTUAL_FPS": "15", "TEXTUAL_ANIMATIONS": "none", "TEXTUAL_SMOOTH_SCROLL": "0"}
+FEW_CORES = 2
+
+
+def prepare_environment(low_power: str, environ: MutableMapping[str, str] = os.environ) -> bool:
+    """Set the switches that the setting asks for; what the user set in the environment stays.
+
+    Args:
+        low_power: the setting, "on", "off" or "auto".
+        environ: written to.
+
+    Returns:
+        Whether the low-power profile is on.
+    """
+    wanted = low_power == "on" or (low_power == "auto" and is_weak_machine())
+    if wanted:
+        for name, value in LOW_POWER_SWITCHES.items():
+            environ.setdefault(name, value)
+    return wanted
+
+
+def is_weak_machine() -> bool:
+    """Whether the machine runs on battery, or interface and engine share two cores or fewer."""
+    import psutil
+
+    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    if battery is not None and battery.power_plugged is False:
+        return True
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
+    return min(usable, psutil.cpu_count(logical=False) or usable) <= FEW_CORES

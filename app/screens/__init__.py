@@ -1,0 +1,1 @@
+"""Screens: what is composed of which widgets, and what happens on which message."""

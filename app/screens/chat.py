@@ -1,0 +1,347 @@
+"""The chat: transcript, prompt, status. Shows what ``Turns`` decides and hands it what the user asks for."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import ClassVar
+
+import psutil
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Static, TextArea
+
+from app import clipboard, export, figures
+from app.actions import bindings, find_command, nearest_command, split_command
+from app.bridge import EngineBridge
+from app.clean_text import clean_line, clean_text
+from app.conversation import Ending, ReplyFigures
+from app.messages import (
+    GenerationFailed,
+    GenerationFinished,
+    LinkChosen,
+    ModelFailed,
+    ModelLoaded,
+    PromptRefused,
+    PromptStopped,
+    PromptSubmitted,
+    TextGenerated,
+    TranscriptScrolled,
+)
+from app.turns import Admission, Turns
+from app.widgets.activity_line import ActivityLine
+from app.widgets.message_view import ReplyView, UserView
+from app.widgets.prompt import HINT, Prompt
+from app.widgets.status_line import StatusLine
+from app.widgets.suggestions import Suggestions
+from app.widgets.transcript import Transcript
+
+DRAIN_PERIOD_S = 0.1
+MEMORY_PERIOD_S = 1.0
+
+HOW_TO_LOAD = "No model is loaded: start with `jalopy PATH/TO/MODEL.gguf`, or type /model PATH/TO/MODEL.gguf"
+_BUSY = "the engine is busy: Esc stops a reply"
+
+
+class ChatScreen(Screen[None]):
+    """The screen that everything else is reached from."""
+
+    CSS_PATH = "chat.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("chat")
+    AUTO_FOCUS = "Prompt"
+
+    def __init__(
+        self, bridge: EngineBridge, system: str | None, model_path: Path | None, clock: Callable[[], float]
+    ) -> None:
+        super().__init__()
+        self.turns = Turns(bridge, system)
+        self._bridge, self._model_path, self._clock = bridge, model_path, clock
+        self._reply: ReplyView | None = None
+        self._asked: UserView | None = None
+        self._queued: deque[UserView] = deque()
+        self._process = psutil.Process()
+        self._rss_bytes = 0
+
+    def compose(self) -> ComposeResult:
+        """Lay out the screen from top to bottom."""
+        with Horizontal(id="title-bar"):
+            yield Static(Content("jalopy"), markup=False, id="program")
+            yield Static(markup=False, id="model-name")
+        yield Transcript(id="transcript")
+        yield Suggestions(id="suggestions")
+        yield ActivityLine(id="activity")
+        yield Prompt(id="prompt")
+        yield StatusLine(id="status")
+
+    def on_mount(self) -> None:
+        """Begin to listen to the engine, once the first frame stands."""
+        self.transcript = self.query_one(Transcript)
+        self.prompt = self.query_one(Prompt)
+        self._measure_memory()
+        self._show_status()
+        self.set_interval(DRAIN_PERIOD_S, self._drain)
+        self.set_interval(MEMORY_PERIOD_S, self._measure_memory)
+        self.call_after_refresh(self._start_engine)
+
+    def note(self, text: str, is_error: bool = False) -> None:
+        """Say something between the messages; the text is cleaned here."""
+        self.transcript.add_note(clean_text(text), is_error)
+
+    # ---- the engine's side
+
+    def _start_engine(self) -> None:
+        self._bridge.start()
+        if self._model_path is None:
+            self.note(HOW_TO_LOAD)
+        else:
+            self.turns.load(self._model_path)
+
+    def _drain(self) -> None:
+        for message in self._bridge.drain():
+            self.post_message(message)
+        self._show_status()
+
+    def _show_status(self) -> None:
+        status = self._bridge.status
+        self.query_one(ActivityLine).show(status, self._clock())
+        self.query_one(StatusLine).show(status, self._rss_bytes)
+
+    def _measure_memory(self) -> None:
+        self._rss_bytes = self._process.memory_info().rss
+
+    @on(ModelLoaded)
+    def show_model(self, message: ModelLoaded) -> None:
+        """Name the model and answer what was sent meanwhile."""
+        self.turns.note_loaded(message)
+        self.query_one("#model-name", Static).update(Content(f"{message.name} · {message.quantization}"))
+        self._ask_next()
+
+    @on(ModelFailed)
+    def show_load_failure(self, message: ModelFailed) -> None:
+        """Say why there is no model."""
+        self.turns.note_load_failed()
+        self.query_one("#model-name", Static).update(Content(""))
+        self.note(message.reason, is_error=True)
+        self.note(HOW_TO_LOAD)
+
+    @on(TextGenerated)
+    def show_text(self, message: TextGenerated) -> None:
+        """Let the reply grow."""
+        self.turns.note_text(message.text)
+        if self._reply is None:
+            self._reply = self.transcript.add_reply()
+        self._reply.body.append(message.text)
+
+    @on(GenerationFinished)
+    def finish_reply(self, message: GenerationFinished) -> None:
+        """Freeze the reply with its figures."""
+        self._finish(message.ending, message.figures)
+        self._ask_next()
+
+    @on(GenerationFailed)
+    def show_failure(self, message: GenerationFailed) -> None:
+        """Say why there is no reply, or only half of one; the chat goes on."""
+        if message.figures is not None:
+            self._finish(Ending.FAILED, message.figures)
+            self.note(message.reason, is_error=True)
+        else:
+            self._leave_unanswered()
+            self.note(f"{message.reason} (/regen asks again)", is_error=True)
+        self._ask_next()
+
+    @on(PromptStopped)
+    def show_stop(self) -> None:
+        """Say that the question stays unanswered."""
+        self._leave_unanswered()
+        self.note("stopped before the reply began (/regen asks again)")
+        self._ask_next()
+
+    @on(PromptRefused)
+    def give_back(self, message: PromptRefused) -> None:
+        """Return a message that does not fit to where it came from."""
+        text = self.turns.take_back()
+        if self._asked is not None:
+            self._asked.mark("not sent")
+            self._asked = None
+        if not self.prompt.text:
+            self.prompt.show_text(text)
+        needed, n_ctx = figures.count(message.needed_tokens), figures.count(message.n_ctx)
+        self.note(
+            f"Not sent: the conversation with this message needs {needed} tokens, the context holds {n_ctx}. "
+            "/new starts a new conversation; a larger context_size holds more.",
+            is_error=True,
+        )
+        self._ask_next()
+
+    def _finish(self, ending: Ending, reply_figures: ReplyFigures) -> None:
+        if self._reply is None:
+            self._reply = self.transcript.add_reply()
+        self.turns.note_reply(ending, reply_figures)
+        self._reply.finish(figures.reply_footer(reply_figures, ending))
+        self._reply = self._asked = None
+
+    def _leave_unanswered(self) -> None:
+        self.turns.note_unanswered()
+        if self._asked is not None:
+            self._asked.mark("not answered")
+        self._reply = self._asked = None
+
+    def _ask_next(self) -> None:
+        if self.turns.ask_next():
+            self._asked = self._queued.popleft()
+            self._asked.mark("")
+
+    # ---- the user's side
+
+    @on(PromptSubmitted)
+    async def take_prompt(self, message: PromptSubmitted) -> None:
+        """Send a message, or carry out a command."""
+        text = message.text.strip()
+        command = ("", "") if text == "/" else split_command(text)
+        if command is not None:
+            await self._run_command(*command)
+            return
+        admission = self.turns.submit(clean_text(text))
+        if admission is Admission.NO_MODEL:
+            self.note(HOW_TO_LOAD)
+        elif admission is Admission.FULL:
+            self.note("several messages wait already; this one was not sent")
+        else:
+            self._show_question(clean_text(text), admission)
+            self.prompt.take_text()
+
+    def _show_question(self, text: str, admission: Admission) -> None:
+        view = self.transcript.add_user(text)
+        if admission is Admission.QUEUED:
+            view.mark("queued")
+            self._queued.append(view)
+        else:
+            self._asked = view
+
+    async def _run_command(self, word: str, argument: str) -> None:
+        action = find_command(word)
+        if action is None:
+            nearest = nearest_command(word) if word else "help"
+            self.note(f"/{word} is no command; the nearest is /{nearest}. Nothing was sent.", is_error=True)
+            return
+        if action.needs_argument and not argument:
+            self.note(f"usage: /{action.command} {action.argument}")
+            return
+        if argument and not action.takes_argument:
+            self.note(f"/{action.command} takes nothing behind it. Nothing was done.", is_error=True)
+            return
+        self.prompt.take_text()
+        target = self.app if action.scope == "app" else self
+        outcome = getattr(target, f"action_{action.name}")(*([argument] if action.takes_argument else []))
+        if outcome is not None:
+            await outcome
+
+    @on(TextArea.Changed)
+    def suggest(self, event: TextArea.Changed) -> None:
+        """List the commands that fit what is typed."""
+        self.query_one(Suggestions).show_for(event.text_area.text)
+
+    @on(TranscriptScrolled)
+    def scroll(self, message: TranscriptScrolled) -> None:
+        """Move the transcript by pages."""
+        if message.pages < 0:
+            self.transcript.scroll_page_up(animate=False)
+        else:
+            self.transcript.scroll_page_down(animate=False)
+
+    @on(LinkChosen)
+    def show_link(self, message: LinkChosen) -> None:
+        """Show where a link leads."""
+        self.note(f"link: {clean_line(message.address, 500)}")
+
+    def hint(self, text: str = "") -> None:
+        """Show a passing word at the prompt's edge; "" brings the usual one back."""
+        self.prompt.border_title = text or HINT
+
+    # ---- actions
+
+    def action_stop(self) -> None:
+        """Stop the reply and keep what there is."""
+        self.turns.stop()
+
+    def action_regenerate(self) -> None:
+        """Answer the last message again."""
+        if self.turns.is_busy:
+            self.note(_BUSY)
+        elif self.turns.regenerate():
+            self.note("answering again")
+        else:
+            self.note("there is nothing to answer again" if self.turns.model else HOW_TO_LOAD)
+
+    async def action_new(self) -> None:
+        """Start a new conversation."""
+        await self._start_anew(self.turns.conversation.system, "A new conversation; the old one is gone.")
+
+    async def action_system(self, text: str = "") -> None:
+        """Show or set the system prompt."""
+        system = self.turns.conversation.system
+        if not text:
+            self.note(f"system prompt: {system}" if system else "There is no system prompt; /system TEXT sets one.")
+            return
+        consequence = "" if self.turns.conversation.is_empty else " (a new conversation)"
+        system = None if text == "-" else clean_text(text)
+        await self._start_anew(system, f"system prompt: {system or 'none'}{consequence}")
+
+    async def _start_anew(self, system: str | None, note: str) -> None:
+        if not self.turns.start_anew(system):
+            self.note(_BUSY)
+            return
+        await self.transcript.clear()
+        self.note(note)
+
+    async def action_copy(self) -> None:
+        """Copy the last reply."""
+        reply = self.turns.conversation.last_reply
+        if reply is None:
+            self.note("there is no reply to copy")
+        else:
+            await self.copy_out(reply.text)
+
+    async def copy_out(self, text: str) -> None:
+        """Copy a text and say by which route."""
+        self.note(await clipboard.copy(text, self.app.copy_to_clipboard, os.environ))
+
+    def action_save(self, wanted: str = "") -> None:
+        """Save the conversation as Markdown."""
+        if self.turns.conversation.is_empty:
+            self.note("there is nothing to save yet")
+            return
+        now = datetime.now().astimezone()
+        model = self.turns.model
+        name = f"{model.name} {model.quantization}" if model else ""
+        try:
+            path = export.choose_path(wanted, now)
+            export.write_new(path, export.to_markdown(self.turns.conversation, name, now))
+        except FileExistsError:
+            self.note(f"not saved: {path} exists already; choose another name", is_error=True)
+        except (OSError, ValueError, RuntimeError) as error:
+            self.note(f"not saved: {clean_line(str(error), 200)}", is_error=True)
+        else:
+            self.note(f"saved: {path.absolute()}")
+
+    async def action_model(self, wanted: str = "") -> None:
+        """Load another model and begin a new conversation with it."""
+        if not wanted:
+            self.prompt.show_text("/model ")
+            return
+        try:
+            path = Path(wanted).expanduser()
+        except RuntimeError:
+            path = Path(wanted)
+        if not self.turns.load(path):
+            self.note(_BUSY)
+            return
+        await self.transcript.clear()
+        self.note(f"loading {clean_line(path.name)}; a new conversation")

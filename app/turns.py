@@ -1,0 +1,143 @@
+"""Whose turn it is: what is being answered, what waits, what a stop or a failure leaves behind.
+
+Keeps the conversation true to what the engine holds. Knows the bridge, no widget: the chat screen asks it, and shows
+what it says.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from pathlib import Path
+
+from app.bridge import Ask, Command, EngineBridge, Load, Regenerate, StartConversation
+from app.conversation import ChatMessage, Conversation, Ending, ReplyFigures
+from app.messages import ModelLoaded
+
+
+class Admission(Enum):
+    """What became of a message the user sent."""
+
+    ASKED = "asked"
+    QUEUED = "queued"
+    """It is answered when the engine is free."""
+    NO_MODEL = "no model"
+    FULL = "full"
+    """Too many wait already."""
+
+
+MAX_QUEUED = 8
+
+
+class Turns:
+    """The order of turns in one conversation."""
+
+    def __init__(self, bridge: EngineBridge, system: str | None) -> None:
+        self._bridge = bridge
+        self.conversation = Conversation(system or None)
+        self.model: ModelLoaded | None = None
+        self.is_loading = False
+        self.is_answering = False
+        self._queued: deque[str] = deque()
+        self._reply_pieces: list[str] = []
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the engine is loading or answering."""
+        return self.is_loading or self.is_answering
+
+    @property
+    def n_queued(self) -> int:
+        """How many messages wait."""
+        return len(self._queued)
+
+    # ---- what the user asks for
+
+    def load(self, path: Path) -> bool:
+        """Open a model and begin a new conversation with it; False while the engine is busy."""
+        if self.is_busy or not self._bridge.send(Load(path, self.conversation.system)):
+            return False
+        self.model, self.is_loading = None, True
+        self.conversation.clear()
+        return True
+
+    def submit(self, text: str) -> Admission:
+        """Ask now, or wait in line."""
+        if not self.is_busy and self.model is None:
+            return Admission.NO_MODEL
+        if self.is_busy:
+            if self.n_queued >= MAX_QUEUED:
+                return Admission.FULL
+            self._queued.append(text)
+            return Admission.QUEUED
+        self._begin(text)
+        return Admission.ASKED
+
+    def ask_next(self) -> bool:
+        """Ask what has waited longest; False when nothing waits or the engine is not free."""
+        if self.is_busy or self.model is None or not self._queued:
+            return False
+        self._begin(self._queued.popleft())
+        return True
+
+    def regenerate(self) -> bool:
+        """Answer the last message again; False when there is none or the engine is not free."""
+        if self.is_busy or self.model is None or self.conversation.is_empty:
+            return False
+        if self.conversation.awaits_reply:
+            self._begin(self.conversation.take_back_user())
+        else:
+            self.conversation.drop_reply()
+            self._send(Regenerate())
+        return True
+
+    def start_anew(self, system: str | None) -> bool:
+        """Forget all turns and begin with this system prompt; False while the engine is busy."""
+        if self.is_busy:
+            return False
+        self.conversation = Conversation(system or None)
+        self._bridge.send(StartConversation(self.conversation.system))
+        return True
+
+    def stop(self) -> bool:
+        """Stop the running reply; False when none runs."""
+        if self.is_answering:
+            self._bridge.cancel()
+        return self.is_answering
+
+    # ---- what the engine reports
+
+    def note_loaded(self, model: ModelLoaded) -> None:
+        """The model is there."""
+        self.model, self.is_loading = model, False
+
+    def note_load_failed(self) -> None:
+        """There is no model now."""
+        self.model, self.is_loading = None, False
+
+    def note_text(self, text: str) -> None:
+        """More of the running reply."""
+        self._reply_pieces.append(text)
+
+    def note_reply(self, ending: Ending, figures: ReplyFigures) -> ChatMessage:
+        """The running reply has ended and counts as a turn."""
+        self.is_answering = False
+        return self.conversation.add_reply("".join(self._reply_pieces), ending, figures)
+
+    def note_unanswered(self) -> None:
+        """The turn ended before a reply began; the question stays, to be asked again or replaced."""
+        self.is_answering = False
+
+    def take_back(self) -> str:
+        """The question was refused: return it, as if it had not been asked."""
+        self.is_answering = False
+        return self.conversation.take_back_user()
+
+    def _begin(self, text: str) -> None:
+        self.conversation.add_user(text)
+        self._send(Ask(text))
+
+    def _send(self, command: Command) -> None:
+        self._reply_pieces.clear()
+        # The queue cannot be full: the engine was free.
+        self.is_answering = self._bridge.send(command)

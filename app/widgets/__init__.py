@@ -1,0 +1,1 @@
+"""Widgets: messages out, values in; no disk, no engine."""

@@ -1,0 +1,117 @@
+"""The growing text of a reply: cheap while it streams, complete and coloured when it ends."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Static
+
+from app.widgets.reply_markdown import ReplyMarkdown, shows_at_once
+
+_TAIL_PIECE_CHARS = 2048
+"""The plain tail is cut into widgets of about this size, so that only the last one is laid out again."""
+
+
+class PlainTail(Vertical):
+    """Text that is not parsed yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last_text = ""
+        self._last: Static | None = None
+
+    async def add(self, text: str) -> None:
+        """Append text, in a new piece when the last one is long."""
+        if self._last is None or len(self._last_text) > _TAIL_PIECE_CHARS:
+            self._last, self._last_text = Static(markup=False), text.lstrip("\n")
+            await self.mount(self._last)
+        else:
+            self._last_text += text
+        self._last.update(Content(self._last_text))
+
+    async def clear(self) -> None:
+        """Forget everything."""
+        if self._last is not None:
+            self._last, self._last_text = None, ""
+            await self.remove_children()
+
+
+class ReplyBody(Vertical):
+    """Markdown that grows ten times a second at most and gets one full pass at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+        """Everything appended so far."""
+        self._markdown = ReplyMarkdown()
+        self._tail = PlainTail()
+        self._pending: list[str] = []
+        self._tail_text = ""
+        self._is_scheduled = False
+        self._is_simple = False
+
+    def compose(self) -> ComposeResult:
+        """Lay out the parsed part and the tail."""
+        yield self._markdown
+        yield self._tail
+
+    def append(self, text: str) -> None:
+        """Add text; it is shown soon, together with what else arrives until then."""
+        self.text += text
+        self._pending.append(text)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self.call_later(self._show_pending)
+
+    def finish(self) -> None:
+        """The text is complete: parse it once more as a whole, with highlighted code."""
+        self.call_later(self._show_whole)
+
+    @property
+    def shown_source(self) -> str:
+        """What the screen shows by now, parsed or plain."""
+        return self._markdown.source + self._tail_text
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the full pass has begun."""
+        return not self._markdown.is_streaming
+
+    async def simplify(self) -> None:
+        """Show the text as one plain widget: an old reply should cost no layout."""
+        if self.is_final and not self._is_simple:
+            self._is_simple = True
+            await self.remove_children()
+            await self.mount(Static(Content(self.text), markup=False, classes="plain-reply"))
+
+    async def on_click(self) -> None:
+        """Show a simplified reply in full again."""
+        if self._is_simple:
+            self._is_simple = False
+            self._markdown = ReplyMarkdown()
+            self._markdown.is_streaming = False
+            await self.remove_children()
+            await self.mount(self._markdown)
+            await self._markdown.update(self.text)
+
+    async def _show_pending(self) -> None:
+        self._is_scheduled = False
+        text = "".join(self._pending)
+        self._pending.clear()
+        if not text or self.is_final:
+            return
+        self._tail_text += text
+        if shows_at_once(self._markdown.open_source, self._tail_text):
+            whole, self._tail_text = self._tail_text, ""
+            await self._markdown.append(whole)
+            await self._tail.clear()
+        else:
+            await self._tail.add(text)
+
+    async def _show_whole(self) -> None:
+        self._pending.clear()
+        self._tail_text = ""
+        self._markdown.is_streaming = False
+        await self._markdown.update(self.text)
+        await self._tail.clear()

@@ -1,0 +1,53 @@
+"""The conversation as it is read: messages from old to new, notes by the program between them."""
+
+from __future__ import annotations
+
+from textual.containers import VerticalScroll
+
+from app.widgets.message_view import Note, ReplyView, UserView
+
+RICH_REPLIES = 12
+"""So many of the newest replies are shown as Markdown; older ones as plain text, which costs far less layout."""
+
+
+class Transcript(VerticalScroll, can_focus=False):
+    """Stays at the bottom until the user scrolls up, and again once they scroll down to it."""
+
+    def on_mount(self) -> None:
+        """Follow what is added."""
+        self.anchor()
+
+    def add_user(self, text: str) -> UserView:
+        """Show what the user said; the view follows it."""
+        view = UserView(text)
+        self.mount(view)
+        self.anchor()
+        return view
+
+    def add_reply(self) -> ReplyView:
+        """Show a reply that is about to begin."""
+        view = ReplyView()
+        self.mount(view)
+        self._simplify_old_replies()
+        return view
+
+    def add_note(self, text: str, is_error: bool = False) -> None:
+        """Show a line by the program."""
+        self.mount(Note(text, is_error))
+
+    def notes(self) -> list[str]:
+        """Return the program's lines, oldest first."""
+        return [note.text for note in self.query(Note)]
+
+    def replies(self) -> list[ReplyView]:
+        """Return the replies, oldest first."""
+        return list(self.query(ReplyView))
+
+    async def clear(self) -> None:
+        """Begin anew."""
+        await self.remove_children()
+        self.anchor()
+
+    def _simplify_old_replies(self) -> None:
+        for view in self.replies()[:-RICH_REPLIES]:
+            self.call_later(view.body.simplify)
