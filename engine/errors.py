@@ -18,13 +18,12 @@ def shown(text: str | bytes, limit: int = 60) -> str:
     """
     if isinstance(text, bytes):
         text = text[: 4 * limit + 4].decode("utf-8", "surrogateescape")
-    result = ""
-    for character in text:
-        piece = character if character.isprintable() else _escaped(ord(character))
-        if len(result) + len(piece) > limit:
-            return result[: limit - 3] + "..."
-        result += piece
-    return result
+    pieces = [character if character.isprintable() else _escaped(ord(character)) for character in text[: limit + 1]]
+    if sum(map(len, pieces)) <= limit:
+        return "".join(pieces)
+    while sum(map(len, pieces)) > limit - 3:
+        pieces.pop()
+    return "".join(pieces) + "..."
 
 
 def _escaped(code: int) -> str:
