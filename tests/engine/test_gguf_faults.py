@@ -299,7 +299,7 @@ def test_random_damage_is_refused_in_one_line_or_loads(seed: int, tmp_path: Path
     whole = tiny.to_bytes()
     header_bytes = tiny.marks[-1][1]
     path = tmp_path / "model.gguf"
-    n_refused = 0
+    messages = []
     for _ in range(100):
         damaged = bytearray(whole)
         for at in rng.integers(0, header_bytes, rng.integers(1, 4)):
@@ -308,6 +308,6 @@ def test_random_damage_is_refused_in_one_line_or_loads(seed: int, tmp_path: Path
         try:
             check(path)
         except EngineError as error:
-            n_refused += 1
-            assert str(error).isprintable()
-    assert n_refused > 0
+            messages.append(str(error))
+    assert messages
+    assert all(message.isprintable() and len(message) < 290 for message in messages)
