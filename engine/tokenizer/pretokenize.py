@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from engine.errors import TokenizerError
+from engine.errors import TokenizerError, shown
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def resolve_pre_tokenizer(name: str, file_name: str) -> str:
     known = ALIASES.get(name, name)
     if known not in PRE_TOKENIZERS:
         supported = ", ".join(PRE_TOKENIZERS)
-        raise TokenizerError(f"{file_name}: tokenizer.ggml.pre is {name!r} (supported: {supported})")
+        raise TokenizerError(f"{file_name}: tokenizer.ggml.pre is '{shown(name)}' (supported: {supported})")
     return known
 
 

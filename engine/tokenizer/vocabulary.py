@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.errors import TokenizerError
+from engine.errors import TokenizerError, shown
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, resolve_pre_tokenizer
 
 PREFIX = "tokenizer.ggml."
@@ -97,7 +97,7 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
     fields = _Fields(metadata, file_name)
     model = fields.text("model")
     if model not in ("llama", "gpt2"):
-        raise fields.error("model", f"is {model!r}", "supported: llama, gpt2")
+        raise fields.error("model", f"is '{shown(model)}'", "supported: llama, gpt2")
     pre = resolve_pre_tokenizer(fields.text("pre", "default"), file_name) if model == "gpt2" else "default"
     texts, ids = _read_tokens(fields)
     default_ids = {"bos": 1, "eos": 2, "unknown": 0} if model == "llama" else {}
@@ -106,7 +106,8 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         for name in ("bos", "eos", "unknown", "eot", "eom")
     )
     types = _read_types(fields, texts, model, control_ids={bos_id, eos_id}, unknown_id=unknown_id)
-    end_ids = _find_end_tokens(ids, types) | ({eos_id, eot_id, eom_id} - {None})
+    declared_ends = {token_id for token_id in (eos_id, eot_id, eom_id) if token_id is not None}
+    end_ids = _find_end_tokens(ids, types) | declared_ends
     add_bos = fields.flag("add_bos_token", model == "llama" or PRE_TOKENIZERS[pre].add_bos)
     return Vocabulary(
         file_name=file_name,
@@ -124,7 +125,7 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         add_bos=add_bos and bos_id is not None,
         add_eos=fields.flag("add_eos_token", False) and eos_id is not None,
         add_space_prefix=model == "llama" and fields.flag("add_space_prefix", True),
-        end_ids=frozenset(token_id for token_id in end_ids if token_id is not None),
+        end_ids=frozenset(end_ids),
         rstrip_ids=_find_rstrip_tokens(metadata, texts, types),
     )
 
@@ -247,8 +248,9 @@ def _read_types(
         for token_id, text in enumerate(texts):
             if _BYTE_TEXT.fullmatch(text):
                 types[token_id] = TokenType.BYTE
-    for token_id in control_ids - {None}:
-        types[token_id or 0] = TokenType.CONTROL
+    for control_id in control_ids:
+        if control_id is not None:
+            types[control_id] = TokenType.CONTROL
     if unknown_id is not None:
         types[unknown_id] = TokenType.UNKNOWN
     return types
@@ -308,13 +310,13 @@ def _read_byte_tokens(fields: _Fields, texts: list[str], types: bytearray) -> di
     return byte_values
 
 
-def _find_end_tokens(ids: dict[str, int], types: bytearray) -> set[int | None]:
+def _find_end_tokens(ids: dict[str, int], types: bytearray) -> set[int]:
     """Ids of the tokens known by their text to end a reply; makes them control tokens, as llama.cpp does."""
-    found: set[int | None] = {ids[text] for text in END_TEXTS if text in ids}
+    found = {ids[text] for text in END_TEXTS if text in ids}
     special = (TokenType.CONTROL, TokenType.USER_DEFINED)
     found |= {ids[text] for text in AMBIGUOUS_END_TEXTS if text in ids and types[ids[text]] in special}
     for token_id in found:
-        types[token_id or 0] = TokenType.CONTROL
+        types[token_id] = TokenType.CONTROL
     return found
 
 

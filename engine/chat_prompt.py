@@ -1,0 +1,225 @@
+"""The exact tokens of a conversation: appended to turn by turn, never tokenised again where it can be helped.
+
+Each turn renders the whole conversation and tokenises only what lies behind the text that is already tokens; generated
+replies keep the very ids the model produced. Where a template rewrites earlier turns (it may strip old thinking), the
+tokens up to the last safe place before the difference are kept and the rest is made anew.
+
+Text of messages never becomes a control token: before rendering, the first character of every spelled-out control
+token is swapped for a private-use character, and swapped back after the rendered text was cut at the genuine ones.
+Knows nothing of models, caches or screens.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from engine.chat_template import ChatTemplate
+from engine.tokenizer import Tokenizer
+from engine.tokenizer.special import spelled_in
+
+_PRIVATE_USE = range(0xF0000, 0xFFFFE)
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a conversation.
+
+    Attributes:
+        role: ``system``, ``user`` or ``assistant``.
+        content: the text as written or generated.
+    """
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """A place where tokenising can resume.
+
+    Attributes:
+        needs_chars: how much of the text must be unchanged for the place to be safe.
+        chars: where in the text the rest begins.
+        n_ids: how many ids stand for the text before it.
+        after_special: whether a special token stands right before it.
+    """
+
+    needs_chars: int
+    chars: int
+    n_ids: int
+    after_special: bool
+
+
+class ChatPrompt:
+    """A conversation as messages and as tokens.
+
+    Args:
+        tokenizer: of the model.
+        template: of the model.
+
+    Attributes:
+        messages: the conversation so far; to be changed only through the methods.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
+        self.messages: list[Message] = []
+        self._tokenizer = tokenizer
+        self._template = template
+        self._control = dict(tokenizer.control_texts)
+        self._swaps = self._choose_swaps("")
+        self.start(None)
+
+    def start(self, system: str | None) -> None:
+        """Begin a new conversation.
+
+        Args:
+            system: what the model is told in advance, None or empty for nothing.
+        """
+        self.messages = [Message("system", system)] if system else []
+        self._now = time.time()
+        self._text = ""
+        self._ids: list[int] = []
+        self._marks: list[_Mark] = []
+        self._reply_ids: list[int] | None = None
+
+    def add_user(self, text: str) -> list[int]:
+        """Add a user's message.
+
+        Returns:
+            The ids of the whole conversation up to where the reply begins.
+
+        Raises:
+            TemplateError: the template cannot render this; the conversation is as before.
+        """
+        self.messages.append(Message("user", text))
+        try:
+            return self.prompt_ids()
+        except BaseException:
+            self.messages.pop()
+            raise
+
+    def add_reply(self, ids: list[int], text: str) -> None:
+        """Add the model's reply to the last message.
+
+        Args:
+            ids: exactly as generated, without the token that ended it; they are never made anew unless the template
+                rewrites the reply.
+            text: what the ids say.
+
+        Raises:
+            ValueError: the last message is not a user's.
+        """
+        if not self.messages or self.messages[-1].role != "user":
+            raise ValueError("a reply needs a user's message before it")
+        self.messages.append(Message("assistant", text))
+        self._reply_ids = list(ids)
+
+    def rewind(self, n_messages: int) -> None:
+        """Keep the first messages and forget the others; tokens of what is kept stay the same.
+
+        Args:
+            n_messages: how many to keep; the system message counts.
+        """
+        if n_messages < 0:
+            raise ValueError("cannot keep fewer than no messages")
+        if n_messages < len(self.messages):
+            self.messages = self.messages[:n_messages]
+            self._reply_ids = None
+
+    def prompt_ids(self) -> list[int]:
+        """Ids to generate the next reply from.
+
+        Raises:
+            TemplateError: the template cannot render this conversation.
+            ValueError: the last message is not a user's.
+        """
+        if not self.messages or self.messages[-1].role != "user":
+            raise ValueError("the next reply needs a user's message before it")
+        rendered = self._render()
+        self._settle_reply(rendered)
+        self._keep_common_start(rendered)
+        self._append(rendered)
+        return list(self._ids)
+
+    def _render(self) -> str:
+        """The conversation as the template prints it, control tokens in messages swapped out."""
+        contents = "".join(message.content for message in self.messages)
+        if any(swap in contents for swap in self._swaps.values()):
+            before, self._swaps = self._swaps, self._choose_swaps(contents)
+            self._text = self._text.translate({ord(swap): self._swaps[first] for first, swap in before.items()})
+        messages = [{"role": message.role, "content": self._guard(message.content)} for message in self.messages]
+        return self._template.render(messages, add_generation_prompt=True, now=self._now)
+
+    def _choose_swaps(self, contents: str) -> dict[str, str]:
+        """First characters of control tokens to private-use characters that occur nowhere else."""
+        elsewhere = set(contents).union(self._template.source or "", *self._control)
+        free = (chr(code) for code in _PRIVATE_USE if chr(code) not in elsewhere)
+        return {first: next(free) for first in sorted({text[0] for text in self._control})}
+
+    def _guard(self, content: str) -> str:
+        for text in spelled_in(content, self._control):
+            while text in content:
+                content = content.replace(text, self._swaps[text[0]] + text[1:])
+        return content
+
+    def _restore(self, text: str) -> str:
+        for first, swap in self._swaps.items():
+            text = text.replace(swap, first)
+        return text
+
+    def _settle_reply(self, rendered: str) -> None:
+        """Take the generated ids for the last reply where the template prints it unchanged, or only trimmed."""
+        ids, self._reply_ids = self._reply_ids, None
+        if ids is None or not rendered.startswith(self._text):
+            return
+        reply = self._guard(self.messages[-2].content)
+        at = len(self._text)
+        for printed in (reply, reply.lstrip(), reply.rstrip(), reply.strip()):
+            if rendered.startswith(printed, at):
+                self._text += printed
+                self._ids += ids
+                self._marks.append(_Mark(len(self._text), len(self._text), len(self._ids), False))
+                return
+
+    def _keep_common_start(self, rendered: str) -> None:
+        """Forget the tokens behind the last safe place in the part that old and new text share."""
+        shared_chars = _shared_chars(self._text, rendered)
+        while self._marks and self._marks[-1].needs_chars > shared_chars:
+            self._marks.pop()
+        mark = self._marks[-1] if self._marks else _Mark(0, 0, 0, True)
+        self._text = self._text[: mark.chars]
+        del self._ids[mark.n_ids :]
+
+    def _append(self, rendered: str) -> None:
+        """Tokenise what lies behind the text that is already tokens."""
+        tokenizer = self._tokenizer
+        after_special = self._marks[-1].after_special if self._marks else True
+        base = len(self._text)
+        fragments = tokenizer.split(rendered[base:], special=True)
+        printed_bos = bool(fragments) and fragments[0].token_id == tokenizer.bos_id
+        if not self._ids and tokenizer.add_bos and tokenizer.bos_id is not None and not printed_bos:
+            self._ids.append(tokenizer.bos_id)
+        for fragment in fragments:
+            if fragment.token_id is None:
+                self._ids += tokenizer.encode_text(self._restore(fragment.text), after_special)
+            else:
+                # What stands before a special token is tokenised the same whatever follows the token.
+                start, end = base + fragment.start, base + fragment.end
+                self._marks.append(_Mark(end, start, len(self._ids), after_special))
+                self._ids.append(fragment.token_id)
+            after_special = fragment.token_id is not None
+        self._text = rendered
+        self._marks.append(_Mark(len(rendered), len(rendered), len(self._ids), after_special))
+
+
+def _shared_chars(one: str, other: str) -> int:
+    """Length of the longest common start; halving keeps the comparison in compiled code."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
