@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.errors import EngineError
-    from engine.loader import Model
+    from engine.model import Model
     from engine.sampling import Sampling
     from engine.session import Session
     from engine.tokenizer import Tokenizer
 
 _HOMES = {
     "EngineError": "engine.errors",
-    "Model": "engine.loader",
+    "Model": "engine.model",
     "Sampling": "engine.sampling",
     "Session": "engine.session",
     "Tokenizer": "engine.tokenizer",

@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 
 from engine.chat_template import ChatTemplate
+from engine.errors import TokenizerError
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.special import spelled_in
 
@@ -154,8 +155,11 @@ class ChatPrompt:
     def _choose_swaps(self, contents: str) -> dict[str, str]:
         """First characters of control tokens to private-use characters that occur nowhere else."""
         elsewhere = set(contents).union(self._template.source or "", *self._control)
-        free = (chr(code) for code in _PRIVATE_USE if chr(code) not in elsewhere)
-        return {first: next(free) for first in sorted({text[0] for text in self._control})}
+        firsts = sorted({text[0] for text in self._control})
+        free = [chr(code) for code in _PRIVATE_USE if chr(code) not in elsewhere]
+        if len(firsts) > len(free):
+            raise TokenizerError("the control tokens begin with too many different characters (use another model)")
+        return dict(zip(firsts, free, strict=False))
 
     def _guard(self, content: str) -> str:
         for text in spelled_in(content, self._control):
@@ -164,23 +168,20 @@ class ChatPrompt:
         return content
 
     def _restore(self, text: str) -> str:
-        for first, swap in self._swaps.items():
-            text = text.replace(swap, first)
-        return text
+        if text.isascii() or max(text) < chr(_PRIVATE_USE[0]):
+            return text
+        return text.translate({ord(swap): first for first, swap in self._swaps.items()})
 
     def _settle_reply(self, rendered: str) -> None:
-        """Take the generated ids for the last reply where the template prints it unchanged, or only trimmed."""
+        """Take the generated ids for the last reply where the template changes no more than white space around it."""
         ids, self._reply_ids = self._reply_ids, None
-        if ids is None or not rendered.startswith(self._text):
+        if not ids or not rendered.startswith(self._text):
             return
-        reply = self._guard(self.messages[-2].content)
-        at = len(self._text)
-        for printed in (reply, reply.lstrip(), reply.rstrip(), reply.strip()):
-            if rendered.startswith(printed, at):
-                self._text += printed
-                self._ids += ids
-                self._marks.append(_Mark(len(self._text), len(self._text), len(self._ids), False))
-                return
+        end = _end_of_reply(rendered, len(self._text), self._guard(self.messages[-2].content))
+        if end is not None:
+            self._text = rendered[:end]
+            self._ids += ids
+            self._marks.append(_Mark(end, end, len(self._ids), False))
 
     def _keep_common_start(self, rendered: str) -> None:
         """Forget the tokens behind the last safe place in the part that old and new text share."""
@@ -211,6 +212,25 @@ class ChatPrompt:
             after_special = fragment.token_id is not None
         self._text = rendered
         self._marks.append(_Mark(len(rendered), len(rendered), len(self._ids), after_special))
+
+
+def _end_of_reply(rendered: str, start: int, reply: str) -> int | None:
+    """Where a reply ends in rendered text that has it at ``start``, None if it is not there.
+
+    Templates trim replies or set them off with spaces, and tokens of a reply may begin with the space that a template
+    adds; none of that is worth making the tokens anew.
+    """
+    if rendered.startswith(reply, start):
+        return start + len(reply)
+    if not reply.strip():
+        return start
+    first = start
+    while rendered[first : first + 1].isspace():
+        first += 1
+    for printed in (reply.lstrip(), reply.strip()):
+        if rendered.startswith(printed, first):
+            return first + len(printed)
+    return None
 
 
 def _shared_chars(one: str, other: str) -> int:

@@ -1,7 +1,7 @@
 """Argument records of the plan's operations: names of their 8-byte words, as byte offsets.
 
 Python writes a record through these names and kernels read it through the same ones. Every word is an int64; floats
-travel as their bits. Knows no numba.
+travel as the bits of a float64. Knows no numba.
 """
 
 from typing import NamedTuple
@@ -50,7 +50,11 @@ class Quantize(NamedTuple):
 
 
 class Matmul(NamedTuple):
-    """out[(token), n_rows] = weights @ x (+ add). ``add`` is 0, a bias, or the residual itself."""
+    """out[(token), n_rows] = weights @ x (+ add). ``add`` is 0, a bias, or the residual itself.
+
+    ``n_rows`` may be a part of the matrix; then ``weights``, ``out`` and ``add`` point at its first row, and
+    ``out_stride`` still counts the rows of the whole.
+    """
 
     step: int = 0
     weights: int = 8
@@ -61,61 +65,61 @@ class Matmul(NamedTuple):
     d: int = 48
     sums: int = 56
     out: int = 64
-    add: int = 72
-    add_stride: int = 80
-    scratch: int = 88
-    scratch_bytes: int = 96
-    out_stride: int = 104
+    out_stride: int = 72
+    add: int = 80
+    add_stride: int = 88
+    scratch: int = 96
+    scratch_bytes: int = 104
+
+
+class Angles(NamedTuple):
+    """cos and sin of every rotated pair: out[(token), 2, n_pairs] f32. ``frequencies`` are f64."""
+
+    step: int = 0
+    frequencies: int = 8
+    n_pairs: int = 16
+    out: int = 24
 
 
 class Rope(NamedTuple):
-    """Rotate q and k in place by position, and write k and v to the cache."""
+    """Rotate x[(token), n_heads, head_dim] in place; ``weight`` is 0 or a norm applied to each head before."""
 
     step: int = 0
-    q: int = 8
-    k: int = 16
-    v: int = 24
-    n_heads: int = 32
-    n_kv_heads: int = 40
-    head_dim: int = 48
-    rope_dim: int = 56
-    table: int = 64
-    k_cache: int = 72
-    v_cache: int = 80
-    k_head_bytes: int = 88
-    v_head_bytes: int = 96
-    q_norm: int = 104
-    k_norm: int = 112
-    eps: int = 120
-    k_scales: int = 128
-    v_scales: int = 136
-    max_seq_len: int = 144
+    x: int = 8
+    n_heads: int = 16
+    head_dim: int = 24
+    n_pairs: int = 32
+    angles: int = 40
+    pair_step: int = 48
+    pair_distance: int = 56
+    weight: int = 64
+    eps: int = 72
 
 
-class Attention(NamedTuple):
-    """Softmax attention of n_heads queries over the cache, grouped by KV head."""
+class Cache(NamedTuple):
+    """One layer's KV cache, wherever k, v or a query meet it. Strides are bytes from one KV head to the next."""
 
     step: int = 0
-    q: int = 8
-    out: int = 16
+    x: int = 8
+    v: int = 16
     n_heads: int = 24
     n_kv_heads: int = 32
     head_dim: int = 40
     k_cache: int = 48
     v_cache: int = 56
-    k_head_bytes: int = 64
-    v_head_bytes: int = 72
-    k_scales: int = 80
-    v_scales: int = 88
-    max_seq_len: int = 96
+    k_scales: int = 64
+    v_scales: int = 72
+    head_bytes: int = 80
+    scale_bytes: int = 88
+    out: int = 96
     scratch: int = 104
     scratch_bytes: int = 112
     scale: int = 120
-    n_chunks: int = 128
+    max_chunks: int = 128
 
 
 class SwiGLU(NamedTuple):
-    """gate = silu(gate) * up, f32, in place."""
+    """gate[(token), n] = silu(gate) * up, f32, in place."""
 
     step: int = 0
     gate: int = 8
@@ -124,7 +128,7 @@ class SwiGLU(NamedTuple):
 
 
 class TakeColumn(NamedTuple):
-    """Copy one token's column of x to out."""
+    """Copy the step's column of x[(token), dim] to out."""
 
     step: int = 0
     x: int = 8
@@ -133,4 +137,4 @@ class TakeColumn(NamedTuple):
 
 
 STEP, EMBED, RMSNORM, QUANTIZE, MATMUL = Step(), Embed(), RmsNorm(), Quantize(), Matmul()
-ROPE, ATTENTION, SWIGLU, TAKE_COLUMN = Rope(), Attention(), SwiGLU(), TakeColumn()
+ANGLES, ROPE, CACHE, SWIGLU, TAKE_COLUMN = Angles(), Rope(), Cache(), SwiGLU(), TakeColumn()

@@ -1,0 +1,74 @@
+"""The crew: as many threads as asked for, of which the caller's is the first. They share one walk at a time.
+
+Followers live in compiled code and hold no GIL; between jobs they sleep. Knows nothing of what a plan computes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+
+import numpy as np
+
+from engine import host, interpreter
+from engine.memory import Memory
+
+MOST_THREADS = 128
+"""A job word has room for 254; no machine of ours for a quarter of that."""
+
+
+class Crew:
+    """Threads that walk plans together.
+
+    Args:
+        pinned: bind each follower to one logical CPU, physical cores first. The caller's thread stays free.
+    """
+
+    def __init__(self, pinned: bool = False) -> None:
+        self._state = Memory(interpreter.STATE_BYTES)
+        self._words = self._state.array(np.int64, (interpreter.STATE_BYTES // 8,))
+        self._followers: list[threading.Thread] = []
+        self._pinned = pinned
+        self._closed = False
+
+    def walk(self, table: tuple[int, int], n_threads: int) -> bool:
+        """Run a plan's table once, with ``n_threads`` threads; blocks without the GIL.
+
+        Returns:
+            False if it was cancelled on the way.
+        """
+        self._hire(n_threads)
+        return not interpreter.lead(table[0], table[1], self._state.address, n_threads)
+
+    def cancel(self) -> None:
+        """Make the running walk, and the next, stop at its next barrier. Any thread may call it."""
+        self._words[interpreter.CANCEL // 8] = 1
+
+    def rearm(self) -> None:
+        """Forget an earlier cancel."""
+        self._words[interpreter.CANCEL // 8] = 0
+
+    def close(self) -> None:
+        """Send the followers home. Closing twice is harmless."""
+        if not self._closed:
+            self._closed = True
+            if self._followers:
+                interpreter.dismiss(self._state.address)
+            for follower in self._followers:
+                follower.join()
+
+    def _hire(self, n_threads: int) -> None:
+        while len(self._followers) < n_threads - 1:
+            number = len(self._followers) + 1
+            seen = int(self._words[interpreter.JOB // 8])
+            follower = threading.Thread(target=self._follow, args=(number, seen), name=f"crew-{number}", daemon=True)
+            follower.start()
+            self._followers.append(follower)
+
+    def _follow(self, number: int, seen: int) -> None:
+        if self._pinned and hasattr(os, "sched_setaffinity"):
+            cpus = host.cores().logical
+            with suppress(OSError):
+                os.sched_setaffinity(0, {cpus[number % len(cpus)]})
+        interpreter.follow(self._state.address, number, seen)

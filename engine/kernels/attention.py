@@ -1,0 +1,258 @@
+"""Softmax attention over the cache, grouped by KV head: each cached row is read once for all queries that share it.
+
+Positions are worked off in fixed chunks; a chunk leaves its maximum, its sum and its unscaled result, and chunks are
+joined in order. So a result depends neither on the number of threads nor on how many tokens were fed at once. Decode
+deals (head, chunk) pairs to the threads, prefill (token, head) pairs.
+
+A cache type (``kv_f16.py`` and its like) supplies three functions and two numbers:
+    load_k(at) -> f32x8: one element of eight neighbouring positions;
+    scale_k(acc, at) -> f32x8: acc times the eight positions' scales, or acc where the type has none;
+    load_v(at, scale_at) -> f32x8: eight elements of one position, scaled;
+    item_bytes: of one element; block: elements that share a scale (``UNSCALED`` where there is none).
+"""
+
+from engine.jit import inner
+from engine.kernels.exp import exp_f32x8
+from engine.records import CACHE as F
+from engine.records import STEP
+from engine.simd import (
+    fadd,
+    fma,
+    fmax,
+    fsub,
+    load_f32,
+    load_f32x8,
+    load_f64,
+    load_i64,
+    max_f32x8,
+    splat_f32x8,
+    store_f32,
+    store_f32x8,
+    sum_f32x8,
+)
+
+CHUNK = 256
+HEADER = 8
+"""f32 words before a partial result: maximum, sum, and six unused ones that keep it aligned."""
+MASKED = -1e30
+UNSCALED = 1 << 20
+
+
+@inner
+def four_scores(load_k, scale_k, item_bytes, block, head_dim, q, k_tile, k_scales, factor, scores):
+    """Four queries against a tile of eight cached keys."""
+    h1, h2, h3 = q + 4 * head_dim, q + 8 * head_dim, q + 12 * head_dim
+    s0, s1, s2, s3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+    for start in range(0, head_dim, block):
+        t0, t1, t2, t3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+        u0, u1, u2, u3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+        for i in range(start, min(start + block, head_dim), 2):
+            k = load_k(k_tile + 8 * i * item_bytes)
+            t0 = fma(splat_f32x8(load_f32(q + 4 * i)), k, t0)
+            t1 = fma(splat_f32x8(load_f32(h1 + 4 * i)), k, t1)
+            t2 = fma(splat_f32x8(load_f32(h2 + 4 * i)), k, t2)
+            t3 = fma(splat_f32x8(load_f32(h3 + 4 * i)), k, t3)
+            k = load_k(k_tile + 8 * (i + 1) * item_bytes)
+            u0 = fma(splat_f32x8(load_f32(q + 4 * i + 4)), k, u0)
+            u1 = fma(splat_f32x8(load_f32(h1 + 4 * i + 4)), k, u1)
+            u2 = fma(splat_f32x8(load_f32(h2 + 4 * i + 4)), k, u2)
+            u3 = fma(splat_f32x8(load_f32(h3 + 4 * i + 4)), k, u3)
+        at = k_scales + 32 * (start // block)
+        s0 = fadd(s0, scale_k(fadd(t0, u0), at))
+        s1 = fadd(s1, scale_k(fadd(t1, u1), at))
+        s2 = fadd(s2, scale_k(fadd(t2, u2), at))
+        s3 = fadd(s3, scale_k(fadd(t3, u3), at))
+    by = splat_f32x8(factor)
+    store_scores(scores, s0, by)
+    store_scores(scores + 4 * CHUNK, s1, by)
+    store_scores(scores + 8 * CHUNK, s2, by)
+    store_scores(scores + 12 * CHUNK, s3, by)
+
+
+@inner
+def one_score(load_k, scale_k, item_bytes, block, head_dim, q, k_tile, k_scales, factor, scores):
+    """One query against a tile of eight cached keys, in the order of ``four_scores``."""
+    s = splat_f32x8(0.0)
+    for start in range(0, head_dim, block):
+        t, u = splat_f32x8(0.0), splat_f32x8(0.0)
+        for i in range(start, min(start + block, head_dim), 2):
+            t = fma(splat_f32x8(load_f32(q + 4 * i)), load_k(k_tile + 8 * i * item_bytes), t)
+            u = fma(splat_f32x8(load_f32(q + 4 * i + 4)), load_k(k_tile + 8 * (i + 1) * item_bytes), u)
+        s = fadd(s, scale_k(fadd(t, u), k_scales + 32 * (start // block)))
+    store_scores(scores, s, splat_f32x8(factor))
+
+
+@inner
+def store_scores(scores, s, factor):
+    """Write eight scores, scaled."""
+    store_f32x8(scores, fma(s, factor, splat_f32x8(0.0)))
+
+
+@inner
+def softmax_chunk(scores, n, partial):
+    """Turn n scores into weights exp(score - maximum); leaves maximum and sum in the partial result's header."""
+    tiles = (n + 7) // 8 * 8
+    for i in range(n, tiles):
+        store_f32(scores + 4 * i, MASKED)
+    top = splat_f32x8(MASKED)
+    for i in range(0, tiles, 8):
+        top = fmax(load_f32x8(scores + 4 * i), top)
+    largest = max_f32x8(top)
+    minus, total = splat_f32x8(largest), splat_f32x8(0.0)
+    for i in range(0, tiles, 8):
+        weight = exp_f32x8(fsub(load_f32x8(scores + 4 * i), minus))
+        store_f32x8(scores + 4 * i, weight)
+        total = fadd(total, weight)
+    store_f32(partial, largest)
+    store_f32(partial + 4, sum_f32x8(total))
+
+
+@inner
+def four_values(load_v, item_bytes, block, head_dim, n, weights, values, v_scales, scale_row, partial, partial_step):
+    """Sixteen elements of the results of four heads: sum over n positions of weight times value.
+
+    ``values`` and ``v_scales`` are the addresses at the first position and element.
+    """
+    a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+    b0, b1, b2, b3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+    for i in range(n):
+        at, scale_at = values + i * head_dim * item_bytes, v_scales + i * scale_row
+        low, high = load_v(at, scale_at), load_v(at + 8 * item_bytes, scale_at)
+        w = splat_f32x8(load_f32(weights + 4 * i))
+        a0, b0 = fma(w, low, a0), fma(w, high, b0)
+        w = splat_f32x8(load_f32(weights + 4 * (CHUNK + i)))
+        a1, b1 = fma(w, low, a1), fma(w, high, b1)
+        w = splat_f32x8(load_f32(weights + 4 * (2 * CHUNK + i)))
+        a2, b2 = fma(w, low, a2), fma(w, high, b2)
+        w = splat_f32x8(load_f32(weights + 4 * (3 * CHUNK + i)))
+        a3, b3 = fma(w, low, a3), fma(w, high, b3)
+    store_pair(partial, a0, b0)
+    store_pair(partial + partial_step, a1, b1)
+    store_pair(partial + 2 * partial_step, a2, b2)
+    store_pair(partial + 3 * partial_step, a3, b3)
+
+
+@inner
+def store_pair(at, low, high):
+    """Write sixteen f32."""
+    store_f32x8(at, low)
+    store_f32x8(at + 32, high)
+
+
+@inner
+def one_value(load_v, item_bytes, head_dim, n, weights, values, v_scales, scale_row, partial):
+    """Eight elements of one head's result, in the order of ``four_values``."""
+    acc = splat_f32x8(0.0)
+    for i in range(n):
+        v = load_v(values + i * head_dim * item_bytes, v_scales + i * scale_row)
+        acc = fma(splat_f32x8(load_f32(weights + 4 * i)), v, acc)
+    store_f32x8(partial, acc)
+
+
+@inner
+def attend_chunk(cache, op, group, q, kv_head, start, end, scores, partial, partial_step):
+    """Attend to positions start <= p < end, which lie in one chunk, with all queries of one KV head.
+
+    Args:
+        cache: (load_k, scale_k, load_v, item_bytes, block).
+        q: address of the group's first query.
+        partial: where the first head's partial result goes; the others' lie ``partial_step`` bytes apart.
+    """
+    load_k, scale_k, load_v, item_bytes, block = cache
+    head_dim, factor = load_i64(op + F.head_dim), load_f64(op + F.scale)
+    offset, scale_offset = kv_head * load_i64(op + F.head_bytes), kv_head * load_i64(op + F.scale_bytes)
+    keys, values = load_i64(op + F.k_cache) + offset, load_i64(op + F.v_cache) + offset
+    k_scales, v_scales = load_i64(op + F.k_scales) + scale_offset, load_i64(op + F.v_scales) + scale_offset
+    scale_row = 4 * ((head_dim + block - 1) // block)
+    n, quads = end - start, group - group % 4
+    for p in range(start, end, 8):
+        tile, tile_scales = keys + p * head_dim * item_bytes, k_scales + p * scale_row
+        at = scores + 4 * (p - start)
+        for h in range(0, quads, 4):
+            four_scores(
+                load_k, scale_k, item_bytes, block, head_dim, q + 4 * h * head_dim, tile, tile_scales, factor,
+                at + 4 * CHUNK * h,
+            )  # fmt: skip
+        for h in range(quads, group):
+            one_score(
+                load_k, scale_k, item_bytes, block, head_dim, q + 4 * h * head_dim, tile, tile_scales, factor,
+                at + 4 * CHUNK * h,
+            )  # fmt: skip
+    for h in range(group):
+        softmax_chunk(scores + 4 * CHUNK * h, n, partial + h * partial_step)
+    whole = head_dim - head_dim % 16
+    values, v_scales = values + start * head_dim * item_bytes, v_scales + start * scale_row
+    for h in range(0, quads, 4):
+        for i in range(0, whole, 16):
+            four_values(
+                load_v, item_bytes, block, head_dim, n, scores + 4 * CHUNK * h, values + i * item_bytes,
+                v_scales + 4 * (i // block), scale_row, partial + h * partial_step + 4 * (HEADER + i), partial_step,
+            )  # fmt: skip
+    for h in range(group):
+        for i in range(0 if h >= quads else whole, head_dim, 8):
+            one_value(
+                load_v, item_bytes, head_dim, n, scores + 4 * CHUNK * h, values + i * item_bytes,
+                v_scales + 4 * (i // block), scale_row, partial + h * partial_step + 4 * (HEADER + i),
+            )  # fmt: skip
+
+
+@inner
+def join_chunks(partial, n_chunks, head_dim, out):
+    """Join one head's partial results, in order, and divide by the sum of weights."""
+    step = 4 * (HEADER + head_dim)
+    top = splat_f32x8(MASKED)
+    for c in range(n_chunks):
+        top = fmax(splat_f32x8(load_f32(partial + c * step)), top)
+    total = splat_f32x8(0.0)
+    for c in range(n_chunks):
+        weight = exp_f32x8(fsub(splat_f32x8(load_f32(partial + c * step)), top))
+        total = fma(weight, splat_f32x8(load_f32(partial + c * step + 4)), total)
+    inverse = splat_f32x8(1.0 / max_f32x8(total))
+    for i in range(0, head_dim, 8):
+        acc = splat_f32x8(0.0)
+        for c in range(n_chunks):
+            weight = exp_f32x8(fsub(splat_f32x8(load_f32(partial + c * step)), top))
+            acc = fma(weight, load_f32x8(partial + c * step + 4 * (HEADER + i)), acc)
+        store_f32x8(out + 4 * i, fma(acc, inverse, splat_f32x8(0.0)))
+
+
+@inner
+def attend_parts(cache, op, thread, n_threads):
+    """Decode, first half: (chunk, KV head) pairs of one token, dealt in turn; partial results go to ``out``."""
+    pos = load_i64(load_i64(op + F.step) + STEP.start_pos)
+    n_heads, n_kv_heads = load_i64(op + F.n_heads), load_i64(op + F.n_kv_heads)
+    head_dim, max_chunks = load_i64(op + F.head_dim), load_i64(op + F.max_chunks)
+    group, part_bytes = n_heads // n_kv_heads, 4 * (HEADER + head_dim)
+    scores = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
+    n_chunks = (pos + CHUNK) // CHUNK
+    for item in range(thread, n_chunks * n_kv_heads, n_threads):
+        chunk, kv_head = item // n_kv_heads, item % n_kv_heads
+        head = kv_head * group
+        partial = load_i64(op + F.out) + (head * max_chunks + chunk) * part_bytes
+        q = load_i64(op + F.x) + 4 * head * head_dim
+        end = min((chunk + 1) * CHUNK, pos + 1)
+        attend_chunk(cache, op, group, q, kv_head, chunk * CHUNK, end, scores, partial, max_chunks * part_bytes)
+
+
+@inner
+def attend_tokens(cache, op, thread, n_threads):
+    """Prefill: (KV head, token) pairs, dealt in turn; each is finished by the thread that began it."""
+    step = load_i64(op + F.step)
+    n_tokens, start_pos = load_i64(step + STEP.n_tokens), load_i64(step + STEP.start_pos)
+    n_heads, n_kv_heads = load_i64(op + F.n_heads), load_i64(op + F.n_kv_heads)
+    head_dim, max_chunks = load_i64(op + F.head_dim), load_i64(op + F.max_chunks)
+    group, part_bytes = n_heads // n_kv_heads, 4 * (HEADER + head_dim)
+    scores = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
+    partial = scores + 4 * CHUNK * group
+    for item in range(thread, n_tokens * n_kv_heads, n_threads):
+        kv_head, t = item // n_tokens, item % n_tokens
+        first, pos = (t * n_heads + kv_head * group) * head_dim, start_pos + t
+        n_chunks = (pos + CHUNK) // CHUNK
+        for chunk in range(n_chunks):
+            attend_chunk(
+                cache, op, group, load_i64(op + F.x) + 4 * first, kv_head, chunk * CHUNK,
+                min((chunk + 1) * CHUNK, pos + 1), scores, partial + chunk * part_bytes, max_chunks * part_bytes,
+            )  # fmt: skip
+        for h in range(group):
+            out = load_i64(op + F.out) + 4 * (first + h * head_dim)
+            join_chunks(partial + h * max_chunks * part_bytes, n_chunks, head_dim, out)

@@ -1,0 +1,39 @@
+"""Root mean square normalisation (Zhang and Sennrich 2019, arXiv:1910.07467)."""
+
+from engine.jit import inner, kernel
+from engine.kernels.share import share
+from engine.records import RMSNORM as F
+from engine.records import STEP
+from engine.simd import fadd, fma, fmul, load_f32x8, load_f64, load_i64, splat_f32x8, store_f32x8, sum_f32x8
+
+
+@inner
+def inverse_rms(x, dim, eps):
+    """1 / sqrt(mean(x^2) + eps) of ``dim`` f32, a multiple of 8."""
+    even, odd = splat_f32x8(0.0), splat_f32x8(0.0)
+    for i in range(0, dim - 8, 16):
+        low, high = load_f32x8(x + 4 * i), load_f32x8(x + 4 * i + 32)
+        even, odd = fma(low, low, even), fma(high, high, odd)
+    if dim & 8:
+        last = load_f32x8(x + 4 * (dim - 8))
+        even = fma(last, last, even)
+    return 1.0 / (sum_f32x8(fadd(even, odd)) / dim + eps) ** 0.5
+
+
+@inner
+def scale_by(x, weight, inverse, out, first, last):
+    """out = x * inverse * weight for elements first <= i < last."""
+    factor = splat_f32x8(inverse)
+    for i in range(first, last, 8):
+        store_f32x8(out + 4 * i, fmul(fmul(load_f32x8(x + 4 * i), factor), load_f32x8(weight + 4 * i)))
+
+
+@kernel
+def rmsnorm(op, thread, n_threads):
+    """Every thread finds the root of every token and writes its own share of elements: no barrier in between."""
+    step, dim = load_i64(op + F.step), load_i64(op + F.dim)
+    x, out, weight, eps = load_i64(op + F.x), load_i64(op + F.out), load_i64(op + F.weight), load_f64(op + F.eps)
+    first, last = share(dim, 256, thread, n_threads)
+    for t in range(load_i64(step + STEP.n_tokens)):
+        inverse = inverse_rms(x + 4 * t * dim, dim, eps)
+        scale_by(x + 4 * t * dim, weight, inverse, out + 4 * t * dim, first, last)

@@ -1,0 +1,47 @@
+"""Anonymous memory that kernels address: aligned, advised for huge pages, freed with the object."""
+
+import mmap
+from typing import Any
+
+import numpy as np
+
+from engine.errors import MemoryPlanError
+
+_HUGE_PAGE_BYTES = 2 << 20
+
+
+class Memory:
+    """A zeroed region of its own.
+
+    Args:
+        n_bytes: at least this much; pages are only backed once they are written.
+
+    Raises:
+        MemoryPlanError: the system refuses the region.
+    """
+
+    def __init__(self, n_bytes: int) -> None:
+        self.n_bytes = max(1, n_bytes)
+        try:
+            self._map = mmap.mmap(-1, self.n_bytes)
+        except (OSError, ValueError, OverflowError) as error:
+            raise MemoryPlanError(f"the system gives no {shown_bytes(n_bytes)} of memory ({error})") from None
+        if self.n_bytes >= _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+            try:
+                self._map.madvise(mmap.MADV_HUGEPAGE)
+            except OSError:
+                pass  # a kernel without huge pages; small pages serve as well
+        self.bytes: np.ndarray[Any, np.dtype[np.uint8]] = np.frombuffer(self._map, np.uint8)
+        self.address = int(self.bytes.ctypes.data)
+
+    def array(self, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
+        """View part of the region; the view keeps it alive."""
+        count = int(np.prod(shape, dtype=np.int64))
+        return np.frombuffer(self._map, dtype, count, offset).reshape(shape)
+
+
+def shown_bytes(n_bytes: float) -> str:
+    """A size for people: ``1.9 GB``, ``212 MB``."""
+    if n_bytes >= 1e9:
+        return f"{n_bytes / 1e9:.1f} GB"
+    return f"{n_bytes / 1e6:.0f} MB"

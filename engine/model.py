@@ -1,0 +1,204 @@
+"""A model file opened for use: weights in the map, a crew of threads, and the sessions that share both."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine import host
+from engine.errors import EngineError, MemoryPlanError, UnsupportedCPUError
+from engine.kv_cache import KVType, kv_type_of
+from engine.loader import validate
+from engine.memory import shown_bytes
+from engine.session import Session
+
+if TYPE_CHECKING:
+    from engine.chat_prompt import ChatPrompt
+    from engine.chat_template import ChatTemplate
+    from engine.compilation import ProgressCallback
+    from engine.pipeline import Pipeline
+
+WEIGHT_MODES = ("mmap",)
+DEFAULT_CONTEXT = 8192
+"""Largest context chosen without being asked for: more of it costs memory that few conversations use."""
+RESERVE_BYTES = 300 << 20
+"""Left to the interpreter, the buffers and the rest of the machine when a context is chosen."""
+MOST_THREADS = 128
+
+
+class Model:
+    """A model file, its weights mapped, and the threads that compute with them.
+
+    Attributes:
+        path: the file.
+        config: the hyperparameters.
+        tokenizer: the vocabulary in the file.
+        name: ``general.name``, as untrusted as any metadata, or the file's stem.
+        quantization: the mix of types, ``"Q4_K_M"``.
+        threads, prefill_threads: of a decode step, and of a prefill block.
+        weights_bytes: of all tensors.
+        bytes_per_token: weights that one decode step reads.
+    """
+
+    def __init__(self, path: Path, threads: int, prefill_threads: int, progress: ProgressCallback | None) -> None:
+        self._checked = validate(path)
+        self.path = path
+        self.config = self._checked.config
+        self.tokenizer = self._checked.tokenizer
+        self.weights_bytes = self._checked.weights.total_bytes
+        self.quantization = self._checked.weights.quantization_label()
+        self.threads, self.prefill_threads = threads, prefill_threads
+        self._progress = progress
+        self._sessions: list[Session] = []
+        self._crew: Any = None
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        threads: int | None = None,
+        weights: str = "mmap",
+        *,
+        prefill_threads: int | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> Model:
+        """Open and check a GGUF file. Kernels are compiled when the first session is made.
+
+        Args:
+            threads: of decode; None takes one per physical core that this process may use.
+            weights: ``"mmap"``: read where they lie in the file.
+            prefill_threads: None takes as many as decode.
+            progress: told about everything slow, now and in later sessions.
+
+        Raises:
+            EngineError: one line that says what is wrong with the file or an argument.
+        """
+        if weights not in WEIGHT_MODES:
+            raise EngineError(f"weights is '{weights}': must be one of {', '.join(WEIGHT_MODES)}")
+        decode = _checked_threads("threads", threads or host.cores().default_threads)
+        prefill = _checked_threads("prefill_threads", prefill_threads or decode)
+        return cls(Path(path), decode, prefill, progress)
+
+    @property
+    def shown_name(self) -> str:
+        """The file's name, fit for a one-line message."""
+        return self._checked.gguf.shown_name
+
+    @property
+    def name(self) -> str:
+        """What the file calls itself, unsanitised, or its stem."""
+        name = self._checked.gguf.metadata.get("general.name")
+        return name if isinstance(name, str) and name else self.path.stem
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Weights that one decode step reads: all but the embedding, of which one row, unless it is the output too."""
+        weights = self._checked.weights
+        table = weights["token_embd.weight"]
+        if weights.get("output.weight") is None:
+            return weights.total_bytes
+        return weights.total_bytes - table.size_bytes + table.row_bytes
+
+    @cached_property
+    def chat_template(self) -> ChatTemplate:
+        """How this model writes conversations."""
+        from engine.chat_template import ChatTemplate
+
+        return ChatTemplate.from_metadata(self._checked.gguf.metadata, self.shown_name)
+
+    @property
+    def crew(self) -> Any:
+        """The threads; hired when the first plan runs."""
+        if self._crew is None:
+            from engine.crew import Crew
+
+            self._crew = Crew()
+        return self._crew
+
+    def chat(self) -> ChatPrompt:
+        """Begin the tokens of a new conversation."""
+        from engine.chat_prompt import ChatPrompt
+
+        return ChatPrompt(self.tokenizer, self.chat_template)
+
+    def session(self, n_ctx: int | None = None, kv: str = "f16") -> Session:
+        """Allocate a cache and compile what it needs.
+
+        Args:
+            n_ctx: tokens; None takes what the model was trained for, the memory allows and few conversations exceed.
+            kv: a key of ``engine.kv_cache.KV_TYPES``.
+
+        Raises:
+            MemoryPlanError: it does not fit; the message names the largest context that does.
+            UnsupportedCPUError: the kernels cannot be compiled for this processor.
+        """
+        kv_type = kv_type_of(kv, self.config)
+        n_ctx = self._context(n_ctx, kv_type)
+        pipeline = self._pipeline(kv_type, n_ctx)
+        pipeline.compile(self._progress)
+        session = Session(self, pipeline, n_ctx)
+        self._sessions.append(session)
+        return session
+
+    def describe_plan(self) -> list[dict[str, Any]]:
+        """The operations of one decode step, in order: phase, op, weights, type, shape, bytes, threads."""
+        plan = self._pipeline(kv_type_of("f16", self.config), 256).plans["decode"]
+        return [{**row, "threads": self.threads} for row in plan.describe()]
+
+    def set_threads(self, decode: int, prefill: int | None = None) -> None:
+        """Change the numbers of threads from the next walk on; sessions made before have room for as many as then.
+
+        Raises:
+            EngineError: out of range.
+        """
+        self.threads = _checked_threads("threads", decode)
+        self.prefill_threads = _checked_threads("prefill_threads", prefill or decode)
+
+    def file_changed(self) -> bool:
+        """Whether the file on disk is no longer what was opened."""
+        return self._checked.gguf.changed()
+
+    def forget(self, session: Session) -> None:
+        """Drop a closed session."""
+        if session in self._sessions:
+            self._sessions.remove(session)
+
+    def close(self) -> None:
+        """End the threads and unmap the file. Closing twice is harmless."""
+        for session in list(self._sessions):
+            session.close()
+        if self._crew is not None:
+            self._crew.close()
+        self._checked.gguf.close()
+
+    def _pipeline(self, kv_type: KVType, n_ctx: int) -> Pipeline:
+        try:
+            from engine.pipeline import Pipeline
+        except ImportError as error:
+            raise UnsupportedCPUError(f"numba cannot run on this processor: {error}") from None
+        room = max(self.threads, self.prefill_threads, host.cores().most_threads)
+        return Pipeline(self.config, self._checked.weights, kv_type, n_ctx, self.crew, room)
+
+    def _context(self, n_ctx: int | None, kv_type: KVType) -> int:
+        """Check a wished context against the memory, or choose one."""
+        each = kv_type.bytes_per_position(self.config)
+        available = host.available_memory_bytes()
+        most = max(0, (available - RESERVE_BYTES) // each // 8 * 8)
+        if n_ctx is None:
+            n_ctx = min(self.config.context_length, DEFAULT_CONTEXT, max(256, most // 2))
+        if n_ctx < 1:
+            raise MemoryPlanError(f"a context of {n_ctx} tokens is not possible: must be at least 1")
+        if n_ctx > most:
+            raise MemoryPlanError(
+                f"a context of {n_ctx:,} tokens needs {shown_bytes(n_ctx * each)} for its KV cache ({kv_type.name}); "
+                f"{shown_bytes(available)} are available: the largest that fits is {most:,}"
+            )
+        return n_ctx
+
+
+def _checked_threads(name: str, n: int) -> int:
+    if not 1 <= n <= MOST_THREADS:
+        raise EngineError(f"{name} is {n}: must be 1 to {MOST_THREADS}")
+    return n

@@ -1,0 +1,107 @@
+"""A model's computation, ready to run: buffers, cache and the three plans, compiled for one session.
+
+Token ids go in and logits come out; nothing here knows text, turns or sampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.compilation import ProgressCallback, compile_kernels
+from engine.kv_cache import KVCache, KVType
+from engine.memory import Memory
+from engine.models import decoder, load_architecture
+from engine.plan import Plan, scratch_bytes_per_thread
+from engine.records import STEP
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.crew import Crew
+    from engine.weights import Weights
+
+WIDEST_BLOCK = 512
+BLOCK_BYTES = 96 << 20
+"""Activations of a prefill block may take this much; wide models get narrower blocks."""
+STEP_BYTES = 128
+
+
+class Pipeline:
+    """Plans and the memory they point into.
+
+    Args:
+        n_threads: the most threads a walk may have.
+
+    Attributes:
+        columns: tokens of the widest prefill block.
+        logits: (vocab_size,) float32, overwritten by every ``head``.
+    """
+
+    def __init__(
+        self, config: ModelConfig, weights: Weights, kv_type: KVType, max_seq_len: int, crew: Crew, n_threads: int
+    ) -> None:
+        self._crew = crew
+        self._weights = weights
+        self.columns = block_columns(config)
+        self.cache = KVCache(config, kv_type, max_seq_len)
+        self._buffers = decoder.DecoderBuffers(config, self.columns)
+        self._step = Memory(STEP_BYTES)
+        self._tokens = Memory(4 * self.columns)
+        self._words = self._step.array(np.int64, (STEP_BYTES // 8,))
+        self._token_ids = self._tokens.array(np.int32, (self.columns,))
+        self._words[STEP.tokens // 8] = self._tokens.address
+        each = scratch_bytes_per_thread(config.n_heads // config.n_kv_heads, config.head_dim, self.cache.max_seq_len)
+        self._scratch = Memory(each * n_threads)
+        self.logits = self._buffers.logits.array()[0]
+        architecture = load_architecture(config.architecture)
+        scratch = self._scratch.address, each
+        self.plans = {name: Plan(self._step.address, width, scratch) for name, width in self._widths().items()}
+        for name, plan in self.plans.items():
+            d = decoder.Decoder(plan, config, weights, self.cache, self._buffers)
+            if name != "head":
+                architecture.compose(d)
+            if name != "block":
+                decoder.output_head(d)
+        self._tables: dict[str, tuple[int, int]] = {}
+
+    def _widths(self) -> dict[str, int]:
+        return {"decode": 1, "block": self.columns, "head": 1}
+
+    def compile(self, progress: ProgressCallback | None) -> None:
+        """Make the plans runnable; until then they can only be described."""
+        addresses = compile_kernels([name for plan in self.plans.values() for name in plan.kernels()], progress)
+        self._tables = {name: plan.table(addresses) for name, plan in self.plans.items()}
+
+    def decode(self, token: int, pos: int, n_threads: int) -> bool:
+        """Compute one token at a position and its logits; False if cancelled."""
+        self._set_step([token], pos)
+        return self._crew.walk(self._tables["decode"], n_threads)
+
+    def block(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
+        """Compute up to ``columns`` tokens from a position on, without logits; False if cancelled."""
+        self._set_step(tokens, pos)
+        return self._crew.walk(self._tables["block"], n_threads)
+
+    def head(self, column: int, n_threads: int) -> bool:
+        """Compute the logits of one token of the last block; False if cancelled."""
+        self._words[STEP.column // 8] = column
+        self._words[STEP.n_tokens // 8] = 1
+        return self._crew.walk(self._tables["head"], n_threads)
+
+    def _set_step(self, tokens: Sequence[int], pos: int) -> None:
+        self._token_ids[: len(tokens)] = tokens
+        self._words[STEP.n_tokens // 8] = len(tokens)
+        self._words[STEP.start_pos // 8] = pos
+        self._words[STEP.column // 8] = 0
+
+    def residual(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """The residual stream of the last block: (columns, dim) float32."""
+        return self._buffers.x.array()
+
+
+def block_columns(config: ModelConfig) -> int:
+    """Tokens of a prefill block: as many as keep the activations small, a multiple of 32."""
+    floats = 4 * config.dim + 2 * config.n_heads * config.head_dim + 3 * config.hidden_dim
+    return max(32, min(WIDEST_BLOCK, BLOCK_BYTES // (4 * floats)) // 32 * 32)

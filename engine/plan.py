@@ -1,0 +1,259 @@
+"""The plan: one table row per operation, built in Python once, walked by compiled code for every token.
+
+A row holds a kernel's address, its argument record's address and flags. Building it needs no compiled code: kernels are
+named here and found later, so a plan can be printed before anything compiles.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from engine import records
+from engine.memory import Memory
+from engine.quants import load_quant
+
+if TYPE_CHECKING:
+    from engine.buffers import Activations
+    from engine.kv_cache import KVCache
+    from engine.weights import Tensor
+
+ROW_WORDS = 3
+BARRIER = 1
+RECORD_BYTES = 192
+PRODUCTS_PER_OPERATION = 1 << 31
+"""A prefill matmul of more products is split by rows: cancelling waits for one operation."""
+CHUNK = 256
+PART_HEADER = 8
+MATMUL_SCRATCH_BYTES = 128 << 10
+"""What the tiles and accumulators of any prefill kernel stay below."""
+
+
+@dataclass
+class Operation:
+    """One row: what runs, with which arguments, and what a reader of the plan wants to know."""
+
+    kernel: str
+    arguments: dict[str, int]
+    record: NamedTuple
+    phase: str
+    weight: Tensor | None = None
+    n_rows: int = 0
+    barrier: bool = False
+
+    def record_bytes(self) -> bytes:
+        """The argument record, in the words the kernel reads."""
+        words = [0] * (RECORD_BYTES // 8)
+        for name, value in self.arguments.items():
+            words[getattr(self.record, name) // 8] = value
+        return struct.pack(f"<{len(words)}q", *words)
+
+    def describe(self) -> dict[str, Any]:
+        """The row for people and scripts; bytes are those of the weights it reads."""
+        found: dict[str, Any] = {"phase": self.phase, "op": self.kernel, "barrier": self.barrier}
+        if self.weight is not None:
+            found |= {
+                "weights": self.weight.name,
+                "type": self.weight.quant,
+                "shape": [self.n_rows, self.weight.n_cols],
+                "bytes": self.n_rows * self.weight.row_bytes,
+            }
+        return found
+
+
+class Plan:
+    """Operations in execution order, written by an architecture's ``compose``.
+
+    Args:
+        step: address of the step record.
+        columns: tokens a walk may hold; 1 selects the kernels of decode.
+        scratch: (address, bytes per thread) of memory that no operation leaves anything in.
+
+    Attributes:
+        phase: what the next operations belong to, for the profile.
+    """
+
+    def __init__(self, step: int, columns: int, scratch: tuple[int, int]) -> None:
+        self.operations: list[Operation] = []
+        self.phase = ""
+        self._step = step
+        self._columns = columns
+        self._scratch = scratch
+        self._memory: list[Memory] = []
+        self._parts: Memory | None = None
+
+    @property
+    def one_column(self) -> bool:
+        """Whether this is a plan of decode."""
+        return self._columns == 1
+
+    def _add(self, kernel: str, record: NamedTuple, matrix: Tensor | None = None, **arguments: int) -> None:
+        arguments["step"] = self._step
+        n_rows = arguments.get("n_rows", 1) if matrix is not None else 0
+        self.operations.append(Operation(kernel, arguments, record, self.phase, matrix, n_rows))
+
+    def barrier(self) -> None:
+        """What follows needs what stands before, from all threads."""
+        self.operations[-1].barrier = True
+
+    def embed(self, table: Tensor, out: Activations) -> None:
+        """Look the step's tokens up."""
+        self._add(
+            f"embed {table.quant}", records.EMBED, table, weights=table.address, row_bytes=table.row_bytes,
+            n_blocks=table.n_cols // load_quant(table.quant).block_size, out=out.address, dim=out.n,
+        )  # fmt: skip
+
+    def take_column(self, x: Activations, out: Activations) -> None:
+        """Pick the step's column of a block."""
+        self._add("take column", records.TAKE_COLUMN, x=x.address, out=out.address, dim=x.n)
+
+    def rmsnorm(self, x: Activations, weight: Tensor, out: Activations, eps: float) -> None:
+        """Scale to unit root mean square, then by weight."""
+        self._add(
+            "rmsnorm", records.RMSNORM, x=x.address, weight=weight.address, out=out.address, dim=x.n, eps=_bits(eps)
+        )
+
+    def quantize(self, x: Activations, *readers: Tensor) -> None:
+        """Make every int8 form of x that the given weights want; each form once."""
+        for form in dict.fromkeys(load_quant(reader.quant).activations for reader in readers):
+            if form != "f32":
+                made = x.form(form)
+                self._add(f"quantize {form}", records.QUANTIZE, x=x.address, n=x.n, q=made.q, d=made.d, sums=made.sums)
+
+    def matmul(self, weight: Tensor, x: Activations, out: Activations, add: Tensor | Activations | None = None) -> None:
+        """out = weight @ x, plus a bias or, where ``add`` is ``out`` itself, onto the residual."""
+        form = x.form(load_quant(weight.quant).activations)
+        stride = 0 if add is None or not hasattr(add, "form") else weight.n_rows
+        name = "matvec" if self.one_column else "matmul"
+        part = self._rows_at_once(weight)
+        for first in range(0, weight.n_rows, part):
+            self._add(
+                f"{name} {weight.quant}", records.MATMUL, weight,
+                weights=weight.address + first * weight.row_bytes, row_bytes=weight.row_bytes,
+                n_rows=min(part, weight.n_rows - first), n_cols=weight.n_cols, q=form.q, d=form.d, sums=form.sums,
+                out=out.address + 4 * first, out_stride=weight.n_rows,
+                add=0 if add is None else add.address + 4 * first, add_stride=stride,
+                scratch=self._scratch[0], scratch_bytes=self._scratch[1],
+            )  # fmt: skip
+            if part < weight.n_rows:
+                self.barrier()
+
+    def _rows_at_once(self, weight: Tensor) -> int:
+        if self.one_column:
+            return weight.n_rows
+        rows = PRODUCTS_PER_OPERATION // (weight.n_cols * self._columns)
+        return max(256, rows // 256 * 256)
+
+    def angles(self, frequencies: np.ndarray[Any, np.dtype[np.float64]], out: Activations) -> None:
+        """cos and sin for the step's positions; ``frequencies`` (n_pairs,) f64 is kept by the plan."""
+        memory = Memory(frequencies.nbytes)
+        memory.array(np.float64, frequencies.shape)[:] = frequencies
+        self._memory.append(memory)
+        self._add("angles", records.ANGLES, frequencies=memory.address, n_pairs=len(frequencies), out=out.address)
+
+    def rope(
+        self,
+        x: Activations,
+        angles: Activations,
+        head_dim: int,
+        neighbours: bool,
+        norm: Tensor | None = None,
+        eps: float = 0.0,
+    ) -> None:
+        """Rotate every head; pairs are neighbours, or half the rotated width apart."""
+        n_pairs = angles.n // 2
+        self._add(
+            "rope", records.ROPE, x=x.address, n_heads=x.n // head_dim, head_dim=head_dim, n_pairs=n_pairs,
+            angles=angles.address, pair_step=2 if neighbours else 1, pair_distance=1 if neighbours else n_pairs,
+            weight=norm.address if norm else 0, eps=_bits(eps),
+        )  # fmt: skip
+
+    def store_kv(self, cache: KVCache, layer: int, k: Activations, v: Activations, head_dim: int) -> None:
+        """Write the step's keys and values behind the cache's length."""
+        self._add(
+            f"store {cache.kv_type.name}", records.CACHE, x=k.address, v=v.address, head_dim=head_dim,
+            n_kv_heads=k.n // head_dim, **_cache_words(cache, layer),
+        )  # fmt: skip
+
+    def attention(
+        self, cache: KVCache, layer: int, q: Activations, out: Activations, head_dim: int, n_kv_heads: int
+    ) -> None:
+        """Softmax attention of q over the cache, the step's own tokens included."""
+        words = {
+            "n_heads": q.n // head_dim, "n_kv_heads": n_kv_heads, "head_dim": head_dim, "scale": _bits(head_dim**-0.5),
+            "scratch": self._scratch[0], "scratch_bytes": self._scratch[1], "max_chunks": _n_chunks(cache),
+            **_cache_words(cache, layer),
+        }  # fmt: skip
+        if not self.one_column:
+            self._add(f"attention {cache.kv_type.name}", records.CACHE, x=q.address, out=out.address, **words)
+            return
+        parts = self._partial_results(words["n_heads"] * words["max_chunks"] * 4 * (PART_HEADER + head_dim))
+        self._add(f"attention parts {cache.kv_type.name}", records.CACHE, x=q.address, out=parts, **words)
+        self.barrier()
+        self._add("join attention", records.CACHE, x=parts, out=out.address, **words)
+
+    def _partial_results(self, n_bytes: int) -> int:
+        if self._parts is None:
+            self._parts = Memory(n_bytes)
+        return self._parts.address
+
+    def swiglu(self, gate: Activations, up: Activations) -> None:
+        """gate = silu(gate) * up."""
+        self._add("swiglu", records.SWIGLU, gate=gate.address, up=up.address, n=gate.n)
+
+    def kernels(self) -> list[str]:
+        """Names of the kernels this plan needs, each once, in order of first use."""
+        return list(dict.fromkeys(operation.kernel for operation in self.operations))
+
+    def describe(self) -> list[dict[str, Any]]:
+        """All rows, for people and scripts."""
+        return [operation.describe() for operation in self.operations]
+
+    def table(self, addresses: dict[str, int]) -> tuple[int, int]:
+        """Write the table for the interpreter; the plan keeps it.
+
+        Args:
+            addresses: of every kernel in ``kernels()``.
+
+        Returns:
+            (address, number of rows).
+        """
+        n = len(self.operations)
+        arguments = Memory(n * RECORD_BYTES)
+        rows = np.zeros((n, ROW_WORDS), np.int64)
+        for i, operation in enumerate(self.operations):
+            record = np.frombuffer(operation.record_bytes(), np.uint8)
+            arguments.bytes[i * RECORD_BYTES : (i + 1) * RECORD_BYTES] = record
+            flags = BARRIER if operation.barrier else 0
+            rows[i] = addresses[operation.kernel], arguments.address + i * RECORD_BYTES, flags
+        table = Memory(rows.nbytes)
+        table.array(np.int64, rows.shape)[:] = rows
+        self._memory += [arguments, table]
+        return table.address, n
+
+
+def scratch_bytes_per_thread(group: int, head_dim: int, max_seq_len: int) -> int:
+    """Scratch of one thread: the larger of a matmul's tile and attention's scores and partial results."""
+    chunks = (max_seq_len + CHUNK - 1) // CHUNK
+    attention = 4 * group * (CHUNK + chunks * (PART_HEADER + head_dim))
+    return (max(MATMUL_SCRATCH_BYTES, attention) + 4095) // 4096 * 4096
+
+
+def _cache_words(cache: KVCache, layer: int) -> dict[str, int]:
+    k, v, k_scales, v_scales = cache.addresses(layer)
+    return {
+        "k_cache": k, "v_cache": v, "k_scales": k_scales, "v_scales": v_scales,
+        "head_bytes": cache.head_bytes, "scale_bytes": cache.scale_bytes,
+    }  # fmt: skip
+
+
+def _n_chunks(cache: KVCache) -> int:
+    return (cache.max_seq_len + CHUNK - 1) // CHUNK
+
+
+def _bits(x: float) -> int:
+    """A float64's bits as int64."""
+    return int(struct.unpack("<q", struct.pack("<d", x))[0])

@@ -1,0 +1,139 @@
+"""The compiled half of sampling: logits in, one token id out. No Python objects, no GIL."""
+
+import math
+
+import numpy as np
+
+from engine.jit import entry, inner
+
+
+@entry
+def largest_logit(logits):
+    """Index of the largest logit, the first of equals; -1 where any is NaN or infinite.
+
+    Args:
+        logits: (vocab_size,) float32.
+    """
+    best, at = -np.inf, -1
+    for i in range(logits.shape[0]):
+        x = logits[i]
+        if not abs(x) < np.inf:
+            return -1
+        if x > best:
+            best, at = x, i
+    return at
+
+
+@entry
+def penalise(logits, recent, penalty):
+    """Divide positive and multiply negative logits of recent tokens, each token once.
+
+    Args:
+        logits: (vocab_size,) float32, changed in place.
+        recent: (n,) int64 distinct token ids.
+        penalty: above 1 discourages. Source: Keskar et al. 2019, arXiv:1909.05858, section 4.1.
+    """
+    for i in range(recent.shape[0]):
+        x = logits[recent[i]]
+        logits[recent[i]] = x / penalty if x > 0 else x * penalty
+
+
+@inner
+def sift_down(heap_value, heap_index, n, start):
+    """Restore a heap whose smallest value is at the root."""
+    at = start
+    while True:
+        child = 2 * at + 1
+        if child >= n:
+            return
+        if child + 1 < n and heap_value[child + 1] < heap_value[child]:
+            child += 1
+        if heap_value[at] <= heap_value[child]:
+            return
+        heap_value[at], heap_value[child] = heap_value[child], heap_value[at]
+        heap_index[at], heap_index[child] = heap_index[child], heap_index[at]
+        at = child
+
+
+@inner
+def keep_largest(logits, k, value, index):
+    """The k largest logits, in descending order, into value and index."""
+    for i in range(k):
+        value[i], index[i] = logits[i], i
+    for start in range(k // 2 - 1, -1, -1):
+        sift_down(value, index, k, start)
+    for i in range(k, logits.shape[0]):
+        if logits[i] > value[0]:
+            value[0], index[0] = logits[i], i
+            sift_down(value, index, k, 0)
+    for n in range(k - 1, 0, -1):
+        value[0], value[n] = value[n], value[0]
+        index[0], index[n] = index[n], index[0]
+        sift_down(value, index, n, 0)
+
+
+@inner
+def next_uniform(state):
+    """SplitMix64 (Steele, Lea and Flood 2014): a number in [0, 1), and the state moved on.
+
+    Args:
+        state: (1,) uint64.
+    """
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = state[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return float((z ^ (z >> np.uint64(31))) >> np.uint64(11)) / 9007199254740992.0
+
+
+@inner
+def cut_top_p(weight, n, top_p):
+    """How many of the descending weights it takes to reach the share top_p of their sum."""
+    total = 0.0
+    for i in range(n):
+        total += weight[i]
+    reached = 0.0
+    for i in range(n):
+        reached += weight[i]
+        if reached >= top_p * total:
+            return i + 1
+    return n
+
+
+@entry
+def draw(logits, temperature, top_k, top_p, min_p, state, value, index):
+    """Draw a token: top-k, then top-p, then min-p on the unscaled distribution, then temperature.
+
+    Args:
+        logits: (vocab_size,) float32.
+        temperature: above 0.
+        top_k: candidates kept, 1 to len(value).
+        top_p: share of probability kept, 1 keeps all.
+        min_p: least probability relative to the likeliest, 0 keeps all.
+        state: (1,) uint64, the generator's; moved on by one draw.
+        value, index: (most candidates,) float32 and int64, overwritten.
+
+    Returns:
+        The token id, or -1 where a logit is NaN or infinite.
+    """
+    for i in range(logits.shape[0]):
+        if not abs(logits[i]) < np.inf:
+            return -1
+    n = min(top_k, logits.shape[0])
+    keep_largest(logits, n, value, index)
+    top = value[0]
+    for i in range(n):
+        value[i] = math.exp(value[i] - top)
+    n = cut_top_p(value, n, top_p)
+    while n > 1 and value[n - 1] < min_p:
+        n -= 1
+    total = 0.0
+    for i in range(n):
+        value[i] = value[i] ** (1.0 / temperature)
+        total += value[i]
+    mark = next_uniform(state) * total
+    for i in range(n):
+        mark -= value[i]
+        if mark < 0.0:
+            return index[i]
+    return index[n - 1]

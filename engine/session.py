@@ -1,0 +1,275 @@
+"""One conversation's state in the engine: which tokens the cache holds, and how it grows, shrinks and is continued."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError, ModelChangedError
+from engine.sampling import Sampler, Sampling
+from engine.stopping import StopStrings
+
+if TYPE_CHECKING:
+    from engine.model import Model
+    from engine.pipeline import Pipeline
+
+Logits = np.ndarray[Any, np.dtype[np.float32]]
+PrefillProgress = Callable[[int, int], None]
+
+DECODE_UP_TO = 3
+"""So few tokens are computed faster one by one than as a prefill block."""
+SWITCH_INTERVAL_S = 5e-4
+"""While the engine runs, a thread that wants the GIL for a moment need not wait 5 ms for it."""
+
+
+@dataclass(frozen=True)
+class Prefilled:
+    """What a prefill did: tokens kept in the cache, tokens computed, and how long that took."""
+
+    reused: int
+    fed: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Generated:
+    """One token of a reply; ``text`` may be empty, and never ends inside a character."""
+
+    token_id: int
+    text: str
+
+
+class Session:
+    """Tokens in a cache, fed and continued. One thread at a time may use it; ``cancel`` is for all others.
+
+    Attributes:
+        n_ctx: tokens the context holds.
+        finish_reason: of the last ``generate``: ``"stop"``, ``"length"``, ``"context"`` or ``"cancelled"``.
+    """
+
+    def __init__(self, model: Model, pipeline: Pipeline, n_ctx: int) -> None:
+        self._model = model
+        self._pipeline = pipeline
+        self.n_ctx = n_ctx
+        self.finish_reason = ""
+        self._tokens: list[int] = []
+        self._logits: Logits | None = None
+        self._cancelled = threading.Event()
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens whose keys and values the cache holds."""
+        return list(self._tokens)
+
+    @property
+    def length(self) -> int:
+        """How many tokens the cache holds."""
+        return len(self._tokens)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Memory of the whole cache."""
+        return self._pipeline.cache.n_bytes
+
+    def feed(self, ids: Sequence[int], every: bool = False, on_progress: PrefillProgress | None = None) -> Logits:
+        """Append tokens.
+
+        Args:
+            ids: token ids, at least one.
+            every: return the logits of every position, not only of the last.
+            on_progress: called with (tokens done, tokens in all) after every block.
+
+        Returns:
+            (vocab_size,) float32, or (n, vocab_size).
+
+        Raises:
+            ContextFullError: they do not fit; nothing was computed.
+            Cancelled: the blocks finished before are kept.
+            BrokenModelError: NaN or infinity; the length is as it was.
+            ModelChangedError: the model file is not what it was.
+        """
+        self._begin()
+        return self._feed(ids, every, on_progress)
+
+    def prefill(self, ids: Sequence[int], on_progress: PrefillProgress | None = None) -> Prefilled:
+        """Make the cache hold exactly ``ids``, computing only what lies behind the longest common prefix.
+
+        The last token is always computed, for its logits. Raises what ``feed`` raises.
+        """
+        self._begin()
+        if len(ids) > self.n_ctx:
+            raise self._full(len(ids))
+        start = time.monotonic()
+        reused = min(_common_prefix(self._tokens, ids), len(ids) - 1)
+        self.truncate(max(0, reused))
+        self._feed(ids[reused:], False, on_progress)
+        return Prefilled(reused, len(ids) - reused, time.monotonic() - start)
+
+    def generate(
+        self, sampling: Sampling, max_tokens: int | None = None, stop: Sequence[str] = ()
+    ) -> Iterator[Generated]:
+        """Continue from the last token fed, until an end token, a stop string, a limit or ``cancel``.
+
+        Yields:
+            Every token but the end token; text that may begin a stop string comes when that is decided. Pieces
+            without a token of their own carry the token before them.
+
+        Raises:
+            BrokenModelError: the model computes NaN or infinity.
+            EngineError: nothing was fed yet.
+        """
+        if self._logits is None:
+            raise EngineError("nothing to continue: feed the prompt first")
+        self._begin()
+        self.finish_reason = ""
+        with _short_switch_interval():
+            yield from self._continue(sampling, max_tokens, stop)
+
+    def _continue(self, sampling: Sampling, max_tokens: int | None, stop: Sequence[str]) -> Iterator[Generated]:
+        sampler = Sampler(sampling, self._model.config.vocab_size)
+        stream, stops = self._model.tokenizer.stream(), StopStrings(stop)
+        token, n = -1, 0
+        while not self.finish_reason:
+            if max_tokens is not None and n >= max_tokens:
+                self.finish_reason = "length"
+                break
+            logits = self._logits
+            assert logits is not None
+            chosen = sampler.choose(logits, self._tokens)
+            if chosen in self._model.tokenizer.end_ids:
+                self.finish_reason = "stop"
+                break
+            token, n = chosen, n + 1
+            yield Generated(token, stops.push(stream.push(token)))
+            if stops.hit:
+                self.finish_reason = "stop"
+            elif self.length >= self.n_ctx:
+                self.finish_reason = "context"
+            elif max_tokens is None or n < max_tokens:
+                self._advance(token)
+        rest = "" if stops.hit else stops.push(stream.flush()) + stops.flush()
+        if rest:
+            yield Generated(token, rest)
+
+    def _advance(self, token: int) -> None:
+        try:
+            self._feed([token], False, None)
+        except Cancelled:
+            self.finish_reason = "cancelled"
+
+    def truncate(self, n: int) -> None:
+        """Forget every token behind the first n; more than there are changes nothing.
+
+        Raises:
+            EngineError: n is negative.
+        """
+        if n < 0:
+            raise EngineError(f"cannot keep {n} tokens")
+        if n < len(self._tokens):
+            del self._tokens[n:]
+            self._logits = None
+
+    def cancel(self) -> None:
+        """End what runs: ``feed`` and ``prefill`` raise ``Cancelled``, ``generate`` finishes. Any thread may call it."""
+        self._cancelled.set()
+        self._model.crew.cancel()
+
+    def close(self) -> None:
+        """Let go of the cache; the session cannot be used any more."""
+        self.truncate(0)
+        self._model.forget(self)
+        del self._pipeline
+
+    def _begin(self) -> None:
+        self._cancelled.clear()
+        self._model.crew.rearm()
+        if self._model.file_changed():
+            raise ModelChangedError(
+                f"{self._model.shown_name}: the file was changed since it was opened (open it again)"
+            )
+
+    def _feed(self, ids: Sequence[int], every: bool, on_progress: PrefillProgress | None) -> Logits:
+        checked = self._check_ids(ids)
+        length = len(self._tokens)
+        rows: list[Logits] = []
+        try:
+            for start in range(0, len(checked), self._pipeline.columns):
+                rows += self._feed_block(checked[start : start + self._pipeline.columns], every)
+                if on_progress is not None:
+                    on_progress(len(self._tokens) - length, len(checked))
+        except BrokenModelError:
+            self.truncate(length)
+            raise
+        return np.stack(rows) if every else rows[-1]
+
+    def _feed_block(self, ids: list[int], every: bool) -> list[Logits]:
+        """Compute one block; the length grows only when all of it is done."""
+        pos = len(self._tokens)
+        if len(ids) <= DECODE_UP_TO:
+            rows = []
+            for i, token in enumerate(ids):
+                self._run(self._pipeline.decode(token, pos + i, self._model.threads))
+                rows.append(self._finite_logits())
+        else:
+            self._run(self._pipeline.block(ids, pos, self._model.prefill_threads))
+            rows = []
+            for column in range(0 if every else len(ids) - 1, len(ids)):
+                self._run(self._pipeline.head(column, self._model.prefill_threads))
+                rows.append(self._finite_logits())
+        self._tokens += ids
+        self._logits = rows[-1]
+        return rows
+
+    def _run(self, finished: bool) -> None:
+        if not finished or self._cancelled.is_set():
+            raise Cancelled("stopped")
+
+    def _finite_logits(self) -> Logits:
+        logits = self._pipeline.logits.copy()
+        if not np.isfinite(logits.sum(dtype=np.float64)):
+            raise BrokenModelError(
+                f"{self._model.shown_name}: the model computed NaN or infinity: its weights are damaged "
+                "(download it again)"
+            )
+        return logits
+
+    def _check_ids(self, ids: Sequence[int]) -> list[int]:
+        checked = [int(token) for token in ids]
+        if not checked:
+            raise EngineError("no tokens to feed")
+        if min(checked) < 0 or max(checked) >= self._model.config.vocab_size:
+            raise EngineError(f"token ids must be 0 to {self._model.config.vocab_size - 1}")
+        if len(self._tokens) + len(checked) > self.n_ctx:
+            raise self._full(len(self._tokens) + len(checked))
+        return checked
+
+    def _full(self, wanted: int) -> ContextFullError:
+        return ContextFullError(
+            f"{wanted:,} tokens do not fit into the context of {self.n_ctx:,} (start anew, or open a larger context)"
+        )
+
+
+def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    n = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        n += 1
+    return n
+
+
+@contextmanager
+def _short_switch_interval() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

@@ -1,0 +1,46 @@
+"""Stop strings in streamed text: what could still become one is held back until it is decided."""
+
+from collections.abc import Sequence
+
+
+class StopStrings:
+    """Watches a stream for any of several strings.
+
+    Args:
+        strings: empty ones are ignored.
+
+    Attributes:
+        hit: whether one was found; nothing follows then.
+    """
+
+    def __init__(self, strings: Sequence[str]) -> None:
+        self._strings = [text for text in strings if text]
+        self._held = ""
+        self.hit = False
+
+    def push(self, text: str) -> str:
+        """Take the next piece; returns what is certain to stand before any stop string."""
+        if not self._strings:
+            return text
+        self._held += text
+        found = [at for stop in self._strings if (at := self._held.find(stop)) >= 0]
+        if found:
+            self.hit = True
+            self._held, certain = "", self._held[: min(found)]
+            return certain
+        keep = max(_overlap(self._held, stop) for stop in self._strings)
+        certain, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        return certain
+
+    def flush(self) -> str:
+        """End of the stream: what was held back is text after all."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of text that is a beginning of stop."""
+    for n in range(min(len(text), len(stop) - 1), 0, -1):
+        if text.endswith(stop[:n]):
+            return n
+    return 0
