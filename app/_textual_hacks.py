@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from textual.widgets import Markdown
+from typing import TYPE_CHECKING
+
+from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
+from textual.keys import Keys
+
+if TYPE_CHECKING:
+    from textual.widgets import Markdown
 
 
 def open_block_source(markdown: Markdown) -> str:
@@ -12,3 +18,11 @@ def open_block_source(markdown: Markdown) -> str:
     """
     lines = markdown.source.splitlines(keepends=True)
     return "".join(lines[markdown._last_parsed_line :])
+
+
+def teach_alt_enter() -> None:
+    """Let alt+Enter break the line in terminals without the Kitty protocol, which send ESC CR for it.
+
+    Textual 8.2 drops the ESC, so that alt+Enter would send the message. Remove when it reports "alt+enter" there too.
+    """
+    ANSI_SEQUENCES_KEYS["\x1b\r"] = (Keys.ControlJ,)

@@ -51,14 +51,14 @@ def _table(*actions: Action) -> dict[str, Action]:
 
 
 ACTIONS = _table(
-    Action("send", "Send the message", "prompt", "enter", priority=True),
-    Action("new_line", "Begin a new line", "prompt", "ctrl+j,shift+enter,alt+enter", priority=True),
-    Action("complete", "Complete a command", "prompt", "tab", priority=True),
-    Action("page_up", "Scroll the conversation up", "prompt", "pageup", priority=True),
-    Action("page_down", "Scroll the conversation down", "prompt", "pagedown", priority=True),
+    Action("send", "Send the message", "prompt", "enter"),
+    Action("new_line", "Begin a new line", "prompt", "ctrl+j,shift+enter,alt+enter"),
+    Action("complete", "Complete a command", "prompt", "tab"),
+    Action("page_up", "Scroll the conversation up", "prompt", "pageup"),
+    Action("page_down", "Scroll the conversation down", "prompt", "pagedown"),
     Action("stop", "Stop the reply, keep what there is", "chat", "escape"),
-    Action("regenerate", "Answer the last message again", "chat", "ctrl+r", command="regen", aliases=("retry",)),
     Action("new", "Start a new conversation", "chat", command="new", aliases=("clear",)),
+    Action("regenerate", "Answer the last message again", "chat", "ctrl+r", command="regen", aliases=("retry",)),
     Action("system", "Show or set the system prompt ('-' for none)", "chat", command="system", argument="[text]"),
     Action("copy", "Copy the last reply", "chat", command="copy"),
     Action("save", "Save the conversation as Markdown", "chat", "ctrl+s", command="save", argument="[path]"),
@@ -78,6 +78,17 @@ def bindings(scope: str) -> list[BindingType]:
         for action_id, action in ACTIONS.items()
         if action.scope == scope and action.keys
     ]
+
+
+def keys(scope: str) -> dict[str, str]:
+    """Return the names of one scope's actions by key, for widgets that handle keys themselves."""
+    return {
+        key: action.name
+        for action in ACTIONS.values()
+        if action.scope == scope
+        for key in action.keys.split(",")
+        if key
+    }
 
 
 def commands() -> Iterator[Action]:

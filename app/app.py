@@ -23,6 +23,7 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from app import engine_access, exit_codes, refusals, state
+from app._textual_hacks import teach_alt_enter
 from app.actions import ACTIONS, bindings
 from app.bridge import ChatOptions, EngineBridge
 from app.crash_log import log_without_text
@@ -69,6 +70,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
+        teach_alt_enter()
         self.settings = settings
         self.bridge = EngineBridge(options or chat_options(settings), clock)
         self.crash_line: str | None = None
@@ -158,6 +160,16 @@ class JalopyApp(App[None], inherit_bindings=False):
         watchdog.daemon = True
         watchdog.start()
         self.exit(return_code=code)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the exit has begun: widgets go away below their own messages then."""
+        return self._exit
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Take note of an unhandled exception, but let none spoil an exit that is under way."""
+        if not self._exit:
+            super()._handle_exception(error)
 
     def _fatal_error(self) -> None:
         """End after an unhandled exception without Textual's traceback, which shows local variables: the chat."""

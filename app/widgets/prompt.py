@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from textual import events
-from textual.binding import BindingType
 from textual.widgets import TextArea
 
-from app.actions import bindings, commands_starting
+from app.actions import commands_starting, keys
 from app.clean_text import clean_text
 from app.messages import PromptSubmitted, TranscriptScrolled
 
 HINT = "Enter sends · ctrl+j new line · / commands"
 PLACEHOLDER = "Type here"
+_KEYS = keys("prompt")
 
 
 class PromptHistory:
@@ -60,7 +58,6 @@ class Prompt(TextArea):
     """Where the user types. Everything pasted is made harmless before the terminal sees it."""
 
     HELP = "Write a message, or / for a command."
-    BINDINGS: ClassVar[list[BindingType]] = bindings("prompt")
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(
@@ -120,6 +117,15 @@ class Prompt(TextArea):
         self.past.add(text)
         self.show_text("")
         return text
+
+    async def _on_key(self, event: events.Key) -> None:
+        # Not bindings: the application runs those ahead of letters that still wait in this widget's queue, and the
+        # message would be sent without its last letters.
+        name = _KEYS.get(event.key)
+        if name is not None:
+            event.prevent_default()
+            event.stop()
+            getattr(self, f"action_{name}")()
 
     async def _on_paste(self, event: events.Paste) -> None:
         # Terminals send a pasted line break as CR. The base class is kept from inserting the text as it came.

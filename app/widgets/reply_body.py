@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
+from app.crash_log import log_without_text
 from app.widgets.reply_markdown import ReplyMarkdown, shows_at_once
 
 _TAIL_PIECE_CHARS = 2048
@@ -49,7 +52,8 @@ class ReplyBody(Vertical):
         self._pending: list[str] = []
         self._tail_text = ""
         self._is_scheduled = False
-        self._is_simple = False
+        self._plain: Static | None = None
+        self._is_unparsable = False
 
     def compose(self) -> ComposeResult:
         """Lay out the parsed part and the tail."""
@@ -62,11 +66,11 @@ class ReplyBody(Vertical):
         self._pending.append(text)
         if not self._is_scheduled:
             self._is_scheduled = True
-            self.call_later(self._show_pending)
+            self.call_later(self._guarded, self._show_pending)
 
     def finish(self) -> None:
         """The text is complete: parse it once more as a whole, with highlighted code."""
-        self.call_later(self._show_whole)
+        self.call_later(self._guarded, self._show_whole)
 
     @property
     def shown_source(self) -> str:
@@ -80,23 +84,39 @@ class ReplyBody(Vertical):
 
     async def simplify(self) -> None:
         """Show the text as one plain widget: an old reply should cost no layout."""
-        if self.is_final and not self._is_simple:
-            self._is_simple = True
+        if self.is_final and self._plain is None:
+            self._plain = Static(Content(self.text), markup=False, classes="plain-reply")
             await self.remove_children()
-            await self.mount(Static(Content(self.text), markup=False, classes="plain-reply"))
+            await self.mount(self._plain)
 
     async def on_click(self) -> None:
         """Show a simplified reply in full again."""
-        if self._is_simple:
-            self._is_simple = False
+        if self._plain is not None and not self._is_unparsable:
+            self._plain = None
             self._markdown = ReplyMarkdown()
             self._markdown.is_streaming = False
             await self.remove_children()
             await self.mount(self._markdown)
             await self._markdown.update(self.text)
 
-    async def _show_pending(self) -> None:
+    async def _guarded(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Take a step, unless the transcript was cleared; a text that Textual's Markdown cannot show stays plain."""
         self._is_scheduled = False
+        if not self.is_attached:
+            return
+        try:
+            if self._plain is None:
+                await step()
+            else:
+                self._plain.update(Content(self.text))
+        except Exception as error:
+            # Widgets that are going away refuse to mount: no fault then.
+            if self.is_attached and not getattr(self.app, "is_leaving", False):
+                log_without_text(error)
+                self._is_unparsable, self._markdown.is_streaming = True, False
+                await self.simplify()
+
+    async def _show_pending(self) -> None:
         text = "".join(self._pending)
         self._pending.clear()
         if not text or self.is_final:

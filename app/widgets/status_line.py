@@ -40,12 +40,22 @@ def activity_text(status: EngineStatus) -> str:
     return Activity(status.activity).value
 
 
+def activity_word(status: EngineStatus) -> str:
+    """Say the same in the shortest way, for a line that has more to show."""
+    percent = f" {100 * status.done // status.total} %" if status.total else ""
+    if status.activity is Activity.COMPILING:
+        return f"compiling {status.done}/{status.total}"
+    if status.activity in (Activity.LOADING, Activity.READING):
+        return f"{Activity(status.activity).value}{percent}"
+    return Activity(status.activity).value
+
+
 def status_segments(status: EngineStatus, rss_bytes: int, is_narrow: bool) -> list[Segment]:
     """Return the line's figures from left to right."""
     has_rate = status.activity in (Activity.WRITING, Activity.READY)
     rate = f"{figures.rate(status.rate_tps) if status.rate_tps > 0 else '-':>4} tok/s"
     context = f"ctx {figures.count(status.context_used)}/{figures.count(status.n_ctx)}"
-    segments = [Segment(rate, 1)] if has_rate else [Segment(activity_text(status), 0)]
+    segments = [Segment(rate, 1)] if has_rate else [Segment(activity_word(status), 0)]
     if status.n_ctx:
         segments.append(Segment(context, 2))
     if is_narrow:
@@ -55,7 +65,7 @@ def status_segments(status: EngineStatus, rss_bytes: int, is_narrow: bool) -> li
     if rss_bytes:
         segments.insert(-1 if status.n_ctx else len(segments), Segment(f"rss {figures.size(rss_bytes)}", 3))
     if has_rate:
-        segments.append(Segment(activity_text(status), 5))
+        segments.append(Segment(activity_word(status), 5))
     segments.append(Segment(_HINTS, 6))
     return segments
 

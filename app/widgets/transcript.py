@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from textual.containers import VerticalScroll
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
 
 from app.widgets.message_view import Note, ReplyView, UserView
 
@@ -13,6 +14,15 @@ RICH_REPLIES = 12
 class Transcript(VerticalScroll, can_focus=False):
     """Stays at the bottom until the user scrolls up, and again once they scroll down to it."""
 
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        # As high as the view at least: Textual pushes anchored content that is lower down to the bottom edge.
+        self._messages = Vertical(id="messages")
+
+    def compose(self) -> ComposeResult:
+        """Lay out the one container that grows."""
+        yield self._messages
+
     def on_mount(self) -> None:
         """Follow what is added."""
         self.anchor()
@@ -20,20 +30,20 @@ class Transcript(VerticalScroll, can_focus=False):
     def add_user(self, text: str) -> UserView:
         """Show what the user said; the view follows it."""
         view = UserView(text)
-        self.mount(view)
+        self._messages.mount(view)
         self.anchor()
         return view
 
     def add_reply(self) -> ReplyView:
         """Show a reply that is about to begin."""
         view = ReplyView()
-        self.mount(view)
+        self._messages.mount(view)
         self._simplify_old_replies()
         return view
 
     def add_note(self, text: str, is_error: bool = False) -> None:
         """Show a line by the program."""
-        self.mount(Note(text, is_error))
+        self._messages.mount(Note(text, is_error))
 
     def notes(self) -> list[str]:
         """Return the program's lines, oldest first."""
@@ -45,7 +55,7 @@ class Transcript(VerticalScroll, can_focus=False):
 
     async def clear(self) -> None:
         """Begin anew."""
-        await self.remove_children()
+        await self._messages.remove_children()
         self.anchor()
 
     def _simplify_old_replies(self) -> None:
