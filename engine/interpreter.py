@@ -71,7 +71,7 @@ def walk(table, n_operations, state, thread, n_threads):
 
 
 @entry
-def lead(table, n_operations, state, n_threads):
+def lead(table: int, n_operations: int, state: int, n_threads: int) -> int:
     """Run one walk with the crew, as its first thread; returns 1 if cancelled."""
     if n_threads > 1:
         store_i64(state + TABLE, table)
@@ -90,13 +90,13 @@ def call_crew(state, n_threads):
 
 
 @entry
-def dismiss(state):
+def dismiss(state: int) -> None:
     """Send every follower home."""
     call_crew(state, QUIT)
 
 
 @entry
-def follow(state, thread, seen):
+def follow(state: int, thread: int, seen: int) -> None:
     """Work on every job that wants this thread until dismissed; sleeps between jobs.
 
     Args:

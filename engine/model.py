@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from engine.chat_template import ChatTemplate
     from engine.compilation import ProgressCallback
     from engine.pipeline import Pipeline
+    from engine.weights import Tensor
 
 WEIGHT_MODES = ("mmap",)
 DEFAULT_CONTEXT = 8192
@@ -146,6 +147,11 @@ class Model:
         """The operations of one decode step, in order: phase, op, weights, type, shape, bytes, threads."""
         plan = self._pipeline(kv_type_of("f16", self.config), 256).plans["decode"]
         return [{**row, "threads": self.threads} for row in plan.describe()]
+
+    def sample_tensors(self) -> list[Tensor]:
+        """One matrix of every type in the file."""
+        matrices = [tensor for tensor in self._checked.weights.tensors.values() if tensor.n_rows > 1]
+        return list({tensor.quant: tensor for tensor in matrices}.values())
 
     def set_threads(self, decode: int, prefill: int | None = None) -> None:
         """Change the numbers of threads from the next walk on; sessions made before have room for as many as then.

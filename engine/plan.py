@@ -174,8 +174,8 @@ class Plan:
     def store_kv(self, cache: KVCache, layer: int, k: Activations, v: Activations, head_dim: int) -> None:
         """Write the step's keys and values behind the cache's length."""
         self._add(
-            f"store {cache.kv_type.name}", records.CACHE, x=k.address, v=v.address, head_dim=head_dim,
-            n_kv_heads=k.n // head_dim, **_cache_words(cache, layer),
+            f"store {cache.kv_type.name}", records.CACHE, None, x=k.address, v=v.address,
+            head_dim=head_dim, n_kv_heads=k.n // head_dim, **_cache_words(cache, layer),
         )  # fmt: skip
 
     def attention(
@@ -188,12 +188,12 @@ class Plan:
             **_cache_words(cache, layer),
         }  # fmt: skip
         if not self.one_column:
-            self._add(f"attention {cache.kv_type.name}", records.CACHE, x=q.address, out=out.address, **words)
+            self._add(f"attention {cache.kv_type.name}", records.CACHE, None, x=q.address, out=out.address, **words)
             return
         parts = self._partial_results(words["n_heads"] * words["max_chunks"] * 4 * (PART_HEADER + head_dim))
-        self._add(f"attention parts {cache.kv_type.name}", records.CACHE, x=q.address, out=parts, **words)
+        self._add(f"attention parts {cache.kv_type.name}", records.CACHE, None, x=q.address, out=parts, **words)
         self.barrier()
-        self._add("join attention", records.CACHE, x=parts, out=out.address, **words)
+        self._add("join attention", records.CACHE, None, x=parts, out=out.address, **words)
 
     def _partial_results(self, n_bytes: int) -> int:
         if self._parts is None:

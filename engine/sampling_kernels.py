@@ -1,14 +1,19 @@
 """The compiled half of sampling: logits in, one token id out. No Python objects, no GIL."""
 
 import math
+from typing import Any
 
 import numpy as np
 
 from engine.jit import entry, inner
 
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Words = np.ndarray[Any, np.dtype[np.uint64]]
+
 
 @entry
-def largest_logit(logits):
+def largest_logit(logits: Floats) -> int:
     """Index of the largest logit, the first of equals; -1 where any is NaN or infinite.
 
     Args:
@@ -25,7 +30,7 @@ def largest_logit(logits):
 
 
 @entry
-def penalise(logits, recent, penalty):
+def penalise(logits: Floats, recent: Ints, penalty: float) -> None:
     """Divide positive and multiply negative logits of recent tokens, each token once.
 
     Args:
@@ -101,7 +106,9 @@ def cut_top_p(weight, n, top_p):
 
 
 @entry
-def draw(logits, temperature, top_k, top_p, min_p, state, value, index):
+def draw(
+    logits: Floats, temperature: float, top_k: int, top_p: float, min_p: float, state: Words, value: Floats, index: Ints
+) -> int:
     """Draw a token: top-k, then top-p, then min-p on the unscaled distribution, then temperature.
 
     Args:

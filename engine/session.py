@@ -177,7 +177,7 @@ class Session:
             self._logits = None
 
     def cancel(self) -> None:
-        """End what runs: ``feed`` and ``prefill`` raise ``Cancelled``, ``generate`` finishes. Any thread may call it."""
+        """End what runs: ``feed`` and ``prefill`` raise ``Cancelled``, ``generate`` finishes. For any thread."""
         self._cancelled.set()
         self._model.crew.cancel()
 
@@ -232,7 +232,7 @@ class Session:
             raise Cancelled("stopped")
 
     def _finite_logits(self) -> Logits:
-        logits = self._pipeline.logits.copy()
+        logits: Logits = self._pipeline.logits.copy()
         if not np.isfinite(logits.sum(dtype=np.float64)):
             raise BrokenModelError(
                 f"{self._model.shown_name}: the model computed NaN or infinity: its weights are damaged "

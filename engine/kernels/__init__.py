@@ -34,8 +34,8 @@ def find_kernel(name: str) -> Kernel:
     """Import the kernel a plan names: ``"rmsnorm"``, ``"matvec Q4_K"``."""
     if name in KERNELS:
         module, attribute = KERNELS[name].split(":")
-        return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
+        return getattr(import_module(module), attribute)
     from engine.quants import load_quant
 
     operation, quant = name.split(" ")
-    return getattr(load_quant(quant), operation)  # type: ignore[no-any-return]
+    return getattr(load_quant(quant), operation)

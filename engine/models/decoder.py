@@ -68,7 +68,7 @@ def rope_frequencies(config: ModelConfig, weights: Weights) -> np.ndarray[tuple[
     frequencies = config.rope_theta ** (-pairs / config.rope_dim) / config.rope_scaling_factor
     if weights.get("rope_freqs.weight"):
         frequencies = frequencies / weights.rows("rope_freqs.weight").view(np.float32)[0].astype(np.float64)
-    return frequencies  # type: ignore[no-any-return]
+    return frequencies
 
 
 def self_attention(d: Decoder, layer: int, *, neighbours: bool) -> None:

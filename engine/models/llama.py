@@ -22,7 +22,10 @@ def expected_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
 
 
 def compose(d: Decoder) -> None:
-    """Write the layers, from token ids to the residual stream. Rope turns neighbouring elements: the converter has permuted q and k so."""
+    """Write the layers, from token ids to the residual stream.
+
+    Rope turns neighbouring elements: the converter has permuted q and k so.
+    """
     decoder.embedding(d)
     for layer in range(d.config.n_layers):
         decoder.self_attention(d, layer, neighbours=True)

@@ -18,7 +18,10 @@ def expected_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
 
 
 def compose(d: Decoder) -> None:
-    """Write the layers, from token ids to the residual stream. Rope pairs the two halves of a head."""
+    """Write the layers, from token ids to the residual stream.
+
+    Rope pairs the two halves of a head.
+    """
     decoder.embedding(d)
     for layer in range(d.config.n_layers):
         decoder.self_attention(d, layer, neighbours=False)
