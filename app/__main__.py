@@ -33,11 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not _prepare_streams():
         say("jalopy: standard output is closed (open it, or redirect it to a file)")
         return exit_codes.USAGE
-    try:
-        options = arguments.parse(sys.argv[1:] if argv is None else argv)
-    except SystemExit as end:
-        return _finish_output(end.code if isinstance(end.code, int) else exit_codes.INTERNAL)
-    return supervise(partial(guard, partial(obey, options)), uses_screen=wants_screen(options))
+    return guard(partial(_start, sys.argv[1:] if argv is None else argv))
 
 
 def guard(work: Callable[[], int]) -> int:
@@ -46,6 +42,8 @@ def guard(work: Callable[[], int]) -> int:
         signal.signal(number, partial(_end, code))
     try:
         return _finish_output(work())
+    except SystemExit as end:  # argparse leaves so
+        return _finish_output(end.code if isinstance(end.code, int) else exit_codes.INTERNAL)
     except _Ended as end:
         return end.exit_code
     except KeyboardInterrupt:
@@ -54,6 +52,8 @@ def guard(work: Callable[[], int]) -> int:
         _drop_output()  # whoever read has had enough: no reason to complain
         return exit_codes.OK
     except Exception as error:
+        if isinstance(error, OSError):
+            _drop_output()  # if it was stdout that failed, what is left in its buffer would fail again
         return refuse(error)
 
 
@@ -86,6 +86,11 @@ def wants_screen(options: argparse.Namespace) -> bool:
     streams = (sys.stdin, sys.stdout)
     is_terminal = all(stream is not None and stream.isatty() for stream in streams)
     return is_terminal and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def _start(argv: Sequence[str]) -> int:
+    options = arguments.parse(argv)
+    return supervise(partial(guard, partial(obey, options)), uses_screen=wants_screen(options))
 
 
 def _bench(options: argparse.Namespace, settings: Settings) -> int:

@@ -50,6 +50,10 @@ class _Parser(argparse.ArgumentParser):
         sys.stderr.write(clean_line(f"{self.prog}: {message} (see {self.prog} --help)", limit=300) + "\n")
         raise SystemExit(exit_codes.USAGE)
 
+    def print_help(self, file: Any = None) -> None:
+        # argparse's own hides that the output could not be written.
+        (file or sys.stdout).write(self.format_help())
+
     def format_help(self) -> str:
         from app.paths import config_file
 

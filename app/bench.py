@@ -58,7 +58,7 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
     model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
     progress.clear()
     table = None if options.as_json else _Table(model, options)
-    for threads in options.threads:
+    for threads in options.threads or (model.threads,):
         report = engine.run(partial(_measure, model, threads, options, settings.weights, clock))
         if table:
             table.add(report)

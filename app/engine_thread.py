@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
+_LOOK_S = 0.2
+
 
 class EngineThread:
     """Run work in one daemon thread, in the order it comes."""
@@ -32,7 +34,8 @@ class EngineThread:
         self._work.put(task)
         while not task.done.is_set():
             try:
-                task.done.wait()
+                # A system may hand the signal to another thread, which does not wake this one.
+                task.done.wait(_LOOK_S)
             except KeyboardInterrupt:
                 if on_interrupt is None:
                     raise

@@ -19,6 +19,7 @@ from app.progress_line import ProgressLine
 from app.refusals import exit_code_of, say
 from app.reply import Clock, Reply, StopButton
 from app.settings import Settings
+from app.state import remember_model
 
 PROMPT = "> "
 COMMANDS = {
@@ -41,6 +42,9 @@ def chat(model_path: str, settings: Settings, clock: Clock = time.monotonic) -> 
     model = engine.run(lambda: engine_access.open_model(settings, model_path, progress.show_opening))
     session = engine.run(lambda: model.session(settings.context_size or None, settings.kv_type))
     progress.clear()
+    notice = remember_model(model_path)
+    if notice:
+        say(f"jalopy: {notice}")
     dialogue = Dialogue(engine, model, session, settings, progress, clock)
     dialogue.begin(settings.system_prompt)
     tokens = f"context {count(session.n_ctx)} tokens"

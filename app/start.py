@@ -6,7 +6,7 @@ from pathlib import Path
 from app import engine_access
 from app.refusals import exit_code_of, say
 from app.settings import Settings
-from app.state import load_state, remember_model
+from app.state import load_state
 
 
 def choose_model(given: str | None, settings: Settings) -> str | None:
@@ -19,17 +19,10 @@ def choose_model(given: str | None, settings: Settings) -> str | None:
         EngineError: the given model, or the one of the settings, cannot be used.
     """
     wanted = given or settings.model
-    if wanted:
-        path = str(Path(wanted).expanduser())
-        _check(path)
-    else:
-        last = _last_model()
-        if last is None:
-            return None
-        path = last
-    notice = remember_model(path)
-    if notice:
-        say(f"jalopy: {notice}")
+    if not wanted:
+        return _last_model()
+    path = str(Path(wanted).expanduser())
+    _check(path)
     return path
 
 

@@ -1,0 +1,23 @@
+"""Puts a scripted engine behind ``app.engine_access`` for one test."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app import engine_access
+from tests.app.fake_engine import Script
+
+
+def use_script(monkeypatch: pytest.MonkeyPatch, script: Script) -> Script:
+    """Replace every function that would import the engine's compiled half."""
+
+    def make_sampling(settings: Any) -> Any:
+        return SimpleNamespace(settings=settings.sampling)
+
+    monkeypatch.setattr(engine_access, "open_model", script.open_model)
+    monkeypatch.setattr(engine_access, "make_sampling", make_sampling)
+    monkeypatch.setattr(engine_access, "greedy_sampling", lambda: SimpleNamespace(is_greedy=True))
+    monkeypatch.setattr(engine_access, "check_kernels", lambda model: None)
+    monkeypatch.setattr(engine_access, "cpu_level", lambda: "avx2")
+    return script

@@ -1,0 +1,62 @@
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from app import engine_access
+from app.settings import built_in_settings
+from app.start import choose_model
+from app.state import load_state, remember_model
+from engine.errors import GGUFError
+
+
+@pytest.fixture
+def validated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every file named "good.gguf" is sound."""
+    seen: list[str] = []
+
+    def validate(path: str) -> SimpleNamespace:
+        seen.append(path)
+        if not path.endswith("good.gguf"):
+            raise GGUFError(f"{path}: is no GGUF file")
+        return SimpleNamespace(gguf=SimpleNamespace(close=lambda: None))
+
+    monkeypatch.setattr(engine_access, "validate_model", validate)
+    return seen
+
+
+def test_the_given_model_comes_before_the_one_of_the_settings(validated: list[str]) -> None:
+    settings = replace(built_in_settings(), model="/other/good.gguf")
+    assert choose_model("/here/good.gguf", settings) == "/here/good.gguf"
+    assert choose_model(None, settings) == "/other/good.gguf"
+
+
+def test_a_home_directory_is_expanded(validated: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert choose_model("~/good.gguf", built_in_settings()) == "/home/me/good.gguf"
+
+
+def test_a_given_model_that_is_broken_is_refused(validated: list[str]) -> None:
+    with pytest.raises(GGUFError):
+        choose_model("/bad.gguf", built_in_settings())
+
+
+def test_without_any_model_there_is_none(validated: list[str]) -> None:
+    assert choose_model(None, built_in_settings()) is None
+    assert validated == []
+
+
+def test_the_last_model_is_taken_while_it_exists_and_is_sound(
+    validated: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = tmp_path / "good.gguf", tmp_path / "bad.gguf"
+    remember_model(good)
+    assert choose_model(None, built_in_settings()) is None
+    good.write_bytes(b"")
+    assert choose_model(None, built_in_settings()) == str(good)
+    bad.write_bytes(b"")
+    remember_model(bad)
+    assert choose_model(None, built_in_settings()) is None
+    assert "the last model is not opened" in capsys.readouterr().err
+    assert load_state()[0].last_model == str(bad)

@@ -1,0 +1,116 @@
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from app import state
+from app.state import ProgramState, TunedThreads, load_state, remember_model, remember_threads, save_state
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "state.json"
+
+
+def test_what_is_saved_is_loaded_again(file: Path) -> None:
+    saved = ProgramState("/models/a.gguf", {"cpu|a": TunedThreads(2, 4)})
+    assert save_state(saved, file) is None
+    assert load_state(file) == (saved, None)
+
+
+def test_a_missing_file_is_no_notice(file: Path) -> None:
+    assert load_state(file) == (ProgramState(), None)
+
+
+def test_file_and_directory_are_for_the_user_alone(file: Path) -> None:
+    save_state(ProgramState(), file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+def test_remembering_one_thing_keeps_the_others(file: Path) -> None:
+    remember_threads("k", TunedThreads(1, 2), file)
+    remember_model("relative.gguf", file)
+    remember_threads("l", TunedThreads(3, 4), file)
+    loaded, _ = load_state(file)
+    assert loaded.last_model == os.path.abspath("relative.gguf")
+    assert loaded.tuned_threads == {"k": TunedThreads(1, 2), "l": TunedThreads(3, 4)}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b"{}",
+        b'{"version": true}',
+        b'{"version": 2}',
+        b'{"version": 1, "last_model": 3}',
+        b'{"version": 1, "last_model": "relative"}',
+        b'{"version": 1, "last_model": "/a\\u0000b"}',
+        b'{"version": 1, "tuned_threads": []}',
+        b'{"version": 1, "tuned_threads": {"k": {"decode": 0, "prefill": 1}}}',
+        b'{"version": 1, "tuned_threads": {"k": {"decode": true, "prefill": 1}}}',
+        b'{"version": 1, "tuned_threads": {"k": 1}}',
+        b"[" * 100_000,
+        b" " * (1 << 20) + b"{}",
+    ],
+)
+def test_a_damaged_file_is_ignored_with_a_notice(file: Path, content: bytes) -> None:
+    file.parent.mkdir()
+    file.write_bytes(content)
+    loaded, notice = load_state(file)
+    assert loaded == ProgramState()
+    assert notice is not None
+    assert str(file) in notice
+
+
+def test_a_damaged_file_is_replaced_by_the_next_save(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_bytes(b"{")
+    assert remember_model("/a.gguf", file) is None
+    assert load_state(file)[0].last_model == "/a.gguf"
+
+
+def test_a_file_of_a_newer_version_is_never_overwritten(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_bytes(b'{"version": 2}')
+    assert "newer version" in str(remember_model("/a.gguf", file))
+    assert file.read_bytes() == b'{"version": 2}'
+
+
+def test_a_symbolic_link_is_not_followed(file: Path, tmp_path: Path) -> None:
+    file.parent.mkdir()
+    target = tmp_path / "elsewhere"
+    target.write_bytes(b'{"version": 1, "last_model": "/evil.gguf", "tuned_threads": {}}')
+    file.symlink_to(target)
+    loaded, notice = load_state(file)
+    assert loaded.last_model is None
+    assert notice
+
+
+@pytest.mark.parametrize("failing", ["os.fsync", "os.replace"])
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_other(
+    file: Path, failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_state(ProgramState("/old.gguf"), file)
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(failing, fail)
+    assert "No space left on device" in str(save_state(ProgramState("/new.gguf"), file))
+    monkeypatch.undo()
+    assert load_state(file)[0].last_model == "/old.gguf"
+    assert [one.name for one in file.parent.iterdir()] == ["state.json"]
+
+
+def test_no_writable_directory_is_a_notice_and_no_exception(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "nothing is remembered" in str(save_state(ProgramState(), tmp_path / "file" / "state.json"))
+    monkeypatch.setattr(state.paths, "state_file", lambda: None)
+    assert "nothing is remembered" in str(save_state(ProgramState()))
+    assert load_state() == (ProgramState(), None)
