@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.keys import Keys
@@ -25,4 +25,5 @@ def teach_alt_enter() -> None:
 
     Textual 8.2 drops the ESC, so that alt+Enter would send the message. Remove when it reports "alt+enter" there too.
     """
-    ANSI_SEQUENCES_KEYS["\x1b\r"] = (Keys.ControlJ,)
+    sequences = cast("dict[str, object]", ANSI_SEQUENCES_KEYS)
+    sequences["\x1b\r"] = (Keys.ControlJ,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from textual import events
+from textual.strip import Strip
 from textual.widgets import TextArea
 
 from app.actions import commands_starting, keys
@@ -117,6 +118,12 @@ class Prompt(TextArea):
         self.past.add(text)
         self.show_text("")
         return text
+
+    def render_line(self, y: int) -> Strip:
+        """Render a line; in a terminal one cell wide there is none, and Textual 8.2 fails to wrap the placeholder."""
+        if self.content_size.width < 1:
+            return Strip.blank(self.size.width)
+        return super().render_line(y)
 
     async def _on_key(self, event: events.Key) -> None:
         # Not bindings: the application runs those ahead of letters that still wait in this widget's queue, and the
