@@ -112,6 +112,9 @@ def _chat(options: argparse.Namespace, settings: Settings) -> int:
 
     path = choose_model(options.model, settings)
     if wants_screen(options):
+        from app.low_power import prepare_environment
+
+        prepare_environment(settings.low_power)  # Textual reads it when it is imported
         from app.app import run_tui
 
         return run_tui(settings, Path(path) if path else None)

@@ -76,8 +76,8 @@ def check_kernels(model: Any) -> None:
 
 
 def has_chat_template(model: Any) -> bool:
-    """Whether the file brings a template of its own: without one it is hardly a chat model."""
-    return not model.chat_template.is_fallback
+    """Whether the file brings a template that works: without one it is hardly a chat model."""
+    return model.chat_template.source is not None and model.chat_template.notice is None
 
 
 def cpu_level() -> str:

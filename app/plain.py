@@ -40,12 +40,15 @@ def chat(model_path: str, settings: Settings, clock: Clock = time.monotonic) -> 
     """
     engine, progress = EngineThread(), ProgressLine()
     model = engine.run(lambda: engine_access.open_model(settings, model_path, progress.show_opening))
+    messages = engine.run(model.chat)  # before the session: it starts a process, which no thread should precede
     session = engine.run(lambda: model.session(settings.context_size or None, settings.kv_type))
     progress.clear()
+    if model.chat_template.notice:
+        say(f"jalopy: {model.chat_template.notice}")
     notice = remember_model(model_path)
     if notice:
         say(f"jalopy: {notice}")
-    dialogue = Dialogue(engine, model, session, settings, progress, clock)
+    dialogue = Dialogue(engine, messages, session, settings, progress, clock)
     dialogue.begin(settings.system_prompt)
     tokens = f"context {count(session.n_ctx)} tokens"
     say(f"{model.name} · {model.quantization} · {tokens} · {model.threads} threads · /help lists the commands")
@@ -58,15 +61,14 @@ class Dialogue:
     def __init__(
         self,
         engine: EngineThread,
-        model: Any,
+        messages: Any,
         session: Any,
         settings: Settings,
         progress: ProgressLine,
         clock: Clock,
     ) -> None:
-        self._engine, self._model, self._session = engine, model, session
+        self._engine, self._chat, self._session = engine, messages, session
         self._settings, self._progress, self._clock = settings, progress, clock
-        self._chat = model.chat()
         self._last_reply: Reply | None = None
         self.system_prompt = ""
         self.was_interrupted = False

@@ -175,8 +175,10 @@ class Reply:
             self.meter.finish_reason = "cancelled"
             return
         for generated in self._session.generate(self._sampling, self._max_tokens, self._stop):
-            self.meter.token_times_s.append(self._clock())
-            self.ids.append(generated.token_id)
+            if not self._session.finish_reason:
+                self.meter.token_times_s.append(self._clock())
+                self.ids.append(generated.token_id)
+            # Otherwise the reply is over, and this is text that was held back: it repeats its token's id.
             self._pieces.append(generated.text)
             if self._cancelled.is_set():
                 # The session forgets a cancel that came just before it began to generate.

@@ -88,7 +88,10 @@ class _Answer:
         if not raw:
             chat = self._model.chat()
             chat.start(self._settings.system_prompt or None)
-            return list(chat.add_user(prompt))
+            ids = list(chat.add_user(prompt))
+            if self._model.chat_template.notice:
+                say(f"jalopy: {self._model.chat_template.notice}")
+            return ids
         ids = list(self._model.tokenizer.encode(prompt))
         if not ids:
             raise Refusal("jalopy run: the prompt holds no token (give some text with -p)")

@@ -126,6 +126,8 @@ class Script:
     seconds_per_prompt_token: float = 0.1
     n_ctx: int = 512
     """Largest context that "fits"; asking for more raises MemoryPlanError."""
+    held_back: str = ""
+    """Text that comes after the last token of every reply, without a token of its own."""
     has_template: bool = True
     template_error: EngineError | None = None
     open_progress: list[Progress] = field(
@@ -239,9 +241,7 @@ class FakeModel:
         self.name = self.path.stem
         self.quantization = "Q4_K_M"
         self.tokenizer = FakeTokenizer()
-        self.chat_template = SimpleNamespace(
-            source="{{ messages }}" if script.has_template else None, is_fallback=not script.has_template
-        )
+        self.chat_template = SimpleNamespace(source="{{ messages }}" if script.has_template else None, notice=None)
         self.config = SimpleNamespace(
             architecture="llama",
             dim=64,
@@ -375,7 +375,7 @@ class FakeSession:
         reply = self._script.replies[0]
         if len(self._script.replies) > 1:
             self._script.replies.pop(0)
-        self.finish_reason = "stop"
+        self.finish_reason = ""
         text = ""
         for count, piece in enumerate(reply):
             if max_tokens is not None and count >= max_tokens:
@@ -397,7 +397,11 @@ class FakeSession:
             text += piece
             yield Generated(token_id, piece)
             if any(end in text for end in stop):
-                return
+                break
+        self.finish_reason = "stop"
+        if self._script.held_back:
+            # Text that waited for a decision comes without a token of its own, as from the engine.
+            yield Generated(self.tokens[-1], self._script.held_back)
 
     def truncate(self, n: int) -> None:
         """Forget what lies behind the first n tokens."""

@@ -46,6 +46,13 @@ def test_the_token_limit_ends_the_reply_and_zero_means_none() -> None:
     assert ("".join(unlimited), unlimited.meter.finish_reason) == ("abc", "stop")
 
 
+def test_text_that_was_held_back_is_no_token_of_its_own() -> None:
+    script = Script(replies=[["a", "b"]], held_back="!")
+    reply = reply_of(script)
+    assert "".join(reply) == reply.text == "ab!"
+    assert (len(reply.ids), reply.meter.tokens) == (2, 2)
+
+
 def test_cancel_while_generating_keeps_the_partial_text() -> None:
     script = Script(replies=[["a", "b", "c"]])
     reply = reply_of(script)
