@@ -1,0 +1,107 @@
+"""The engine's logits against the NumPy twin of the whole forward pass, and against themselves."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import Model, Sampling
+from engine.models import ARCHITECTURES
+from tests.engine import tiny_gguf
+from tests.engine.reference import Reference
+
+IDS = [3, 17, 5, 90, 4, 4, 61, 33, 20, 8, 77, 12, 9, 150, 101, 2, 44]
+
+
+def nmse(found: np.ndarray, wanted: np.ndarray) -> float:
+    return float(((found - wanted) ** 2).mean() / wanted.var())
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_logits_of_float_weights_equal_the_numpy_twin(architecture: str, tmp_path: Path) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture), threads=2)
+    session = model.session(n_ctx=64, kv="f32")
+    wanted = Reference(model._checked).logits(IDS)
+    assert nmse(session.feed(IDS, every=True), wanted) < 1e-9
+    session.truncate(0)
+    assert nmse(np.stack([session.feed([token]) for token in IDS]), wanted) < 1e-9
+    model.close()
+
+
+@pytest.mark.parametrize("arguments", [{"rope_factors": True}, {"tied": True}, {"n_kv_heads": 4}, {"biases": True}])
+def test_variants_of_llama_equal_the_numpy_twin(arguments: dict, tmp_path: Path) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", **arguments), threads=1)
+    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
+    assert nmse(found, Reference(model._checked).logits(IDS)) < 1e-9
+    model.close()
+
+
+def test_a_head_of_its_own_width_and_odd_groups_equal_the_numpy_twin(tmp_path: Path) -> None:
+    path = tiny_gguf.write(tmp_path / "m.gguf", "qwen3", n_heads=6, n_kv_heads=1, dim=48, head_dim=40, hidden_dim=52)
+    model = Model.open(path, threads=3)
+    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
+    assert nmse(found, Reference(model._checked).logits(IDS)) < 1e-9
+    model.close()
+
+
+@pytest.mark.parametrize(("kv", "bound"), [("f16", 1e-6), ("q8_0", 1e-3)])
+def test_narrow_caches_stay_close_to_float32(kv: str, bound: float, tmp_path: Path) -> None:
+    path = tiny_gguf.write(tmp_path / "m.gguf", dim=128, n_heads=4)
+    model = Model.open(path, threads=2)
+    wanted = Reference(model._checked).logits(IDS)
+    assert nmse(model.session(n_ctx=64, kv=kv).feed(IDS, every=True), wanted) < bound
+    model.close()
+
+
+@pytest.mark.parametrize("quant", ["F32", "Q4_K", "Q8_0"])
+@pytest.mark.parametrize("kv", ["f16", "q8_0"])
+def test_the_number_of_threads_changes_no_bit(quant: str, kv: str, tmp_path: Path) -> None:
+    path = tiny_gguf.write(tmp_path / "m.gguf", "llama", quant, dim=256, hidden_dim=768)
+    results = []
+    for threads in (1, 2, 3):
+        model = Model.open(path, threads=threads)
+        session = model.session(n_ctx=64, kv=kv)
+        block = session.feed(IDS, every=True)
+        results.append(np.vstack([block, [session.feed([7]), session.feed([9])]]))
+        model.close()
+    assert (results[0] == results[1]).all()
+    assert (results[0] == results[2]).all()
+
+
+def test_attention_over_several_chunks_equals_the_numpy_twin(tmp_path: Path) -> None:
+    ids = np.random.default_rng(1).integers(0, 200, 600).tolist()
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", context_length=1024), threads=2)
+    session = model.session(n_ctx=700, kv="f32")
+    session.feed(ids[:-1])
+    found = session.feed(ids[-1:])
+    assert nmse(found, Reference(model._checked).logits(ids)[-1]) < 1e-9
+    model.close()
+
+
+def test_how_a_prompt_is_cut_into_blocks_changes_no_bit(tmp_path: Path) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", "Q4_K", context_length=1024), threads=2)
+    ids = np.random.default_rng(2).integers(0, 200, 90).tolist()
+    whole = model.session(n_ctx=128).feed(ids)
+    parts = model.session(n_ctx=128)
+    for start in (0, 31, 47, 80):
+        end = {0: 31, 31: 47, 47: 80, 80: 90}[start]
+        last = parts.feed(ids[start:end])
+    assert (whole == last).all()
+    model.close()
+
+
+def test_greedy_text_of_trained_models_equals_the_recorded(shared_data: Path) -> None:
+    golden = json.loads((shared_data / "models" / "greedy_golden.json").read_text())
+    for name in {run["model"] for run in golden["runs"]}:
+        model = Model.open(shared_data / "models" / f"{name}.gguf", threads=2)
+        session = model.session(n_ctx=256)
+        for run in (run for run in golden["runs"] if run["model"] == name):
+            ids = model.tokenizer.encode(run["prompt"], bos=True)
+            session.prefill(ids)
+            n = run["steps"] - len(ids)
+            text = "".join(piece.text for piece in session.generate(Sampling.greedy(), max_tokens=n))
+            found = run["prompt"] + (text if run["prompt"] else text.lstrip(" "))
+            assert found.startswith(run["output"]) or run["output"].startswith(found)
+            assert len(found) > 0.9 * len(run["output"])
+        model.close()

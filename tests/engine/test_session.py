@@ -1,0 +1,180 @@
+"""What a session promises: reuse of prefixes, limits, cancelling, errors that leave it as it was."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import EngineError, Model, Sampling
+from engine.errors import BrokenModelError, Cancelled, ContextFullError, MemoryPlanError, ModelChangedError
+from tests.engine import tiny_gguf
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    path = tiny_gguf.write(tmp_path_factory.mktemp("model") / "tiny.gguf", "llama", "F32", context_length=2048)
+    return Model.open(path, threads=2)
+
+
+def test_prefill_computes_only_what_lies_behind_the_common_prefix(model: Model) -> None:
+    session = model.session(n_ctx=64)
+    first = session.prefill([1, 2, 3, 4, 5, 6])
+    again = session.prefill([1, 2, 3, 4, 9, 8, 7])
+    assert (first.reused, first.fed) == (0, 6)
+    assert (again.reused, again.fed) == (4, 3)
+    assert session.tokens == [1, 2, 3, 4, 9, 8, 7]
+
+
+def test_a_reused_prefix_gives_the_logits_of_a_fresh_run(model: Model) -> None:
+    used, fresh = model.session(n_ctx=64), model.session(n_ctx=64)
+    used.prefill([1, 2, 3, 4, 5, 6, 7, 8])
+    used.prefill([1, 2, 3, 4, 9, 9, 9, 9, 9])
+    fresh.prefill([1, 2, 3, 4, 9, 9, 9, 9, 9])
+    assert (used.feed([11]) == fresh.feed([11])).all()
+
+
+def test_prefill_of_what_is_there_already_still_has_logits(model: Model) -> None:
+    session = model.session(n_ctx=64)
+    session.prefill([1, 2, 3, 4])
+    done = session.prefill([1, 2, 3, 4])
+    assert (done.reused, done.fed) == (3, 1)
+    assert len(list(session.generate(Sampling.greedy(), max_tokens=2))) == 2
+
+
+def test_truncate_keeps_the_shared_prefix(model: Model) -> None:
+    session = model.session(n_ctx=64)
+    session.feed([5, 6, 7, 8, 9])
+    wanted = session.feed([10])
+    session.truncate(5)
+    assert session.tokens == [5, 6, 7, 8, 9]
+    assert (session.feed([10]) == wanted).all()
+
+
+def test_more_tokens_than_the_context_are_refused_with_the_counts(model: Model) -> None:
+    session = model.session(n_ctx=16)
+    session.feed([1] * 10)
+    with pytest.raises(ContextFullError, match=r"17 tokens .* context of 16"):
+        session.feed([1] * 7)
+    assert session.length == 10
+
+
+def test_a_reply_ends_where_the_context_does(model: Model) -> None:
+    session = model.session(n_ctx=16)
+    session.feed([1] * 10)
+    pieces = list(session.generate(Sampling(seed=1)))
+    assert session.finish_reason in ("context", "stop")
+    assert session.length <= 16
+    assert len(pieces) <= 8
+
+
+def test_token_ids_out_of_range_are_refused_before_any_kernel(model: Model) -> None:
+    session = model.session(n_ctx=16)
+    for ids in ([-1], [model.config.vocab_size], []):
+        with pytest.raises(EngineError):
+            session.feed(ids)
+    assert session.length == 0
+
+
+def test_every_position_has_the_logits_of_a_step(model: Model) -> None:
+    ids = [4, 8, 15, 16, 23, 42]
+    every = model.session(n_ctx=32).feed(ids, every=True)
+    steps = model.session(n_ctx=32)
+    assert every.shape == (6, model.config.vocab_size)
+    assert np.allclose(every, [steps.feed([token]) for token in ids], atol=1e-4)
+
+
+def test_same_seed_same_text(model: Model) -> None:
+    session = model.session(n_ctx=64)
+    texts = []
+    for seed in (7, 7, 8):
+        session.prefill([1, 2, 3])
+        texts.append([piece.token_id for piece in session.generate(Sampling(seed=seed, temperature=1.5), 20)])
+    assert texts[0] == texts[1]
+    assert texts[0] != texts[2]
+
+
+def test_cancel_ends_a_reply_and_keeps_what_there_is(model: Model) -> None:
+    session = model.session(n_ctx=512)
+    session.feed([1, 2, 3])
+    got = []
+    for piece in session.generate(Sampling(seed=1)):
+        got.append(piece.token_id)
+        if len(got) == 5:
+            session.cancel()
+    assert session.finish_reason in ("cancelled", "stop")
+    assert session.tokens[:3] == [1, 2, 3]
+    assert len(got) <= 6
+
+
+def test_cancel_from_another_thread_ends_a_prefill_at_a_whole_block(model: Model) -> None:
+    session = model.session(n_ctx=2048)
+
+    def after_a_block(done: int, total: int) -> None:
+        canceller = threading.Thread(target=session.cancel)
+        canceller.start()
+        canceller.join()
+
+    with pytest.raises(Cancelled):
+        session.feed([1] * 2000, on_progress=after_a_block)
+    assert 0 < session.length < 2000
+    assert session.feed([2, 3]).shape == (model.config.vocab_size,)
+
+
+def test_a_stop_string_ends_the_reply_and_is_not_shown(model: Model) -> None:
+    session = model.session(n_ctx=256)
+    session.prefill([1, 2, 3])
+    whole = "".join(piece.text for piece in session.generate(Sampling(seed=3), 40))
+    stop = whole[6:9]
+    session.prefill([1, 2, 3])
+    text = "".join(piece.text for piece in session.generate(Sampling(seed=3), 40, stop=[stop]))
+    assert text == whole[: whole.index(stop)]
+    assert session.finish_reason == "stop"
+
+
+def test_a_context_that_does_not_fit_is_refused_with_the_largest_that_does(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.host.available_memory_bytes", lambda: (300 << 20) + 100_000)
+    with pytest.raises(MemoryPlanError, match=r"the largest that fits is \d+"):
+        model.session(n_ctx=100_000)
+
+
+def test_an_unknown_cache_type_is_refused_by_name(model: Model) -> None:
+    with pytest.raises(MemoryPlanError, match="q9"):
+        model.session(n_ctx=16, kv="q9")
+
+
+def test_damaged_weights_end_with_one_clear_line_and_the_old_length(tmp_path: Path) -> None:
+    tiny = tiny_gguf.model("llama", "F32")
+    tiny.fill("blk.1.ffn_up.weight", float("nan"))
+    model = Model.open(tiny.write(tmp_path / "nan.gguf"), threads=1)
+    session = model.session(n_ctx=32)
+    with pytest.raises(BrokenModelError, match="nan.gguf"):
+        session.feed([1, 2, 3, 4, 5])
+    assert session.length == 0
+    model.close()
+
+
+def test_a_file_changed_under_the_map_is_not_read_any_more(tmp_path: Path) -> None:
+    path = tiny_gguf.write(tmp_path / "m.gguf")
+    model = Model.open(path, threads=1)
+    session = model.session(n_ctx=32)
+    session.feed([1, 2])
+    with path.open("r+b") as file:
+        file.seek(0, 2)
+        file.write(b"more")
+    with pytest.raises(ModelChangedError, match="changed"):
+        session.feed([3])
+    assert session.tokens == [1, 2]
+    model.close()
+
+
+def test_a_renamed_or_deleted_file_does_no_harm(tmp_path: Path) -> None:
+    path = tiny_gguf.write(tmp_path / "m.gguf")
+    model = Model.open(path, threads=1)
+    session = model.session(n_ctx=32)
+    path.rename(tmp_path / "other.gguf")
+    (tmp_path / "other.gguf").unlink()
+    assert session.feed([1, 2, 3]).shape == (model.config.vocab_size,)
+    model.close()
