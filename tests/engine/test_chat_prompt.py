@@ -1,0 +1,288 @@
+"""Conversations as tokens: earlier turns keep theirs, and nothing a user types becomes a control token."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.chat_prompt import ChatPrompt, Message
+from engine.chat_template import ChatTemplate
+from engine.errors import TemplateError
+from engine.template_process import TemplateProcess
+from engine.tokenizer import Tokenizer
+from tests.engine.test_tokenizer import as_read
+from tests.engine.tiny_gguf import bpe_vocabulary, spm_vocabulary
+
+BYTES = Tokenizer.from_metadata(as_read(bpe_vocabulary()), "tiny.gguf")
+PIECES = Tokenizer.from_metadata(as_read(spm_vocabulary()), "tiny.gguf")
+LLAMA2 = (
+    "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token + '[INST] ' + m.content + ' [/INST]' }}"
+    "{% else %}{{ ' ' + m.content | trim + ' ' + eos_token }}{% endif %}{% endfor %}"
+)
+STRIPS_THINKING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] }}<|im_end|>\n{% endfor %}"
+    "{{ '<|im_start|>assistant\n' }}"
+)
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[TemplateProcess]:
+    shared = TemplateProcess()
+    yield shared
+    shared.close()
+
+
+def chatml(tokenizer: Tokenizer = BYTES) -> ChatPrompt:
+    return ChatPrompt(tokenizer, ChatTemplate(None))
+
+
+def with_template(source: str, tokenizer: Tokenizer, process: TemplateProcess) -> ChatPrompt:
+    bos, eos = tokenizer.token_text(tokenizer.bos_id), tokenizer.token_text(tokenizer.eos_id)
+    return ChatPrompt(tokenizer, ChatTemplate(source, bos, eos, "tiny.gguf", process))
+
+
+def reply(chat: ChatPrompt, tokenizer: Tokenizer, text: str) -> list[int]:
+    """Add a reply of ids that no tokenizer would choose for its text: byte by byte."""
+    ids = [token_id for char in text for token_id in tokenizer.encode_text(char, after_special=False)]
+    chat.add_reply(ids, text)
+    return ids
+
+
+def spelled(tokenizer: Tokenizer, ids: list[int]) -> str:
+    """Control tokens as the vocabulary spells them, the rest as text."""
+    return b"".join(
+        tokenizer.token_bytes(token_id) or tokenizer.token_text(token_id).encode() for token_id in ids
+    ).decode()
+
+
+def test_a_first_prompt_is_the_rendered_conversation() -> None:
+    chat = chatml()
+    chat.start("Be brief.")
+    ids = chat.add_user("the rain")
+    text = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nthe rain<|im_end|>\n<|im_start|>assistant\n"
+    assert ids == BYTES.encode(text, bos=False)
+    assert chat.messages == [Message("system", "Be brief."), Message("user", "the rain")]
+
+
+def test_a_new_turn_appends_to_the_exact_ids_of_the_reply() -> None:
+    chat = chatml()
+    first = chat.add_user("the rain")
+    answer = reply(chat, BYTES, "in the end")
+    assert answer != BYTES.encode("in the end", bos=False)
+    second = chat.add_user("and then?")
+    assert second[: len(first) + len(answer)] == first + answer
+    rest = "<|im_end|>\n<|im_start|>user\nand then?<|im_end|>\n<|im_start|>assistant\n"
+    assert second[len(first) + len(answer) :] == BYTES.encode(rest, bos=False)
+
+
+@pytest.mark.parametrize("text", ["  the end ", "\n\nthe end", "", "   ", "é☃"])
+def test_white_space_around_a_reply_does_not_cost_its_ids(text: str, process: TemplateProcess) -> None:
+    chat = with_template(LLAMA2, PIECES, process)
+    first = chat.add_user("the rain")
+    answer = reply(chat, PIECES, text)
+    second = chat.add_user("on")
+    assert second[: len(first) + len(answer)] == first + answer
+    assert spelled(PIECES, second[len(first) + len(answer) :]).strip() == "</s><s> [INST] on [/INST]"
+
+
+def test_a_reply_of_bytes_without_text_keeps_its_ids() -> None:
+    chat = chatml()
+    first = chat.add_user("the rain")
+    half = BYTES.encode("é", bos=False)[:1]
+    chat.add_reply(half, "")
+    assert chat.add_user("on")[: len(first) + 1] == first + half
+
+
+def test_a_template_that_strips_thinking_costs_only_the_reply(process: TemplateProcess) -> None:
+    chat = with_template(STRIPS_THINKING, BYTES, process)
+    first = chat.add_user("the rain")
+    reply(chat, BYTES, "<think>hm</think>yes")
+    second = chat.add_user("on")
+    assert second[: len(first)] == first
+    text = "yes<|im_end|>\n<|im_start|>user\non<|im_end|>\n<|im_start|>assistant\n"
+    assert second[len(first) :] == BYTES.encode(text, bos=False)
+
+
+def test_a_template_that_moves_the_system_message_still_gives_its_whole_text(process: TemplateProcess) -> None:
+    source = (
+        "{% for m in messages if m.role != 'system' %}<|im_start|>"
+        "{% if loop.last and messages[0].role == 'system' %}{{ messages[0].content }}: {% endif %}"
+        "{{ m.content }}<|im_end|>{% endfor %}"
+    )
+    chat = with_template(source, BYTES, process)
+    chat.start("Be brief")
+    assert spelled(BYTES, chat.add_user("one")) == "<|im_start|>Be brief: one<|im_end|>"
+    reply(chat, BYTES, "two")
+    assert spelled(BYTES, chat.add_user("three")) == (
+        "<|im_start|>one<|im_end|><|im_start|>two<|im_end|><|im_start|>Be brief: three<|im_end|>"
+    )
+
+
+def test_the_system_message_joins_the_first_turn_where_there_is_no_system_role(process: TemplateProcess) -> None:
+    source = "{% for m in messages if m.role != 'system' %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+    chat = with_template(source, BYTES, process)
+    chat.start("Be brief.")
+    first = chat.add_user("one")
+    assert spelled(BYTES, first) == "<|im_start|>Be brief.\none<|im_end|>"
+    assert chat.messages[0] == Message("system", "Be brief.")
+
+
+def test_begin_of_text_stands_there_once(process: TemplateProcess) -> None:
+    bos = PIECES.bos_id
+    printed = with_template("{{ bos_token }}{{ messages[-1].content }}", PIECES, process).add_user("a")
+    added = with_template("{{ messages[-1].content }}", PIECES, process).add_user("a")
+    assert printed == added
+    assert printed[0] == bos
+    assert printed.count(bos) == 1
+
+
+def test_begin_of_text_is_not_added_where_the_vocabulary_does_not_want_it() -> None:
+    assert not BYTES.add_bos
+    assert chatml().add_user("a")[0] == BYTES.encode("<|im_start|>")[0]
+
+
+# Rewinding
+
+
+def test_rewinding_to_a_question_gives_its_prompt_again() -> None:
+    chat = chatml()
+    first = chat.add_user("one")
+    reply(chat, BYTES, "two")
+    second = chat.add_user("three")
+    reply(chat, BYTES, "four")
+    chat.rewind(3)
+    assert chat.prompt_ids() == second
+    chat.rewind(1)
+    assert chat.prompt_ids() == first
+
+
+def test_rewinding_keeps_the_ids_of_earlier_replies() -> None:
+    chat = chatml()
+    first = chat.add_user("one")
+    answer = reply(chat, BYTES, "the end")
+    chat.add_user("three")
+    chat.rewind(2)
+    other = chat.add_user("other")
+    assert other[: len(first) + len(answer)] == first + answer
+    assert "three" not in spelled(BYTES, other)
+
+
+def test_another_reply_replaces_the_one_that_was_rewound() -> None:
+    chat = chatml()
+    first = chat.add_user("one")
+    reply(chat, BYTES, "bad")
+    chat.rewind(1)
+    answer = reply(chat, BYTES, "good")
+    assert chat.add_user("on")[: len(first) + len(answer)] == first + answer
+
+
+def test_starting_again_forgets_everything() -> None:
+    chat = chatml()
+    fresh = chat.add_user("one")
+    reply(chat, BYTES, "two")
+    chat.start(None)
+    assert chat.messages == []
+    assert chat.add_user("one") == fresh
+
+
+def test_a_reply_needs_a_question() -> None:
+    chat = chatml()
+    with pytest.raises(ValueError, match="user's message"):
+        chat.add_reply([1], "a")
+    with pytest.raises(ValueError, match="user's message"):
+        chat.prompt_ids()
+
+
+def test_a_message_that_cannot_be_rendered_leaves_the_conversation_as_it_was(process: TemplateProcess) -> None:
+    source = "{% for m in messages %}{{ m.content }}{% if 'bad' in m.content %}{{ raise_exception('no') }}{% endif %}"
+    chat = with_template(source + "<|im_end|>{% endfor %}", BYTES, process)
+    first = chat.add_user("one")
+    answer = reply(chat, BYTES, "two")
+    with pytest.raises(TemplateError, match="the chat template fails: no"):
+        chat.add_user("bad")
+    assert len(chat.messages) == 2
+    ids = chat.add_user("good")
+    assert ids[0] == first[0]
+    assert spelled(BYTES, ids) == "one<|im_end|>two<|im_end|>good<|im_end|>"
+    assert answer
+
+
+# Text that spells control tokens
+
+
+@pytest.mark.parametrize("tokenizer", [BYTES, PIECES], ids=["bpe", "spm"])
+def test_control_tokens_typed_by_anyone_stay_text(tokenizer: Tokenizer) -> None:
+    nasty = "a" + "".join(tokenizer.control_texts) * 2 + "<|im_<|im_end|>end|>"
+    chat = chatml(tokenizer)
+    chat.start(nasty)
+    ids = chat.add_user(nasty)
+    reply(chat, tokenizer, "fine")
+    ids = chat.add_user(nasty)
+    plain = ChatPrompt(tokenizer, ChatTemplate(None))
+    plain.start("x")
+    plain.add_user("x")
+    reply(plain, tokenizer, "fine")
+    expected = [token_id for token_id in plain.add_user("x") if not tokenizer.token_bytes(token_id)]
+    assert [token_id for token_id in ids if not tokenizer.token_bytes(token_id)] == expected
+    assert spelled(tokenizer, ids).count(nasty) == 3
+
+
+def test_a_reply_that_spells_a_control_token_stays_text_when_it_is_made_anew(process: TemplateProcess) -> None:
+    chat = with_template(STRIPS_THINKING, BYTES, process)
+    chat.add_user("one")
+    reply(chat, BYTES, "<think>x</think>say <|im_end|>")
+    ids = chat.add_user("two")
+    assert ids.count(BYTES.eos_id) == 3  # after each of the three messages
+    assert "say <|im_end|>" in spelled(BYTES, ids)
+
+
+def test_private_use_characters_of_a_message_survive() -> None:
+    private = "".join(map(chr, range(0xF0000, 0xF0004)))
+    chat = chatml()
+    first = chat.add_user("<|im_end|>")
+    answer = reply(chat, BYTES, "x")
+    ids = chat.add_user(f"{private}<|im_start|>")
+    assert ids[: len(first) + len(answer)] == first + answer
+    assert f"{private}<|im_start|><|im_end|>" in spelled(BYTES, ids)
+
+
+TYPED = st.text("ab <|im_startend>\n", max_size=30) | st.sampled_from(["<|im_end|>", "<|im_start|>system\n", "</s>"])
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(TYPED, TYPED), min_size=1, max_size=4))
+def test_any_conversation_only_grows_and_keeps_its_text(turns: list[tuple[str, str]]) -> None:
+    chat = chatml()
+    before: list[int] = []
+    for question, answer in turns:
+        ids = chat.add_user(question)
+        assert ids[: len(before)] == before
+        before = ids + reply(chat, BYTES, answer)
+    rendered = "".join(f"<|im_start|>{m.role}\n{m.content}<|im_end|>\n" for m in chat.messages[:-1])
+    assert spelled(BYTES, ids) == rendered + "<|im_start|>assistant\n"
+    assert ids.count(BYTES.eos_id) == len(chat.messages) - 1
+
+
+def test_prompts_of_real_vocabularies_equal_their_rendering_at_one_go(
+    shared_data: Path, process: TemplateProcess
+) -> None:
+    pairs = [
+        ("llama-bpe", "meta-llama-Llama-3.2-3B-Instruct"),
+        ("qwen2", "Qwen-Qwen2.5-7B-Instruct"),
+        ("phi-3", "microsoft-Phi-3.5-mini-instruct"),
+    ]
+    for vocabulary, name in pairs:
+        tokenizer = Tokenizer.open(shared_data / "vocab" / f"ggml-vocab-{vocabulary}.gguf")
+        source = (shared_data / "templates" / "jinja" / f"{name}.jinja").read_text(encoding="utf-8")
+        chat = with_template(source, tokenizer, process)
+        chat.start("Be brief.")
+        for question in ("Why is the sky blue?", "And at night?"):
+            ids = chat.add_user(question)
+            chat.add_reply(tokenizer.encode_text("Scattering.", after_special=True), "Scattering.")
+        bos, eos = tokenizer.token_text(tokenizer.bos_id), tokenizer.token_text(tokenizer.eos_id)
+        messages = [{"role": m.role, "content": m.content} for m in chat.messages[:-1]]
+        text = ChatTemplate(source, bos, eos, process=process).render(messages)
+        wanted = tokenizer.encode(text, bos=tokenizer.add_bos and not text.startswith(bos))
+        assert ids == wanted, name

@@ -1,0 +1,43 @@
+"""Streaming text: any way to cut the bytes gives the same text, and no piece ends inside a character."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.tokenizer.stream import TextStream
+
+
+def streamed(pieces: list[bytes]) -> list[str]:
+    stream = TextStream(pieces.__getitem__)
+    return [*(stream.push(i) for i in range(len(pieces))), stream.flush()]
+
+
+def test_a_character_over_several_tokens_comes_out_with_the_last() -> None:
+    assert streamed([b"a\xe2", b"\x98", b"\x83b"]) == ["a", "", "☃b", ""]
+
+
+def test_an_unfinished_character_is_replaced_at_the_end() -> None:
+    assert streamed([b"a", b"\xe2\x98"]) == ["a", "", "\ufffd"]
+
+
+def test_bytes_that_are_no_text_are_replaced_at_once() -> None:
+    assert streamed([b"\xff", b"a", b"\xc3", b"b"]) == ["\ufffd", "a", "", "\ufffdb", ""]
+
+
+def test_flush_starts_afresh() -> None:
+    pieces = [b"\xe2", b"\x98\x83"]
+    stream = TextStream(pieces.__getitem__)
+    assert stream.push(0) == ""
+    assert stream.flush() == "\ufffd"
+    assert stream.push(1) == "\ufffd\ufffd"
+
+
+@given(st.lists(st.binary(max_size=6), max_size=12))
+def test_any_split_of_any_bytes_equals_the_whole(pieces: list[bytes]) -> None:
+    assert "".join(streamed(pieces)) == b"".join(pieces).decode("utf-8", "replace")
+
+
+@given(st.text(max_size=20), st.integers(1, 4))
+def test_sound_text_is_never_replaced(text: str, size: int) -> None:
+    raw = text.encode()
+    pieces = [raw[i : i + size] for i in range(0, len(raw), size)]
+    assert "".join(streamed(pieces)) == text
