@@ -13,7 +13,7 @@ from typing import Any
 
 import tomli
 from textual.color import Color, ColorParseError
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 from app import paths
 from app.clean_text import clean_line
@@ -58,10 +58,13 @@ def load_theme(path: Path) -> Theme:
     _check_keys(name, values)
     variables = values.pop("variables", {})
     _check_colours(name, values, variables)
-    theme = Theme(name=path.stem, variables=variables, **values)
-    if not theme.ansi:
+    if values.get("ansi"):
+        # Textual's style sheets refer to these in a theme of ANSI colours, and define them for its own two only.
+        base = BUILTIN_THEMES["ansi-dark" if values["dark"] else "ansi-light"]
+        variables = {**base.variables, **variables}
+    else:
         _check_contrast(name, values)
-    return theme
+    return Theme(name=path.stem, variables=variables, **values)
 
 
 def _check_keys(name: str, values: dict[str, Any]) -> None:
@@ -122,6 +125,6 @@ def _linear(channel: float) -> float:
 def choose_theme(wanted: str, available: Iterable[str], on_console: bool) -> str:
     """Return the theme to start with: the wanted one, the console's on a console, else the default."""
     names = set(available)
-    if on_console and wanted in ("", DEFAULT_THEME) and CONSOLE_THEME in names:
+    if on_console and wanted in ("", DEFAULT_THEME, "textual-dark") and CONSOLE_THEME in names:
         return CONSOLE_THEME
     return wanted if wanted in names else DEFAULT_THEME

@@ -38,7 +38,7 @@ from app.messages import (
 from app.turns import Admission, Turns
 from app.widgets.activity_line import ActivityLine
 from app.widgets.message_view import ReplyView, UserView
-from app.widgets.prompt import HINT, Prompt
+from app.widgets.prompt import HINT, PLACEHOLDER, PLACEHOLDER_LOADING, Prompt
 from app.widgets.status_line import StatusLine
 from app.widgets.suggestions import Suggestions
 from app.widgets.transcript import Transcript
@@ -101,7 +101,13 @@ class ChatScreen(Screen[None]):
         if self._model_path is None:
             self.note(HOW_TO_LOAD)
         else:
-            self.turns.load(self._model_path)
+            self._load(self._model_path)
+
+    def _load(self, path: Path) -> bool:
+        begins = self.turns.load(path)
+        if begins:
+            self.prompt.placeholder = PLACEHOLDER_LOADING
+        return begins
 
     def _drain(self) -> None:
         for message in self._bridge.drain():
@@ -120,6 +126,7 @@ class ChatScreen(Screen[None]):
     def show_model(self, message: ModelLoaded) -> None:
         """Name the model and answer what was sent meanwhile."""
         self.turns.note_loaded(message)
+        self.prompt.placeholder = PLACEHOLDER
         self.query_one("#model-name", Static).update(Content(f"{message.name} · {message.quantization}"))
         self._ask_next()
 
@@ -127,6 +134,7 @@ class ChatScreen(Screen[None]):
     def show_load_failure(self, message: ModelFailed) -> None:
         """Say why there is no model."""
         self.turns.note_load_failed()
+        self.prompt.placeholder = PLACEHOLDER
         self.query_one("#model-name", Static).update(Content(""))
         self.note(message.reason, is_error=True)
         self.note(HOW_TO_LOAD)
@@ -340,7 +348,7 @@ class ChatScreen(Screen[None]):
             path = Path(wanted).expanduser()
         except RuntimeError:
             path = Path(wanted)
-        if not self.turns.load(path):
+        if not self._load(path):
             self.note(_BUSY)
             return
         await self.transcript.clear()

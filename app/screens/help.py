@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
@@ -13,17 +13,14 @@ from textual.widgets import Static
 
 from app.actions import ACTIONS, commands
 
-_KEY_COLUMN = 22
+_KEY_COLUMN = 29
 
 
-def key_lines(app: App[None]) -> list[str]:
+def key_lines() -> list[str]:
     """Return one line for each action that has keys."""
-    lines = []
-    for action in ACTIONS.values():
-        if action.keys:
-            shown = " or ".join(app.get_key_display(Binding(key, action.name)) for key in action.keys.split(","))
-            lines.append(f"{shown:<{_KEY_COLUMN}} {action.title}")
-    lines.append(f"{'up / down':<{_KEY_COLUMN}} Recall what was sent, from an empty prompt")
+    shown = ((action.keys.replace(",", ", "), action.title) for action in ACTIONS.values() if action.keys)
+    lines = [f"{keys:<{_KEY_COLUMN}} {title}" for keys, title in shown]
+    lines.append(f"{'up, down':<{_KEY_COLUMN}} Recall what was sent, from an empty prompt")
     return lines
 
 
@@ -44,7 +41,7 @@ class HelpScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the two lists."""
-        keys, typed = "\n".join(key_lines(self.app)), "\n".join(command_lines())
+        keys, typed = "\n".join(key_lines()), "\n".join(command_lines())
         with VerticalScroll(id="help") as box:
             box.border_title = "Help"
             box.border_subtitle = "Esc back"

@@ -12,6 +12,7 @@ from app.messages import PromptSubmitted, TranscriptScrolled
 
 HINT = "Enter sends · ctrl+j new line · / commands"
 PLACEHOLDER = "Type here"
+PLACEHOLDER_LOADING = "Type here already; it is sent when the engine is ready"
 _KEYS = keys("prompt")
 
 
