@@ -107,7 +107,9 @@ class Model:
         """How this model writes conversations."""
         from engine.chat_template import ChatTemplate
 
-        return ChatTemplate.from_metadata(self._checked.gguf.metadata, self.shown_name)
+        tokenizer = self.tokenizer
+        bos, eos = tokenizer.token_text(tokenizer.bos_id), tokenizer.token_text(tokenizer.eos_id)
+        return ChatTemplate.from_metadata(self._checked.gguf.metadata, self.shown_name, bos, eos)
 
     @property
     def crew(self) -> Any:
@@ -177,6 +179,8 @@ class Model:
             session.close()
         if self._crew is not None:
             self._crew.close()
+        if "chat_template" in self.__dict__:
+            self.chat_template.close()
         self._checked.gguf.close()
 
     def _pipeline(self, kv_type: KVType, n_ctx: int) -> Pipeline:

@@ -1,0 +1,51 @@
+# Two targets matter: `make run` and `make test`. Everything they need they install into .venv.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.PHONY: help run test format-check lint types contracts pytest fix bench clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@ $(VENV)/.installed
+
+run: $(VENV)/.installed  ## open the chat: make run MODEL=path/to/model.gguf
+	@$(BIN)/jalopy $(if $(MODEL),"$(MODEL)")
+
+test: format-check lint types contracts pytest  ## everything that must hold
+
+format-check: $(VENV)/.installed-test
+	$(BIN)/ruff format --check .
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+
+types: $(VENV)/.installed-test
+	$(BIN)/mypy
+
+contracts: $(VENV)/.installed-test
+	$(BIN)/lint-imports
+
+pytest: $(VENV)/.installed-test
+	$(BIN)/python -m pytest
+
+fix: $(VENV)/.installed-test  ## format, and mend what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.installed  ## measure a model: make bench MODEL=path/to/model.gguf
+	@$(BIN)/jalopy bench "$(MODEL)"
+
+clean:  ## remove the environment and what tools left behind
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,64 @@
+"""Rules of the house that a machine can check."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.kernels import KERNELS
+from engine.models import ARCHITECTURES
+from engine.quants import QUANTS, load_quant
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def imported_after(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in done.stdout.split()}
+
+
+@pytest.mark.parametrize("module", ["engine", "engine.model", "engine.session", "engine.pipeline"])
+def test_the_engine_never_imports_the_application(module: str) -> None:
+    assert not {"app", "textual", "rich"} & imported_after(f"import {module}")
+
+
+@pytest.mark.parametrize("module", ["engine", "engine.loader", "engine.tokenizer", "engine.model", "app", "app.__main__"])
+def test_numba_is_imported_no_earlier_than_it_is_needed(module: str) -> None:
+    assert not {"numba", "llvmlite"} & imported_after(f"import {module}")
+
+
+def test_the_line_mode_does_without_textual() -> None:
+    assert "textual" not in imported_after("import app.plain, app.run, app.bench")
+
+
+def test_only_the_policy_module_uses_numbas_decorators() -> None:
+    decorators = {"njit", "jit", "cfunc", "vectorize", "guvectorize"}
+    for file in (ROOT / "engine").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("numba"):
+                names = {alias.name for alias in node.names}
+                assert file.name == "jit.py" or not names & decorators, file
+
+
+@pytest.mark.parametrize(
+    ("folder", "registry", "shared"),
+    [
+        ("quants", {name.rsplit(".", 1)[1] for name in QUANTS.values()}, {"__init__", "base"}),
+        ("models", {name.rsplit(".", 1)[1] for name in ARCHITECTURES.values()}, {"__init__", "base", "decoder"}),
+    ],
+)
+def test_no_type_and_no_architecture_is_half_added(folder: str, registry: set[str], shared: set[str]) -> None:
+    files = {file.stem for file in (ROOT / "engine" / folder).glob("*.py")}
+    assert files - shared == registry
+
+
+def test_registered_names_lead_to_what_they_name() -> None:
+    for name in QUANTS:
+        assert load_quant(name).name == name
+    for place in KERNELS.values():
+        module, attribute = place.split(":")
+        source = (ROOT / (module.replace(".", "/") + ".py")).read_text(encoding="utf-8")
+        assert f"def {attribute}(op, thread, n_threads)" in source
