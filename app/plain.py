@@ -212,22 +212,31 @@ class LineMode:
 
 
 def _enable_editing() -> None:
-    if sys.stdin.isatty() and sys.stdout.isatty():
+    if _is_interactive():
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401 - importing it gives input() a history and line editing
 
 
+def _is_interactive() -> bool:
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
 def _read_line() -> str | None:
     """Return the next line without its newline, or None at the end of the input."""
-    if sys.stdin.isatty() and sys.stdout.isatty():
+    if _is_interactive():
         try:
             return input(PROMPT)
         except EOFError:
             print()
             return None
+    if sys.stdin is None:
+        return None
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
             sys.stderr.write(PROMPT)
             sys.stderr.flush()
     line = sys.stdin.readline()
-    return line.rstrip("\r\n") if line else None
+    if not line:
+        say("")  # ends the line of the last prompt
+        return None
+    return line.rstrip("\r\n")

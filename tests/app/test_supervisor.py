@@ -122,7 +122,7 @@ def test_a_child_killed_by_a_signal_leaves_a_sane_terminal_one_line_and_a_code(
     terminal = start(opened, act=f"os.kill(os.getpid(), {int(number)})")
     assert terminal.end() == code
     assert termios.tcgetattr(terminal.line) == terminal.before
-    for sequence in (b"\x1b[?1049l", b"\x1b[?1003l", b"\x1b[?2004l", b"\x1b[?25h", b"\x1b[<u"):
+    for sequence in (b"\x1b[?1049l", b"\x1b[?1003l", b"\x1b[?2004l", b"\x1b[?7h", b"\x1b[?25h", b"\x1b[<u"):
         assert sequence in terminal.output
     assert said(terminal).startswith("jalopy: ")
     assert word in said(terminal)
