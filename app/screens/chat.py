@@ -178,8 +178,7 @@ class ChatScreen(Screen[None]):
         if self._asked is not None:
             self._asked.mark("not sent")
             self._asked = None
-        if not self.prompt.text:
-            self.prompt.show_text(text)
+        self.prompt.give_back(text)
         needed, n_ctx = figures.count(message.needed_tokens), figures.count(message.n_ctx)
         self.note(
             f"Not sent: the conversation with this message needs {needed} tokens, the context holds {n_ctx}. "
@@ -213,17 +212,20 @@ class ChatScreen(Screen[None]):
         """Send a message, or carry out a command."""
         text = message.text.strip()
         command = ("", "") if text == "/" else split_command(text)
-        if command is not None:
-            await self._run_command(*command)
-            return
-        admission = self.turns.submit(clean_text(text))
+        taken = await self._run_command(*command) if command is not None else self._send(clean_text(text))
+        if not taken:
+            self.prompt.give_back(message.text)
+
+    def _send(self, text: str) -> bool:
+        admission = self.turns.submit(text)
         if admission is Admission.NO_MODEL:
             self.note(HOW_TO_LOAD)
         elif admission is Admission.FULL:
             self.note("several messages wait already; this one was not sent")
         else:
-            self._show_question(clean_text(text), admission)
-            self.prompt.take_text()
+            self._show_question(text, admission)
+            return True
+        return False
 
     def _show_question(self, text: str, admission: Admission) -> None:
         view = self.transcript.add_user(text)
@@ -233,23 +235,23 @@ class ChatScreen(Screen[None]):
         else:
             self._asked = view
 
-    async def _run_command(self, word: str, argument: str) -> None:
+    async def _run_command(self, word: str, argument: str) -> bool:
         action = find_command(word)
         if action is None:
             nearest = nearest_command(word) if word else "help"
             self.note(f"/{word} is no command; the nearest is /{nearest}. Nothing was sent.", is_error=True)
-            return
+            return False
         if action.needs_argument and not argument:
             self.note(f"usage: /{action.command} {action.argument}")
-            return
+            return False
         if argument and not action.takes_argument:
             self.note(f"/{action.command} takes nothing behind it. Nothing was done.", is_error=True)
-            return
-        self.prompt.take_text()
+            return False
         target = self.app if action.scope == "app" else self
         outcome = getattr(target, f"action_{action.name}")(*([argument] if action.takes_argument else []))
         if outcome is not None:
             await outcome
+        return True
 
     @on(TextArea.Changed)
     def suggest(self, event: TextArea.Changed) -> None:

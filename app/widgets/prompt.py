@@ -70,9 +70,15 @@ class Prompt(TextArea):
         self.past = PromptHistory()
 
     def action_send(self) -> None:
-        """Hand the text over; white space alone is nothing."""
-        if self.text.strip():
-            self.post_message(PromptSubmitted(self.text))
+        """Hand the text over; white space alone is nothing.
+
+        The prompt is emptied here and not by whoever takes the text: letters typed meanwhile belong to the next one.
+        """
+        text = self.text
+        if text.strip():
+            self.past.add(text)
+            self.show_text("")
+            self.post_message(PromptSubmitted(text))
 
     def action_new_line(self) -> None:
         """Break the line at the cursor."""
@@ -113,12 +119,10 @@ class Prompt(TextArea):
         self.text = text
         self.move_cursor(self.document.end)
 
-    def take_text(self) -> str:
-        """Empty the prompt for the next message and remember this one."""
-        text = self.text
-        self.past.add(text)
-        self.show_text("")
-        return text
+    def give_back(self, text: str) -> None:
+        """Return a text that was not taken, unless the user has begun the next one: then it is in the history."""
+        if not self.text:
+            self.show_text(text)
 
     def render_line(self, y: int) -> Strip:
         """Render a line; in a terminal one cell wide there is none, and Textual 8.2 fails to wrap the placeholder."""

@@ -1,0 +1,95 @@
+"""Drives the chat in tests: an application over the scripted engine, and waiting for what must become true."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from app.app import JalopyApp
+from app.bridge import ChatOptions
+from app.settings import built_in_settings
+from app.widgets.message_view import ReplyView
+from tests.app.fake_engine import Script
+
+_PATIENCE_S = 20.0
+
+
+def options_for(script: Script) -> ChatOptions:
+    return ChatOptions(open_model=script.open_model, sampling=lambda: None)
+
+
+class Driver:
+    """The running application, with the words the tests think in."""
+
+    def __init__(self, app: JalopyApp, pilot: Pilot[None], script: Script) -> None:
+        self.app, self.pilot, self.script = app, pilot, script
+        self.chat, self.prompt, self.transcript = app.chat, app.chat.prompt, app.chat.transcript
+
+    async def until(self, condition: Callable[[], object], what: str = "") -> None:
+        """Let the application run until the condition holds."""
+        give_up_s = time.monotonic() + _PATIENCE_S
+        while not condition():
+            assert time.monotonic() < give_up_s, f"never happened: {what or condition}"
+            await self.pilot.pause()
+
+    async def ready(self) -> None:
+        await self.until(lambda: self.chat.turns.model is not None, "the model is loaded")
+
+    async def type(self, text: str) -> None:
+        await self.pilot.press(*(" " if c == " " else {"/": "slash"}.get(c, c) for c in text))
+
+    async def say(self, text: str) -> None:
+        """Send a message or a command."""
+        self.prompt.show_text(text)
+        await self.pilot.press("enter")
+
+    async def ask(self, text: str) -> ReplyView:
+        """Send a message and wait for the whole reply."""
+        n_before = len(self.chat.turns.conversation.messages)
+        await self.say(text)
+        await self.until(lambda: len(self.chat.turns.conversation.messages) == n_before + 2, f"a reply to {text}")
+        return await self.last_reply()
+
+    async def last_reply(self) -> ReplyView:
+        """Return the newest reply once it has had its final pass."""
+        await self.until(lambda: self.transcript.replies() and self.transcript.replies()[-1].body.is_final)
+        reply = self.transcript.replies()[-1]
+        await self.until(lambda: reply.body.shown_source == reply.text, "the final pass is done")
+        return reply
+
+    async def note(self, part: str) -> str:
+        """Wait for a line by the program that contains the part."""
+        await self.until(lambda: any(part in note for note in self.transcript.notes()), f"a note: {part}")
+        return next(note for note in reversed(self.transcript.notes()) if part in note)
+
+    def screen_text(self) -> str:
+        """What the terminal would show, line by line."""
+        lines = self.app.screen._compositor.render_strips()
+        return "\n".join("".join(segment.text for segment in strip) for strip in lines)
+
+
+@asynccontextmanager
+async def chatting(
+    script: Script | None = None,
+    size: tuple[int, int] = (80, 24),
+    model: str | None = "model.gguf",
+    wait: bool = True,
+    **settings: object,
+) -> AsyncIterator[Driver]:
+    """Run the chat over a script; with a model, wait until it is loaded unless told otherwise."""
+    script = script or Script()
+    chosen = dataclasses.replace(built_in_settings(), **settings)
+    app = JalopyApp(chosen, Path(model) if model else None, options=options_for(script), clock=script.clock)
+    async with app.run_test(size=size) as pilot:
+        driver = Driver(app, pilot, script)
+        if model and wait:
+            await driver.ready()
+        yield driver
+        for gate in (script.open_gate, script.prefill_gate, script.token_gate):
+            if gate:
+                gate.open()

@@ -1,0 +1,53 @@
+import pytest
+
+from app.conversation import Conversation, Ending, ReplyFigures, Role
+
+FIGURES = ReplyFigures(tokens=3, first_token_s=1.0, decode_tps=2.0, prompt_tokens=5, reused_tokens=0)
+
+
+def test_a_reply_follows_the_message_it_answers():
+    conversation = Conversation()
+    conversation.add_user("why?")
+    conversation.add_reply("because", Ending.COMPLETE, FIGURES)
+    assert [m.role for m in conversation.messages] == [Role.USER, Role.ASSISTANT]
+    assert conversation.last_reply.text == "because"
+
+
+def test_a_reply_to_nobody_is_refused():
+    with pytest.raises(ValueError, match="needs a message"):
+        Conversation().add_reply("because", Ending.COMPLETE, None)
+
+
+def test_an_unanswered_message_is_replaced_by_the_next_one():
+    conversation = Conversation()
+    conversation.add_user("first try")
+    conversation.add_user("second try")
+    assert [m.text for m in conversation.messages] == ["second try"]
+
+
+def test_dropping_a_reply_leaves_its_question_unanswered():
+    conversation = Conversation()
+    conversation.add_user("why?")
+    conversation.add_reply("because", Ending.COMPLETE, None)
+    conversation.drop_reply()
+    assert conversation.awaits_reply
+    assert conversation.take_back_user() == "why?"
+    assert conversation.is_empty
+
+
+def test_only_a_reply_can_be_dropped_and_only_a_question_taken_back():
+    conversation = Conversation()
+    conversation.add_user("why?")
+    with pytest.raises(ValueError, match="not a reply"):
+        conversation.drop_reply()
+    conversation.add_reply("because", Ending.COMPLETE, None)
+    with pytest.raises(ValueError, match="has its answer"):
+        conversation.take_back_user()
+
+
+def test_clearing_keeps_the_system_prompt():
+    conversation = Conversation("Be brief.")
+    conversation.add_user("why?")
+    conversation.clear()
+    assert conversation.is_empty
+    assert conversation.system == "Be brief."

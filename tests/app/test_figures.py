@@ -1,0 +1,43 @@
+import pytest
+
+from app import figures
+from app.conversation import Ending, ReplyFigures
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_s", "written"), [(0.5, "0.50"), (2.94, "2.9"), (9.96, "10.0"), (99.96, "100"), (512.3, "512")]
+)
+def test_rates_have_decimals_only_where_they_mean_something(tokens_per_s, written):
+    assert figures.rate(tokens_per_s) == written
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "written"), [(0, "0B"), (512, "512B"), (118 << 20, "118M"), (4.2 * 2**30, "4.2G"), (1023.9, "1.0K")]
+)
+def test_sizes_are_short(n_bytes, written):
+    assert figures.size(n_bytes) == written
+
+
+@pytest.mark.parametrize(("s", "written"), [(0.2, "1 s"), (59.4, "59 s"), (86, "1 min 26 s"), (7500, "2 h 5 min")])
+def test_estimates_are_whole_seconds(s, written):
+    assert figures.whole_seconds(s) == written
+
+
+def test_a_measured_duration_carries_from_seconds_to_minutes():
+    assert [figures.seconds(s) for s in (0.843, 4.06, 59.97)] == ["0.84 s", "4.1 s", "1 min 0 s"]
+
+
+def test_a_bar_never_leaves_its_width():
+    assert figures.bar(7, 14, 14) == "█" * 7 + "░" * 7
+    assert figures.bar(20, 14, 4) == "████"
+    assert figures.bar(1, 0, 3) == "░░░"
+
+
+def test_the_footer_names_speed_first_token_tokens_and_reuse():
+    measured = ReplyFigures(tokens=214, first_token_s=2.1, decode_tps=5.1, prompt_tokens=12, reused_tokens=31)
+    assert figures.reply_footer(measured, Ending.COMPLETE) == "5.1 tok/s · first token 2.1 s · 214 tokens · 31 reused"
+
+
+def test_the_footer_of_one_token_claims_no_speed_and_says_that_it_was_stopped():
+    measured = ReplyFigures(tokens=1, first_token_s=2.1, decode_tps=None, prompt_tokens=12, reused_tokens=0)
+    assert figures.reply_footer(measured, Ending.STOPPED) == "first token 2.1 s · 1 token · stopped"
