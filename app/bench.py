@@ -4,7 +4,6 @@ The work is that of ``llama-bench`` and of most peers: reading ``n_prompt`` rand
 then feeding ``n_gen`` random tokens one by one; one round to warm up, then ``rounds`` that count.
 """
 
-import json
 import platform
 import statistics
 import time
@@ -17,6 +16,7 @@ from app import engine_access, exit_codes
 from app.clean_text import clean_line
 from app.engine_thread import EngineThread
 from app.figures import rate
+from app.json_line import json_line
 from app.progress_line import ProgressLine
 from app.refusals import exit_code_of, say
 from app.reply import Clock, Reply
@@ -63,7 +63,7 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
         if table:
             table.add(report)
         else:
-            print(json.dumps(report), flush=True)
+            print(json_line(report), flush=True)
     if table:
         table.end()
     return exit_codes.OK

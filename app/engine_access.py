@@ -4,16 +4,22 @@ Everything is imported on use: numba and numpy must not cost a start that ends b
 these functions by those of a scripted engine.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.settings import Settings
+
+if TYPE_CHECKING:
+    from engine import Model, Sampling
+    from engine.loader import Checked
 
 Report = Callable[[Any], None]
 
 
-def validate_model(path: Path | str) -> Any:
+def validate_model(path: Path | str) -> Checked:
     """Check the whole file without numba: ``Checked(gguf, config, tokenizer, weights)``.
 
     Raises:
@@ -24,7 +30,7 @@ def validate_model(path: Path | str) -> Any:
     return loader.validate(path)
 
 
-def open_model(settings: Settings, path: Path | str, progress: Report | None = None) -> Any:
+def open_model(settings: Settings, path: Path | str, progress: Report | None = None) -> Model:
     """Open a model with the threads and the memory mode of the settings; compiles kernels on first use.
 
     Raises:
@@ -41,7 +47,7 @@ def open_model(settings: Settings, path: Path | str, progress: Report | None = N
     )
 
 
-def make_sampling(settings: Settings) -> Any:
+def make_sampling(settings: Settings) -> Sampling:
     """Return the engine's sampling parameters for the settings."""
     from engine import Sampling
 
@@ -57,14 +63,14 @@ def make_sampling(settings: Settings) -> Any:
     )
 
 
-def greedy_sampling() -> Any:
+def greedy_sampling() -> Sampling:
     """Return sampling that always takes the likeliest token."""
     from engine import Sampling
 
     return Sampling.greedy()
 
 
-def check_kernels(model: Any) -> None:
+def check_kernels(model: Model) -> None:
     """Compare the kernels that the model uses with their references.
 
     Raises:
@@ -75,7 +81,7 @@ def check_kernels(model: Any) -> None:
     check_model(model)
 
 
-def has_chat_template(model: Any) -> bool:
+def has_chat_template(model: Model) -> bool:
     """Whether the file brings a template that works: without one it is hardly a chat model."""
     return model.chat_template.source is not None and model.chat_template.notice is None
 

@@ -3,7 +3,6 @@
 Every text of the file is cleaned on its way into the report, so that printing it is safe in either form.
 """
 
-import json
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 from app import engine_access, exit_codes
 from app.clean_text import clean_line
 from app.figures import count, size
+from app.json_line import json_line
 from app.settings import Settings
 
 _SHOWN_CHARS = 60
@@ -45,7 +45,7 @@ def inspect(options: InspectOptions, settings: Settings) -> int:
     if options.plan:
         report["plan"] = _plan(options.model, settings)
     if options.as_json:
-        print(json.dumps(report, indent=1))
+        print(json_line(report, indent=1))
     else:
         print("\n".join(_lines(report)))
     sys.stdout.flush()

@@ -1,6 +1,5 @@
 """``jalopy run``: one prompt, one answer on stdout, everything else on stderr. No Textual."""
 
-import json
 import sys
 import time
 from dataclasses import dataclass
@@ -10,9 +9,10 @@ from app import engine_access, exit_codes
 from app.answer_output import AnswerOutput, stream_answer
 from app.engine_thread import EngineThread
 from app.figures import count, rate, reply_footer
+from app.json_line import json_line
 from app.progress_line import ProgressLine
 from app.refusals import Refusal, say
-from app.reply import Clock, Reply, ReplyMeter, StopButton
+from app.reply import Clock, Reply, ReplyMeter
 from app.settings import Settings
 
 
@@ -49,11 +49,13 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     engine, progress = EngineThread(), ProgressLine()
     model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
     progress.clear()
-    button = StopButton()
     answer = _Answer(model, settings, progress, clock)
-    reply = engine.run(lambda: answer.give(prompt, options, button), on_interrupt=button.press)
+    # Until the reply begins there is nothing to keep: Ctrl-C then ends the program, whatever is being compiled.
+    reply = engine.run(lambda: answer.prepare(prompt, options.raw))
+    output = None if options.as_json else AnswerOutput()
+    engine.run(lambda: answer.write(reply, output), on_interrupt=reply.cancel)
     if options.as_json:
-        print(json.dumps(_report(reply, model)), flush=True)
+        print(json_line(_report(reply, model)), flush=True)
     else:
         say(statistics_line(reply.meter))
     return exit_codes.INTERRUPTED if reply.meter.finish_reason == "cancelled" else exit_codes.OK
@@ -72,17 +74,29 @@ class _Answer:
 
     def __init__(self, model: Any, settings: Settings, progress: ProgressLine, clock: Clock) -> None:
         self._model, self._settings, self._progress, self._clock = model, settings, progress, clock
+        self._session: Any = None
 
-    def give(self, prompt: str, options: RunOptions, button: StopButton) -> Reply:
-        ids = self._encode(prompt, options.raw)
-        session = self._open_session(len(ids))
-        try:
-            reply = self._prepare(session, ids)
-            button.guard(reply)
-            stream_answer(reply, None if options.as_json else AnswerOutput(), self._progress)
-        finally:
-            session.close()
+    def prepare(self, prompt: str, raw: bool) -> Reply:
+        """Open a session, which compiles what is not compiled yet, and a reply in it."""
+        ids = self._encode(prompt, raw)
+        self._session = self._open_session(len(ids))
+        reply = Reply(
+            self._session,
+            ids,
+            engine_access.make_sampling(self._settings),
+            max_tokens=self._settings.sampling.max_tokens,
+            on_prompt_progress=lambda done, total: self._progress.show_prompt(done, total, reply.meter.prefill_s),
+            clock=self._clock,
+        )
+        self._progress.clear()
         return reply
+
+    def write(self, reply: Reply, output: AnswerOutput | None) -> None:
+        """Make the reply and write it as it comes."""
+        try:
+            stream_answer(reply, output, self._progress)
+        finally:
+            self._session.close()
 
     def _encode(self, prompt: str, raw: bool) -> list[int]:
         if not raw:
@@ -109,17 +123,6 @@ class _Answer:
             session.close()
             raise Refusal(f"jalopy run: {sizes} (shorten it, or try a larger --ctx)", exit_codes.BAD_DATA)
         return session
-
-    def _prepare(self, session: Any, ids: list[int]) -> Reply:
-        reply = Reply(
-            session,
-            ids,
-            engine_access.make_sampling(self._settings),
-            max_tokens=self._settings.sampling.max_tokens,
-            on_prompt_progress=lambda done, total: self._progress.show_prompt(done, total, reply.meter.prefill_s),
-            clock=self._clock,
-        )
-        return reply
 
 
 def _report(reply: Reply, model: Any) -> dict[str, Any]:

@@ -40,12 +40,13 @@ _DEATHS: dict[int, tuple[int, str]] = {
         "killed by the system (SIGKILL), most likely for want of memory: try a smaller model or --ctx",
     ),
     signal.SIGINT: (exit_codes.INTERRUPTED, ""),
+    signal.SIGQUIT: (exit_codes.INTERRUPTED, ""),
     signal.SIGTERM: (exit_codes.TERMINATED, ""),
     signal.SIGHUP: (exit_codes.HANGUP, ""),
 }
 
-# Alternate screen off, line wrap on, mouse reporting off (all kinds), focus reports, bracketed paste, in-band resize, synchronised
-# output off, Kitty keyboard flags popped, cursor on, colours plain.
+# Synchronised output off, all kinds of mouse reporting, focus reports, bracketed paste, in-band resize, Kitty keyboard
+# flags popped (each screen has its own), alternate screen off, line wrap on, cursor on, colours plain.
 _LEAVE_SCREEN = (
     "\x1b[?2026l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?1016l\x1b[?1004l\x1b[?2004l\x1b[?2048l"
     "\x1b[<u\x1b[?1049l\x1b[?7h\x1b[?25h\x1b[0m"

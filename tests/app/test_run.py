@@ -59,6 +59,14 @@ def test_json_is_one_object_with_text_and_figures(script: Script, capsys: pytest
     }
 
 
+def test_json_holds_no_raw_control_character(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.replies = [["\x1b[2J\x7f\x9b"]]
+    run(RunOptions("m.gguf", "hi", as_json=True), settings_with(), script.clock)
+    out = capsys.readouterr().out
+    assert out.rstrip("\n").isprintable()
+    assert json.loads(out)["text"] == "\x1b[2J\x7f\x9b"
+
+
 def test_raw_continues_the_text_without_a_template(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     run(RunOptions("m.gguf", "Once upon a time", raw=True), settings_with(), script.clock)
     tokens = script.opened[0].sessions[0].tokens

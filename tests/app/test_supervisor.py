@@ -155,6 +155,7 @@ def test_a_signal_to_the_parent_reaches_the_child_which_decides(
         (signal.SIGTERM, exit_codes.TERMINATED),
         (signal.SIGHUP, exit_codes.HANGUP),
         (signal.SIGINT, exit_codes.INTERRUPTED),
+        (signal.SIGQUIT, exit_codes.INTERRUPTED),
     ],
 )
 def test_a_child_that_dies_of_what_was_passed_on_gives_that_signals_code_without_a_word(
