@@ -4,15 +4,26 @@ A type supplies ``dot``, which adds one block's contribution to f32 lanes; the l
 ahead of them. Distances in bytes were swept per type (PERFORMANCE.md).
 """
 
+import numpy as np
+
 from engine.jit import inner
 from engine.kernels.share import share
 from engine.records import MATMUL as F
 from engine.simd import (
+    add,
+    add_neighbours_i16,
+    add_neighbours_i32,
     fadd,
+    fma,
     load_f32,
+    load_f32x8,
+    load_i8x32,
     load_i64,
+    maddubs,
+    maddwd,
     prefetch_l2,
     splat_f32x8,
+    splat_i16x16,
     store_f32,
     sum_f32x8,
 )
@@ -58,25 +69,84 @@ def matvec_k(dot, block_bytes, far_bytes, op, thread, n_threads):
 
 
 @inner
-def matvec_32(dot, block_bytes, far_bytes, op, thread, n_threads):
-    """Rows of 32-weight blocks against activations in q8_0 form.
+def four_groups(weights, y, s0, s1, s2, s3):
+    """Integer contribution of 128 weights with eight scales; a scale register holds two, one in each half.
 
     Args:
-        dot: (block, y, d_y, sum_y, acc) -> acc; sum_y is the address of the block's int32 sum.
+        weights: four i8x32, unsigned, at most 7 bits.
+    """
+    w0, w1, w2, w3 = weights
+    return add(
+        add(maddwd(s0, maddubs(w0, load_i8x32(y))), maddwd(s1, maddubs(w1, load_i8x32(y + 32)))),
+        add(maddwd(s2, maddubs(w2, load_i8x32(y + 64))), maddwd(s3, maddubs(w3, load_i8x32(y + 96)))),
+    )
+
+
+@inner
+def fold_i16(p04, p15, p26, p37):
+    """Sums of eight blocks in order, from pairs of blocks in the halves of i16x16; four lanes must fit into int16."""
+    sums = add_neighbours_i16(add_neighbours_i16(p04, p15), add_neighbours_i16(p26, p37))
+    return maddwd(sums, splat_i16x16(1))
+
+
+@inner
+def fold_i32(p04, p15, p26, p37):
+    """The same from i32x8."""
+    return add_neighbours_i32(add_neighbours_i32(p04, p15), add_neighbours_i32(p26, p37))
+
+
+@inner
+def matvec_32(dot8, dot1, block_bytes, far_bytes, op, thread, n_threads):
+    """Rows of 32-weight blocks against activations in q8_0 form, eight blocks at a time: lane = block.
+
+    Args:
+        dot8: (block, y, d_y, sums, acc) -> acc, adds eight blocks; d_y and sums are addresses, acc is f32x8.
+        dot1: (block, y, d_y, sums) -> f32, one block's value, for what is left of a row.
     """
     weights, row_bytes = load_i64(op + F.weights), load_i64(op + F.row_bytes)
     n_blocks = load_i64(op + F.n_cols) // 32
     q, d, sums = load_i64(op + F.q), load_i64(op + F.d), load_i64(op + F.sums)
     first, last = share(load_i64(op + F.n_rows), 8, thread, n_threads)
+    n_eights = n_blocks & ~7
     for row in range(first, last):
-        even, odd = splat_f32x8(0.0), splat_f32x8(0.0)
+        acc, rest = splat_f32x8(0.0), np.float32(0.0)
         block = weights + row * row_bytes
-        for i in range(0, n_blocks - 1, 2):
-            prefetch_block(block + far_bytes, 2 * block_bytes)
-            even = dot(block, q + 32 * i, load_f32(d + 4 * i), sums + 4 * i, even)
-            odd = dot(block + block_bytes, q + 32 * i + 32, load_f32(d + 4 * i + 4), sums + 4 * i + 4, odd)
-            block += 2 * block_bytes
-        if n_blocks & 1:
-            i = n_blocks - 1
-            even = dot(block, q + 32 * i, load_f32(d + 4 * i), sums + 4 * i, even)
-        finish(op, row, sum_f32x8(fadd(even, odd)))
+        for i in range(0, n_eights, 8):
+            prefetch_block(block + far_bytes, 8 * block_bytes)
+            acc = dot8(block, q + 32 * i, d + 4 * i, sums + 4 * i, acc)
+            block += 8 * block_bytes
+        for i in range(n_eights, n_blocks):
+            rest += dot1(block, q + 32 * i, d + 4 * i, sums + 4 * i)
+            block += block_bytes
+        finish(op, row, sum_f32x8(acc) + rest)
+
+
+@inner
+def matvec_float(load8, load1, item_bytes, far_bytes, op, thread, n_threads):
+    """Rows of floats against f32 activations, four accumulators of eight lanes.
+
+    Args:
+        load8: (address) -> f32x8.
+        load1: (address) -> f32, for what is left of a row.
+        item_bytes: bytes of a weight.
+    """
+    weights, row_bytes = load_i64(op + F.weights), load_i64(op + F.row_bytes)
+    n_cols, y = load_i64(op + F.n_cols), load_i64(op + F.q)
+    first, last = share(load_i64(op + F.n_rows), 8, thread, n_threads)
+    n_32s, n_8s = n_cols & ~31, n_cols & ~7
+    for row in range(first, last):
+        a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+        rest = np.float32(0.0)
+        w = weights + row * row_bytes
+        for k in range(0, n_32s, 32):
+            at, y_at = w + item_bytes * k, y + 4 * k
+            prefetch_block(at + far_bytes, 32 * item_bytes)
+            a0 = fma(load8(at), load_f32x8(y_at), a0)
+            a1 = fma(load8(at + 8 * item_bytes), load_f32x8(y_at + 32), a1)
+            a2 = fma(load8(at + 16 * item_bytes), load_f32x8(y_at + 64), a2)
+            a3 = fma(load8(at + 24 * item_bytes), load_f32x8(y_at + 96), a3)
+        for k in range(n_32s, n_8s, 8):
+            a0 = fma(load8(w + item_bytes * k), load_f32x8(y + 4 * k), a0)
+        for k in range(n_8s, n_cols):
+            rest += load1(w + item_bytes * k) * load_f32(y + 4 * k)
+        finish(op, row, sum_f32x8(fadd(fadd(a0, a1), fadd(a2, a3))) + rest)

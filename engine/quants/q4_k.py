@@ -11,12 +11,23 @@ A weight is ``d * scale * q - dmin * minimum``. Layout: ggml-common.h, block_q4_
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul import integer_columns_k, matmul_k, put_d, put_min_pair, put_scale
+from engine.kernels.matmul import (
+    ROW_D,
+    ROW_DMIN,
+    ROW_MINIMA,
+    ROW_SCALES,
+    activations_k,
+    add_columns,
+    minima_of_32,
+    sum_columns,
+)
 from engine.kernels.matvec import matvec_k
+from engine.kernels.tiles import matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
     and_,
+    each_twice_i16x8,
     f32_of_i32x8,
     fma,
     i32x8_of_i32x4,
@@ -40,6 +51,9 @@ from engine.simd import (
     splat_f32x8,
     splat_i8x32,
     store_f32,
+    store_i8x32,
+    store_i16x8,
+    store_i16x16,
     widen_8_bytes,
 )
 
@@ -90,22 +104,23 @@ def dot(block, y, d_y, sums, acc, acc_min):
 
 
 @inner
-def unpack_scales(block, tile, row):
-    """Enter scales, minima and d of one row into the tile."""
+def unpack_row(block, out, n_live):
+    """Write one row's part of a tile."""
+    for j in range(8):
+        store_i8x32(out + 32 * j, nibbles(block, j))
     s_low, s_high, m_low, m_high = scale_words(block)
-    for j in range(4):
-        put_scale(tile, row, j, (s_low >> (8 * j)) & 255)
-        put_scale(tile, row, 4 + j, (s_high >> (8 * j)) & 255)
-    for p in range(2):
-        put_min_pair(tile, row, p, (m_low >> (16 * p)) & 255, (m_low >> (16 * p + 8)) & 255)
-        put_min_pair(tile, row, 2 + p, (m_high >> (16 * p)) & 255, (m_high >> (16 * p + 8)) & 255)
-    put_d(tile, row, load_f16(block), -load_f16(block + 2))
+    store_i16x16(out + ROW_SCALES, each_twice_i16x8(widen_8_bytes(s_low, s_high)))
+    store_i16x8(out + ROW_MINIMA, widen_8_bytes(m_low, m_high))
+    store_f32(out + ROW_D, load_f16(block))
+    store_f32(out + ROW_DMIN, -load_f16(block + 2))
 
 
 @inner
-def columns(tile, y, stride):
-    """Four columns of one superblock: eight products of 4 bits by 8 fit into int16."""
-    return integer_columns_k(8, 32, tile, y, stride)
+def columns(op, parts, tile, c, i, n_live, acc):
+    """Four columns of one tile: eight products of 4 bits by 8 fit into int16."""
+    y, stride = activations_k(op, c, i)
+    sum_columns(8, 32, tile, y, stride, parts)
+    add_columns(minima_of_32, op, parts, tile, c, i, acc)
 
 
 @inner
@@ -136,7 +151,7 @@ def matvec(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_k(nibbles, unpack_scales, columns, 4, BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, columns, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q4_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, matmul)

@@ -1,0 +1,45 @@
+"""BF16: weights as they are, bfloat16, the upper halves of float32; 2 bytes each, no blocks."""
+
+from engine.jit import inner, kernel
+from engine.kernels.embed import embed_rows
+from engine.kernels.matmul_float import TILE_COLS, columns_float, unpack_floats
+from engine.kernels.matvec import matvec_float
+from engine.kernels.tiles import matmul_tiles
+from engine.quants.base import QuantType
+from engine.simd import load_bf16, load_bf16x8, store_f32
+
+ITEM_BYTES = 2
+FAR_BYTES = 2048
+
+
+@inner
+def unpack_row(source, out, n_live):
+    """Write one row's part of a tile."""
+    unpack_floats(load_bf16x8, load_bf16, ITEM_BYTES, source, out, n_live)
+
+
+@inner
+def dequantize(source, out):
+    """Write one weight as f32."""
+    store_f32(out, load_bf16(source))
+
+
+@kernel
+def embed(op, thread, n_threads):
+    """Rows by token id."""
+    embed_rows(dequantize, 1, ITEM_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matvec(op, thread, n_threads):
+    """Rows times one column."""
+    matvec_float(load_bf16x8, load_bf16, ITEM_BYTES, FAR_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matmul(op, thread, n_threads):
+    """Rows times the columns of a block."""
+    matmul_tiles(unpack_row, columns_float, TILE_COLS, TILE_COLS * ITEM_BYTES, op, thread, n_threads)
+
+
+QUANT = QuantType("BF16", 1, ITEM_BYTES, "f32", embed, matvec, matmul)

@@ -1,0 +1,149 @@
+"""IQ4_XS: 256 weights of 4 bits, each the number of an entry of a fixed table, in eight sub-blocks of 32.
+
+    d         f16        scale of the scales
+    scales_h  u16        upper 2 bits of the eight 6-bit scales, two bits each from the lowest on
+    scales_l  4 bytes    lower 4 bits: scales 2j and 2j+1 in the low and high nibble of byte j
+    qs        128 bytes  of each sub-block 16 bytes: weights 0..15 in the low nibbles, 16..31 in the high ones
+                         2 + 2 + 4 + 128 = 136
+
+A weight is ``d * (scale - 32) * VALUES[q]``, the table being that of IQ4_NL. Layout: ggml-common.h, block_iq4_xs.
+"""
+
+from engine.jit import inner, kernel
+from engine.kernels.embed import embed_rows
+from engine.kernels.matmul import ROW_D, ROW_SCALES, activations_k, add_columns, no_minima, sum_columns_signed
+from engine.kernels.matvec import matvec_k
+from engine.kernels.tiles import matmul_tiles
+from engine.quants.base import QuantType
+from engine.quants.iq4_nl import codebook, codebook_value
+from engine.simd import (
+    abs_i8,
+    add,
+    and_,
+    broadcast_16_bytes,
+    each_twice_i16x8,
+    f32_of_i32x8,
+    fma,
+    four_u32,
+    half_lane0,
+    half_lane1,
+    half_lane2,
+    half_lane3,
+    high_half_i8,
+    interleave_8_bytes,
+    join_i8,
+    load_f16,
+    load_i8x32,
+    load_two_i8x16,
+    load_u8,
+    load_u16,
+    load_u32,
+    lookup16,
+    low_half_i8,
+    maddubs,
+    maddwd,
+    shift_right,
+    splat_f32x8,
+    splat_i8x32,
+    splat_i16x8,
+    splat_i16x16,
+    store_f32,
+    store_i8x32,
+    store_i16x16,
+    sub,
+    widen_u8x16,
+    with_sign_of,
+)
+
+BLOCK_BYTES = 136
+FAR_BYTES = 2048
+SCALES_H, SCALES_L, QS = 2, 4, 8
+FOUR, TWO = 0x0F0F0F0F, 0x03030303
+
+
+@inner
+def scale_words(block):
+    """The eight scales of a block as they are stored, a byte each: (0, 2, 4, 6) and (1, 3, 5, 7) as u32."""
+    low, high = load_u32(block + SCALES_L), load_u16(block + SCALES_H)
+    high = (high | (high << 8)) & 0x00FF00FF
+    high = (high | (high << 4)) & FOUR
+    return (low & FOUR) | ((high & TWO) << 4), ((low >> 4) & FOUR) | (((high >> 2) & TWO) << 4)
+
+
+@inner
+def pair(block, y, j, scale):
+    """Integer contribution of sub-blocks 2j and 2j+1, one in each half of the registers."""
+    qs, nibble = load_i8x32(block + QS + 32 * j), splat_i8x32(15)
+    low, high = lookup16(codebook(), and_(qs, nibble)), lookup16(codebook(), and_(shift_right(qs, 4), nibble))
+    y_low, y_high = load_two_i8x16(y + 64 * j, y + 64 * j + 32), load_two_i8x16(y + 64 * j + 16, y + 64 * j + 48)
+    return add(
+        maddwd(scale, maddubs(abs_i8(low), with_sign_of(y_low, low))),
+        maddwd(scale, maddubs(abs_i8(high), with_sign_of(y_high, high))),
+    )
+
+
+@inner
+def dot(block, y, d_y, sums, acc, acc_min):
+    """Add one block's products with 256 activations."""
+    even, odd = scale_words(block)
+    s = sub(widen_u8x16(four_u32(even, even, odd, odd)), splat_i16x16(32))
+    total = add(
+        add(pair(block, y, 0, half_lane0(s)), pair(block, y, 1, half_lane1(s))),
+        add(pair(block, y, 2, half_lane2(s)), pair(block, y, 3, half_lane3(s))),
+    )
+    return fma(splat_f32x8(load_f16(block) * d_y), f32_of_i32x8(total), acc), acc_min
+
+
+@inner
+def unpack_row(block, out, n_live):
+    """Write one row's part of a tile."""
+    nibble = splat_i8x32(15)
+    for j in range(8):
+        qs = broadcast_16_bytes(block + QS + 16 * j)
+        both = join_i8(low_half_i8(qs), high_half_i8(shift_right(qs, 4)))
+        store_i8x32(out + 32 * j, lookup16(codebook(), and_(both, nibble)))
+    even, odd = scale_words(block)
+    s = sub(interleave_8_bytes(even, odd), splat_i16x8(32))
+    store_i16x16(out + ROW_SCALES, each_twice_i16x8(s))
+    store_f32(out + ROW_D, load_f16(block))
+
+
+@inner
+def columns(op, parts, tile, c, i, n_live, acc):
+    """Four columns of one tile: one product of 8 bits by 8 fits into int16."""
+    y, stride = activations_k(op, c, i)
+    sum_columns_signed(tile, y, stride, parts)
+    add_columns(no_minima, op, parts, tile, c, i, acc)
+
+
+@inner
+def dequantize(block, out):
+    """Write the 256 weights of a block as f32."""
+    d, high = load_f16(block), load_u16(block + SCALES_H)
+    for j in range(8):
+        low = (load_u8(block + SCALES_L + (j >> 1)) >> (4 * (j & 1))) & 15
+        scale = d * ((low | (((high >> (2 * j)) & 3) << 4)) - 32)
+        for k in range(32):
+            q = (load_u8(block + QS + 16 * j + (k & 15)) >> (4 * (k >> 4))) & 15
+            store_f32(out + 4 * (32 * j + k), scale * codebook_value(q))
+
+
+@kernel
+def embed(op, thread, n_threads):
+    """Rows by token id."""
+    embed_rows(dequantize, 256, BLOCK_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matvec(op, thread, n_threads):
+    """Rows times one column."""
+    matvec_k(dot, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matmul(op, thread, n_threads):
+    """Rows times the columns of a block."""
+    matmul_tiles(unpack_row, columns, 256, BLOCK_BYTES, op, thread, n_threads)
+
+
+QUANT = QuantType("IQ4_XS", 256, BLOCK_BYTES, "q8_k", embed, matvec, matmul)

@@ -1,0 +1,146 @@
+"""Q2_K: 256 weights of 2 bits in sixteen sub-blocks of 16, each with a 4-bit scale and a 4-bit minimum.
+
+    scales  16 bytes   scale in the low nibble, minimum in the high one
+    qs      64 bytes   of each half of the block (128 weights) 32 bytes: weights l, l+32, l+64, l+96 in bits 0-1, 2-3,
+                       4-5, 6-7
+    d       f16        scale of the scales
+    dmin    f16        scale of the minima
+                       16 + 64 + 2 + 2 = 84
+
+A weight is ``d * scale * q - dmin * minimum``. Layout: ggml-common.h, block_q2_K.
+"""
+
+from engine.jit import inner, kernel
+from engine.kernels.embed import embed_rows
+from engine.kernels.matmul import (
+    ROW_D,
+    ROW_DMIN,
+    ROW_MINIMA,
+    ROW_SCALES,
+    activations_k,
+    add_columns,
+    minima_of_16,
+    sum_columns,
+)
+from engine.kernels.matvec import four_groups, matvec_k
+from engine.kernels.tiles import matmul_tiles
+from engine.quants.base import QuantType
+from engine.simd import (
+    add,
+    and_,
+    each_twice_i16x8,
+    even_then_odd,
+    f32_of_i32x8,
+    fma,
+    half_lane0,
+    half_lane1,
+    half_lane2,
+    half_lane3,
+    half_lane4,
+    half_lane5,
+    half_lane6,
+    half_lane7,
+    high_half_i16,
+    load_f16,
+    load_i8x16,
+    load_i8x32,
+    load_i16x16,
+    load_u8,
+    low_half_i16,
+    maddwd,
+    shift_right,
+    splat_f32x8,
+    splat_i8x16,
+    splat_i8x32,
+    store_f32,
+    store_i8x32,
+    store_i16x16,
+    widen_u8x16,
+)
+
+BLOCK_BYTES = 84
+FAR_BYTES = 2048
+QS, D, DMIN = 16, 80, 82
+
+
+@inner
+def half(block, n):
+    """Weights of one half of a block as bytes: four registers of 32."""
+    qs, mask = load_i8x32(block + QS + 32 * n), splat_i8x32(3)
+    return (
+        and_(qs, mask),
+        and_(shift_right(qs, 2), mask),
+        and_(shift_right(qs, 4), mask),
+        and_(shift_right(qs, 6), mask),
+    )
+
+
+@inner
+def dot(block, y, d_y, sums, acc, acc_min):
+    """Add one block's products with 256 activations."""
+    both = load_i8x16(block)
+    minima = maddwd(widen_u8x16(and_(shift_right(both, 4), splat_i8x16(15))), load_i16x16(sums))
+    acc_min = fma(splat_f32x8(-load_f16(block + DMIN) * d_y), f32_of_i32x8(minima), acc_min)
+    s = widen_u8x16(even_then_odd(and_(both, splat_i8x16(15))))
+    low = four_groups(half(block, 0), y, half_lane0(s), half_lane1(s), half_lane2(s), half_lane3(s))
+    high = four_groups(half(block, 1), y + 128, half_lane4(s), half_lane5(s), half_lane6(s), half_lane7(s))
+    return fma(splat_f32x8(load_f16(block + D) * d_y), f32_of_i32x8(add(low, high)), acc), acc_min
+
+
+@inner
+def unpack_row(block, out, n_live):
+    """Write one row's part of a tile."""
+    for n in range(2):
+        w0, w1, w2, w3 = half(block, n)
+        store_i8x32(out + 128 * n, w0)
+        store_i8x32(out + 128 * n + 32, w1)
+        store_i8x32(out + 128 * n + 64, w2)
+        store_i8x32(out + 128 * n + 96, w3)
+    both = load_i8x16(block)
+    s = widen_u8x16(and_(both, splat_i8x16(15)))
+    store_i16x16(out + ROW_SCALES, each_twice_i16x8(low_half_i16(s)))
+    store_i16x16(out + ROW_SCALES + 32, each_twice_i16x8(high_half_i16(s)))
+    store_i16x16(out + ROW_MINIMA, widen_u8x16(and_(shift_right(both, 4), splat_i8x16(15))))
+    store_f32(out + ROW_D, load_f16(block + D))
+    store_f32(out + ROW_DMIN, -load_f16(block + DMIN))
+
+
+@inner
+def columns(op, parts, tile, c, i, n_live, acc):
+    """Four columns of one tile: the four products of a sub-block fit into int16."""
+    y, stride = activations_k(op, c, i)
+    sum_columns(4, 16, tile, y, stride, parts)
+    add_columns(minima_of_16, op, parts, tile, c, i, acc)
+
+
+@inner
+def dequantize(block, out):
+    """Write the 256 weights of a block as f32."""
+    d, dmin = load_f16(block + D), load_f16(block + DMIN)
+    for g in range(16):
+        both = load_u8(block + g)
+        scale, minimum = d * (both & 15), dmin * (both >> 4)
+        for k in range(16 * g, 16 * g + 16):
+            q = (load_u8(block + QS + 32 * (k >> 7) + (k & 31)) >> (2 * ((k >> 5) & 3))) & 3
+            store_f32(out + 4 * k, scale * q - minimum)
+
+
+@kernel
+def embed(op, thread, n_threads):
+    """Rows by token id."""
+    embed_rows(dequantize, 256, BLOCK_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matvec(op, thread, n_threads):
+    """Rows times one column."""
+    matvec_k(dot, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matmul(op, thread, n_threads):
+    """Rows times the columns of a block."""
+    matmul_tiles(unpack_row, columns, 256, BLOCK_BYTES, op, thread, n_threads)
+
+
+QUANT = QuantType("Q2_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, matmul)

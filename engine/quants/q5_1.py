@@ -1,0 +1,166 @@
+"""Q5_1: 32 weights of 5 bits with one scale and one minimum.
+
+    d   f16       scale
+    m   f16       minimum
+    qh  4 bytes   upper bit of weight l in bit l
+    qs  16 bytes  lower 4 bits: weights 0..15 in the low nibbles, 16..31 in the high ones
+                  2 + 2 + 4 + 16 = 24
+
+A weight is ``d * q + m``. Layout: ggml-common.h, block_q5_1.
+"""
+
+import numpy as np
+
+from engine.jit import inner, kernel
+from engine.kernels.embed import embed_rows
+from engine.kernels.matmul_32 import ROW_D, ROW_M, add_minimum, columns_32, sum_unsigned
+from engine.kernels.matvec import fold_i32, matvec_32
+from engine.kernels.tiles import matmul_tiles
+from engine.quants.base import QuantType
+from engine.simd import (
+    add,
+    and_,
+    broadcast_4_bytes,
+    broadcast_16_bytes,
+    broadcast_two_4_bytes,
+    f32_of_i32x8,
+    fifth_bits,
+    fifth_bits_high,
+    fifth_bits_low,
+    fma,
+    fmul,
+    high_half_i8,
+    join_i8,
+    load_f16,
+    load_f16x8_strided,
+    load_f32,
+    load_f32x8,
+    load_i32,
+    load_i32x8,
+    load_two_i8x16,
+    load_u8,
+    load_u32,
+    low_half_i8,
+    low_half_i32,
+    maddubs,
+    maddwd,
+    or_,
+    shift_right,
+    splat_i8x32,
+    splat_i16x16,
+    store_f32,
+    store_i8x32,
+    sum_i32x4,
+)
+
+BLOCK_BYTES = 24
+FAR_BYTES = 2048
+QH, QS = 4, 8
+
+
+@inner
+def pair(block, y, other, y_other):
+    """Products of two blocks as i32x8, one block in each half."""
+    qs, qh = load_two_i8x16(block + QS, other + QS), broadcast_two_4_bytes(block + QH, other + QH)
+    nibble = splat_i8x32(15)
+    low = or_(and_(qs, nibble), fifth_bits_low(qh))
+    high = or_(and_(shift_right(qs, 4), nibble), fifth_bits_high(qh))
+    products = add(maddubs(low, load_two_i8x16(y, y_other)), maddubs(high, load_two_i8x16(y + 16, y_other + 16)))
+    return maddwd(products, splat_i16x16(1))
+
+
+@inner
+def eight(block, y):
+    """Integer products of eight blocks, lane = block."""
+    far, y_far = block + 4 * BLOCK_BYTES, y + 128
+    return fold_i32(
+        pair(block, y, far, y_far),
+        pair(block + BLOCK_BYTES, y + 32, far + BLOCK_BYTES, y_far + 32),
+        pair(block + 2 * BLOCK_BYTES, y + 64, far + 2 * BLOCK_BYTES, y_far + 64),
+        pair(block + 3 * BLOCK_BYTES, y + 96, far + 3 * BLOCK_BYTES, y_far + 96),
+    )
+
+
+@inner
+def one(block, y):
+    """Integer product of one block."""
+    products = pair(block, y, block, y)
+    return sum_i32x4(low_half_i32(products))
+
+
+@inner
+def dot8(block, y, d_y, sums, acc):
+    """Add the products of eight blocks with 256 activations."""
+    d_y8 = load_f32x8(d_y)
+    d, m = fmul(load_f16x8_strided(block, BLOCK_BYTES), d_y8), fmul(load_f16x8_strided(block + 2, BLOCK_BYTES), d_y8)
+    return fma(m, f32_of_i32x8(load_i32x8(sums)), fma(d, f32_of_i32x8(eight(block, y)), acc))
+
+
+@inner
+def dot1(block, y, d_y, sums):
+    """Value of one block's products with 32 activations."""
+    value = load_f16(block) * np.float32(one(block, y)) + load_f16(block + 2) * np.float32(load_i32(sums))
+    return value * load_f32(d_y)
+
+
+@inner
+def weights(block):
+    """The 32 weights of a block as bytes."""
+    qs = broadcast_16_bytes(block + QS)
+    both = and_(join_i8(low_half_i8(qs), high_half_i8(shift_right(qs, 4))), splat_i8x32(15))
+    return or_(both, fifth_bits(broadcast_4_bytes(block + QH)))
+
+
+@inner
+def unpack_row(block, out, n_live):
+    """Write one row's part of a tile."""
+    for b in range(n_live // 32):
+        at = block + BLOCK_BYTES * b
+        store_i8x32(out + 32 * b, weights(at))
+        store_f32(out + ROW_D + 4 * b, load_f16(at))
+        store_f32(out + ROW_M + 4 * b, load_f16(at + 2))
+
+
+@inner
+def columns(op, parts, tile, c, i, n_live, acc):
+    """Four columns of one tile: four products of 5 bits by 8 fit into int16."""
+    columns_32(sum_block, add_minimum, op, tile, c, i, n_live, acc)
+
+
+@inner
+def sum_block(tile, y, stride):
+    """Integer part of one block for four columns."""
+    return sum_unsigned(4, tile, y, stride)
+
+
+@inner
+def dequantize(block, out):
+    """Write the 32 weights of a block as f32."""
+    d, m = load_f16(block), load_f16(block + 2)
+    high = load_u32(block + QH)
+    for k in range(16):
+        q = load_u8(block + QS + k)
+        low_q, high_q = (q & 15) | (((high >> k) & 1) << 4), (q >> 4) | (((high >> (k + 16)) & 1) << 4)
+        store_f32(out + 4 * k, d * low_q + m)
+        store_f32(out + 4 * (k + 16), d * high_q + m)
+
+
+@kernel
+def embed(op, thread, n_threads):
+    """Rows by token id."""
+    embed_rows(dequantize, 32, BLOCK_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matvec(op, thread, n_threads):
+    """Rows times one column."""
+    matvec_32(dot8, dot1, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matmul(op, thread, n_threads):
+    """Rows times the columns of a block."""
+    matmul_tiles(unpack_row, columns, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
+
+
+QUANT = QuantType("Q5_1", 32, BLOCK_BYTES, "q8_0", embed, matvec, matmul)

@@ -1,0 +1,154 @@
+"""Q5_K: 256 weights of 5 bits in eight sub-blocks of 32, each with a 6-bit scale and a 6-bit minimum.
+
+    d       f16        scale of the scales        2
+    dmin    f16        scale of the minima        2
+    scales  12 bytes   eight 6-bit scales, eight 6-bit minima, packed as in Q4_K
+    qh      32 bytes   upper bit of weight 32j+l in bit j of byte l
+    qs      128 bytes  lower 4 bits: sub-blocks 2j and 2j+1 in the low and high nibbles of bytes 32j..32j+31
+                       2 + 2 + 12 + 32 + 128 = 176
+
+A weight is ``d * scale * q - dmin * minimum``. Layout: ggml-common.h, block_q5_K.
+"""
+
+from engine.jit import inner, kernel
+from engine.kernels.embed import embed_rows
+from engine.kernels.matmul import (
+    ROW_D,
+    ROW_DMIN,
+    ROW_MINIMA,
+    ROW_SCALES,
+    activations_k,
+    add_columns,
+    minima_of_32,
+    sum_columns,
+)
+from engine.kernels.matvec import matvec_k
+from engine.kernels.tiles import matmul_tiles
+from engine.quants.base import QuantType
+from engine.quants.q4_k import scale_words
+from engine.simd import (
+    add,
+    and_,
+    each_twice_i16x8,
+    f32_of_i32x8,
+    fma,
+    i32x8_of_i32x4,
+    lane0,
+    lane1,
+    lane2,
+    lane3,
+    lane4,
+    lane5,
+    lane6,
+    lane7,
+    load_f16,
+    load_i8x32,
+    load_i16x8,
+    load_u8,
+    maddubs,
+    maddwd,
+    maddwd_128,
+    or_,
+    rolled,
+    shift_left,
+    shift_right,
+    splat_f32x8,
+    splat_i8x32,
+    store_f32,
+    store_i8x32,
+    store_i16x8,
+    store_i16x16,
+    widen_8_bytes,
+)
+
+BLOCK_BYTES = 176
+FAR_BYTES = 2048
+QH, QS = 16, 48
+
+
+@inner
+def pair(block, y, j, even_bits, odd_bits, even_scale, odd_scale):
+    """Integer contribution of sub-blocks 2j and 2j+1; their upper bits lie at bit 4 of the two bit registers."""
+    qs, nibble, high = load_i8x32(block + QS + 32 * j), splat_i8x32(15), splat_i8x32(16)
+    even = or_(and_(qs, nibble), and_(even_bits, high))
+    odd = or_(and_(shift_right(qs, 4), nibble), and_(odd_bits, high))
+    return add(
+        maddwd(even_scale, maddubs(even, load_i8x32(y + 64 * j))),
+        maddwd(odd_scale, maddubs(odd, load_i8x32(y + 64 * j + 32))),
+    )
+
+
+@inner
+def dot(block, y, d_y, sums, acc, acc_min):
+    """Add one block's products with 256 activations."""
+    s_low, s_high, m_low, m_high = scale_words(block)
+    s, m = widen_8_bytes(s_low, s_high), widen_8_bytes(m_low, m_high)
+    minima = i32x8_of_i32x4(maddwd_128(m, load_i16x8(sums + 32)))
+    acc_min = fma(splat_f32x8(-load_f16(block + 2) * d_y), f32_of_i32x8(minima), acc_min)
+    qh = load_i8x32(block + QH)
+    low = add(
+        pair(block, y, 0, shift_left(qh, 4), shift_left(qh, 3), lane0(s), lane1(s)),
+        pair(block, y, 1, shift_left(qh, 2), shift_left(qh, 1), lane2(s), lane3(s)),
+    )
+    high = add(
+        pair(block, y, 2, qh, shift_right(qh, 1), lane4(s), lane5(s)),
+        pair(block, y, 3, shift_right(qh, 2), shift_right(qh, 3), lane6(s), lane7(s)),
+    )
+    return fma(splat_f32x8(load_f16(block) * d_y), f32_of_i32x8(add(low, high)), acc), acc_min
+
+
+@inner
+def unpack_row(block, out, n_live):
+    """Write one row's part of a tile."""
+    qh, one, nibble = load_i8x32(block + QH), splat_i8x32(1), splat_i8x32(15)
+    for j in range(rolled(8)):
+        low = and_(shift_right(load_i8x32(block + QS + 32 * (j >> 1)), 4 * (j & 1)), nibble)
+        store_i8x32(out + 32 * j, or_(low, shift_left(and_(shift_right(qh, j), one), 4)))
+    s_low, s_high, m_low, m_high = scale_words(block)
+    store_i16x16(out + ROW_SCALES, each_twice_i16x8(widen_8_bytes(s_low, s_high)))
+    store_i16x8(out + ROW_MINIMA, widen_8_bytes(m_low, m_high))
+    store_f32(out + ROW_D, load_f16(block))
+    store_f32(out + ROW_DMIN, -load_f16(block + 2))
+
+
+@inner
+def columns(op, parts, tile, c, i, n_live, acc):
+    """Four columns of one tile: four products of 5 bits by 8 fit into int16."""
+    y, stride = activations_k(op, c, i)
+    sum_columns(4, 32, tile, y, stride, parts)
+    add_columns(minima_of_32, op, parts, tile, c, i, acc)
+
+
+@inner
+def dequantize(block, out):
+    """Write the 256 weights of a block as f32."""
+    s_low, s_high, m_low, m_high = scale_words(block)
+    d, dmin = load_f16(block), load_f16(block + 2)
+    for j in range(8):
+        s, m = (s_low, m_low) if j < 4 else (s_high, m_high)
+        scale, minimum = d * ((s >> (8 * (j & 3))) & 255), dmin * ((m >> (8 * (j & 3))) & 255)
+        for k in range(32):
+            low = (load_u8(block + QS + 32 * (j >> 1) + k) >> (4 * (j & 1))) & 15
+            high = (load_u8(block + QH + k) >> j) & 1
+            store_f32(out + 4 * (32 * j + k), scale * (low + 16 * high) - minimum)
+
+
+@kernel
+def embed(op, thread, n_threads):
+    """Rows by token id."""
+    embed_rows(dequantize, 256, BLOCK_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matvec(op, thread, n_threads):
+    """Rows times one column."""
+    matvec_k(dot, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matmul(op, thread, n_threads):
+    """Rows times the columns of a block."""
+    matmul_tiles(unpack_row, columns, 256, BLOCK_BYTES, op, thread, n_threads)
+
+
+QUANT = QuantType("Q5_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, matmul)

@@ -1,0 +1,115 @@
+"""Q8_0: 32 weights of 8 bits with one scale.
+
+    d   f16       scale
+    qs  32 bytes  int8
+                  2 + 32 = 34
+
+A weight is ``d * q``. Layout: ggml-common.h, block_q8_0.
+"""
+
+import numpy as np
+
+from engine.jit import inner, kernel
+from engine.kernels.embed import embed_rows
+from engine.kernels.matmul_32 import ROW_D, add_scaled, columns_32, sum_signed
+from engine.kernels.matvec import fold_i32, matvec_32
+from engine.kernels.tiles import matmul_tiles
+from engine.quants.base import QuantType
+from engine.simd import (
+    abs_i8,
+    add_halves,
+    f32_of_i32x8,
+    fma,
+    fmul,
+    load_f16,
+    load_f16x8_strided,
+    load_f32,
+    load_f32x8,
+    load_i8,
+    load_i8x32,
+    maddubs,
+    maddwd,
+    splat_i16x16,
+    store_f32,
+    store_i8x32,
+    sum_i32x8,
+    with_sign_of,
+)
+
+BLOCK_BYTES = 34
+FAR_BYTES = 2048
+
+
+@inner
+def products(block, y):
+    """Products of one block as i32x8; the weights' signs move to the activations."""
+    w = load_i8x32(block + 2)
+    return maddwd(maddubs(abs_i8(w), with_sign_of(load_i8x32(y), w)), splat_i16x16(1))
+
+
+@inner
+def pair(block, y):
+    """Products of this block and the fourth after it, one in each half."""
+    return add_halves(products(block, y), products(block + 4 * BLOCK_BYTES, y + 128))
+
+
+@inner
+def dot8(block, y, d_y, sums, acc):
+    """Add the products of eight blocks with 256 activations."""
+    t = fold_i32(
+        pair(block, y),
+        pair(block + BLOCK_BYTES, y + 32),
+        pair(block + 2 * BLOCK_BYTES, y + 64),
+        pair(block + 3 * BLOCK_BYTES, y + 96),
+    )
+    return fma(fmul(load_f16x8_strided(block, BLOCK_BYTES), load_f32x8(d_y)), f32_of_i32x8(t), acc)
+
+
+@inner
+def dot1(block, y, d_y, sums):
+    """Value of one block's products with 32 activations."""
+    return load_f16(block) * load_f32(d_y) * np.float32(sum_i32x8(products(block, y)))
+
+
+@inner
+def unpack_row(block, out, n_live):
+    """Write one row's part of a tile."""
+    for b in range(n_live // 32):
+        at = block + BLOCK_BYTES * b
+        store_i8x32(out + 32 * b, load_i8x32(at + 2))
+        store_f32(out + ROW_D + 4 * b, load_f16(at))
+
+
+@inner
+def columns(op, parts, tile, c, i, n_live, acc):
+    """Four columns of one tile: one product of 8 bits by 8 fits into int16."""
+    columns_32(sum_signed, add_scaled, op, tile, c, i, n_live, acc)
+
+
+@inner
+def dequantize(block, out):
+    """Write the 32 weights of a block as f32."""
+    d = load_f16(block)
+    for k in range(32):
+        store_f32(out + 4 * k, d * load_i8(block + 2 + k))
+
+
+@kernel
+def embed(op, thread, n_threads):
+    """Rows by token id."""
+    embed_rows(dequantize, 32, BLOCK_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matvec(op, thread, n_threads):
+    """Rows times one column."""
+    matvec_32(dot8, dot1, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matmul(op, thread, n_threads):
+    """Rows times the columns of a block."""
+    matmul_tiles(unpack_row, columns, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
+
+
+QUANT = QuantType("Q8_0", 32, BLOCK_BYTES, "q8_0", embed, matvec, matmul)

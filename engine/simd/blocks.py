@@ -1,0 +1,231 @@
+"""Operations that only the block formats of quantised weights need: gathers of scales, spread bits, folds.
+
+Integer results are the same at every level; where a level has an instruction for the whole, it is named here, and
+elsewhere LLVM gets plain IR.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from engine.simd import level
+from engine.simd.arith import _halves, _pick
+from engine.simd.memory import _widen_halves
+from engine.simd.types import I32, I64, call, f32x8, i8x16, i8x32, i16x8, i16x16, i32x4, i32x8, shuffle
+
+I8, I16 = ir.IntType(8), ir.IntType(16)
+
+half_lane0, half_lane1, half_lane2, half_lane3, half_lane4, half_lane5, half_lane6, half_lane7 = (
+    _pick(i16x16, i16x16, [k] * 8 + [8 + k] * 8) for k in range(8)
+)
+"""Lane k of each half, in all eight lanes of that half."""
+
+even_then_odd = _pick(i8x16, i8x16, [*range(0, 16, 2), *range(1, 16, 2)])
+"""Bytes 0, 2, 4 ... 14 and then 1, 3, 5 ... 15: scales of 16 weights, ready for ``half_lane``."""
+
+
+def _cast(src, dst):
+    @intrinsic
+    def cast(typingctx, v):
+        """The same bits as another kind of register."""
+        return dst(src), lambda context, builder, signature, args: builder.bitcast(args[0], dst.ir)
+
+    return cast
+
+
+bytes_of_f32x8, bytes_of_i32x8, bytes_of_i16x16 = _cast(f32x8, i8x32), _cast(i32x8, i8x32), _cast(i16x16, i8x32)
+
+
+def _read(builder, address, value):
+    loaded = builder.load(builder.inttoptr(address, value.as_pointer()))
+    loaded.align = 1
+    return loaded
+
+
+@intrinsic
+def load_two_i8x16(typingctx, low, high):
+    """Sixteen bytes from each of two addresses as one i8x32."""
+
+    def emit(context, builder, signature, args):
+        return shuffle(builder, tuple(_read(builder, address, i8x16.ir) for address in args), range(32))
+
+    return i8x32(types.intp, types.intp), emit
+
+
+@intrinsic
+def broadcast_two_4_bytes(typingctx, low, high):
+    """Four bytes from each of two addresses, each repeated over one half of an i8x32."""
+
+    def emit(context, builder, signature, args):
+        v = ir.Constant(ir.VectorType(I32, 2), ir.Undefined)
+        for k, address in enumerate(args):
+            v = builder.insert_element(v, _read(builder, address, I32), ir.Constant(I32, k))
+        return builder.bitcast(shuffle(builder, v, [0] * 4 + [1] * 4), i8x32.ir)
+
+    return i8x32(types.intp, types.intp), emit
+
+
+def _fifth_bits(lanes):
+    @intrinsic
+    def fifth_bits(typingctx, bits):
+        """16 in each byte lane whose bit is set among four broadcast bytes, else 0."""
+
+        def emit(context, builder, signature, args):
+            spread = shuffle(builder, args[0], lanes)
+            own = builder.and_(spread, i8x32.constant([1 << (k & 7) for k in range(32)]))
+            empty = builder.icmp_signed("==", own, i8x32.constant([0] * 32))
+            return builder.select(empty, i8x32.constant([0] * 32), i8x32.constant([16] * 32))
+
+        return i8x32(i8x32), emit
+
+    return fifth_bits
+
+
+fifth_bits = _fifth_bits([0] * 8 + [1] * 8 + [18] * 8 + [19] * 8)
+"""All 32 bits of one block; both halves hold its four bytes."""
+
+fifth_bits_low = _fifth_bits([0] * 8 + [1] * 8 + [16] * 8 + [17] * 8)
+fifth_bits_high = _fifth_bits([2] * 8 + [3] * 8 + [18] * 8 + [19] * 8)
+"""The lower (upper) 16 bits of two blocks, one in each half."""
+
+
+@intrinsic
+def load_f16x8_strided(typingctx, address, stride):
+    """Eight halves, ``stride`` bytes apart, as f32x8."""
+
+    def emit(context, builder, signature, args):
+        bits = ir.Constant(ir.VectorType(I16, 8), ir.Undefined)
+        for k in range(8):
+            at = builder.add(args[0], builder.mul(args[1], ir.Constant(I64, k)))
+            bits = builder.insert_element(bits, _read(builder, at, I16), ir.Constant(I32, k))
+        return _widen_halves(builder, bits, 8)
+
+    return f32x8(types.intp, types.intp), emit
+
+
+def _add_neighbours(src, half, native, narrow):
+    @intrinsic
+    def add_neighbours(typingctx, a, b):
+        """Sums of neighbouring lanes of a, then of b, within each 128-bit half."""
+
+        def emit(context, builder, signature, args):
+            if level.HAS_AVX2:
+                return call(builder, native, src.ir, args)
+            if level.HAS_SSSE3:
+                return _halves(builder, src, args, lambda cut: call(builder, narrow, half.ir, cut))
+            h = src.n // 2
+            lanes = [base + k for base in (0, h) for offset in (0, src.n) for k in range(offset, offset + h, 2)]
+            even = shuffle(builder, tuple(args), lanes)
+            odd = shuffle(builder, tuple(args), [k + 1 for k in lanes])
+            return builder.add(even, odd)
+
+        return src(src, src), emit
+
+    return add_neighbours
+
+
+add_neighbours_i16 = _add_neighbours(i16x16, i16x8, "llvm.x86.avx2.phadd.w", "llvm.x86.ssse3.phadd.w.128")
+add_neighbours_i32 = _add_neighbours(i32x8, i32x4, "llvm.x86.avx2.phadd.d", "llvm.x86.ssse3.phadd.d.128")
+
+
+@intrinsic
+def add_halves(typingctx, a, b):
+    """Lower half of the result: a's halves added; upper half: b's."""
+
+    def emit(context, builder, signature, args):
+        low = shuffle(builder, tuple(args), [*range(4), *range(8, 12)])
+        high = shuffle(builder, tuple(args), [*range(4, 8), *range(12, 16)])
+        return builder.add(low, high)
+
+    return i32x8(i32x8, i32x8), emit
+
+
+@intrinsic
+def broadcast_i32(typingctx, address):
+    """One int32 from memory in all lanes."""
+
+    def emit(context, builder, signature, args):
+        one = builder.insert_element(
+            ir.Constant(i32x8.ir, ir.Undefined), _read(builder, args[0], I32), ir.Constant(I32, 0)
+        )
+        return shuffle(builder, one, [0] * 8)
+
+    return i32x8(types.intp), emit
+
+
+def _shift_lanes(operation):
+    @intrinsic
+    def shift(typingctx, v, n):
+        """Shift each lane by n bits, arithmetic to the right."""
+        bits = {"i16": I16, "i32": I32}[v.lane]
+
+        def emit(context, builder, signature, args):
+            count = builder.trunc(args[1], bits)
+            one = builder.insert_element(ir.Constant(v.ir, ir.Undefined), count, ir.Constant(I32, 0))
+            return getattr(builder, operation)(args[0], shuffle(builder, one, [0] * v.n))
+
+        return v(v, types.int64), emit
+
+    return shift
+
+
+shift_lanes_left, shift_lanes_right = _shift_lanes("shl"), _shift_lanes("ashr")
+
+
+@intrinsic
+def four_u32(typingctx, a, b, c, d):
+    """Four u32 as i8x16."""
+
+    def emit(context, builder, signature, args):
+        v = ir.Constant(i32x4.ir, ir.Undefined)
+        for k, word in enumerate(args):
+            v = builder.insert_element(v, word, ir.Constant(I32, k))
+        return builder.bitcast(v, i8x16.ir)
+
+    return i8x16(*[types.uint32] * 4), emit
+
+
+@intrinsic
+def interleave_8_bytes(typingctx, even, odd):
+    """Two u32 as eight unsigned bytes, those of the first at even places, widened to i16x8."""
+
+    def emit(context, builder, signature, args):
+        v = ir.Constant(ir.VectorType(I32, 2), ir.Undefined)
+        for k in range(2):
+            v = builder.insert_element(v, args[k], ir.Constant(I32, k))
+        mixed = shuffle(builder, builder.bitcast(v, ir.VectorType(I8, 8)), [0, 4, 1, 5, 2, 6, 3, 7])
+        return builder.zext(mixed, i16x8.ir)
+
+    return i16x8(types.uint32, types.uint32), emit
+
+
+def constant_i8x32(lanes):
+    """An intrinsic that returns a register of fixed bytes: a codebook, held by the module that names it."""
+
+    @intrinsic
+    def constant(typingctx):
+        return i8x32(), lambda context, builder, signature, args: i8x32.constant(lanes)
+
+    return constant
+
+
+@intrinsic
+def load_bf16(typingctx, address):
+    """Read one bfloat16 as float32."""
+
+    def emit(context, builder, signature, args):
+        wide = builder.shl(builder.zext(_read(builder, args[0], I16), I32), ir.Constant(I32, 16))
+        return builder.bitcast(wide, ir.FloatType())
+
+    return types.float32(types.intp), emit
+
+
+@intrinsic
+def rolled(typingctx, n):
+    """The number n, hidden from the optimiser: a loop of so many rounds stays a loop and compiles quickly."""
+
+    def emit(context, builder, signature, args):
+        kind = ir.FunctionType(I64, [I64])
+        return builder.call(ir.InlineAsm(kind, "", "=r,0", side_effect=False), args)
+
+    return types.int64(types.int64), emit
