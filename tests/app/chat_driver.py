@@ -50,9 +50,9 @@ class Driver:
 
     async def ask(self, text: str) -> ReplyView:
         """Send a message and wait for the whole reply."""
-        n_before = len(self.chat.turns.conversation.messages)
+        before = self.chat.turns.conversation.last_reply
         await self.say(text)
-        await self.until(lambda: len(self.chat.turns.conversation.messages) == n_before + 2, f"a reply to {text}")
+        await self.until(lambda: self.chat.turns.conversation.last_reply is not before, f"a reply to {text}")
         return await self.last_reply()
 
     async def last_reply(self) -> ReplyView:

@@ -1,0 +1,184 @@
+"""The application on a pseudo-terminal: what the first frame costs, and that no end leaves the terminal behind."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+_PATIENCE_S = 30.0
+_LEFT_ALTERNATE_SCREEN = b"\x1b[?1049l"
+
+_PROGRAM = """
+import sys
+sys.path.insert(0, {root!r})
+import app.app as module
+from pathlib import Path
+from app.bridge import ChatOptions
+from app.settings import built_in_settings
+from tests.app.fake_engine import Gate, Script
+
+script = Script(token_gate=Gate())
+options = ChatOptions(open_model=script.open_model, sampling=lambda: None)
+chat = module.JalopyApp
+module.JalopyApp = lambda settings, path: chat(settings, path, options=options)
+{extra}
+sys.exit(module.run_tui(built_in_settings(), Path("model.gguf")))
+"""
+
+
+class Terminal:
+    """A program on a pseudo-terminal of 80 by 24."""
+
+    def __init__(self, extra: str, state_home: Path) -> None:
+        self.master, slave = pty.openpty()
+        self.before = termios.tcgetattr(slave)
+        self.slave = slave
+        environ = {
+            **os.environ,
+            "TERM": "xterm-256color",
+            "XDG_STATE_HOME": str(state_home),
+            "COLUMNS": "80",
+            "LINES": "24",
+        }
+        program = _PROGRAM.format(root=str(ROOT), extra=extra)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environ,
+            start_new_session=True,
+        )
+        self.output = b""
+
+    def read_until(self, wanted: bytes) -> None:
+        give_up_s = time.monotonic() + _PATIENCE_S
+        while wanted not in self.output:
+            assert time.monotonic() < give_up_s, f"{wanted!r} never came: {self.output[-2000:]!r}"
+            self._read(0.1)
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def wait(self) -> int:
+        """Read on until the program ends; return its exit code."""
+        give_up_s = time.monotonic() + _PATIENCE_S
+        while self.process.poll() is None:
+            assert time.monotonic() < give_up_s, "the program did not end"
+            self._read(0.05)
+        self._read(0)
+        return self.process.returncode
+
+    def _read(self, timeout_s: float) -> None:
+        while select.select([self.master], [], [], timeout_s)[0]:
+            try:
+                self.output += os.read(self.master, 65536)
+            except OSError:
+                return
+            timeout_s = 0
+
+    def is_restored(self) -> bool:
+        return termios.tcgetattr(self.slave) == self.before and _LEFT_ALTERNATE_SCREEN in self.output
+
+    def hang_up(self) -> None:
+        """Take the other end of the terminal away."""
+        os.close(self.master)
+        self.master = -1
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for end in (self.master, self.slave):
+            if end >= 0:
+                os.close(end)
+
+
+@pytest.fixture
+def start(tmp_path: Path):
+    terminals: list[Terminal] = []
+
+    def start(extra: str = "") -> Terminal:
+        terminals.append(Terminal(extra, tmp_path))
+        return terminals[-1]
+
+    yield start
+    for terminal in terminals:
+        terminal.close()
+
+
+@pytest.mark.parametrize("moment", ["idle", "decoding"])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)],
+    ids=lambda value: str(value),
+)
+def test_a_signal_ends_the_chat_with_its_code_and_a_sane_terminal(start, moment, number, code):
+    terminal = start()
+    terminal.read_until(b"ready")
+    if moment == "decoding":
+        terminal.type("hello\r")
+        terminal.read_until(b"writing")
+    started_s = time.monotonic()
+    terminal.process.send_signal(number)
+    assert terminal.wait() == code
+    assert time.monotonic() - started_s < 10.0
+    assert terminal.is_restored()
+
+
+def test_ctrl_q_ends_the_chat_with_0(start):
+    terminal = start()
+    terminal.read_until(b"ready")
+    terminal.type("\x11")
+    assert terminal.wait() == 0
+    assert terminal.is_restored()
+
+
+def test_a_dead_terminal_does_not_keep_the_process_alive(start):
+    terminal = start()
+    terminal.read_until(b"ready")
+    terminal.hang_up()
+    terminal.process.send_signal(signal.SIGHUP)
+    assert terminal.process.wait(_PATIENCE_S) == 129
+
+
+def test_a_bug_in_the_interface_is_one_line_and_the_log_holds_no_words(start, tmp_path: Path):
+    terminal = start(
+        """
+from app.screens.chat import ChatScreen
+def fail(self):
+    secret = "words of the user"
+    raise RuntimeError(secret)
+ChatScreen.action_regenerate = fail
+"""
+    )
+    terminal.read_until(b"ready")
+    terminal.type("\x12")
+    assert terminal.wait() == 1
+    assert terminal.is_restored()
+    after = terminal.output.rsplit(b"\x1b[?1049l", 1)[1]
+    assert b"jalopy: internal error: RuntimeError (details in " in after
+    assert b"Traceback" not in terminal.output
+    assert b"words of the user" not in terminal.output
+    log = (tmp_path / "jalopy" / "jalopy.log").read_text(encoding="utf-8")
+    assert "builtins.RuntimeError" in log
+    assert "Traceback" in log
+    assert "words of the user" not in log.replace('secret = "words of the user"', "")
+
+
+def test_the_engine_is_not_imported_by_the_first_frame():
+    check = (
+        "import sys, app.app; print(sorted({'numba', 'numpy', 'llvmlite', 'markdown_it', 'jinja2'} & set(sys.modules)))"
+    )
+    answer = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
