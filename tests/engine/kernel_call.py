@@ -1,0 +1,165 @@
+"""Call the kernels of a quantised type on NumPy arrays, in the way a plan would: by address, with a record."""
+
+import ctypes
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+import gguf
+import numpy as np
+
+from engine.kernels.tiles import SCRATCH_BYTES
+from engine.quants.base import QuantType
+from engine.records import EMBED, MATMUL, STEP
+
+PADDING_BYTES = 4096
+"""Room behind the weights: kernels may ask for lines there, and must not need them."""
+
+F16_FIELDS = {
+    "Q8_0": (0,), "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "IQ4_NL": (0,), "Q2_K": (80, 82),
+    "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_XS": (0,),
+}  # fmt: skip
+"""Where the halves of a block lie; every other byte may hold anything."""
+
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+def random_weights(quant: QuantType, n_rows: int, n_cols: int, seed: int = 0) -> np.ndarray:
+    """Rows of blocks with random bytes: (n_rows, row_bytes) uint8."""
+    rng = np.random.default_rng(seed)
+    if quant.name not in F16_FIELDS:
+        return gguf.quants.quantize(rng.standard_normal((n_rows, n_cols), np.float32), ggml_type(quant)).view(np.uint8)
+    return with_halves(quant, random_blocks(quant, n_rows, n_cols, seed), lambda n: rng.standard_normal(n) * 0.01)
+
+
+def random_blocks(quant: QuantType, n_rows: int, n_cols: int, seed: int = 0) -> np.ndarray:
+    """(n_rows, n_blocks, type_size) uint8, scales included."""
+    shape = (n_rows, n_cols // quant.block_size, quant.type_size)
+    return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+
+
+def filled_weights(quant: QuantType, n_rows: int, n_cols: int, byte: int) -> np.ndarray:
+    """The same with one value in every byte, and scales of one."""
+    blocks = np.full((n_rows, n_cols // quant.block_size, quant.type_size), byte, np.uint8)
+    return with_halves(quant, blocks, np.ones)
+
+
+def with_halves(quant: QuantType, blocks: np.ndarray, values: Callable[[tuple[int, ...]], np.ndarray]) -> np.ndarray:
+    """Put halves in their places, and make rows of the blocks: (n_rows, row_bytes)."""
+    for at in F16_FIELDS[quant.name]:
+        halves = values(blocks.shape[:2]).astype(np.float16)
+        blocks[:, :, at : at + 2] = halves.view(np.uint8).reshape(*blocks.shape[:2], 2)
+    return blocks.reshape(len(blocks), -1)
+
+
+def ggml_type(quant: QuantType) -> gguf.GGMLQuantizationType:
+    return gguf.GGMLQuantizationType[quant.name]
+
+
+def dequantize(quant: QuantType, weights: np.ndarray) -> np.ndarray:
+    """The gguf package's reading of the rows: (n_rows, n_cols) float32."""
+    return gguf.quants.dequantize(np.ascontiguousarray(weights), ggml_type(quant))
+
+
+class Columns(NamedTuple):
+    """Activations in the form a type expects, and what they stand for."""
+
+    q: np.ndarray
+    d: np.ndarray
+    sums: np.ndarray
+    values: np.ndarray  # (n_tokens, n_cols) float64
+
+    def from_column(self, first: int) -> "Columns":
+        """The columns from ``first`` on; behind them come others, as in a padded buffer."""
+        return Columns(*(np.roll(part, -first, axis=0) for part in self))
+
+
+def columns_of(quant: QuantType, q: np.ndarray, d: float | None = None, seed: int = 1) -> Columns:
+    """Activations with the integers ``q`` (n_tokens, n_cols), padded to a multiple of four tokens; or q as floats.
+
+    Args:
+        d: the scale of all groups; random where it is not given.
+    """
+    rng = np.random.default_rng(seed)
+    n_tokens, n_cols = q.shape
+    padded = np.concatenate([q, rng.integers(-127, 128, (-n_tokens % 4, n_cols))])
+    if quant.activations == "f32":
+        y = (padded / 50).astype(np.float32)
+        return Columns(y, y, y, y.astype(np.float64))
+    group = {"q8_k": 256, "q8_0": 32}[quant.activations]
+    scales = rng.uniform(0.005, 0.02, (len(padded), n_cols // group)).astype(np.float32)
+    if d is not None:
+        scales[:] = d
+    values = padded * np.repeat(scales.astype(np.float64), group, axis=1)
+
+    def sums(n: int) -> np.ndarray:
+        return padded.reshape(len(padded), n_cols // group, group // n, n).sum(-1)
+
+    both = np.concatenate([sums(16), sums(32)], -1).astype(np.int16) if group == 256 else sums(32).astype(np.int32)
+    return Columns(padded.astype(np.int8), scales, both, values)
+
+
+def random_columns(quant: QuantType, n_tokens: int, n_cols: int) -> Columns:
+    return columns_of(quant, np.random.default_rng(7).integers(-127, 128, (n_tokens, n_cols)))
+
+
+def padded(weights: np.ndarray) -> np.ndarray:
+    return np.concatenate([weights.ravel(), np.full(PADDING_BYTES, 255, np.uint8)])
+
+
+def multiply(
+    quant: QuantType,
+    weights: np.ndarray,
+    columns: Columns,
+    n_tokens: int,
+    n_threads: int = 1,
+    add: np.ndarray | None = None,
+) -> np.ndarray:
+    """Run ``matvec`` (no tokens named: n_tokens 0) or ``matmul``; returns (n_tokens or 1, n_rows) float32.
+
+    Behind every row of the result lie eight guards, which must survive.
+    """
+    n_rows, row_bytes = weights.shape
+    kernel = quant.matmul if n_tokens else quant.matvec
+    out = np.full((max(n_tokens, 1), n_rows + 8), 12345.0, np.float32)
+    memory, parts = padded(weights), [np.ascontiguousarray(part) for part in columns[:3]]
+    scratch = np.empty(n_threads * SCRATCH_BYTES + 64, np.uint8)
+    step, record = np.zeros(8, np.int64), np.zeros(len(MATMUL), np.int64)
+    step[STEP.n_tokens // 8] = max(n_tokens, 1)
+    fields = {
+        "step": step.ctypes.data, "weights": memory.ctypes.data, "row_bytes": row_bytes, "n_rows": n_rows,
+        "n_cols": columns.q.shape[1], "q": parts[0].ctypes.data, "d": parts[1].ctypes.data,
+        "sums": parts[2].ctypes.data, "out": out.ctypes.data, "out_stride": out.shape[1],
+        "scratch": scratch.ctypes.data, "scratch_bytes": SCRATCH_BYTES,
+    }  # fmt: skip
+    if add is not None:
+        fields |= {"add": add.ctypes.data, "add_stride": add.shape[1] if len(add) > 1 else 0}
+    for name, value in fields.items():
+        record[getattr(MATMUL, name) // 8] = value
+    run(kernel.address, record, n_threads)
+    assert (out[:, n_rows:] == 12345.0).all(), "a kernel wrote past its rows"
+    return out[:, :n_rows]
+
+
+def embed(quant: QuantType, weights: np.ndarray, tokens: list[int], n_cols: int, n_threads: int = 1) -> np.ndarray:
+    """Run ``embed``; returns (n_tokens, n_cols) float32."""
+    out, memory, ids = np.zeros((len(tokens), n_cols), np.float32), padded(weights), np.array(tokens, np.int32)
+    step, record = np.zeros(8, np.int64), np.zeros(len(EMBED), np.int64)
+    step[STEP.n_tokens // 8], step[STEP.tokens // 8] = len(tokens), ids.ctypes.data
+    fields = {
+        "step": step.ctypes.data, "weights": memory.ctypes.data, "row_bytes": weights.shape[1],
+        "n_blocks": n_cols // quant.block_size, "out": out.ctypes.data, "dim": n_cols,
+    }  # fmt: skip
+    for name, value in fields.items():
+        record[getattr(EMBED, name) // 8] = value
+    run(quant.embed.address, record, n_threads)
+    return out
+
+
+def run(address: int, record: np.ndarray, n_threads: int) -> None:
+    function = _KERNEL(address)
+    crew = [threading.Thread(target=function, args=(record.ctypes.data, i, n_threads)) for i in range(n_threads)]
+    for thread in crew:
+        thread.start()
+    for thread in crew:
+        thread.join()
