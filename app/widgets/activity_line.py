@@ -9,7 +9,8 @@ from app import figures
 from app.engine_status import Activity, EngineStatus
 from app.widgets.status_line import activity_text
 
-_BAR_CELLS = 14
+_MOST_BAR_CELLS = 14
+_LEAST_BAR_CELLS = 5
 _WAITING = (Activity.LOADING, Activity.COMPILING, Activity.READING)
 
 
@@ -23,8 +24,9 @@ def activity_line(status: EngineStatus, now_s: float, columns: int) -> str:
         text += f" · {figures.seconds(max(0.0, now_s - status.since_s))}"
     elif status.activity is Activity.LOADING and status.step:
         text = f"{text} · {status.step}"
-    if status.total and len(text) + _BAR_CELLS + 3 <= columns:
-        text += "  " + figures.bar(status.done, status.total, _BAR_CELLS)
+    cells = min(_MOST_BAR_CELLS, columns - len(text) - 4)
+    if status.total and cells >= _LEAST_BAR_CELLS:
+        text += "  " + figures.bar(status.done, status.total, cells)
     return text
 
 

@@ -28,6 +28,7 @@ from app.settings import built_in_settings
 from tests.app.fake_engine import Gate, Script
 
 script = Script(token_gate=Gate())
+script.token_gate.allow(1)
 options = ChatOptions(open_model=script.open_model, sampling=lambda: None)
 chat = module.JalopyApp
 module.JalopyApp = lambda settings, path: chat(settings, path, options=options)
