@@ -1,0 +1,44 @@
+"""Older instruction sets: the intrinsics' twins and the integer results of a few types, compiled in a process each."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numba.core.codegen
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SSE2 = "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2"
+SSE42 = f"{SSE2},+cx16,+popcnt,+sse3,+sse4.1,+sse4.2,+ssse3"
+LEVELS = {
+    "haswell": f"{SSE42},+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave",
+    "ivybridge": SSE42,  # numba keeps AVX off there
+    "nehalem": SSE42,
+    "x86-64": SSE2,
+}
+TYPES = ("Q6_K", "IQ4_XS", "Q5_1")
+"""Between them they use every operation that is lowered by level: products, sign, table, bits, folds."""
+
+
+def host_features() -> set[str]:
+    return set(numba.core.codegen.get_host_cpu_features().split(","))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_integer_results_are_the_same_at_older_levels(level: str) -> None:
+    features = LEVELS[level]
+    if not set(features.split(",")) - {"+64bit"} <= host_features():
+        pytest.skip(f"this processor cannot run code for {level}")
+    tests = ["tests/engine/test_simd.py"]
+    if level != "haswell":
+        tests += [f"tests/engine/test_quants.py::test_integers_are_exact[{name}]" for name in TYPES]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        cwd=ROOT,
+        env={**os.environ, "NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": features},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]

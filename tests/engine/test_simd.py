@@ -1,0 +1,159 @@
+"""Every vector intrinsic against a NumPy twin, at the level that this process compiles for."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from tests.engine import simd_kernels
+
+KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+class Input:
+    """The bytes that ``simd_kernels`` reads, and NumPy views of their parts."""
+
+    def __init__(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.memory = np.zeros(320, np.uint8)
+        self.memory[:96] = rng.integers(0, 256, 96)
+        self.memory[:3], self.memory[32:35] = (0, 128, 127), (129, 127, 129)
+        self.memory[96:128] = rng.integers(0, 16, 32)
+        self.memory[128:224] = (rng.standard_normal(24) * 10).astype(np.float32).view(np.uint8)
+        self.memory[224:256] = (rng.standard_normal(16) * 100).astype(np.float16).view(np.uint8)
+
+    def part(self, at: int, kind: type, n: int) -> np.ndarray:
+        return self.memory[at : at + n * np.dtype(kind).itemsize].view(kind)
+
+
+@pytest.fixture(params=range(3))
+def given(request: pytest.FixtureRequest) -> Input:
+    return Input(request.param)
+
+
+def results(kernel, given: Input, n_bytes: int = 2048) -> np.ndarray:
+    out = np.zeros(n_bytes, np.uint8)
+    KERNEL(kernel.address)(given.memory.ctypes.data, out.ctypes.data, 0)
+    return out
+
+
+def assert_equal(out: np.ndarray, wanted: dict[str, np.ndarray]) -> None:
+    """Compare the results, 32 bytes apart, bit for bit with those named."""
+    for index, (name, value) in enumerate(wanted.items()):
+        value = np.atleast_1d(value)
+        found = out[32 * index : 32 * index + value.nbytes].view(value.dtype)
+        np.testing.assert_array_equal(found, value, err_msg=name)
+
+
+def logical_shift_16(a: np.ndarray, bits: int) -> np.ndarray:
+    words = a.view(np.uint16)
+    return (words >> bits if bits > 0 else words << -bits).view(np.int8)
+
+
+def test_lanes_of_integers(given: Input) -> None:
+    a, b = given.part(0, np.int8, 32), given.part(32, np.int8, 32)
+    a16, b16, a32 = given.part(0, np.int16, 16), given.part(32, np.int16, 16), given.part(0, np.int32, 8)
+    index = given.part(96, np.int8, 32)
+    table = np.concatenate([b[:16][index[:16]], b[16:][index[16:]]])
+    wanted = {
+        "add": a + b, "sub": a - b, "mul": a16 * b16, "and": a & b, "or": a | b, "xor": a ^ b,
+        "shift_right": logical_shift_16(a, 3), "shift_left": logical_shift_16(a, -5), "shift_lanes_left": a16 << 3,
+        "shift_lanes_right": a32 >> 7, "shift_left_i32": a32 << 9,
+        "bytes_equal": -((a & 3) == (b & 3)).astype(np.int8), "abs": np.abs(a), "sign": b * np.sign(a), "lookup": table,
+    }  # fmt: skip
+    assert_equal(results(simd_kernels.lanes, given), wanted)
+
+
+def neighbours(a: np.ndarray) -> np.ndarray:
+    return a[0::2] + a[1::2]
+
+
+def test_products_and_sums_of_neighbours(given: Input) -> None:
+    a, b = given.part(0, np.int8, 32), given.part(32, np.int8, 32)
+    a16, b16, a32, b32 = (
+        given.part(at, kind, 32 // size) for kind, size in ((np.int16, 2), (np.int32, 4)) for at in (0, 32)
+    )
+    unsigned = neighbours((a & 127).astype(np.int32) * b).astype(np.int16)
+    words = neighbours(a16.astype(np.int64) * b16).astype(np.int32)
+    wanted = {
+        "maddubs": unsigned, "maddubs_128": unsigned[:8], "maddwd": words, "maddwd_128": words[:4],
+        "add_neighbours_i16": np.concatenate([neighbours(part) for part in (a16[:8], b16[:8], a16[8:], b16[8:])]),
+        "add_neighbours_i32": np.concatenate([neighbours(part) for part in (a32[:4], b32[:4], a32[4:], b32[4:])]),
+        "add_halves": np.concatenate([a32[:4] + a32[4:], b32[:4] + b32[4:]]), "sum_i32x8": a32.sum(dtype=np.int32),
+        "sum_i32x4": a32[:4].sum(dtype=np.int32), "splat_i16": np.full(16, -3, np.int16),
+        "splat_i32": np.full(8, -70000, np.int32),
+    }  # fmt: skip
+    assert_equal(results(simd_kernels.products, given), wanted)
+
+
+def spread(source: np.ndarray) -> np.ndarray:
+    return (np.unpackbits(source.view(np.uint8), bitorder="little") * 16).astype(np.int8)
+
+
+def test_placement_of_lanes(given: Input) -> None:
+    a, b = given.part(0, np.int8, 64), given.part(32, np.int8, 32)
+    u8, a16, a32 = given.part(0, np.uint8, 16), given.part(0, np.int16, 16), given.part(0, np.int32, 8)
+    bits = spread(a[:8])
+    wanted = {
+        "broadcast_4": np.tile(a[3:7], 8), "broadcast_16": np.tile(a[5:21], 2),
+        "broadcast_two_4": np.concatenate([np.tile(a[1:5], 4), np.tile(a[9:13], 4)]),
+        "broadcast_i32": np.tile(a[7:11], 8), "load_two": np.concatenate([a[1:17], b[1:17]]),
+        "lane0": np.repeat(a16[0], 16), "lane7": np.repeat(a16[7], 16), "pair0": np.repeat(a16[:2], 8),
+        "pair7": np.repeat(a16[14:], 8), "half_lane0": np.repeat(a16[[0, 8]], 8),
+        "half_lane5": np.repeat(a16[[5, 13]], 8), "high_half_i8": a[16:32], "low_half_i16": a16[:8],
+        "high_half_i16": a16[8:], "high_half_i32": a32[4:], "twice": np.tile(a[:16], 2),
+        "each_twice": np.repeat(a16[:8], 2), "even_then_odd": np.concatenate([a[:16:2], a[1:16:2]]),
+        "join": np.concatenate([a[:16], b[:16]]), "i32x8_of_i32x4": np.concatenate([a32[:4], np.zeros(4, np.int32)]),
+        "widen_8": u8[:8].astype(np.int16), "interleave": u8[[0, 4, 1, 5, 2, 6, 3, 7]].astype(np.int16),
+        "four_u32": a32[[3, 2, 1, 0]], "widen_i8": a[:16].astype(np.int16), "widen_u8": u8.astype(np.int16),
+        "i32_of_i16": a16[:8].astype(np.int32), "i16_of_i8": a16, "fifth_bits": bits[:32],
+        "fifth_bits_low": np.concatenate([bits[:16], bits[32:48]]),
+        "fifth_bits_high": np.concatenate([bits[16:32], bits[48:]]), "store_low_bytes": a[:32:4],
+        "rolled": np.array([77], np.int64),
+    }  # fmt: skip
+    assert_equal(results(simd_kernels.placements, given), wanted)
+
+
+def test_lanes_of_floats(given: Input) -> None:
+    x, y, z = (given.part(at, np.float32, 8) for at in (128, 160, 192))
+    out = results(simd_kernels.floats, given)
+    halves = x[:4] + x[4:]
+    quarters = halves[:2] + halves[2:]
+    wanted = {
+        "fadd": x + y, "fsub": x - y, "fmul": x * y, "fdiv": x / y, "fma": out[128:160].view(np.float32),
+        "fmax": np.maximum(x, y), "fmin": np.minimum(x, y), "fabs": np.abs(x),
+        "f32_of_i32": given.part(0, np.int32, 8).astype(np.float32),
+        "round_to_i32": np.rint(x * np.float32(1000)).astype(np.int32),
+        "load_i8_as_f32": given.part(0, np.int8, 8).astype(np.float32), "sum": quarters[0] + quarters[1],
+        "max": x.max(),
+    }  # fmt: skip
+    assert_equal(out, wanted)
+    exact = x.astype(np.float64) * y + z
+    np.testing.assert_allclose(wanted["fma"], exact, rtol=0, atol=2 * np.spacing(np.abs(x * y).max()))
+
+
+SPECIAL_HALVES = np.array([0.0, -0.0, 6e-8, -6.1e-5, 65504.0, np.inf, -np.inf, np.nan], np.float16)
+SPECIAL_FLOATS = np.array([0.0, -0.0, 65519.99, 65520.0, -1e-8, 3e-8, 6.1e-5, np.inf], np.float32)
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_halves_read_and_written(given: Input, special: bool) -> None:
+    if special:
+        given.memory[224:240], given.memory[128:160] = SPECIAL_HALVES.view(np.uint8), SPECIAL_FLOATS.view(np.uint8)
+    halves, x = given.part(224, np.float16, 16), given.part(128, np.float32, 8)
+    upper = (given.part(224, np.uint16, 16).astype(np.uint32) << 16).view(np.float32)
+    with np.errstate(over="ignore"):
+        narrow = x.astype(np.float16)
+    wanted = {
+        "load_f16x8": halves[:8].astype(np.float32), "load_bf16x8": upper[:8],
+        "load_f16x8_strided": halves[::2].astype(np.float32), "load_f16": np.float32(halves[0]), "load_bf16": upper[0],
+        "store_f16x8": narrow.view(np.uint16), "store_f16": narrow[:1].view(np.uint16),
+        "round_to_f16": narrow[:1].astype(np.float32),
+    }  # fmt: skip
+    assert_equal(results(simd_kernels.halves, given), wanted)
+
+
+def test_transpose_puts_rows_side_by_side(given: Input) -> None:
+    groups = given.part(0, np.int32, 64).reshape(8, 8)
+    found = results(simd_kernels.transposed, given, 256).view(np.int32).reshape(8, 8)
+    np.testing.assert_array_equal(found, groups.T)
