@@ -102,6 +102,7 @@ def test_greedy_text_of_trained_models_equals_the_recorded(shared_data: Path) ->
             n = run["steps"] - len(ids)
             text = "".join(piece.text for piece in session.generate(Sampling.greedy(), max_tokens=n))
             found = run["prompt"] + (text if run["prompt"] else text.lstrip(" "))
-            assert found.startswith(run["output"]) or run["output"].startswith(found)
-            assert len(found) > 0.9 * len(run["output"])
+            recorded = run["output"].replace("<unk>", "")  # run.c spells the unknown token out, we show nothing
+            assert found[: len(recorded)] == recorded[: len(found)]
+            assert abs(len(found) - len(recorded)) < 12  # run.c counts the prompt into its steps by one more or less
         model.close()
