@@ -1,6 +1,7 @@
 """Anonymous memory that kernels address: aligned, advised for huge pages, freed with the object."""
 
 import mmap
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,8 @@ class Memory:
         except (OSError, ValueError, OverflowError) as error:
             raise MemoryPlanError(f"the system gives no {shown_bytes(n_bytes)} of memory ({error})") from None
         if self.n_bytes >= _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-            try:
+            with suppress(OSError):  # a kernel without huge pages; small pages serve as well
                 self._map.madvise(mmap.MADV_HUGEPAGE)
-            except OSError:
-                pass  # a kernel without huge pages; small pages serve as well
         self.bytes: np.ndarray[Any, np.dtype[np.uint8]] = np.frombuffer(self._map, np.uint8)
         self.address = int(self.bytes.ctypes.data)
 

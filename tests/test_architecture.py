@@ -25,7 +25,9 @@ def test_the_engine_never_imports_the_application(module: str) -> None:
     assert not {"app", "textual", "rich"} & imported_after(f"import {module}")
 
 
-@pytest.mark.parametrize("module", ["engine", "engine.loader", "engine.tokenizer", "engine.model", "app", "app.__main__"])
+@pytest.mark.parametrize(
+    "module", ["engine", "engine.loader", "engine.tokenizer", "engine.model", "app", "app.__main__"]
+)
 def test_numba_is_imported_no_earlier_than_it_is_needed(module: str) -> None:
     assert not {"numba", "llvmlite"} & imported_after(f"import {module}")
 

@@ -64,7 +64,7 @@ load_f32x4, load_f32x8 = _load(f32x4, f32x4.ir), _load(f32x8, f32x8.ir)
 load_u8, load_i8 = _load(types.uint8, I8), _load(types.int8, I8)
 load_u16, load_i16 = _load(types.uint16, ir.IntType(16)), _load(types.int16, ir.IntType(16))
 load_u32, load_i32, load_i64 = _load(types.uint32, I32), _load(types.int32, I32), _load(types.int64, I64)
-load_f32 = _load(types.float32, ir.FloatType())
+load_f32, load_f64 = _load(types.float32, ir.FloatType()), _load(types.float64, ir.DoubleType())
 
 store_i8x16, store_i8x32 = _store(i8x16, i8x16.ir), _store(i8x32, i8x32.ir)
 store_i16x8, store_i16x16 = _store(i16x8, i16x8.ir), _store(i16x16, i16x16.ir)
@@ -251,6 +251,18 @@ def atomic_store(typingctx, address, x):
 
 
 @intrinsic
+def call_kernel(typingctx, kernel, op, thread, n_threads):
+    """Call a compiled operation by its address."""
+
+    def emit(context, builder, signature, args):
+        kind = ir.FunctionType(ir.VoidType(), [I64, I64, I64])
+        builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp, types.intp), emit
+
+
+@intrinsic
 def pause(typingctx):
     """Tell the core that this is a spin loop."""
 
@@ -327,8 +339,8 @@ def wake_all(typingctx, address):
     def emit(context, builder, signature, args):
         if FUTEX is not None:
             none = ir.Constant(I64, 0)
-            words = [ir.Constant(I64, FUTEX), args[0], ir.Constant(I64, _FUTEX_WAKE_PRIVATE), ir.Constant(I64, 2**31 - 1)]
-            _syscall(builder, [*words, none, none, none])
+            number, wake, everyone = (ir.Constant(I64, x) for x in (FUTEX, _FUTEX_WAKE_PRIVATE, 2**31 - 1))
+            _syscall(builder, [number, args[0], wake, everyone, none, none, none])
         return context.get_dummy_value()
 
     return types.void(types.intp), emit

@@ -150,7 +150,7 @@ def test_damaged_weights_end_with_one_clear_line_and_the_old_length(tmp_path: Pa
     tiny.fill("blk.1.ffn_up.weight", float("nan"))
     model = Model.open(tiny.write(tmp_path / "nan.gguf"), threads=1)
     session = model.session(n_ctx=32)
-    with pytest.raises(BrokenModelError, match="nan.gguf"):
+    with pytest.raises(BrokenModelError, match="nan"):
         session.feed([1, 2, 3, 4, 5])
     assert session.length == 0
     model.close()
