@@ -13,6 +13,15 @@ COLUMNS_AT_ONCE = 4
 """Prefill kernels read columns four at a time, so every buffer has room for three that do not exist."""
 
 
+FORMS: dict[str, tuple[int, int, int]] = {
+    "f16": (4, 0, 0),
+    "bf16": (4, 0, 0),
+    "q8_k": (1, 256, 48),
+    "q8_0": (1, 32, 4),
+}
+"""Form -> (bytes of an element, elements of a group or 0, bytes of a group's sums)."""
+
+
 @dataclass(frozen=True)
 class Quantized:
     """An int8 form of a vector: q int8 ``(token, n)``, d f32, sums of groups (see ``quantize_activations``)."""
@@ -34,13 +43,17 @@ class Activations:
         self._forms: dict[str, tuple[Quantized, list[Memory]]] = {}
 
     def form(self, name: str) -> Quantized:
-        """Addresses of the vector as ``f32``, ``q8_k`` or ``q8_0``; int8 forms are allocated when first asked for."""
+        """Addresses of the vector in a form of ``quants.base.ActivationForm``; allocated when first asked for.
+
+        The 16-bit forms are float32 with rounded values, so that kernels read them as they read ``f32``.
+        """
         if name == "f32":
             return Quantized(self.address, 0, 0)
         if name not in self._forms:
-            group, sums_bytes = {"q8_k": (256, 48), "q8_0": (32, 4)}[name]
-            n_groups = self._columns * self.n // group
-            parts = [Memory(self._columns * self.n), Memory(4 * n_groups), Memory(sums_bytes * n_groups)]
+            item_bytes, group, sums_bytes = FORMS[name]
+            n = self._columns * self.n
+            n_groups = n // group if group else 0
+            parts = [Memory(item_bytes * n), Memory(4 * n_groups), Memory(sums_bytes * n_groups)]
             self._forms[name] = Quantized(*(part.address for part in parts)), parts
         return self._forms[name][0]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.buffers import Activations
+from engine.buffers import FORMS, Activations
 from engine.compilation import compile_kernels
 from engine.errors import BrokenModelError
 from engine.memory import Memory
@@ -87,10 +87,10 @@ def run(plan: Plan) -> None:
 def as_read(x: Activations, weight: Tensor, columns: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The activations as the weight's kernel reads them: (columns, n) float64."""
     form = load_quant(weight.quant).activations
-    if form == "f32":
-        return x.array()[:columns].astype(np.float64)
-    group = {"q8_k": 256, "q8_0": 32}[form]
-    made, n = x.form(form), columns * x.n
+    made, n, group = x.form(form), columns * x.n, FORMS.get(form, (4, 0, 0))[1]
+    if not group:
+        floats = np.ctypeslib.as_array((ctypes.c_float * n).from_address(made.q))
+        return floats.astype(np.float64).reshape(columns, x.n)
     q = np.ctypeslib.as_array((ctypes.c_int8 * n).from_address(made.q)).reshape(-1, group)
     d = np.ctypeslib.as_array((ctypes.c_float * (n // group)).from_address(made.d))
     return (q.astype(np.float64) * d.astype(np.float64)[:, None]).reshape(columns, x.n)

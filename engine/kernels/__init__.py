@@ -12,6 +12,8 @@ KERNELS: dict[str, str] = {
     "rmsnorm": "engine.kernels.rmsnorm:rmsnorm",
     "quantize q8_k": "engine.kernels.quantize_activations:quantize_q8_k",
     "quantize q8_0": "engine.kernels.quantize_activations:quantize_q8_0",
+    "quantize f16": "engine.kernels.round_activations:round_f16",
+    "quantize bf16": "engine.kernels.round_activations:round_bf16",
     "angles": "engine.kernels.rope:angles",
     "rope": "engine.kernels.rope:rope",
     "swiglu": "engine.kernels.swiglu:swiglu",

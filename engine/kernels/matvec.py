@@ -40,9 +40,16 @@ def finish(op, row, value):
 
 @inner
 def prefetch_block(at, n_bytes):
-    """Ask for every cache line that begins within the next ``n_bytes``."""
-    for line in range(0, n_bytes, 64):
-        prefetch_l2(at + line)
+    """Ask for the cache lines of the next ``n_bytes``, at most 320; without a loop, whose branches would cost more."""
+    prefetch_l2(at)
+    if n_bytes > 64:
+        prefetch_l2(at + 64)
+    if n_bytes > 128:
+        prefetch_l2(at + 128)
+    if n_bytes > 192:
+        prefetch_l2(at + 192)
+    if n_bytes > 256:
+        prefetch_l2(at + 256)
 
 
 @inner

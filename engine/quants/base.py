@@ -5,8 +5,8 @@ from typing import Literal
 
 from engine.jit import Kernel
 
-ActivationForm = Literal["f32", "q8_k", "q8_0"]
-"""How activations meet the weights: as they are, or as int8 in groups of 256 or of 32."""
+ActivationForm = Literal["f32", "f16", "bf16", "q8_k", "q8_0"]
+"""How activations meet the weights: as they are, rounded to 16 bits, or as int8 in groups of 256 or of 32."""
 
 
 @dataclass(frozen=True)

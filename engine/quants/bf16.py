@@ -42,4 +42,4 @@ def matmul(op, thread, n_threads):
     matmul_tiles(unpack_row, columns_float, TILE_COLS, TILE_COLS * ITEM_BYTES, op, thread, n_threads)
 
 
-QUANT = QuantType("BF16", 1, ITEM_BYTES, "f32", embed, matvec, matmul)
+QUANT = QuantType("BF16", 1, ITEM_BYTES, "bf16", embed, matvec, matmul)

@@ -50,6 +50,16 @@ def fmax(typingctx, a, b):
 
 
 @intrinsic
+def fmin(typingctx, a, b):
+    """Lane-wise smaller of two; b where a is NaN."""
+
+    def emit(context, builder, signature, args):
+        return builder.select(builder.fcmp_ordered("<", *args), *args)
+
+    return a(a, a), emit
+
+
+@intrinsic
 def fabs(typingctx, a):
     """Lane-wise magnitude."""
 
@@ -136,6 +146,16 @@ def _shift(operation):
 
 
 shift_right, shift_left = _shift("lshr"), _shift("shl")
+
+
+@intrinsic
+def shift_left_i32(typingctx, v, n):
+    """Shift 32-bit lanes left by n bits."""
+
+    def emit(context, builder, signature, args):
+        return builder.shl(args[0], _splat_ir(builder, builder.trunc(args[1], I32), i32x8))
+
+    return i32x8(i32x8, types.int64), emit
 
 
 @intrinsic
