@@ -64,3 +64,15 @@ def test_registered_names_lead_to_what_they_name() -> None:
         module, attribute = place.split(":")
         source = (ROOT / (module.replace(".", "/") + ".py")).read_text(encoding="utf-8")
         assert f"def {attribute}(op, thread, n_threads)" in source
+
+
+def test_the_readme_names_every_type_and_architecture() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in QUANTS if name not in text] == []
+    assert [name for name in ARCHITECTURES if f"`{name}`" not in text] == []
+
+
+def test_the_readme_shows_every_folder() -> None:
+    folders = {place.name for place in ROOT.iterdir() if place.is_dir() and (place / "__init__.py").exists()}
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [folder for folder in sorted(folders) if f"`{folder}/`" not in text] == []
