@@ -27,9 +27,8 @@ from app.reply import Reply, ReplyMeter
 from engine.errors import Cancelled, EngineError
 
 if TYPE_CHECKING:
-    from engine.chat_prompt import ChatPrompt
-
     from engine import Model, Session
+    from engine.chat_prompt import ChatPrompt
 
 MIN_REPLY_TOKENS = 16
 """Room that must be left for an answer before a prompt is taken."""
