@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 WIDEST_BLOCK = 512
 BLOCK_BYTES = 96 << 20
 """Activations of a prefill block may take this much; wide models get narrower blocks."""
+NARROWEST_BLOCK = 32
+ATTENTION_PRODUCTS = 400_000_000
+"""Of one operation of prefill attention, about 15 ms on two cores of today and 80 on those of 2014."""
 STEP_BYTES = 128
 
 
@@ -43,6 +46,7 @@ class Pipeline:
         self, config: ModelConfig, weights: Weights, kv_type: KVType, max_seq_len: int, crew: Crew, n_threads: int
     ) -> None:
         self._crew = crew
+        self._config = config
         self._weights = weights
         self.columns = block_columns(config)
         self.cache = KVCache(config, kv_type, max_seq_len)
@@ -90,6 +94,12 @@ class Pipeline:
         self._words[STEP.n_tokens // 8] = 1
         return self._crew.walk(self._tables["head"], n_threads)
 
+    def columns_at(self, pos: int) -> int:
+        """Tokens of a block at a position: fewer the more each must attend to, so that a cancel is seen soon."""
+        config = self._config
+        each = 2 * config.n_heads // config.n_kv_heads * config.head_dim * (pos + self.columns)
+        return max(NARROWEST_BLOCK, min(self.columns, ATTENTION_PRODUCTS // each // 8 * 8))
+
     def _set_step(self, tokens: Sequence[int], pos: int) -> None:
         self._token_ids[: len(tokens)] = tokens
         self._words[STEP.n_tokens // 8] = len(tokens)
@@ -104,4 +114,4 @@ class Pipeline:
 def block_columns(config: ModelConfig) -> int:
     """Tokens of a prefill block: as many as keep the activations small, a multiple of 32."""
     floats = 4 * config.dim + 2 * config.n_heads * config.head_dim + 3 * config.hidden_dim
-    return max(32, min(WIDEST_BLOCK, BLOCK_BYTES // (4 * floats)) // 32 * 32)
+    return max(NARROWEST_BLOCK, min(WIDEST_BLOCK, BLOCK_BYTES // (4 * floats)) // 32 * 32)

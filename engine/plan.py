@@ -188,7 +188,12 @@ class Plan:
             **_cache_words(cache, layer),
         }  # fmt: skip
         if not self.one_column:
-            self._add(f"attention {cache.kv_type.name}", records.CACHE, None, x=q.address, out=out.address, **words)
+            for head in range(n_kv_heads):
+                self._add(
+                    f"attention {cache.kv_type.name}", records.CACHE, None, x=q.address, out=out.address,
+                    first_kv_head=head, end_kv_head=head + 1, **words,
+                )  # fmt: skip
+                self.barrier()  # nothing waits for it but a cancel
             return
         parts = self._partial_results(words["n_heads"] * words["max_chunks"] * 4 * (PART_HEADER + head_dim))
         self._add(f"attention parts {cache.kv_type.name}", records.CACHE, None, x=q.address, out=parts, **words)

@@ -116,6 +116,8 @@ class Cache(NamedTuple):
     scratch_bytes: int = 112
     scale: int = 120
     max_chunks: int = 128
+    first_kv_head: int = 136
+    end_kv_head: int = 144
 
 
 class SwiGLU(NamedTuple):

@@ -200,10 +200,13 @@ class Session:
         length = len(self._tokens)
         rows: list[Logits] = []
         try:
-            for start in range(0, len(checked), self._pipeline.columns):
-                rows += self._feed_block(checked[start : start + self._pipeline.columns], every)
+            done = 0
+            while done < len(checked):
+                columns = self._pipeline.columns_at(len(self._tokens))
+                rows += self._feed_block(checked[done : done + columns], every)
+                done = len(self._tokens) - length
                 if on_progress is not None:
-                    on_progress(len(self._tokens) - length, len(checked))
+                    on_progress(done, len(checked))
         except BrokenModelError:
             self.truncate(length)
             raise

@@ -236,7 +236,10 @@ def attend_parts(cache, op, thread, n_threads):
 
 @inner
 def attend_tokens(cache, op, thread, n_threads):
-    """Prefill: (KV head, token) pairs, dealt in turn; each is finished by the thread that began it."""
+    """Prefill: (KV head, token) pairs, dealt in turn; each is finished by the thread that began it.
+
+    The record names a range of KV heads, so that one operation stays short.
+    """
     step = load_i64(op + F.step)
     n_tokens, start_pos = load_i64(step + STEP.n_tokens), load_i64(step + STEP.start_pos)
     n_heads, n_kv_heads = load_i64(op + F.n_heads), load_i64(op + F.n_kv_heads)
@@ -244,7 +247,8 @@ def attend_tokens(cache, op, thread, n_threads):
     group, part_bytes = n_heads // n_kv_heads, 4 * (HEADER + head_dim)
     scores = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
     partial = scores + 4 * CHUNK * group
-    for item in range(thread, n_tokens * n_kv_heads, n_threads):
+    first_item, end_item = load_i64(op + F.first_kv_head) * n_tokens, load_i64(op + F.end_kv_head) * n_tokens
+    for item in range(first_item + thread, end_item, n_threads):
         kv_head, t = item // n_tokens, item % n_tokens
         first, pos = (t * n_heads + kv_head * group) * head_dim, start_pos + t
         n_chunks = (pos + CHUNK) // CHUNK

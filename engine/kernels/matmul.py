@@ -20,16 +20,13 @@ from engine.simd import (
     load_f32x8,
     load_i8x32,
     load_i16x16,
-    load_i32x8,
     load_i64,
     maddubs,
     maddwd,
-    rolled,
     splat_f32x8,
     splat_i16x16,
     splat_i32x8,
     store_f32x8,
-    store_i32x8,
     with_sign_of,
 )
 
@@ -39,8 +36,8 @@ _SCALES, _MINIMA, _D, _DMIN = 8 * ROW_SCALES, 8 * ROW_MINIMA, 8 * ROW_D, 8 * ROW
 
 
 @inner
-def sum_columns(n_adds, group, tile, y, stride, parts):
-    """Exact integer part of one superblock for four columns, unsigned weights.
+def sum_columns(n_adds, group, tile, y, stride):
+    """Exact integer part of one superblock for four columns, i32x8 each; unsigned weights.
 
     Args:
         n_adds: products that fit into int16 before they must be scaled.
@@ -59,11 +56,11 @@ def sum_columns(n_adds, group, tile, y, stride, parts):
         scale = load_i16x16(tile + _SCALES + 32 * (4 * g * n_adds // group))
         t0, t1 = add(t0, maddwd(s0, scale)), add(t1, maddwd(s1, scale))
         t2, t3 = add(t2, maddwd(s2, scale)), add(t3, maddwd(s3, scale))
-    store_parts(parts, t0, t1, t2, t3)
+    return t0, t1, t2, t3
 
 
 @inner
-def sum_columns_signed(tile, y, stride, parts):
+def sum_columns_signed(tile, y, stride):
     """The same for weights of eight bits and a sign, which moves to the activations; sub-blocks of 32."""
     t0, t1, t2, t3 = splat_i32x8(0), splat_i32x8(0), splat_i32x8(0), splat_i32x8(0)
     for g in range(8):
@@ -75,16 +72,7 @@ def sum_columns_signed(tile, y, stride, parts):
             t1 = add(t1, maddwd(maddubs(size, with_sign_of(broadcast_4_bytes(at + stride), w)), scale))
             t2 = add(t2, maddwd(maddubs(size, with_sign_of(broadcast_4_bytes(at + 2 * stride), w)), scale))
             t3 = add(t3, maddwd(maddubs(size, with_sign_of(broadcast_4_bytes(at + 3 * stride), w)), scale))
-    store_parts(parts, t0, t1, t2, t3)
-
-
-@inner
-def store_parts(parts, t0, t1, t2, t3):
-    """Write the integer parts of four columns."""
-    store_i32x8(parts, t0)
-    store_i32x8(parts + 32, t1)
-    store_i32x8(parts + 64, t2)
-    store_i32x8(parts + 96, t3)
+    return t0, t1, t2, t3
 
 
 @inner
@@ -133,7 +121,7 @@ def activations_k(op, c, i):
 
 
 @inner
-def add_columns(scaled, op, parts, tile, c, i, acc):
+def add_columns(scaled, parts, op, tile, c, i, acc):
     """Scale the integer parts of four columns and add them to their f32 lanes in memory.
 
     Args:
@@ -141,7 +129,14 @@ def add_columns(scaled, op, parts, tile, c, i, acc):
     """
     n_blocks = load_i64(op + F.n_cols) // 256
     sums, d = load_i64(op + F.sums) + 48 * (c * n_blocks + i), load_i64(op + F.d) + 4 * (c * n_blocks + i)
-    for k in range(rolled(4)):
-        value = scaled(tile, load_i32x8(parts + 32 * k), sums + 48 * k * n_blocks)
-        total = fma(value, splat_f32x8(load_f32(d + 4 * k * n_blocks)), load_f32x8(acc + 32 * k))
-        store_f32x8(acc + 32 * k, total)
+    t0, t1, t2, t3 = parts
+    add_column(acc, scaled(tile, t0, sums), d)
+    add_column(acc + 32, scaled(tile, t1, sums + 48 * n_blocks), d + 4 * n_blocks)
+    add_column(acc + 64, scaled(tile, t2, sums + 96 * n_blocks), d + 8 * n_blocks)
+    add_column(acc + 96, scaled(tile, t3, sums + 144 * n_blocks), d + 12 * n_blocks)
+
+
+@inner
+def add_column(acc, value, d):
+    """Add one column's value times the activations' scale."""
+    store_f32x8(acc, fma(value, splat_f32x8(load_f32(d)), load_f32x8(acc)))

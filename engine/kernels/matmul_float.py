@@ -44,7 +44,7 @@ def multiply_add(w, y, acc):
 
 
 @inner
-def columns_float(op, parts, tile, c, i, n_live, acc):
+def columns_float(op, tile, c, i, n_live, acc):
     """Add the products of a tile with four columns; even and odd weights in accumulators of their own."""
     stride = 4 * load_i64(op + F.n_cols)
     y = load_i64(op + F.q) + c * stride + 4 * TILE_COLS * i

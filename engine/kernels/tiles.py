@@ -32,12 +32,10 @@ CHUNK = 4
 """Tiles unpacked before the columns run over them: with the activations they stay in a 32 kB cache."""
 ROW_BYTES = 384
 TILE_BYTES = 8 * ROW_BYTES
-PARTS_BYTES = 32 * COLUMNS
-_ROWS = PARTS_BYTES
-_TILES = _ROWS + 8 * ROW_BYTES
+_TILES = 8 * ROW_BYTES
 _COLUMNS = _TILES + CHUNK * TILE_BYTES
 SCRATCH_BYTES = _COLUMNS + 32 * MAX_TOKENS
-"""Scratch memory of one thread for a block of up to ``MAX_TOKENS``: 128 + 3072 + 4 * 3072 + 16384 = 31872."""
+"""Scratch memory of one thread for a block of up to ``MAX_TOKENS``: 3072 + 4 * 3072 + 16384 = 31744."""
 
 
 @inner
@@ -66,8 +64,8 @@ def matmul_tiles(unpack_row, columns, tile_cols, source_bytes, op, thread, n_thr
     Args:
         unpack_row: (source, out, n_live) -> None, writes one row's part of a tile; of its weights the first
             ``n_live`` exist.
-        columns: (op, parts, tile, c, i, n_live, acc) -> None, adds the products of the i-th tile with columns
-            c to c + 3 to four f32x8 at ``acc``; ``parts`` is ``PARTS_BYTES`` of memory to work in.
+        columns: (op, tile, c, i, n_live, acc) -> None, adds the products of the i-th tile with columns c to
+            c + 3 to four f32x8 at ``acc``.
         tile_cols: weights of a row in one tile.
         source_bytes: what they take in the file.
     """
@@ -86,11 +84,11 @@ def matmul_tiles(unpack_row, columns, tile_cols, source_bytes, op, thread, n_thr
             for i in range(start, end):
                 source, n_live = weights + row * row_bytes + i * source_bytes, min(tile_cols, n_cols - i * tile_cols)
                 tile = tiles + (i - start) * TILE_BYTES
-                unpack_tile(unpack_row, source, row_bytes, n_rows_here, n_live, scratch + _ROWS, tile)
+                unpack_tile(unpack_row, source, row_bytes, n_rows_here, n_live, scratch, tile)
             for c in range(0, n_tokens, COLUMNS):
                 for i in range(start, end):
                     n_live = min(tile_cols, n_cols - i * tile_cols)
-                    columns(op, scratch, tiles + (i - start) * TILE_BYTES, c, i, n_live, acc + 32 * c)
+                    columns(op, tiles + (i - start) * TILE_BYTES, c, i, n_live, acc + 32 * c)
         store_columns(op, row, n_rows_here, acc, n_tokens)
 
 

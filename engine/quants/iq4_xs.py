@@ -109,11 +109,11 @@ def unpack_row(block, out, n_live):
 
 
 @inner
-def columns(op, parts, tile, c, i, n_live, acc):
+def columns(op, tile, c, i, n_live, acc):
     """Four columns of one tile: one product of 8 bits by 8 fits into int16."""
     y, stride = activations_k(op, c, i)
-    sum_columns_signed(tile, y, stride, parts)
-    add_columns(no_minima, op, parts, tile, c, i, acc)
+    parts = sum_columns_signed(tile, y, stride)
+    add_columns(no_minima, parts, op, tile, c, i, acc)
 
 
 @inner

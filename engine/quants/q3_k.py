@@ -114,11 +114,11 @@ def unpack_row(block, out, n_live):
 
 
 @inner
-def columns(op, parts, tile, c, i, n_live, acc):
+def columns(op, tile, c, i, n_live, acc):
     """Four columns of one tile: the four products of a sub-block fit into int16."""
     y, stride = activations_k(op, c, i)
-    sum_columns(4, 16, tile, y, stride, parts)
-    add_columns(offsets_of_16, op, parts, tile, c, i, acc)
+    parts = sum_columns(4, 16, tile, y, stride)
+    add_columns(offsets_of_16, parts, op, tile, c, i, acc)
 
 
 @inner

@@ -110,7 +110,7 @@ def unpack_row(block, out, n_live):
 
 
 @inner
-def columns(op, parts, tile, c, i, n_live, acc):
+def columns(op, tile, c, i, n_live, acc):
     """Four columns of one tile: eight products of 4 bits by 8 fit into int16."""
     columns_32(sum_block, add_offset_8, op, tile, c, i, n_live, acc)
 

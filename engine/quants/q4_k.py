@@ -116,11 +116,11 @@ def unpack_row(block, out, n_live):
 
 
 @inner
-def columns(op, parts, tile, c, i, n_live, acc):
+def columns(op, tile, c, i, n_live, acc):
     """Four columns of one tile: eight products of 4 bits by 8 fit into int16."""
     y, stride = activations_k(op, c, i)
-    sum_columns(8, 32, tile, y, stride, parts)
-    add_columns(minima_of_32, op, parts, tile, c, i, acc)
+    parts = sum_columns(8, 32, tile, y, stride)
+    add_columns(minima_of_32, parts, op, tile, c, i, acc)
 
 
 @inner

@@ -81,7 +81,7 @@ def unpack_row(block, out, n_live):
 
 
 @inner
-def columns(op, parts, tile, c, i, n_live, acc):
+def columns(op, tile, c, i, n_live, acc):
     """Four columns of one tile: one product of 8 bits by 8 fits into int16."""
     columns_32(sum_signed, add_scaled, op, tile, c, i, n_live, acc)
 
