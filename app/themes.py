@@ -125,6 +125,6 @@ def _linear(channel: float) -> float:
 def choose_theme(wanted: str, available: Iterable[str], on_console: bool) -> str:
     """Return the theme to start with: the wanted one, the console's on a console, else the default."""
     names = set(available)
-    if on_console and wanted in ("", DEFAULT_THEME, "textual-dark") and CONSOLE_THEME in names:
+    if on_console and wanted in ("", DEFAULT_THEME) and CONSOLE_THEME in names:
         return CONSOLE_THEME
     return wanted if wanted in names else DEFAULT_THEME
