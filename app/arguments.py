@@ -27,7 +27,7 @@ _SETTING_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "prefill_threads": (("--prefill-threads",), {"type": int, "metavar": "N", "help": "threads that read the prompt"}),
     "context_size": (("--ctx",), {"type": int, "metavar": "N", "help": "context in tokens; 0 = automatic"}),
     "kv_type": (("--kv",), {"metavar": "TYPE", "help": "KV cache: f16, f32 or q8_0"}),
-    "weights": (("--weights",), {"metavar": "MODE", "help": "how weights come into memory: mmap"}),
+    "weights": (("--weights",), {"metavar": "MODE", "help": "how weights come into memory: mmap or huge"}),
     "system_prompt": (("--system",), {"metavar": "TEXT", "help": "system prompt"}),
     "sampling.max_tokens": (("-n", "--max-tokens"), {"type": int, "metavar": "N", "help": "longest answer in tokens"}),
     "sampling.temperature": (("--temp",), {"type": float, "metavar": "X", "help": "0 = always the likeliest token"}),

@@ -63,7 +63,7 @@ class Settings:
     """Threads that write the answer; 0 = chosen for this machine."""
     prefill_threads: int = _setting(least=0, most=1024)
     """Threads that read the prompt; 0 = chosen for this machine."""
-    weights: str = _setting(choices=("mmap",))
+    weights: str = _setting(choices=("mmap", "huge"))
     """How weights come into memory."""
     system_prompt: str = _setting()
     """What the model is told before every conversation; "" = nothing."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 
 from engine.kernels import find_kernel
 
@@ -24,6 +26,9 @@ class Progress:
     total: int
 
 
+ENTRY_MODULES = ("engine.interpreter", "engine.sampling_kernels")
+"""What Python itself calls; compiled together with the kernels, so that the first prompt waits for nothing."""
+
 ProgressCallback = Callable[[Progress], None]
 
 
@@ -34,11 +39,21 @@ def compile_kernels(names: Iterable[str], progress: ProgressCallback | None = No
         name -> address of the machine code.
     """
     wanted = list(dict.fromkeys(names))
-    addresses = {}
-    for done, name in enumerate(wanted):
+    addresses: dict[str, int] = {}
+    steps: list[tuple[str, Callable[[], None]]] = [(name, partial(_find, name, addresses)) for name in wanted]
+    steps += [(f"entries of {module.rsplit('.', 1)[1]}", partial(_warm_up, module)) for module in ENTRY_MODULES]
+    for done, (name, step) in enumerate(steps):
         if progress is not None:
-            progress(Progress("compile", name, done, len(wanted)))
-        addresses[name] = find_kernel(name).address
-    if progress is not None and wanted:
-        progress(Progress("compile", wanted[-1], len(wanted), len(wanted)))
+            progress(Progress("compile", name, done, len(steps)))
+        step()
+    if progress is not None:
+        progress(Progress("compile", steps[-1][0], len(steps), len(steps)))
     return addresses
+
+
+def _find(name: str, addresses: dict[str, int]) -> None:
+    addresses[name] = find_kernel(name).address
+
+
+def _warm_up(module: str) -> None:
+    import_module(module).warm_up()

@@ -4,6 +4,7 @@ The state block is shared by all threads of a crew; its words lie 128 bytes apar
 """
 
 from engine.jit import entry, inner
+from engine.memory import Memory
 from engine.simd import (
     atomic_add,
     atomic_load,
@@ -110,6 +111,14 @@ def follow(state: int, thread: int, seen: int) -> None:
             return
         if thread < n_threads:
             walk(load_i64(state + TABLE), load_i64(state + N_OPERATIONS), state, thread, n_threads)
+
+
+def warm_up() -> None:
+    """Compile the entries, or load them from the cache, by running each once on nothing."""
+    state = Memory(STATE_BYTES)
+    lead(0, 0, state.address, 1)
+    dismiss(state.address)
+    follow(state.address, 1, 0)
 
 
 @inner

@@ -1,7 +1,9 @@
 """Anonymous memory that kernels address: aligned, advised for huge pages, freed with the object."""
 
 import mmap
+import re
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,21 @@ class Memory:
                 self._map.madvise(mmap.MADV_HUGEPAGE)
         self.bytes: np.ndarray[Any, np.dtype[np.uint8]] = np.frombuffer(self._map, np.uint8)
         self.address = int(self.bytes.ctypes.data)
+
+    def huge_backed_bytes(self) -> int:
+        """How much of the region the kernel really backs with huge pages; 0 where it does not say."""
+        try:
+            mappings = Path("/proc/self/smaps").read_text().splitlines()
+        except OSError:
+            return 0
+        inside, total = False, 0
+        for line in mappings:
+            if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+                start, end = int(found[1], 16), int(found[2], 16)
+                inside = start < self.address + self.n_bytes and self.address < end
+            elif inside and line.startswith("AnonHugePages:"):
+                total += 1024 * int(line.split()[1])
+        return min(total, self.n_bytes)
 
     def array(self, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
         """View part of the region; the view keeps it alive."""

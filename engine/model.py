@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine import host
+from engine.compilation import Progress, ProgressCallback
 from engine.errors import EngineError, MemoryPlanError, UnsupportedCPUError
 from engine.kv_cache import KVType, kv_type_of
 from engine.loader import validate
@@ -17,11 +18,10 @@ from engine.session import Session
 if TYPE_CHECKING:
     from engine.chat_prompt import ChatPrompt
     from engine.chat_template import ChatTemplate
-    from engine.compilation import ProgressCallback
     from engine.pipeline import Pipeline
     from engine.weights import Tensor
 
-WEIGHT_MODES = ("mmap",)
+WEIGHT_MODES = ("mmap", "huge")
 DEFAULT_CONTEXT = 8192
 """Largest context chosen without being asked for: more of it costs memory that few conversations use."""
 RESERVE_BYTES = 300 << 20
@@ -43,8 +43,11 @@ class Model:
         bytes_per_token: weights that one decode step reads.
     """
 
-    def __init__(self, path: Path, threads: int, prefill_threads: int, progress: ProgressCallback | None) -> None:
+    def __init__(
+        self, path: Path, threads: int, prefill_threads: int, weights: str, progress: ProgressCallback | None
+    ) -> None:
         self._checked = validate(path)
+        self._weights = self._checked.weights
         self.path = path
         self.config = self._checked.config
         self.tokenizer = self._checked.tokenizer
@@ -54,6 +57,8 @@ class Model:
         self._progress = progress
         self._sessions: list[Session] = []
         self._crew: Any = None
+        if weights == "huge":
+            self._copy_weights()
 
     @classmethod
     def open(
@@ -69,7 +74,8 @@ class Model:
 
         Args:
             threads: of decode; None takes one per physical core that this process may use.
-            weights: ``"mmap"``: read where they lie in the file.
+            weights: ``"mmap"`` reads them where they lie in the file; ``"huge"`` copies them once into memory advised
+                for huge pages, where there is room for that.
             prefill_threads: None takes as many as decode.
             progress: told about everything slow, now and in later sessions.
 
@@ -80,7 +86,7 @@ class Model:
             raise EngineError(f"weights is '{weights}': must be one of {', '.join(WEIGHT_MODES)}")
         decode = _checked_threads("threads", threads or host.cores().default_threads)
         prefill = _checked_threads("prefill_threads", prefill_threads or decode)
-        return cls(Path(path), decode, prefill, progress)
+        return cls(Path(path), decode, prefill, weights, progress)
 
     @property
     def shown_name(self) -> str:
@@ -96,7 +102,7 @@ class Model:
     @property
     def bytes_per_token(self) -> int:
         """Weights that one decode step reads: all but the embedding, of which one row, unless it is the output too."""
-        weights = self._checked.weights
+        weights = self._weights
         table = weights["token_embd.weight"]
         if weights.get("output.weight") is None:
             return weights.total_bytes
@@ -152,7 +158,7 @@ class Model:
 
     def sample_tensors(self) -> list[Tensor]:
         """One matrix of every type in the file."""
-        matrices = [tensor for tensor in self._checked.weights.tensors.values() if tensor.n_rows > 1]
+        matrices = [tensor for tensor in self._weights.tensors.values() if tensor.n_rows > 1]
         return list({tensor.quant: tensor for tensor in matrices}.values())
 
     def set_threads(self, decode: int, prefill: int | None = None) -> None:
@@ -183,13 +189,33 @@ class Model:
             self.chat_template.close()
         self._checked.gguf.close()
 
+    def _copy_weights(self) -> None:
+        """Copy the weights into huge pages, after a look at the memory there is."""
+        available, wanted = host.available_memory_bytes(), self.weights_bytes + RESERVE_BYTES
+        if wanted > available:
+            raise MemoryPlanError(
+                f"{self.shown_name}: weights in huge pages need {shown_bytes(wanted)} of their own, "
+                f"{shown_bytes(available)} are available (use weights = mmap)"
+            )
+
+        def report(done: int, total: int) -> None:
+            if self._progress is not None:
+                self._progress(Progress("load", self.shown_name, done, total))
+
+        self._weights = self._checked.weights.copied_to_huge_pages(report)
+
+    @property
+    def huge_bytes(self) -> int:
+        """Bytes of weights that the system really keeps in huge pages."""
+        return self._weights.huge_bytes
+
     def _pipeline(self, kv_type: KVType, n_ctx: int) -> Pipeline:
         try:
             from engine.pipeline import Pipeline
         except ImportError as error:
             raise UnsupportedCPUError(f"numba cannot run on this processor: {error}") from None
         room = max(self.threads, self.prefill_threads, host.cores().most_threads)
-        return Pipeline(self.config, self._checked.weights, kv_type, n_ctx, self.crew, room)
+        return Pipeline(self.config, self._weights, kv_type, n_ctx, self.crew, room)
 
     def _context(self, n_ctx: int | None, kv_type: KVType) -> int:
         """Check a wished context against the memory, or choose one."""

@@ -105,6 +105,14 @@ def cut_top_p(weight, n, top_p):
     return n
 
 
+def warm_up() -> None:
+    """Compile the entries, or load them from the cache, by running each once on two logits."""
+    logits, state = np.zeros(2, np.float32), np.zeros(1, np.uint64)
+    largest_logit(logits)
+    penalise(logits, np.zeros(1, np.int64), 1.5)
+    draw(logits, 1.0, 2, 1.0, 0.0, state, np.empty(2, np.float32), np.empty(2, np.int64))
+
+
 @entry
 def draw(
     logits: Floats, temperature: float, top_k: int, top_p: float, min_p: float, state: Words, value: Floats, index: Ints

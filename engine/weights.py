@@ -1,20 +1,22 @@
 """Named views into the mapped file: every tensor the architecture asks for, checked, as an address and a shape.
 
-Weights are never copied. Knows which tensors, shapes and types a model may have; knows no arithmetic.
+Weights lie in the file's map; a copy in huge pages is made only when asked for. Knows which tensors, shapes and types a
+model may have; knows no arithmetic.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine.errors import BrokenModelError, EngineError, GGUFError, UnsupportedQuantError
 from engine.ggml_types import GGML_TYPES
+from engine.memory import Memory
 from engine.models import load_architecture
 from engine.quants import QUANTS
 
@@ -29,6 +31,10 @@ FILE_TYPES: dict[int, str] = {
     30: "IQ4_XS", 32: "BF16",
 }  # fmt: skip
 """The mixes ``general.file_type`` can name that are made of supported types. Source: enum llama_ftype, llama.h."""
+
+
+_COPY_ALIGNMENT = 128
+_COPY_STEP_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,7 @@ class Weights:
     """
 
     def __init__(self, gguf: GGUFFile, tensors: Mapping[str, TensorInfo]) -> None:
+        self._memory: Memory | None = None
         self._bytes = np.frombuffer(gguf.map, np.uint8)
         self._file_type = gguf.metadata.get("general.file_type")
         base = self._bytes.ctypes.data
@@ -86,6 +93,43 @@ class Weights:
         weights = cls(gguf, present)
         weights._check_vectors(gguf)
         return weights
+
+    def copied_to_huge_pages(self, progress: Callable[[int, int], None]) -> Weights:
+        """Copy every tensor, in file order, into anonymous memory that is advised for huge pages.
+
+        Args:
+            progress: called with (bytes done, bytes in all) after every few megabytes.
+
+        Raises:
+            MemoryPlanError: the system gives no such memory.
+        """
+        copy = object.__new__(Weights)
+        copy._file_type, copy.total_bytes = self._file_type, self.total_bytes
+        starts, size_bytes = {}, 0
+        in_file_order = sorted(self.tensors.values(), key=lambda tensor: tensor.address)
+        for tensor in in_file_order:
+            starts[tensor.name] = size_bytes
+            size_bytes += (tensor.size_bytes + _COPY_ALIGNMENT - 1) // _COPY_ALIGNMENT * _COPY_ALIGNMENT
+        copy._memory = Memory(size_bytes + _COPY_ALIGNMENT)
+        copy._bytes = copy._memory.bytes
+        done = 0
+        for tensor in in_file_order:
+            start = tensor.address - self._bytes.ctypes.data
+            for part in range(0, tensor.size_bytes, _COPY_STEP_BYTES):
+                n = min(_COPY_STEP_BYTES, tensor.size_bytes - part)
+                at = starts[tensor.name] + part
+                copy._bytes[at : at + n] = self._bytes[start + part : start + part + n]
+                done += n
+                progress(done, self.total_bytes)
+        copy.tensors = {
+            name: replace(tensor, address=copy._memory.address + starts[name]) for name, tensor in self.tensors.items()
+        }
+        return copy
+
+    @property
+    def huge_bytes(self) -> int:
+        """Bytes that lie in huge pages: 0 for weights in the file's map."""
+        return self._memory.huge_backed_bytes() if self._memory else 0
 
     def get(self, name: str) -> Tensor | None:
         """Return a tensor by its GGUF name, or None where the file does without."""

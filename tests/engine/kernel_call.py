@@ -83,7 +83,7 @@ def columns_of(quant: QuantType, q: np.ndarray, d: float | None = None, seed: in
     rng = np.random.default_rng(seed)
     n_tokens, n_cols = q.shape
     padded = np.concatenate([q, rng.integers(-127, 128, (-n_tokens % 4, n_cols))])
-    if quant.activations == "f32":
+    if quant.activations in ("f32", "f16", "bf16"):
         y = (padded / 50).astype(np.float32)
         return Columns(y, y, y, y.astype(np.float64))
     group = {"q8_k": 256, "q8_0": 32}[quant.activations]
