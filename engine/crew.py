@@ -32,13 +32,18 @@ class Crew:
         self._pinned = pinned
         self._closed = False
 
-    def walk(self, table: tuple[int, int], n_threads: int) -> bool:
+    def walk(self, table: tuple[int, int], n_threads: int, times: int = 0) -> bool:
         """Run a plan's table once, with ``n_threads`` threads; blocks without the GIL.
+
+        Args:
+            times: address of int64 cycle counts, one per row, to add to; 0 takes no times.
 
         Returns:
             False if it was cancelled on the way.
         """
         self._hire(n_threads)
+        if times:
+            return not interpreter.lead_timed(table[0], table[1], self._state.address, n_threads, times)
         return not interpreter.lead(table[0], table[1], self._state.address, n_threads)
 
     def cancel(self) -> None:

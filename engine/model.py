@@ -170,6 +170,12 @@ class Model:
         self.threads = _checked_threads("threads", decode)
         self.prefill_threads = _checked_threads("prefill_threads", prefill or decode)
 
+    def read_bandwidth_gbps(self, threads: int | None = None) -> float:
+        """Measure how fast this machine reads memory with so many threads (None: those of decode), in GB/s."""
+        from engine.profile import read_bandwidth_gbps
+
+        return read_bandwidth_gbps(self.crew, threads or self.threads)
+
     def file_changed(self) -> bool:
         """Whether the file on disk is no longer what was opened."""
         return self._checked.gguf.changed()

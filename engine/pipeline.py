@@ -5,6 +5,7 @@ Token ids go in and logits come out; nothing here knows text, turns or sampling.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from engine.kv_cache import KVCache, KVType
 from engine.memory import Memory
 from engine.models import decoder, load_architecture
 from engine.plan import Plan, scratch_bytes_per_thread
+from engine.profile import ProfileTable
 from engine.records import STEP
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Pipeline:
     Attributes:
         columns: tokens of the widest prefill block.
         logits: (vocab_size,) float32, overwritten by every ``head``.
+        profile: plan's name -> table that its walks are timed into; empty, nothing is timed.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Pipeline:
             if name != "block":
                 decoder.output_head(d)
         self._tables: dict[str, tuple[int, int]] = {}
+        self.profile: dict[str, ProfileTable] = {}
 
     def _widths(self) -> dict[str, int]:
         return {"decode": 1, "block": self.columns, "head": 1}
@@ -81,18 +85,28 @@ class Pipeline:
     def decode(self, token: int, pos: int, n_threads: int) -> bool:
         """Compute one token at a position and its logits; False if cancelled."""
         self._set_step([token], pos)
-        return self._crew.walk(self._tables["decode"], n_threads)
+        return self._walk("decode", n_threads)
 
     def block(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
         """Compute up to ``columns`` tokens from a position on, without logits; False if cancelled."""
         self._set_step(tokens, pos)
-        return self._crew.walk(self._tables["block"], n_threads)
+        return self._walk("block", n_threads)
 
     def head(self, column: int, n_threads: int) -> bool:
         """Compute the logits of one token of the last block; False if cancelled."""
         self._words[STEP.column // 8] = column
         self._words[STEP.n_tokens // 8] = 1
-        return self._crew.walk(self._tables["head"], n_threads)
+        return self._walk("head", n_threads)
+
+    def _walk(self, name: str, n_threads: int) -> bool:
+        timed = self.profile.get(name)
+        if timed is None:
+            return self._crew.walk(self._tables[name], n_threads)
+        start = time.perf_counter()
+        finished = self._crew.walk(self._tables[name], n_threads, timed.address)
+        timed.seconds += time.perf_counter() - start
+        timed.n_walks += 1
+        return finished
 
     def columns_at(self, pos: int) -> int:
         """Tokens of a block at a position: fewer the more each must attend to, so that a cancel is seen soon."""

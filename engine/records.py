@@ -138,5 +138,13 @@ class TakeColumn(NamedTuple):
     dim: int = 24
 
 
+class Probe(NamedTuple):
+    """Read ``n_bytes`` (a multiple of 512) and leave something that depends on all of them, per thread, in ``out``."""
+
+    address: int = 0
+    n_bytes: int = 8
+    out: int = 16
+
+
 STEP, EMBED, RMSNORM, QUANTIZE, MATMUL = Step(), Embed(), RmsNorm(), Quantize(), Matmul()
-ANGLES, ROPE, CACHE, SWIGLU, TAKE_COLUMN = Angles(), Rope(), Cache(), SwiGLU(), TakeColumn()
+ANGLES, ROPE, CACHE, SWIGLU, TAKE_COLUMN, PROBE = Angles(), Rope(), Cache(), SwiGLU(), TakeColumn(), Probe()

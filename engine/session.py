@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError, ModelChangedError
+from engine.profile import PhaseTime, ProfileTable
 from engine.sampling import Sampler, Sampling
 from engine.stopping import StopStrings
 
@@ -180,6 +181,15 @@ class Session:
         """End what runs: ``feed`` and ``prefill`` raise ``Cancelled``, ``generate`` finishes. For any thread."""
         self._cancelled.set()
         self._model.crew.cancel()
+
+    def start_profile(self) -> None:
+        """Time every operation from now on, from zero."""
+        self._pipeline.profile = {name: ProfileTable(plan.operations) for name, plan in self._pipeline.plans.items()}
+
+    def end_profile(self) -> dict[str, list[PhaseTime]]:
+        """Stop timing; returns the phases of ``"decode"``, ``"block"`` (prefill) and ``"head"``."""
+        tables, self._pipeline.profile = self._pipeline.profile, {}
+        return {name: table.phases() for name, table in tables.items() if table.n_walks}
 
     def close(self) -> None:
         """Let go of the cache; the session cannot be used any more."""

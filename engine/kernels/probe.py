@@ -1,0 +1,23 @@
+"""Memory read and nothing else: how fast the machine could feed a decode step."""
+
+from engine.jit import kernel
+from engine.kernels.share import share
+from engine.records import PROBE as F
+from engine.simd import load_i8x32, load_i64, prefetch_l2, splat_i8x32, store_i8x32, xor
+
+FAR_BYTES = 2048
+
+
+@kernel
+def read_all(op, thread, n_threads):
+    """Every thread reads one contiguous share, as a decode kernel does."""
+    address = load_i64(op + F.address)
+    first, last = share(load_i64(op + F.n_bytes), 4096, thread, n_threads)
+    a, b, c, d = splat_i8x32(0), splat_i8x32(0), splat_i8x32(0), splat_i8x32(0)
+    for i in range(first, last, 128):
+        at = address + i
+        prefetch_l2(at + FAR_BYTES)
+        prefetch_l2(at + FAR_BYTES + 64)
+        a, b = xor(a, load_i8x32(at)), xor(b, load_i8x32(at + 32))
+        c, d = xor(c, load_i8x32(at + 64)), xor(d, load_i8x32(at + 96))
+    store_i8x32(load_i64(op + F.out) + 128 * thread, xor(xor(a, b), xor(c, d)))

@@ -1,0 +1,61 @@
+"""Where the time goes: that it adds up, names every phase, and that nothing is timed unasked."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from engine import Model
+from tests.engine import tiny_gguf
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Model:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", "Q8_0"), threads=2)
+    yield model
+    model.close()
+
+
+def test_phases_add_up_to_the_time_of_the_walks(model: Model) -> None:
+    session = model.session(n_ctx=64)
+    session.feed([1, 2, 3, 4, 5])
+    session.start_profile()
+    start = time.perf_counter()
+    for token in range(10):
+        session.feed([token])
+    elapsed_s = time.perf_counter() - start
+    phases = session.end_profile()["decode"]
+    assert sum(phase.share for phase in phases) == pytest.approx(1.0)
+    assert 0 < sum(phase.seconds for phase in phases) <= elapsed_s
+
+
+def test_every_phase_of_the_plan_has_its_time_and_its_bytes(model: Model) -> None:
+    session = model.session(n_ctx=64)
+    session.start_profile()
+    session.feed([1])
+    session.feed([2])
+    phases = session.end_profile()["decode"]
+    assert [phase.phase for phase in phases] == list(dict.fromkeys(row["phase"] for row in model.describe_plan()))
+    read = sum(row["bytes"] for row in model.describe_plan() if row["op"].startswith("matvec"))
+    assert sum(phase.weight_bytes for phase in phases) == 2 * read
+    assert all(phase.seconds > 0 for phase in phases)
+
+
+def test_a_profiled_step_computes_the_same(model: Model) -> None:
+    plain, timed = model.session(n_ctx=64), model.session(n_ctx=64)
+    timed.start_profile()
+    assert (plain.feed([5, 6, 7, 8]) == timed.feed([5, 6, 7, 8])).all()
+    assert (plain.feed([9]) == timed.feed([9])).all()
+
+
+def test_nothing_is_timed_after_the_end(model: Model) -> None:
+    session = model.session(n_ctx=64)
+    session.start_profile()
+    session.feed([1])
+    session.end_profile()
+    session.feed([2])
+    assert session.end_profile() == {}
+
+
+def test_the_bandwidth_probe_reads_at_a_possible_speed(model: Model) -> None:
+    assert 0.05 < model.read_bandwidth_gbps(1) < 2000
