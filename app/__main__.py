@@ -103,6 +103,7 @@ def _bench(options: argparse.Namespace, settings: Settings) -> int:
         options.n_gen,
         options.rounds,
         options.json,
+        options.profile,
     )
     return bench(wanted, settings)
 

@@ -120,7 +120,8 @@ def _bench_parser(command: str | None) -> argparse.ArgumentParser:
     parser.add_argument("-n", "--n-gen", type=_count, default=32, metavar="N", help="tokens to write (32)")
     parser.add_argument("-r", "--rounds", type=_count, default=3, metavar="N", help="rounds that count (3)")
     parser.add_argument("--json", action="store_true", help="one JSON object per thread count")
-    _add_settings(parser, "weights")
+    parser.add_argument("--profile", action="store_true", help="show where the time goes, phase by phase")
+    _add_settings(parser, "weights", "kv_type")
     return parser
 
 

@@ -8,7 +8,7 @@ import platform
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,7 @@ class BenchOptions:
     n_gen: int = 32
     rounds: int = 3
     as_json: bool = False
+    profile: bool = False
 
 
 @dataclass
@@ -59,7 +60,7 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
     progress.clear()
     table = None if options.as_json else _Table(model, options)
     for threads in options.threads or (model.threads,):
-        report = engine.run(partial(_measure, model, threads, options, settings.weights, clock))
+        report = engine.run(partial(_measure, model, threads, options, settings, clock))
         if table:
             table.add(report)
         else:
@@ -124,29 +125,58 @@ def measure(session: Any, options: BenchOptions, vocab_size: int, clock: Clock) 
     return measured
 
 
-def _measure(model: Any, threads: int, options: BenchOptions, weights: str, clock: Clock) -> dict[str, Any]:
+def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings, clock: Clock) -> dict[str, Any]:
+    weights, kv_type = settings.weights, settings.kv_type
     model.set_threads(threads, threads)
     engine_access.check_kernels(model)
     verdict = gate(model, clock)
-    session = model.session(options.n_prompt + options.n_gen, "f16")
+    session = model.session(options.n_prompt + options.n_gen, kv_type)
     try:
         measured = measure(session, options, model.config.vocab_size, clock)
+        profile = profiled(session, options, model.config.vocab_size) if options.profile else {}
     finally:
         session.close()
+    decode_gbps = statistics.median(measured.decode_tps) * model.bytes_per_token / 1e9
     return {
         "engine": "jalopy",
         "model": model.name,
         "quantization": model.quantization,
         "weights": weights,
+        "huge_page_bytes": model.huge_bytes,
+        "kv_type": kv_type,
         "threads": threads,
         "n_prompt": options.n_prompt,
         "n_gen": options.n_gen,
         "prefill_tps": measured.prefill_tps,
         "decode_tps": measured.decode_tps,
+        "decode_gbps": decode_gbps,
+        "memory_gbps": model.read_bandwidth_gbps(threads),
+        "profile": profile,
         "gate": verdict,
         "kernels": "passed",
         "cpu": engine_access.cpu_level(),
         "versions": versions(),
+    }
+
+
+def profiled(session: Any, options: BenchOptions, vocab_size: int) -> dict[str, list[dict[str, Any]]]:
+    """Run one more round with every operation timed; "block" is prefill, all times are of one token or one prompt."""
+    session.start_profile()
+    measure(session, replace(options, rounds=0), vocab_size, time.perf_counter)
+    times = session.end_profile()
+    per = {"decode": options.n_gen, "block": 1, "head": 1}
+    return {
+        name: [
+            {
+                "phase": phase.phase,
+                "ms": 1000 * phase.seconds / per[name],
+                "bytes": phase.weight_bytes // per[name],
+                "gbps": phase.gbps,
+                "share": phase.share,
+            }
+            for phase in phases
+        ]
+        for name, phases in times.items()
     }
 
 
@@ -171,15 +201,30 @@ class _Table:
         name, quantization = clean_line(model.name, 60), clean_line(model.quantization, 12)
         rounds = f"median of {options.rounds} (lowest-highest)"
         print(f"{name} · {quantization} · tok/s, {rounds} · CPU level {engine_access.cpu_level()}")
-        print(f"threads  {f'read {options.n_prompt} tokens':>26}  {f'write {options.n_gen} tokens':>26}", flush=True)
+        columns = f"read {options.n_prompt} tokens", f"write {options.n_gen} tokens", "weights read of memory's limit"
+        print(f"threads  {columns[0]:>22}  {columns[1]:>22}  {columns[2]:>32}", flush=True)
 
     def add(self, report: dict[str, Any]) -> None:
         columns = [_spread(report[key]) for key in ("prefill_tps", "decode_tps")]
-        print(f"{report['threads']:7}  {columns[0]:>26}  {columns[1]:>26}", flush=True)
+        share = report["decode_gbps"] / report["memory_gbps"]
+        limit = f"{report['decode_gbps']:.1f} of {report['memory_gbps']:.1f} GB/s ({share:.0%})"
+        print(f"{report['threads']:7}  {columns[0]:>22}  {columns[1]:>22}  {limit:>32}", flush=True)
+        for title, name in (("a token written", "decode"), ("the prompt read", "block")):
+            _print_phases(title, report["profile"].get(name, []))
         self._gates.append(f"{report['threads']} threads: {report['gate']}")
 
     def end(self) -> None:
         print(f"kernels against their references: passed. {QUESTION} {'; '.join(self._gates)}", flush=True)
+
+
+def _print_phases(title: str, phases: list[dict[str, Any]]) -> None:
+    if not phases:
+        return
+    print(f"  {title + ': where its time goes':<42}{'ms':>9}{'MB':>9}{'GB/s':>8}{'share':>8}")
+    for phase in phases:
+        read = f"{phase['bytes'] / 1e6:.1f}" if phase["bytes"] else "-"
+        speed = f"{phase['gbps']:.1f}" if phase["bytes"] else "-"
+        print(f"    {phase['phase']:<40}{phase['ms']:>9.2f}{read:>9}{speed:>8}{phase['share']:>8.1%}")
 
 
 def _spread(rates_tps: list[float]) -> str:

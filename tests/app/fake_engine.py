@@ -295,6 +295,12 @@ class FakeModel:
         self.sessions.append(session)
         return session
 
+    huge_bytes = 0
+
+    def read_bandwidth_gbps(self, threads: int | None = None) -> float:
+        """A machine of ten gigabytes a second."""
+        return 10.0
+
     def chat(self) -> FakeChat:
         """Start a conversation."""
         return FakeChat(self.tokenizer, self.script.template_error)
@@ -321,6 +327,14 @@ class FakeSession:
         self.samplings: list[Any] = []
         self.is_closed = False
         self._cancelled = threading.Event()
+
+    def start_profile(self) -> None:
+        """Every walk is timed from now on, all of it in one phase."""
+
+    def end_profile(self) -> dict[str, list[Any]]:
+        """One phase that took a second and read a gigabyte."""
+        phase = SimpleNamespace(phase="feed-forward", seconds=1.0, weight_bytes=10**9, gbps=1.0, share=1.0)
+        return {"decode": [phase], "block": [phase]}
 
     @property
     def length(self) -> int:
