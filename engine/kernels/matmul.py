@@ -16,6 +16,7 @@ from engine.simd import (
     fma,
     fmul,
     i16_of_i8,
+    in_order,
     load_f32,
     load_f32x8,
     load_i8x32,
@@ -44,34 +45,38 @@ def sum_columns(n_adds, group, tile, y, stride):
         group: weights that share a scale, 16 or 32.
     """
     t0, t1, t2, t3 = splat_i32x8(0), splat_i32x8(0), splat_i32x8(0), splat_i32x8(0)
-    for g in range(64 // n_adds):
-        s0, s1, s2, s3 = splat_i16x16(0), splat_i16x16(0), splat_i16x16(0), splat_i16x16(0)
-        for k in range(n_adds):
-            w = load_i8x32(tile + 32 * (g * n_adds + k))
-            at = y + 4 * (g * n_adds + k)
-            s0 = add(s0, maddubs(w, broadcast_4_bytes(at)))
-            s1 = add(s1, maddubs(w, broadcast_4_bytes(at + stride)))
-            s2 = add(s2, maddubs(w, broadcast_4_bytes(at + 2 * stride)))
-            s3 = add(s3, maddubs(w, broadcast_4_bytes(at + 3 * stride)))
-        scale = load_i16x16(tile + _SCALES + 32 * (4 * g * n_adds // group))
-        t0, t1 = add(t0, maddwd(s0, scale)), add(t1, maddwd(s1, scale))
-        t2, t3 = add(t2, maddwd(s2, scale)), add(t3, maddwd(s3, scale))
+    for g in range(256 // group):
+        scale = load_i16x16(tile + _SCALES + 32 * g)
+        for first in range(0, group, 4 * n_adds):
+            s0, s1, s2, s3 = splat_i16x16(0), splat_i16x16(0), splat_i16x16(0), splat_i16x16(0)
+            for k in range(first, first + 4 * n_adds, 4):
+                w, at = load_i8x32(tile + 8 * (g * group + k)), y + g * group + k
+                s0 = add(s0, maddubs(w, broadcast_4_bytes(at)))
+                s1 = add(s1, maddubs(w, broadcast_4_bytes(at + stride)))
+                s2 = add(s2, maddubs(w, broadcast_4_bytes(at + 2 * stride)))
+                s3 = add(s3, maddubs(w, broadcast_4_bytes(at + 3 * stride)))
+            t0, t1 = add(t0, maddwd(s0, scale)), add(t1, maddwd(s1, scale))
+            t2, t3 = add(t2, maddwd(s2, scale)), add(t3, maddwd(s3, scale))
     return t0, t1, t2, t3
 
 
 @inner
-def sum_columns_signed(tile, y, stride):
-    """The same for weights of eight bits and a sign, which moves to the activations; sub-blocks of 32."""
+def sum_columns_signed(n_adds, group, tile, y, stride):
+    """The same for signed weights; the sign moves to the activations, and no offset is left to be taken off."""
     t0, t1, t2, t3 = splat_i32x8(0), splat_i32x8(0), splat_i32x8(0), splat_i32x8(0)
-    for g in range(8):
+    for g in range(256 // group):
         scale = load_i16x16(tile + _SCALES + 32 * g)
-        for k in range(8):
-            w = load_i8x32(tile + 32 * (8 * g + k))
-            size, at = abs_i8(w), y + 4 * (8 * g + k)
-            t0 = add(t0, maddwd(maddubs(size, with_sign_of(broadcast_4_bytes(at), w)), scale))
-            t1 = add(t1, maddwd(maddubs(size, with_sign_of(broadcast_4_bytes(at + stride), w)), scale))
-            t2 = add(t2, maddwd(maddubs(size, with_sign_of(broadcast_4_bytes(at + 2 * stride), w)), scale))
-            t3 = add(t3, maddwd(maddubs(size, with_sign_of(broadcast_4_bytes(at + 3 * stride), w)), scale))
+        for first in range(0, group, 4 * n_adds):
+            s0, s1, s2, s3 = splat_i16x16(0), splat_i16x16(0), splat_i16x16(0), splat_i16x16(0)
+            for k in range(first, first + 4 * n_adds, 4):
+                w, at = load_i8x32(tile + 8 * (g * group + k)), y + g * group + k
+                size = abs_i8(w)
+                s0 = in_order(add(s0, maddubs(size, with_sign_of(broadcast_4_bytes(at), w))))
+                s1 = in_order(add(s1, maddubs(size, with_sign_of(broadcast_4_bytes(at + stride), w))))
+                s2 = in_order(add(s2, maddubs(size, with_sign_of(broadcast_4_bytes(at + 2 * stride), w))))
+                s3 = in_order(add(s3, maddubs(size, with_sign_of(broadcast_4_bytes(at + 3 * stride), w))))
+            t0, t1 = add(t0, maddwd(s0, scale)), add(t1, maddwd(s1, scale))
+            t2, t3 = add(t2, maddwd(s2, scale)), add(t3, maddwd(s3, scale))
     return t0, t1, t2, t3
 
 

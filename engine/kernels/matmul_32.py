@@ -15,18 +15,19 @@ from engine.simd import (
     f32_of_i32x8,
     fma,
     fmul,
+    i16_of_i8,
+    in_order,
     load_f32,
     load_f32x8,
     load_i8x32,
     load_i64,
     maddubs,
     maddwd,
-    shift_lanes_left,
+    pairs_i16,
     splat_f32x8,
     splat_i16x16,
     splat_i32x8,
     store_f32x8,
-    sub,
     with_sign_of,
 )
 
@@ -49,10 +50,10 @@ def sum_unsigned(n_adds, tile, y, stride):
         for k in range(n_adds):
             w = load_i8x32(tile + 32 * (g * n_adds + k))
             at = y + 4 * (g * n_adds + k)
-            s0 = add(s0, maddubs(w, broadcast_4_bytes(at)))
-            s1 = add(s1, maddubs(w, broadcast_4_bytes(at + stride)))
-            s2 = add(s2, maddubs(w, broadcast_4_bytes(at + 2 * stride)))
-            s3 = add(s3, maddubs(w, broadcast_4_bytes(at + 3 * stride)))
+            s0 = in_order(add(s0, maddubs(w, broadcast_4_bytes(at))))
+            s1 = in_order(add(s1, maddubs(w, broadcast_4_bytes(at + stride))))
+            s2 = in_order(add(s2, maddubs(w, broadcast_4_bytes(at + 2 * stride))))
+            s3 = in_order(add(s3, maddubs(w, broadcast_4_bytes(at + 3 * stride))))
         t0, t1 = add(t0, maddwd(s0, ones)), add(t1, maddwd(s1, ones))
         t2, t3 = add(t2, maddwd(s2, ones)), add(t3, maddwd(s3, ones))
     return t0, t1, t2, t3
@@ -75,25 +76,26 @@ def sum_signed(tile, y, stride):
 
 @inner
 def add_scaled(scales, t, d_y, sums, acc):
-    """Add one block of one column: d * d_y * t, lanes are rows.
+    """Add one block of one column, d * d_y * t, to eight f32 in memory; lanes are rows.
 
     Args:
         scales: address of the block's eight d in the tile.
         d_y, sums: addresses of the activations' scale and int32 sum.
     """
-    return fma(fmul(load_f32x8(scales), f32_of_i32x8(t)), splat_f32x8(load_f32(d_y)), acc)
+    value = fmul(load_f32x8(scales), f32_of_i32x8(t))
+    store_f32x8(acc, fma(value, splat_f32x8(load_f32(d_y)), load_f32x8(acc)))
 
 
 @inner
 def add_offset_8(scales, t, d_y, sums, acc):
     """The same for weights that are stored 8 too large."""
-    return add_scaled(scales, sub(t, shift_lanes_left(broadcast_i32(sums), 3)), d_y, sums, acc)
+    add_scaled(scales, add(t, maddwd(pairs_i16(-8, 0), i16_of_i8(broadcast_4_bytes(sums)))), d_y, sums, acc)
 
 
 @inner
 def add_offset_16(scales, t, d_y, sums, acc):
     """The same for weights that are stored 16 too large."""
-    return add_scaled(scales, sub(t, shift_lanes_left(broadcast_i32(sums), 4)), d_y, sums, acc)
+    add_scaled(scales, add(t, maddwd(pairs_i16(-16, 0), i16_of_i8(broadcast_4_bytes(sums)))), d_y, sums, acc)
 
 
 @inner
@@ -101,7 +103,7 @@ def add_minimum(scales, t, d_y, sums, acc):
     """The same for weights with a minimum: d_y * (d * t + m * sum)."""
     minima = fmul(load_f32x8(scales + _M - _D), f32_of_i32x8(broadcast_i32(sums)))
     value = fma(load_f32x8(scales), f32_of_i32x8(t), minima)
-    return fma(value, splat_f32x8(load_f32(d_y)), acc)
+    store_f32x8(acc, fma(value, splat_f32x8(load_f32(d_y)), load_f32x8(acc)))
 
 
 @inner
@@ -110,7 +112,8 @@ def columns_32(sum_block, add_block, op, tile, c, i, n_live, acc):
 
     Args:
         sum_block: (tile, y, stride) -> four i32x8.
-        add_block: (scales, t, d_y, sums, acc) -> acc.
+        add_block: (scales, t, d_y, sums, acc) -> None, acc being an address: in registers the accumulators would push
+            others out.
     """
     n_cols = load_i64(op + F.n_cols)
     n_blocks = n_cols // 32
@@ -118,15 +121,10 @@ def columns_32(sum_block, add_block, op, tile, c, i, n_live, acc):
     prefetch_columns(y, n_cols, 256)
     first = 4 * (c * n_blocks + 8 * i)
     d, sums, step = load_i64(op + F.d) + first, load_i64(op + F.sums) + first, 4 * n_blocks
-    a0, a1, a2, a3 = load_f32x8(acc), load_f32x8(acc + 32), load_f32x8(acc + 64), load_f32x8(acc + 96)
     for b in range(n_live // 32):
         t0, t1, t2, t3 = sum_block(tile + 256 * b, y + 32 * b, n_cols)
         scales, e, s = tile + _D + 32 * b, d + 4 * b, sums + 4 * b
-        a0 = add_block(scales, t0, e, s, a0)
-        a1 = add_block(scales, t1, e + step, s + step, a1)
-        a2 = add_block(scales, t2, e + 2 * step, s + 2 * step, a2)
-        a3 = add_block(scales, t3, e + 3 * step, s + 3 * step, a3)
-    store_f32x8(acc, a0)
-    store_f32x8(acc + 32, a1)
-    store_f32x8(acc + 64, a2)
-    store_f32x8(acc + 96, a3)
+        add_block(scales, t0, e, s, acc)
+        add_block(scales, t1, e + step, s + step, acc + 32)
+        add_block(scales, t2, e + 2 * step, s + 2 * step, acc + 64)
+        add_block(scales, t3, e + 3 * step, s + 3 * step, acc + 96)

@@ -11,10 +11,12 @@ from engine.kernels.share import share
 from engine.records import MATMUL as F
 from engine.simd import (
     add,
-    add_neighbours_i16,
-    add_neighbours_i32,
     fadd,
     fma,
+    fold_fours,
+    fold_neighbours,
+    fold_twos,
+    fsub,
     load_f32,
     load_f32x8,
     load_i8x32,
@@ -57,7 +59,7 @@ def matvec_k(dot, block_bytes, far_bytes, op, thread, n_threads):
     """Rows of 256-weight blocks against activations in q8_k form.
 
     Args:
-        dot: (block, y, d_y, sums, acc, acc_min) -> (acc, acc_min); acc and acc_min are f32x8.
+        dot: (block, y, d_y, sums, acc, acc_min) -> (acc, acc_min), f32x8; the result is their difference.
         block_bytes: type_size of the quantised type.
         far_bytes: how far ahead lines are asked for.
     """
@@ -72,7 +74,7 @@ def matvec_k(dot, block_bytes, far_bytes, op, thread, n_threads):
             prefetch_block(block + far_bytes, block_bytes)
             acc, acc_min = dot(block, q + 256 * i, load_f32(d + 4 * i), sums + 48 * i, acc, acc_min)
             block += block_bytes
-        finish(op, row, sum_f32x8(fadd(acc, acc_min)))
+        finish(op, row, sum_f32x8(fsub(acc, acc_min)))
 
 
 @inner
@@ -92,14 +94,13 @@ def four_groups(weights, y, s0, s1, s2, s3):
 @inner
 def fold_i16(p04, p15, p26, p37):
     """Sums of eight blocks in order, from pairs of blocks in the halves of i16x16; four lanes must fit into int16."""
-    sums = add_neighbours_i16(add_neighbours_i16(p04, p15), add_neighbours_i16(p26, p37))
-    return maddwd(sums, splat_i16x16(1))
+    return maddwd(fold_twos(fold_fours(p04, p15), fold_fours(p26, p37)), splat_i16x16(1))
 
 
 @inner
 def fold_i32(p04, p15, p26, p37):
     """The same from i32x8."""
-    return add_neighbours_i32(add_neighbours_i32(p04, p15), add_neighbours_i32(p26, p37))
+    return fold_neighbours(fold_neighbours(p04, p15), fold_neighbours(p26, p37))
 
 
 @inner

@@ -112,7 +112,7 @@ def unpack_row(block, out, n_live):
 def columns(op, tile, c, i, n_live, acc):
     """Four columns of one tile: one product of 8 bits by 8 fits into int16."""
     y, stride = activations_k(op, c, i)
-    parts = sum_columns_signed(tile, y, stride)
+    parts = sum_columns_signed(1, 32, tile, y, stride)
     add_columns(no_minima, parts, op, tile, c, i, acc)
 
 

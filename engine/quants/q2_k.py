@@ -32,6 +32,8 @@ from engine.simd import (
     even_then_odd,
     f32_of_i32x8,
     fma,
+    fmul,
+    fourth_f32,
     half_lane0,
     half_lane1,
     half_lane2,
@@ -42,6 +44,7 @@ from engine.simd import (
     half_lane7,
     high_half_i16,
     load_f16,
+    load_f16x4,
     load_i8x16,
     load_i8x32,
     load_i16x16,
@@ -49,12 +52,13 @@ from engine.simd import (
     low_half_i16,
     maddwd,
     shift_right,
-    splat_f32x8,
+    splat_f32x4,
     splat_i8x16,
     splat_i8x32,
     store_f32,
     store_i8x32,
     store_i16x16,
+    third_f32,
     widen_u8x16,
 )
 
@@ -80,11 +84,12 @@ def dot(block, y, d_y, sums, acc, acc_min):
     """Add one block's products with 256 activations."""
     both = load_i8x16(block)
     minima = maddwd(widen_u8x16(and_(shift_right(both, 4), splat_i8x16(15))), load_i16x16(sums))
-    acc_min = fma(splat_f32x8(-load_f16(block + DMIN) * d_y), f32_of_i32x8(minima), acc_min)
+    d = fmul(load_f16x4(block + D - 4), splat_f32x4(d_y))
+    acc_min = fma(fourth_f32(d), f32_of_i32x8(minima), acc_min)
     s = widen_u8x16(even_then_odd(and_(both, splat_i8x16(15))))
     low = four_groups(half(block, 0), y, half_lane0(s), half_lane1(s), half_lane2(s), half_lane3(s))
     high = four_groups(half(block, 1), y + 128, half_lane4(s), half_lane5(s), half_lane6(s), half_lane7(s))
-    return fma(splat_f32x8(load_f16(block + D) * d_y), f32_of_i32x8(add(low, high)), acc), acc_min
+    return fma(third_f32(d), f32_of_i32x8(add(low, high)), acc), acc_min
 
 
 @inner

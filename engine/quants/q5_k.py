@@ -31,17 +31,21 @@ from engine.simd import (
     and_,
     each_twice_i16x8,
     f32_of_i32x8,
+    first_f32,
     fma,
+    fmul,
+    four_u32,
+    half_lane0,
+    half_lane1,
+    half_lane2,
+    half_lane3,
+    half_lane4,
+    half_lane5,
+    half_lane6,
+    half_lane7,
     i32x8_of_i32x4,
-    lane0,
-    lane1,
-    lane2,
-    lane3,
-    lane4,
-    lane5,
-    lane6,
-    lane7,
     load_f16,
+    load_f16x4,
     load_i8x32,
     load_i16x8,
     load_u8,
@@ -50,15 +54,17 @@ from engine.simd import (
     maddwd_128,
     or_,
     rolled,
+    second_f32,
     shift_left,
     shift_right,
-    splat_f32x8,
+    splat_f32x4,
     splat_i8x32,
     store_f32,
     store_i8x32,
     store_i16x8,
     store_i16x16,
     widen_8_bytes,
+    widen_u8x16,
 )
 
 BLOCK_BYTES = 176
@@ -82,19 +88,20 @@ def pair(block, y, j, even_bits, odd_bits, even_scale, odd_scale):
 def dot(block, y, d_y, sums, acc, acc_min):
     """Add one block's products with 256 activations."""
     s_low, s_high, m_low, m_high = scale_words(block)
-    s, m = widen_8_bytes(s_low, s_high), widen_8_bytes(m_low, m_high)
+    s, m = widen_u8x16(four_u32(s_low, s_high, s_low, s_high)), widen_8_bytes(m_low, m_high)
+    d = fmul(load_f16x4(block), splat_f32x4(d_y))
     minima = i32x8_of_i32x4(maddwd_128(m, load_i16x8(sums + 32)))
-    acc_min = fma(splat_f32x8(-load_f16(block + 2) * d_y), f32_of_i32x8(minima), acc_min)
+    acc_min = fma(second_f32(d), f32_of_i32x8(minima), acc_min)
     qh = load_i8x32(block + QH)
     low = add(
-        pair(block, y, 0, shift_left(qh, 4), shift_left(qh, 3), lane0(s), lane1(s)),
-        pair(block, y, 1, shift_left(qh, 2), shift_left(qh, 1), lane2(s), lane3(s)),
+        pair(block, y, 0, shift_left(qh, 4), shift_left(qh, 3), half_lane0(s), half_lane1(s)),
+        pair(block, y, 1, shift_left(qh, 2), shift_left(qh, 1), half_lane2(s), half_lane3(s)),
     )
     high = add(
-        pair(block, y, 2, qh, shift_right(qh, 1), lane4(s), lane5(s)),
-        pair(block, y, 3, shift_right(qh, 2), shift_right(qh, 3), lane6(s), lane7(s)),
+        pair(block, y, 2, qh, shift_right(qh, 1), half_lane4(s), half_lane5(s)),
+        pair(block, y, 3, shift_right(qh, 2), shift_right(qh, 3), half_lane6(s), half_lane7(s)),
     )
-    return fma(splat_f32x8(load_f16(block) * d_y), f32_of_i32x8(add(low, high)), acc), acc_min
+    return fma(first_f32(d), f32_of_i32x8(add(low, high)), acc), acc_min
 
 
 @inner

@@ -9,9 +9,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from engine.simd import level
-from engine.simd.arith import _halves, _pick
+from engine.simd.arith import _pick
 from engine.simd.memory import _widen_halves
-from engine.simd.types import I32, I64, call, f32x8, i8x16, i8x32, i16x8, i16x16, i32x4, i32x8, shuffle
+from engine.simd.types import I32, I64, f32x4, f32x8, i8x16, i8x32, i16x8, i16x16, i32x4, i32x8, shuffle
 
 I8, I16 = ir.IntType(8), ir.IntType(16)
 
@@ -90,6 +90,20 @@ fifth_bits_high = _fifth_bits([2] * 8 + [3] * 8 + [18] * 8 + [19] * 8)
 
 
 @intrinsic
+def load_f16x4(typingctx, address):
+    """Read four halves as f32x4."""
+
+    def emit(context, builder, signature, args):
+        return _widen_halves(builder, _read(builder, args[0], ir.VectorType(I16, 4)), 4)
+
+    return f32x4(types.intp), emit
+
+
+first_f32, second_f32, third_f32, fourth_f32 = (_pick(f32x4, f32x8, [k] * 8) for k in range(4))
+"""One of four f32, in eight lanes."""
+
+
+@intrinsic
 def load_f16x8_strided(typingctx, address, stride):
     """Eight halves, ``stride`` bytes apart, as f32x8."""
 
@@ -103,29 +117,35 @@ def load_f16x8_strided(typingctx, address, stride):
     return f32x8(types.intp, types.intp), emit
 
 
-def _add_neighbours(src, half, native, narrow):
+def _fold_pair(kind, first, second):
+    """Add lanes of two registers that belong together; two shuffles and an addition beat a horizontal addition."""
+
     @intrinsic
-    def add_neighbours(typingctx, a, b):
-        """Sums of neighbouring lanes of a, then of b, within each 128-bit half."""
+    def fold_pair(typingctx, a, b):
+        """Sums of lanes of a and of b, half as many of each, within each 128-bit half."""
 
         def emit(context, builder, signature, args):
-            if level.HAS_AVX2:
-                return call(builder, native, src.ir, args)
-            if level.HAS_SSSE3:
-                return _halves(builder, src, args, lambda cut: call(builder, narrow, half.ir, cut))
-            h = src.n // 2
-            lanes = [base + k for base in (0, h) for offset in (0, src.n) for k in range(offset, offset + h, 2)]
-            even = shuffle(builder, tuple(args), lanes)
-            odd = shuffle(builder, tuple(args), [k + 1 for k in lanes])
-            return builder.add(even, odd)
+            return builder.add(*(shuffle(builder, tuple(args), lanes) for lanes in (first, second)))
 
-        return src(src, src), emit
+        return kind(kind, kind), emit
 
-    return add_neighbours
+    return fold_pair
 
 
-add_neighbours_i16 = _add_neighbours(i16x16, i16x8, "llvm.x86.avx2.phadd.w", "llvm.x86.ssse3.phadd.w.128")
-add_neighbours_i32 = _add_neighbours(i32x8, i32x4, "llvm.x86.avx2.phadd.d", "llvm.x86.ssse3.phadd.d.128")
+fold_fours = _fold_pair(
+    i16x16, [*range(4), *range(16, 20), *range(8, 12), *range(24, 28)],
+    [*range(4, 8), *range(20, 24), *range(12, 16), *range(28, 32)],
+)  # fmt: skip
+"""int16: eight lanes of a and eight of b in each half become four and four."""
+
+fold_twos = _fold_pair(
+    i16x16, [0, 1, 4, 5, 16, 17, 20, 21, 8, 9, 12, 13, 24, 25, 28, 29],
+    [2, 3, 6, 7, 18, 19, 22, 23, 10, 11, 14, 15, 26, 27, 30, 31],
+)  # fmt: skip
+"""int16: two kinds of four lanes each in a, and in b, become four kinds of two."""
+
+fold_neighbours = _fold_pair(i32x8, [0, 2, 8, 10, 4, 6, 12, 14], [1, 3, 9, 11, 5, 7, 13, 15])
+"""int32: neighbours of a, then of b, within each half."""
 
 
 @intrinsic
@@ -151,6 +171,19 @@ def broadcast_i32(typingctx, address):
         return shuffle(builder, one, [0] * 8)
 
     return i32x8(types.intp), emit
+
+
+@intrinsic
+def pairs_i16(typingctx, even, odd):
+    """Two values in turn, in all sixteen int16 lanes."""
+
+    def emit(context, builder, signature, args):
+        v = ir.Constant(i16x16.ir, ir.Undefined)
+        for k in range(2):
+            v = builder.insert_element(v, builder.trunc(args[k], I16), ir.Constant(I32, k))
+        return shuffle(builder, v, [0, 1] * 8)
+
+    return i16x16(types.int64, types.int64), emit
 
 
 def _shift_lanes(operation):
@@ -218,6 +251,19 @@ def load_bf16(typingctx, address):
         return builder.bitcast(wide, ir.FloatType())
 
     return types.float32(types.intp), emit
+
+
+@intrinsic
+def in_order(typingctx, v):
+    """The same value, opaque: the optimiser would add long sums as trees, which need more registers than there are."""
+
+    def emit(context, builder, signature, args):
+        if not level.HAS_AVX2:
+            return args[0]
+        kind = ir.FunctionType(v.ir, [v.ir])
+        return builder.call(ir.InlineAsm(kind, "", "=x,0", side_effect=False), args)
+
+    return v(v), emit
 
 
 @intrinsic

@@ -9,8 +9,6 @@ from engine.simd import (
     abs_i8,
     add,
     add_halves,
-    add_neighbours_i16,
-    add_neighbours_i32,
     and_,
     broadcast_4_bytes,
     broadcast_16_bytes,
@@ -26,11 +24,16 @@ from engine.simd import (
     fifth_bits,
     fifth_bits_high,
     fifth_bits_low,
+    first_f32,
     fma,
     fmax,
     fmin,
     fmul,
+    fold_fours,
+    fold_neighbours,
+    fold_twos,
     four_u32,
+    fourth_f32,
     fsub,
     half_lane0,
     half_lane5,
@@ -40,6 +43,7 @@ from engine.simd import (
     i16_of_i8,
     i32_of_i16x8,
     i32x8_of_i32x4,
+    in_order,
     interleave_8_bytes,
     join_i8,
     lane0,
@@ -47,6 +51,7 @@ from engine.simd import (
     load_bf16,
     load_bf16x8,
     load_f16,
+    load_f16x4,
     load_f16x8,
     load_f16x8_strided,
     load_f32,
@@ -72,6 +77,7 @@ from engine.simd import (
     or_,
     pair0,
     pair7,
+    pairs_i16,
     rolled,
     round_to_f16,
     round_to_i32,
@@ -143,13 +149,16 @@ def products(at, out, _):
     store_i16x8(out + 32, maddubs_128(low_half_i8(small), low_half_i8(b)))
     store_i32x8(out + 64, maddwd(load_i16x16(at), load_i16x16(at + B)))
     store_i32x4(out + 96, maddwd_128(load_i16x8(at), load_i16x8(at + B)))
-    store_i16x16(out + 128, add_neighbours_i16(load_i16x16(at), load_i16x16(at + B)))
-    store_i32x8(out + 160, add_neighbours_i32(load_i32x8(at), load_i32x8(at + B)))
-    store_i32x8(out + 192, add_halves(load_i32x8(at), load_i32x8(at + B)))
-    store_i32(out + 224, sum_i32x8(load_i32x8(at)))
-    store_i32(out + 256, sum_i32x4(low_half_i32(load_i32x8(at))))
-    store_i16x16(out + 288, splat_i16x16(-3))
-    store_i32x8(out + 320, splat_i32x8(-70000))
+    store_i16x16(out + 128, fold_fours(load_i16x16(at), load_i16x16(at + B)))
+    store_i16x16(out + 160, fold_twos(load_i16x16(at), load_i16x16(at + B)))
+    store_i32x8(out + 192, fold_neighbours(load_i32x8(at), load_i32x8(at + B)))
+    store_i32x8(out + 224, add_halves(load_i32x8(at), load_i32x8(at + B)))
+    store_i32(out + 256, sum_i32x8(load_i32x8(at)))
+    store_i32(out + 288, sum_i32x4(low_half_i32(load_i32x8(at))))
+    store_i16x16(out + 320, splat_i16x16(-3))
+    store_i32x8(out + 352, splat_i32x8(-70000))
+    store_i16x16(out + 384, pairs_i16(-8, 5))
+    store_i16x16(out + 416, in_order(load_i16x16(at)))
 
 
 @kernel
@@ -220,6 +229,8 @@ def halves(at, out, _):
     store_f16x8(out + 160, load_f32x8(at + X))
     store_f16(out + 192, load_f32(at + X))
     store_f32(out + 224, round_to_f16(load_f32(at + X)))
+    store_f32x8(out + 256, first_f32(load_f16x4(at + HALVES)))
+    store_f32x8(out + 288, fourth_f32(load_f16x4(at + HALVES)))
 
 
 @kernel

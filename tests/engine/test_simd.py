@@ -68,6 +68,12 @@ def neighbours(a: np.ndarray) -> np.ndarray:
     return a[0::2] + a[1::2]
 
 
+def in_halves(a: np.ndarray, b: np.ndarray, fold) -> np.ndarray:
+    """Fold each half of a and of b: what is left of a and b lies side by side in each half."""
+    n = len(a) // 2
+    return np.concatenate([fold(part) for part in (a[:n], b[:n], a[n:], b[n:])])
+
+
 def test_products_and_sums_of_neighbours(given: Input) -> None:
     a, b = given.part(0, np.int8, 32), given.part(32, np.int8, 32)
     a16, b16, a32, b32 = (
@@ -77,11 +83,13 @@ def test_products_and_sums_of_neighbours(given: Input) -> None:
     words = neighbours(a16.astype(np.int64) * b16).astype(np.int32)
     wanted = {
         "maddubs": unsigned, "maddubs_128": unsigned[:8], "maddwd": words, "maddwd_128": words[:4],
-        "add_neighbours_i16": np.concatenate([neighbours(part) for part in (a16[:8], b16[:8], a16[8:], b16[8:])]),
-        "add_neighbours_i32": np.concatenate([neighbours(part) for part in (a32[:4], b32[:4], a32[4:], b32[4:])]),
+        "fold_fours": in_halves(a16, b16, lambda half: half[:4] + half[4:]),
+        "fold_twos": in_halves(a16, b16, lambda half: half[[0, 1, 4, 5]] + half[[2, 3, 6, 7]]),
+        "fold_neighbours": in_halves(a32, b32, neighbours),
         "add_halves": np.concatenate([a32[:4] + a32[4:], b32[:4] + b32[4:]]), "sum_i32x8": a32.sum(dtype=np.int32),
         "sum_i32x4": a32[:4].sum(dtype=np.int32), "splat_i16": np.full(16, -3, np.int16),
-        "splat_i32": np.full(8, -70000, np.int32),
+        "splat_i32": np.full(8, -70000, np.int32), "pairs_i16": np.tile(np.array([-8, 5], np.int16), 8),
+        "in_order": a16,
     }  # fmt: skip
     assert_equal(results(simd_kernels.products, given), wanted)
 
@@ -148,7 +156,8 @@ def test_halves_read_and_written(given: Input, special: bool) -> None:
         "load_f16x8": halves[:8].astype(np.float32), "load_bf16x8": upper[:8],
         "load_f16x8_strided": halves[::2].astype(np.float32), "load_f16": np.float32(halves[0]), "load_bf16": upper[0],
         "store_f16x8": narrow.view(np.uint16), "store_f16": narrow[:1].view(np.uint16),
-        "round_to_f16": narrow[:1].astype(np.float32),
+        "round_to_f16": narrow[:1].astype(np.float32), "first_f32": np.repeat(halves[:1], 8).astype(np.float32),
+        "fourth_f32": np.repeat(halves[3:4], 8).astype(np.float32),
     }  # fmt: skip
     assert_equal(results(simd_kernels.halves, given), wanted)
 
