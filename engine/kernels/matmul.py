@@ -6,7 +6,6 @@ sub-blocks of 32), eight pairs of int16 minima, and the two f32 scales.
 
 from engine.jit import inner
 from engine.kernels.tiles import SCRATCH_BYTES as SCRATCH_BYTES
-from engine.kernels.tiles import prefetch_columns
 from engine.records import MATMUL as F
 from engine.simd import (
     abs_i8,
@@ -118,11 +117,9 @@ def no_minima(tile, t, sums):
 
 @inner
 def activations_k(op, c, i):
-    """Address of 256 activations of column c, with the next columns asked for; and the bytes to the next column."""
+    """Address of 256 activations of column c, and the bytes to the next column."""
     n_cols = load_i64(op + F.n_cols)
-    y = load_i64(op + F.q) + c * n_cols + 256 * i
-    prefetch_columns(y, n_cols, 256)
-    return y, n_cols
+    return load_i64(op + F.q) + c * n_cols + 256 * i, n_cols
 
 
 @inner

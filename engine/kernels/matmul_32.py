@@ -5,7 +5,6 @@ that have them, eight f32 minima.
 """
 
 from engine.jit import inner
-from engine.kernels.tiles import prefetch_columns
 from engine.records import MATMUL as F
 from engine.simd import (
     abs_i8,
@@ -118,7 +117,6 @@ def columns_32(sum_block, add_block, op, tile, c, i, n_live, acc):
     n_cols = load_i64(op + F.n_cols)
     n_blocks = n_cols // 32
     y = load_i64(op + F.q) + c * n_cols + 256 * i
-    prefetch_columns(y, n_cols, 256)
     first = 4 * (c * n_blocks + 8 * i)
     d, sums, step = load_i64(op + F.d) + first, load_i64(op + F.sums) + first, 4 * n_blocks
     for b in range(n_live // 32):

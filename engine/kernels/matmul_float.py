@@ -4,7 +4,6 @@ A tile takes 64 weights of a row, widened to f32: 256 bytes.
 """
 
 from engine.jit import inner
-from engine.kernels.tiles import prefetch_columns
 from engine.records import MATMUL as F
 from engine.simd import (
     bytes_of_f32x8,
@@ -48,7 +47,6 @@ def columns_float(op, tile, c, i, n_live, acc):
     """Add the products of a tile with four columns; even and odd weights in accumulators of their own."""
     stride = 4 * load_i64(op + F.n_cols)
     y = load_i64(op + F.q) + c * stride + 4 * TILE_COLS * i
-    prefetch_columns(y, stride, 4 * TILE_COLS)
     y1, y2, y3 = y + stride, y + 2 * stride, y + 3 * stride
     a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
     b0, b1, b2, b3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)

@@ -9,6 +9,7 @@ weights first, then scales; each 4-byte word of it becomes 32 bytes of the tile.
 """
 
 from engine.jit import inner
+from engine.kernels.matvec import prefetch_block
 from engine.kernels.share import share
 from engine.records import MATMUL as F
 from engine.records import STEP
@@ -28,21 +29,25 @@ from engine.simd import (
 
 COLUMNS = 4
 MAX_TOKENS = 512
-CHUNK = 4
-"""Tiles unpacked before the columns run over them: with the activations they stay in a 32 kB cache."""
+GROUPS = 4
+"""Groups of eight rows that run over the same activations: these then come from memory a quarter as often, and four
+tiles still fit into a 32 kB cache beside them."""
 ROW_BYTES = 384
 TILE_BYTES = 8 * ROW_BYTES
 _TILES = 8 * ROW_BYTES
-_COLUMNS = _TILES + CHUNK * TILE_BYTES
-SCRATCH_BYTES = _COLUMNS + 32 * MAX_TOKENS
-"""Scratch memory of one thread for a block of up to ``MAX_TOKENS``: 3072 + 4 * 3072 + 16384 = 31744."""
+_SUMS = _TILES + GROUPS * TILE_BYTES
+_GROUP_SUMS = 32 * MAX_TOKENS
+SCRATCH_BYTES = _SUMS + GROUPS * _GROUP_SUMS
+"""Scratch memory of one thread for a block of up to ``MAX_TOKENS``: 3072 + 4 * 3072 + 4 * 16384 = 80896."""
 
 
 @inner
-def unpack_tile(unpack_row, source, row_bytes, n_rows, n_live, rows, tile):
+def unpack_tile(unpack_row, source, source_bytes, row_bytes, n_rows, n_live, rows, tile):
     """Unpack up to eight rows side by side; missing rows repeat the last one and are never stored."""
     for r in range(rolled(8)):
-        unpack_row(source + min(r, n_rows - 1) * row_bytes, rows + ROW_BYTES * r, n_live)
+        at = source + min(r, n_rows - 1) * row_bytes
+        prefetch_block(at + source_bytes, source_bytes)
+        unpack_row(at, rows + ROW_BYTES * r, n_live)
     for at in range(0, rolled(ROW_BYTES), 32):
         transpose_store(
             tile + 8 * at,
@@ -64,39 +69,42 @@ def matmul_tiles(unpack_row, columns, tile_cols, source_bytes, op, thread, n_thr
     Args:
         unpack_row: (source, out, n_live) -> None, writes one row's part of a tile; of its weights the first
             ``n_live`` exist.
-        columns: (op, tile, c, i, n_live, acc) -> None, adds the products of the i-th tile with columns c to
+        columns: (op, tile, c, i, n_live, acc) -> None, adds the products of the i-th tile of a row with columns c to
             c + 3 to four f32x8 at ``acc``.
-        tile_cols: weights of a row in one tile.
+        tile_cols: weights of a row in one tile; their activations take 256 bytes.
         source_bytes: what they take in the file.
     """
     weights, row_bytes = load_i64(op + F.weights), load_i64(op + F.row_bytes)
     n_rows, n_cols = load_i64(op + F.n_rows), load_i64(op + F.n_cols)
-    n_tiles = (n_cols + tile_cols - 1) // tile_cols
     n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
     scratch = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
-    tiles, acc = scratch + _TILES, scratch + _COLUMNS
+    tiles, acc = scratch + _TILES, scratch + _SUMS
+    column_bytes = 256 // tile_cols * n_cols
     first, last = share(n_rows, 8, thread, n_threads)
-    for row in range(first, last, 8):
-        n_rows_here = min(8, last - row)
-        clear_columns(acc, n_tokens)
-        for start in range(0, n_tiles, CHUNK):
-            end = min(start + CHUNK, n_tiles)
-            for i in range(start, end):
-                source, n_live = weights + row * row_bytes + i * source_bytes, min(tile_cols, n_cols - i * tile_cols)
-                tile = tiles + (i - start) * TILE_BYTES
-                unpack_tile(unpack_row, source, row_bytes, n_rows_here, n_live, scratch, tile)
+    for row in range(first, last, 8 * GROUPS):
+        n_rows_here = min(8 * GROUPS, last - row)
+        n_groups = (n_rows_here + 7) // 8
+        for g in range(n_groups):
+            clear_columns(acc + _GROUP_SUMS * g, n_tokens)
+        for i in range((n_cols + tile_cols - 1) // tile_cols):
+            n_live = min(tile_cols, n_cols - i * tile_cols)
+            for g in range(n_groups):
+                source, n_in_group = weights + (row + 8 * g) * row_bytes + i * source_bytes, n_rows_here - 8 * g
+                tile = tiles + TILE_BYTES * g
+                unpack_tile(unpack_row, source, source_bytes, row_bytes, min(8, n_in_group), n_live, scratch, tile)
             for c in range(0, n_tokens, COLUMNS):
-                for i in range(start, end):
-                    n_live = min(tile_cols, n_cols - i * tile_cols)
-                    columns(op, tiles + (i - start) * TILE_BYTES, c, i, n_live, acc + 32 * c)
-        store_columns(op, row, n_rows_here, acc, n_tokens)
+                prefetch_columns(load_i64(op + F.q) + 256 * i + (c + COLUMNS) * column_bytes, column_bytes)
+                for g in range(n_groups):
+                    columns(op, tiles + TILE_BYTES * g, c, i, n_live, acc + _GROUP_SUMS * g + 32 * c)
+        for g in range(n_groups):
+            store_columns(op, row + 8 * g, min(8, n_rows_here - 8 * g), acc + _GROUP_SUMS * g, n_tokens)
 
 
 @inner
-def prefetch_columns(y, stride, n_bytes):
-    """Ask for the activations of the next four columns while these four are worked on."""
-    for c in range(COLUMNS, 2 * COLUMNS):
-        for line in range(0, n_bytes, 64):
+def prefetch_columns(y, stride):
+    """Ask for 256 bytes of each of the next four columns while others are worked on."""
+    for c in range(COLUMNS):
+        for line in range(0, 256, 64):
             prefetch_l1(y + c * stride + line)
 
 
