@@ -12,6 +12,7 @@ from engine.simd import (
     load_f32,
     load_f32x8,
     load_i64,
+    rolled,
     splat_f32x8,
     store_f32,
     store_f32x8,
@@ -31,9 +32,9 @@ def unpack_floats(load8, load1, item_bytes, source, out, n_live):
     """
     eights = n_live & ~7
     for k in range(0, eights, 8):
-        store_i8x32(out + 4 * k, bytes_of_f32x8(load8(source + item_bytes * k)))
+        store_i8x32(out + 4 * k, bytes_of_f32x8(load8(source + item_bytes * rolled(k))))
     for k in range(eights, n_live):
-        store_f32(out + 4 * k, load1(source + item_bytes * k))
+        store_f32(out + 4 * k, load1(source + item_bytes * rolled(k)))
 
 
 @inner

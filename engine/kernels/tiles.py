@@ -44,21 +44,22 @@ SCRATCH_BYTES = _SUMS + GROUPS * _GROUP_SUMS
 @inner
 def unpack_tile(unpack_row, source, source_bytes, row_bytes, n_rows, n_live, rows, tile):
     """Unpack up to eight rows side by side; missing rows repeat the last one and are never stored."""
-    for r in range(rolled(8)):
-        at = source + min(r, n_rows - 1) * row_bytes
+    for r in range(8):
+        at = source + rolled(min(r, n_rows - 1)) * row_bytes
         prefetch_block(at + source_bytes, source_bytes)
         unpack_row(at, rows + ROW_BYTES * r, n_live)
-    for at in range(0, rolled(ROW_BYTES), 32):
+    for group in range(ROW_BYTES // 32):
+        at = rows + 32 * rolled(group)
         transpose_store(
-            tile + 8 * at,
-            load_i8x32(rows + at),
-            load_i8x32(rows + at + ROW_BYTES),
-            load_i8x32(rows + at + 2 * ROW_BYTES),
-            load_i8x32(rows + at + 3 * ROW_BYTES),
-            load_i8x32(rows + at + 4 * ROW_BYTES),
-            load_i8x32(rows + at + 5 * ROW_BYTES),
-            load_i8x32(rows + at + 6 * ROW_BYTES),
-            load_i8x32(rows + at + 7 * ROW_BYTES),
+            tile + 256 * group,
+            load_i8x32(at),
+            load_i8x32(at + ROW_BYTES),
+            load_i8x32(at + 2 * ROW_BYTES),
+            load_i8x32(at + 3 * ROW_BYTES),
+            load_i8x32(at + 4 * ROW_BYTES),
+            load_i8x32(at + 5 * ROW_BYTES),
+            load_i8x32(at + 6 * ROW_BYTES),
+            load_i8x32(at + 7 * ROW_BYTES),
         )
 
 
@@ -112,7 +113,7 @@ def prefetch_columns(y, stride):
 def clear_columns(acc, n_tokens):
     """Set the accumulators of all columns to zero, the unused ones of the last four too."""
     for c in range((n_tokens + COLUMNS - 1) // COLUMNS * COLUMNS):
-        store_f32x8(acc + 32 * c, splat_f32x8(0.0))
+        store_f32x8(acc + 32 * rolled(c), splat_f32x8(0.0))
 
 
 @inner
@@ -129,7 +130,7 @@ def store_columns(op, row, n_rows, acc, n_tokens):
             store_f32x8(at, value)
         else:
             for r in range(n_rows):
-                one = load_f32(acc + 32 * c + 4 * r)
+                one = load_f32(acc + 32 * c + 4 * rolled(r))
                 if addend != 0:
                     one = one + load_f32(extra + 4 * r)
                 store_f32(at + 4 * r, one)

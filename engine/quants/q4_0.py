@@ -36,6 +36,7 @@ from engine.simd import (
     low_half_i32,
     maddubs,
     maddwd,
+    rolled,
     shift_lanes_left,
     shift_right,
     splat_i8x32,
@@ -104,7 +105,7 @@ def weights(block):
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for b in range(n_live // 32):
-        at = block + BLOCK_BYTES * b
+        at = block + BLOCK_BYTES * rolled(b)
         store_i8x32(out + 32 * b, weights(at))
         store_f32(out + ROW_D + 4 * b, load_f16(at))
 

@@ -29,6 +29,7 @@ from engine.simd import (
     load_i8x32,
     maddubs,
     maddwd,
+    rolled,
     splat_i16x16,
     store_f32,
     store_i8x32,
@@ -75,7 +76,7 @@ def dot1(block, y, d_y, sums):
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for b in range(n_live // 32):
-        at = block + BLOCK_BYTES * b
+        at = block + BLOCK_BYTES * rolled(b)
         store_i8x32(out + 32 * b, load_i8x32(at + 2))
         store_f32(out + ROW_D + 4 * b, load_f16(at))
 

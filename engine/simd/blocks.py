@@ -268,7 +268,7 @@ def in_order(typingctx, v):
 
 @intrinsic
 def rolled(typingctx, n):
-    """The number n, hidden from the optimiser: a loop of so many rounds stays a loop and compiles quickly."""
+    """The number n, opaque: a loop whose body asks for it stays a loop, and compiles quickly."""
 
     def emit(context, builder, signature, args):
         kind = ir.FunctionType(I64, [I64])
