@@ -16,11 +16,11 @@ from engine.simd import (
     sleep_while_equal,
     store_i64,
     wake_all,
-    yield_core,
 )
 
-ARRIVED, EPOCH, CANCEL, JOB, SLEEPERS, TABLE, N_OPERATIONS = (128 * i for i in range(7))
-"""Byte offsets in the state: barrier counter, barrier epoch, cancel flag, job word, sleepers, and the job itself."""
+ARRIVED, EPOCH, CANCEL, JOB, SLEEPERS, WAITERS, TABLE, N_OPERATIONS = (128 * i for i in range(8))
+"""Byte offsets in the state: barrier counter, barrier epoch, cancel flag, job word, those asleep between jobs and at a
+barrier, and the job itself."""
 STATE_BYTES = 128 * 8
 
 ROW_BYTES, ROW_KERNEL, ROW_RECORD, ROW_FLAGS = 24, 0, 8, 16
@@ -48,14 +48,18 @@ def wait_at_barrier(state, n_threads, lead):
         atomic_store(state + ARRIVED, 0)
         verdict = 1 if before + arrival > 255 else 0
         atomic_store(state + EPOCH, ((epoch >> 1) + 1) * 2 + verdict)
+        if atomic_load(state + WAITERS) != 0:
+            wake_all(state + EPOCH)
         return verdict
     begin = cycles()
     now = atomic_load(state + EPOCH)
     while now == epoch:
         if cycles() - begin < SPIN_CYCLES:
             pause()
-        else:
-            yield_core()
+        else:  # asleep, not only yielding: the system can then move the thread it waits for to this core
+            atomic_add(state + WAITERS, 1)
+            sleep_while_equal(state + EPOCH, epoch & 0xFFFFFFFF)
+            atomic_add(state + WAITERS, -1)
         now = atomic_load(state + EPOCH)
     return now & 1
 
