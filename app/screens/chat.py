@@ -92,7 +92,7 @@ class ChatScreen(Screen[None]):
 
     def note(self, text: str, is_error: bool = False) -> None:
         """Say something between the messages; the text is cleaned here."""
-        self.transcript.add_note(clean_text(text), is_error)
+        self.transcript.add_note(clean_text(text), is_error, self._waiting)
 
     # ---- the engine's side
 
@@ -144,7 +144,7 @@ class ChatScreen(Screen[None]):
         """Let the reply grow."""
         self.turns.note_text(message.text)
         if self._reply is None:
-            self._reply = self.transcript.add_reply()
+            self._reply = self.transcript.add_reply(self._waiting)
         self._reply.body.append(message.text)
 
     @on(GenerationFinished)
@@ -187,9 +187,14 @@ class ChatScreen(Screen[None]):
         )
         self._ask_next()
 
+    @property
+    def _waiting(self) -> UserView | None:
+        """The first message that waits its turn: what belongs to earlier ones stands above it."""
+        return self._queued[0] if self._queued else None
+
     def _finish(self, ending: Ending, reply_figures: ReplyFigures) -> None:
         if self._reply is None:
-            self._reply = self.transcript.add_reply()
+            self._reply = self.transcript.add_reply(self._waiting)
         self.turns.note_reply(ending, reply_figures)
         self._reply.finish(figures.reply_footer(reply_figures, ending))
         self._reply = self._asked = None

@@ -34,16 +34,16 @@ class Transcript(VerticalScroll, can_focus=False):
         self.anchor()
         return view
 
-    def add_reply(self) -> ReplyView:
-        """Show a reply that is about to begin."""
+    def add_reply(self, waiting: UserView | None = None) -> ReplyView:
+        """Show a reply that is about to begin, above the first message that still waits for its own."""
         view = ReplyView()
-        self._messages.mount(view)
+        self._messages.mount(view, before=waiting)
         self._simplify_old_replies()
         return view
 
-    def add_note(self, text: str, is_error: bool = False) -> None:
-        """Show a line by the program."""
-        self._messages.mount(Note(text, is_error))
+    def add_note(self, text: str, is_error: bool = False, waiting: UserView | None = None) -> None:
+        """Show a line by the program, above the first message that still waits."""
+        self._messages.mount(Note(text, is_error), before=waiting)
 
     def notes(self) -> list[str]:
         """Return the program's lines, oldest first."""

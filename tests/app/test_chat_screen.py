@@ -129,6 +129,8 @@ async def test_a_message_sent_meanwhile_waits_and_is_answered_in_its_turn():
         await driver.until(lambda: len(driver.chat.turns.conversation.messages) == 4)
         assert [m.text for m in driver.chat.turns.conversation.messages] == ["first?", "One.", "second?", "Two."]
         assert "queued" not in driver.screen_text()
+        views = [view for view in driver.transcript.query("*") if isinstance(view, UserView | ReplyView)]
+        assert [type(view) for view in views] == [UserView, ReplyView, UserView, ReplyView]
 
 
 async def test_a_message_sent_while_the_model_loads_is_answered_when_it_is_there():
