@@ -33,7 +33,7 @@ def _cast(src, dst):
     return cast
 
 
-bytes_of_f32x8, bytes_of_i32x8, bytes_of_i16x16 = _cast(f32x8, i8x32), _cast(i32x8, i8x32), _cast(i16x16, i8x32)
+bytes_of_f32x8 = _cast(f32x8, i8x32)
 
 
 def _read(builder, address, value):
