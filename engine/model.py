@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import host
+from engine import host, residency
 from engine.compilation import Progress, ProgressCallback
 from engine.errors import EngineError, MemoryPlanError, UnsupportedCPUError
 from engine.kv_cache import KVType, kv_type_of
@@ -144,6 +144,7 @@ class Model:
             UnsupportedCPUError: the kernels cannot be compiled for this processor.
         """
         kv_type = kv_type_of(kv, self.config)
+        self._bring_weights_in()
         n_ctx = self._context(n_ctx, kv_type)
         pipeline = self._pipeline(kv_type, n_ctx)
         pipeline.compile(self._progress)
@@ -204,11 +205,17 @@ class Model:
                 f"{shown_bytes(available)} are available (use weights = mmap)"
             )
 
-        def report(done: int, total: int) -> None:
-            if self._progress is not None:
-                self._progress(Progress("load", self.shown_name, done, total))
+        self._weights = self._checked.weights.copied_to_huge_pages(self._report_bytes)
 
-        self._weights = self._checked.weights.copied_to_huge_pages(report)
+    def _bring_weights_in(self) -> None:
+        """Read a file that is not in memory yet once, in order, if it fits there at all."""
+        share, size_bytes = self._weights.resident_share(), self._checked.gguf.file_bytes
+        if share < residency.RESIDENT_ENOUGH and size_bytes < host.available_memory_bytes():
+            residency.read_in_order(self.path, size_bytes, self._report_bytes)
+
+    def _report_bytes(self, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress(Progress("load", self.shown_name, done, total))
 
     @property
     def huge_bytes(self) -> int:

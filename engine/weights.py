@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine import residency
 from engine.errors import BrokenModelError, EngineError, GGUFError, UnsupportedQuantError
 from engine.ggml_types import GGML_TYPES
 from engine.memory import Memory
@@ -130,6 +131,13 @@ class Weights:
     def huge_bytes(self) -> int:
         """Bytes that lie in huge pages: 0 for weights in the file's map."""
         return self._memory.huge_backed_bytes() if self._memory else 0
+
+    def resident_share(self) -> float:
+        """Share of the file that lies in memory now; 1 for copied weights and where the system does not say."""
+        if self._memory:
+            return 1.0
+        found = residency.resident_bytes(self._bytes)
+        return 1.0 if found is None else found / len(self._bytes)
 
     def get(self, name: str) -> Tensor | None:
         """Return a tensor by its GGUF name, or None where the file does without."""

@@ -1,0 +1,57 @@
+"""How much of a mapped file lies in memory, and bringing the rest in by reading it in order.
+
+A decode step that finds its weights on disk reads them by page faults, from several threads at once: on a spinning disk
+those are seeks. One sequential pass before the first token costs the time of one read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+STEP_BYTES = 8 << 20
+RESIDENT_ENOUGH = 0.98
+"""A file so far in memory is left alone: a few missing pages cost less than a pass over all of them."""
+
+
+def resident_bytes(view: np.ndarray[Any, np.dtype[np.uint8]]) -> int | None:
+    """Bytes of a map that are in memory now; None where the system does not say.
+
+    Args:
+        view: (n,) uint8 over the whole map, so that it begins on a page.
+    """
+    try:
+        mincore = ctypes.CDLL(None, use_errno=True).mincore
+    except (AttributeError, OSError, TypeError):
+        return None
+    n_pages = (len(view) + mmap.PAGESIZE - 1) // mmap.PAGESIZE
+    pages = np.zeros(n_pages, np.uint8)
+    address, length = ctypes.c_void_p(view.ctypes.data), ctypes.c_size_t(len(view))
+    if mincore(address, length, pages.ctypes.data_as(ctypes.c_void_p)) != 0:
+        return None
+    return min(len(view), int((pages & 1).sum()) * mmap.PAGESIZE)
+
+
+def read_in_order(path: Path, size_bytes: int, progress: Callable[[int, int], None]) -> None:
+    """Read a file once from begin to end, so that the system keeps it in memory; errors end it quietly.
+
+    Args:
+        progress: called with (bytes done, bytes in all) after every few megabytes.
+    """
+    buffer = bytearray(STEP_BYTES)
+    try:
+        with path.open("rb", buffering=0) as file:
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            done = 0
+            while n := file.readinto(buffer):
+                done += n
+                progress(min(done, size_bytes), size_bytes)
+    except OSError:
+        return  # the map will say what is wrong, page by page

@@ -1,0 +1,53 @@
+"""Files in memory: counted page by page, and brought in by one pass in order."""
+
+import mmap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import Model, residency
+from tests.engine import tiny_gguf
+
+
+def test_a_file_just_written_is_resident_to_the_last_page(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100_000))
+    with path.open("rb") as file:
+        view = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    assert residency.resident_bytes(view) in (100_000, None)
+
+
+def test_a_pass_in_order_reports_every_step_up_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(residency, "STEP_BYTES", 1000)
+    path = tmp_path / "file"
+    path.write_bytes(bytes(2500))
+    seen: list[tuple[int, int]] = []
+    residency.read_in_order(path, 2500, lambda done, total: seen.append((done, total)))
+    assert seen == [(1000, 2500), (2000, 2500), (2500, 2500)]
+
+
+def test_a_file_that_went_away_is_no_error_here(tmp_path: Path) -> None:
+    residency.read_in_order(tmp_path / "none", 10, lambda done, total: None)
+
+
+def test_a_model_on_disk_is_read_in_order_before_the_first_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(residency, "resident_bytes", lambda view: 0)
+    seen = []
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1, progress=seen.append)
+    model.session(n_ctx=16)
+    loading = [step for step in seen if step.stage == "load"]
+    assert loading
+    assert (loading[-1].done, loading[-1].name) == (loading[-1].total, "m.gguf")
+    model.close()
+
+
+def test_a_model_in_memory_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(residency, "resident_bytes", len)
+    seen = []
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1, progress=seen.append)
+    model.session(n_ctx=16)
+    assert [step for step in seen if step.stage == "load"] == []
+    model.close()
