@@ -64,7 +64,9 @@ class Pipeline:
         self.logits = self._buffers.logits.array()[0]
         architecture = load_architecture(config.architecture)
         scratch = self._scratch.address, each
-        self.plans = {name: Plan(self._step.address, width, scratch) for name, width in self._widths().items()}
+        self.plans = {
+            name: Plan(self._step.address, width, scratch, n_threads) for name, width in self._widths().items()
+        }
         for name, plan in self.plans.items():
             d = decoder.Decoder(plan, config, weights, self.cache, self._buffers)
             if name != "head":

@@ -26,6 +26,7 @@ BARRIER = 1
 RECORD_BYTES = 192
 PRODUCTS_PER_OPERATION = 1 << 31
 """A prefill matmul of more products is split by rows: cancelling waits for one operation."""
+COUNTER_BYTES = 64
 CHUNK = 256
 PART_HEADER = 8
 MATMUL_SCRATCH_BYTES = 128 << 10
@@ -71,19 +72,22 @@ class Plan:
         step: address of the step record.
         columns: tokens a walk may hold; 1 selects the kernels of decode.
         scratch: (address, bytes per thread) of memory that no operation leaves anything in.
+        n_threads: the most that will walk it.
 
     Attributes:
         phase: what the next operations belong to, for the profile.
     """
 
-    def __init__(self, step: int, columns: int, scratch: tuple[int, int]) -> None:
+    def __init__(self, step: int, columns: int, scratch: tuple[int, int], n_threads: int = 1) -> None:
         self.operations: list[Operation] = []
-        self.phase = ""
+        self.phase = "embedding"
         self._step = step
         self._columns = columns
         self._scratch = scratch
+        self._claim_bytes = COUNTER_BYTES * n_threads
         self._memory: list[Memory] = []
         self._parts: Memory | None = None
+        self._add("reset claims", records.CLAIMS)
 
     @property
     def one_column(self) -> bool:
@@ -217,6 +221,16 @@ class Plan:
         """All rows, for people and scripts."""
         return [operation.describe() for operation in self.operations]
 
+    def _place_claims(self) -> None:
+        """Give every matmul its counters, one per thread, side by side so that one operation clears them all."""
+        matmuls = [operation for operation in self.operations if operation.record is records.MATMUL]
+        memory = Memory(self._claim_bytes * len(matmuls))
+        self._memory.append(memory)
+        for i, operation in enumerate(matmuls):
+            operation.arguments["claims"] = memory.address + i * self._claim_bytes
+        first = self.operations[0].arguments
+        first["address"], first["n_bytes"] = memory.address, self._claim_bytes * len(matmuls)
+
     def table(self, addresses: dict[str, int]) -> tuple[int, int]:
         """Write the table for the interpreter; the plan keeps it.
 
@@ -227,6 +241,7 @@ class Plan:
             (address, number of rows).
         """
         n = len(self.operations)
+        self._place_claims()
         arguments = Memory(n * RECORD_BYTES)
         rows = np.zeros((n, ROW_WORDS), np.int64)
         for i, operation in enumerate(self.operations):

@@ -70,6 +70,15 @@ class Matmul(NamedTuple):
     add_stride: int = 88
     scratch: int = 96
     scratch_bytes: int = 104
+    claims: int = 112
+
+
+class Claims(NamedTuple):
+    """The counters of all operations of a plan whose rows are claimed: ``n_bytes``, a multiple of 64."""
+
+    address: int = 0
+    n_bytes: int = 8
+    step: int = 16
 
 
 class Angles(NamedTuple):
@@ -148,3 +157,4 @@ class Probe(NamedTuple):
 
 STEP, EMBED, RMSNORM, QUANTIZE, MATMUL = Step(), Embed(), RmsNorm(), Quantize(), Matmul()
 ANGLES, ROPE, CACHE, SWIGLU, TAKE_COLUMN, PROBE = Angles(), Rope(), Cache(), SwiGLU(), TakeColumn(), Probe()
+CLAIMS = Claims()

@@ -18,6 +18,7 @@ KERNELS: dict[str, str] = {
     "rope": "engine.kernels.rope:rope",
     "swiglu": "engine.kernels.swiglu:swiglu",
     "probe": "engine.kernels.probe:read_all",
+    "reset claims": "engine.kernels.share:reset_claims",
     "take column": "engine.kernels.take_column:take_column",
     "store f16": "engine.kernels.kv_f16:store",
     "store f32": "engine.kernels.kv_f32:store",

@@ -7,7 +7,7 @@ ahead of them. Distances in bytes were swept per type (PERFORMANCE.md).
 import numpy as np
 
 from engine.jit import inner
-from engine.kernels.share import share
+from engine.kernels.share import claim_rows
 from engine.records import MATMUL as F
 from engine.simd import (
     add,
@@ -66,15 +66,17 @@ def matvec_k(dot, block_bytes, far_bytes, op, thread, n_threads):
     weights, row_bytes = load_i64(op + F.weights), load_i64(op + F.row_bytes)
     n_blocks = load_i64(op + F.n_cols) // 256
     q, d, sums = load_i64(op + F.q), load_i64(op + F.d), load_i64(op + F.sums)
-    first, last = share(load_i64(op + F.n_rows), 8, thread, n_threads)
-    for row in range(first, last):
-        acc, acc_min = splat_f32x8(0.0), splat_f32x8(0.0)
-        block = weights + row * row_bytes
-        for i in range(n_blocks):
-            prefetch_block(block + far_bytes, block_bytes)
-            acc, acc_min = dot(block, q + 256 * i, load_f32(d + 4 * i), sums + 48 * i, acc, acc_min)
-            block += block_bytes
-        finish(op, row, sum_f32x8(fsub(acc, acc_min)))
+    turn = 0
+    while turn < n_threads:
+        first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
+        for row in range(first, last):
+            acc, acc_min = splat_f32x8(0.0), splat_f32x8(0.0)
+            block = weights + row * row_bytes
+            for i in range(n_blocks):
+                prefetch_block(block + far_bytes, block_bytes)
+                acc, acc_min = dot(block, q + 256 * i, load_f32(d + 4 * i), sums + 48 * i, acc, acc_min)
+                block += block_bytes
+            finish(op, row, sum_f32x8(fsub(acc, acc_min)))
 
 
 @inner
@@ -114,19 +116,21 @@ def matvec_32(dot8, dot1, block_bytes, far_bytes, op, thread, n_threads):
     weights, row_bytes = load_i64(op + F.weights), load_i64(op + F.row_bytes)
     n_blocks = load_i64(op + F.n_cols) // 32
     q, d, sums = load_i64(op + F.q), load_i64(op + F.d), load_i64(op + F.sums)
-    first, last = share(load_i64(op + F.n_rows), 8, thread, n_threads)
     n_eights = n_blocks & ~7
-    for row in range(first, last):
-        acc, rest = splat_f32x8(0.0), np.float32(0.0)
-        block = weights + row * row_bytes
-        for i in range(0, n_eights, 8):
-            prefetch_block(block + far_bytes, 8 * block_bytes)
-            acc = dot8(block, q + 32 * i, d + 4 * i, sums + 4 * i, acc)
-            block += 8 * block_bytes
-        for i in range(n_eights, n_blocks):
-            rest += dot1(block, q + 32 * i, d + 4 * i, sums + 4 * i)
-            block += block_bytes
-        finish(op, row, sum_f32x8(acc) + rest)
+    turn = 0
+    while turn < n_threads:
+        first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
+        for row in range(first, last):
+            acc, rest = splat_f32x8(0.0), np.float32(0.0)
+            block = weights + row * row_bytes
+            for i in range(0, n_eights, 8):
+                prefetch_block(block + far_bytes, 8 * block_bytes)
+                acc = dot8(block, q + 32 * i, d + 4 * i, sums + 4 * i, acc)
+                block += 8 * block_bytes
+            for i in range(n_eights, n_blocks):
+                rest += dot1(block, q + 32 * i, d + 4 * i, sums + 4 * i)
+                block += block_bytes
+            finish(op, row, sum_f32x8(acc) + rest)
 
 
 @inner
@@ -140,21 +144,23 @@ def matvec_float(load8, load1, item_bytes, far_bytes, op, thread, n_threads):
     """
     weights, row_bytes = load_i64(op + F.weights), load_i64(op + F.row_bytes)
     n_cols, y = load_i64(op + F.n_cols), load_i64(op + F.q)
-    first, last = share(load_i64(op + F.n_rows), 8, thread, n_threads)
     n_32s, n_8s = n_cols & ~31, n_cols & ~7
-    for row in range(first, last):
-        a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
-        rest = np.float32(0.0)
-        w = weights + row * row_bytes
-        for k in range(0, n_32s, 32):
-            at, y_at = w + item_bytes * k, y + 4 * k
-            prefetch_block(at + far_bytes, 32 * item_bytes)
-            a0 = fma(load8(at), load_f32x8(y_at), a0)
-            a1 = fma(load8(at + 8 * item_bytes), load_f32x8(y_at + 32), a1)
-            a2 = fma(load8(at + 16 * item_bytes), load_f32x8(y_at + 64), a2)
-            a3 = fma(load8(at + 24 * item_bytes), load_f32x8(y_at + 96), a3)
-        for k in range(n_32s, n_8s, 8):
-            a0 = fma(load8(w + item_bytes * k), load_f32x8(y + 4 * k), a0)
-        for k in range(n_8s, n_cols):
-            rest += load1(w + item_bytes * k) * load_f32(y + 4 * k)
-        finish(op, row, sum_f32x8(fadd(fadd(a0, a1), fadd(a2, a3))) + rest)
+    turn = 0
+    while turn < n_threads:
+        first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
+        for row in range(first, last):
+            a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+            rest = np.float32(0.0)
+            w = weights + row * row_bytes
+            for k in range(0, n_32s, 32):
+                at, y_at = w + item_bytes * k, y + 4 * k
+                prefetch_block(at + far_bytes, 32 * item_bytes)
+                a0 = fma(load8(at), load_f32x8(y_at), a0)
+                a1 = fma(load8(at + 8 * item_bytes), load_f32x8(y_at + 32), a1)
+                a2 = fma(load8(at + 16 * item_bytes), load_f32x8(y_at + 64), a2)
+                a3 = fma(load8(at + 24 * item_bytes), load_f32x8(y_at + 96), a3)
+            for k in range(n_32s, n_8s, 8):
+                a0 = fma(load8(w + item_bytes * k), load_f32x8(y + 4 * k), a0)
+            for k in range(n_8s, n_cols):
+                rest += load1(w + item_bytes * k) * load_f32(y + 4 * k)
+            finish(op, row, sum_f32x8(fadd(fadd(a0, a1), fadd(a2, a3))) + rest)

@@ -1,6 +1,12 @@
 """How the rows, columns or heads of one operation are dealt to the threads."""
 
-from engine.jit import inner
+from engine.jit import inner, kernel
+from engine.records import CLAIMS, MATMUL
+from engine.simd import atomic_add, load_i64, store_i64
+
+CLAIM_BYTES = 64 << 10
+"""Weights in one claim: long enough to read memory in order, short enough that nobody waits long for the last one."""
+COUNTER_BYTES = 64
 
 
 @inner
@@ -14,3 +20,37 @@ def share(n, step, thread, n_threads):
     first = groups * thread // n_threads * step
     last = groups * (thread + 1) // n_threads * step
     return first, min(last, n)
+
+
+@inner
+def claim_rows(op, step, thread, n_threads, turn):
+    """The next rows of a matrix for this thread: first of its own contiguous share, then of what others left.
+
+    A thread that another program pushed from its core, or that has a slower core, so loses no more than one claim.
+
+    Args:
+        step: rows that are worked on together.
+        turn: 0 at first, then what the last call returned.
+
+    Returns:
+        (first, last, turn); there is nothing left when turn is n_threads.
+    """
+    n_rows, counters = load_i64(op + MATMUL.n_rows), load_i64(op + MATMUL.claims)
+    n_each = max(step, CLAIM_BYTES // load_i64(op + MATMUL.row_bytes) // step * step)
+    while turn < n_threads:
+        owner = (thread + turn) % n_threads
+        first, last = share(n_rows, 8, owner, n_threads)
+        first += n_each * atomic_add(counters + COUNTER_BYTES * owner, 1)
+        if first < last:
+            return first, min(first + n_each, last), turn
+        turn += 1
+    return 0, 0, turn
+
+
+@kernel
+def reset_claims(op, thread, n_threads):
+    """Begin a walk with all rows unclaimed; the first thread does it, before the first barrier."""
+    if thread == 0:
+        address, n_bytes = load_i64(op + CLAIMS.address), load_i64(op + CLAIMS.n_bytes)
+        for at in range(0, n_bytes, COUNTER_BYTES):
+            store_i64(address + at, 0)

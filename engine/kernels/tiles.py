@@ -10,7 +10,7 @@ weights first, then scales; each 4-byte word of it becomes 32 bytes of the tile.
 
 from engine.jit import inner
 from engine.kernels.matvec import prefetch_block
-from engine.kernels.share import share
+from engine.kernels.share import claim_rows
 from engine.records import MATMUL as F
 from engine.records import STEP
 from engine.simd import (
@@ -76,29 +76,31 @@ def matmul_tiles(unpack_row, columns, tile_cols, source_bytes, op, thread, n_thr
         source_bytes: what they take in the file.
     """
     weights, row_bytes = load_i64(op + F.weights), load_i64(op + F.row_bytes)
-    n_rows, n_cols = load_i64(op + F.n_rows), load_i64(op + F.n_cols)
+    n_cols = load_i64(op + F.n_cols)
     n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
     scratch = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
     tiles, acc = scratch + _TILES, scratch + _SUMS
     column_bytes = 256 // tile_cols * n_cols
-    first, last = share(n_rows, 8, thread, n_threads)
-    for row in range(first, last, 8 * GROUPS):
-        n_rows_here = min(8 * GROUPS, last - row)
-        n_groups = (n_rows_here + 7) // 8
-        for g in range(n_groups):
-            clear_columns(acc + _GROUP_SUMS * g, n_tokens)
-        for i in range((n_cols + tile_cols - 1) // tile_cols):
-            n_live = min(tile_cols, n_cols - i * tile_cols)
+    turn = 0
+    while turn < n_threads:
+        first, last, turn = claim_rows(op, 8 * GROUPS, thread, n_threads, turn)
+        for row in range(first, last, 8 * GROUPS):
+            n_rows_here = min(8 * GROUPS, last - row)
+            n_groups = (n_rows_here + 7) // 8
             for g in range(n_groups):
-                source, n_in_group = weights + (row + 8 * g) * row_bytes + i * source_bytes, n_rows_here - 8 * g
-                tile = tiles + TILE_BYTES * g
-                unpack_tile(unpack_row, source, source_bytes, row_bytes, min(8, n_in_group), n_live, scratch, tile)
-            for c in range(0, n_tokens, COLUMNS):
-                prefetch_columns(load_i64(op + F.q) + 256 * i + (c + COLUMNS) * column_bytes, column_bytes)
+                clear_columns(acc + _GROUP_SUMS * g, n_tokens)
+            for i in range((n_cols + tile_cols - 1) // tile_cols):
+                n_live = min(tile_cols, n_cols - i * tile_cols)
                 for g in range(n_groups):
-                    columns(op, tiles + TILE_BYTES * g, c, i, n_live, acc + _GROUP_SUMS * g + 32 * c)
-        for g in range(n_groups):
-            store_columns(op, row + 8 * g, min(8, n_rows_here - 8 * g), acc + _GROUP_SUMS * g, n_tokens)
+                    source, n_in_group = weights + (row + 8 * g) * row_bytes + i * source_bytes, n_rows_here - 8 * g
+                    tile = tiles + TILE_BYTES * g
+                    unpack_tile(unpack_row, source, source_bytes, row_bytes, min(8, n_in_group), n_live, scratch, tile)
+                for c in range(0, n_tokens, COLUMNS):
+                    prefetch_columns(load_i64(op + F.q) + 256 * i + (c + COLUMNS) * column_bytes, column_bytes)
+                    for g in range(n_groups):
+                        columns(op, tiles + TILE_BYTES * g, c, i, n_live, acc + _GROUP_SUMS * g + 32 * c)
+            for g in range(n_groups):
+                store_columns(op, row + 8 * g, min(8, n_rows_here - 8 * g), acc + _GROUP_SUMS * g, n_tokens)
 
 
 @inner

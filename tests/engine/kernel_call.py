@@ -8,6 +8,7 @@ from typing import NamedTuple
 import gguf
 import numpy as np
 
+from engine.kernels.share import COUNTER_BYTES
 from engine.kernels.tiles import SCRATCH_BYTES
 from engine.quants.base import QuantType
 from engine.records import EMBED, MATMUL, STEP
@@ -125,12 +126,13 @@ def multiply(
     memory, parts = padded(weights), [np.ascontiguousarray(part) for part in columns[:3]]
     scratch = np.empty(n_threads * SCRATCH_BYTES + 64, np.uint8)
     step, record = np.zeros(8, np.int64), np.zeros(len(MATMUL), np.int64)
+    claims = np.zeros(n_threads * COUNTER_BYTES // 8, np.int64)
     step[STEP.n_tokens // 8] = max(n_tokens, 1)
     fields = {
         "step": step.ctypes.data, "weights": memory.ctypes.data, "row_bytes": row_bytes, "n_rows": n_rows,
         "n_cols": columns.q.shape[1], "q": parts[0].ctypes.data, "d": parts[1].ctypes.data,
         "sums": parts[2].ctypes.data, "out": out.ctypes.data, "out_stride": out.shape[1],
-        "scratch": scratch.ctypes.data, "scratch_bytes": SCRATCH_BYTES,
+        "scratch": scratch.ctypes.data, "scratch_bytes": SCRATCH_BYTES, "claims": claims.ctypes.data,
     }  # fmt: skip
     if add is not None:
         fields |= {"add": add.ctypes.data, "add_stride": add.shape[1] if len(add) > 1 else 0}

@@ -7,8 +7,16 @@ import pytest
 
 from engine import interpreter
 from engine.crew import Crew
+from engine.jit import entry
+from engine.kernels.share import COUNTER_BYTES, claim_rows
+from engine.records import MATMUL
 
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+@entry
+def claim(op, step, thread, n_threads, turn):
+    return claim_rows(op, step, thread, n_threads, turn)
 
 
 class Trace:
@@ -69,3 +77,18 @@ def test_a_closed_crew_leaves_no_thread_behind() -> None:
     crew.close()
     crew.close()
     assert not any(follower.is_alive() for follower in followers)
+
+
+@pytest.mark.parametrize(("n_rows", "n_threads"), [(61, 1), (61, 2), (4096, 3), (8, 5), (1, 2), (100_000, 4)])
+def test_every_row_is_claimed_once_whoever_comes(n_rows: int, n_threads: int) -> None:
+    counters = np.zeros(n_threads * COUNTER_BYTES // 8, np.int64)
+    record = np.zeros(len(MATMUL), np.int64)
+    for name, value in (("n_rows", n_rows), ("row_bytes", 1152), ("claims", counters.ctypes.data)):
+        record[getattr(MATMUL, name) // 8] = value
+    claimed, random = np.zeros(n_rows, np.int64), np.random.default_rng(n_rows)
+    turns = [0] * n_threads
+    while any(turn < n_threads for turn in turns):
+        for thread in random.permutation(n_threads)[: max(1, n_threads - 1)]:
+            first, last, turns[thread] = claim(record.ctypes.data, 8, int(thread), n_threads, turns[thread])
+            claimed[first:last] += 1
+    assert (claimed == 1).all()
