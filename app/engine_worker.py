@@ -81,8 +81,8 @@ class EngineWorker:
         self._unload()
         self._set_status(EngineStatus(Activity.LOADING, clean_line(command.path.name, 40)))
         self._model = self._options.open_model(command.path, self._show_progress)
-        self._session = self._model.session(self._options.context_size, self._options.kv_type)
         self._chat = self._model.chat()
+        self._session = self._model.session(self._options.context_size, self._options.kv_type)
         self._chat.start(command.system)
         if self._options.on_opened is not None:
             self._options.on_opened(command.path)
@@ -95,6 +95,7 @@ class EngineWorker:
                 n_ctx=self._session.n_ctx,
                 kv_bytes=self._session.kv_bytes,
                 weights_bytes=self._model.weights_bytes,
+                notices=tuple(self._model.notices),
             )
         )
 

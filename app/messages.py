@@ -43,6 +43,7 @@ class ModelLoaded(Message):
     n_ctx: int
     kv_bytes: int
     weights_bytes: int
+    notices: tuple[str, ...] = ()
 
 
 @dataclass

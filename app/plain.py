@@ -14,7 +14,7 @@ from app import engine_access, exit_codes
 from app.answer_output import AnswerOutput, stream_answer
 from app.clean_text import clean_line
 from app.engine_thread import EngineThread
-from app.figures import count, reply_footer
+from app.figures import count, reply_footer, size
 from app.progress_line import ProgressLine
 from app.refusals import exit_code_of, say
 from app.reply import Clock, Reply, StopButton
@@ -43,14 +43,14 @@ def chat(model_path: str, settings: Settings, clock: Clock = time.monotonic) -> 
     messages = engine.run(model.chat)  # before the session: it starts a process, which no thread should precede
     session = engine.run(lambda: model.session(settings.context_size or None, settings.kv_type))
     progress.clear()
-    if model.chat_template.notice:
-        say(f"jalopy: {model.chat_template.notice}")
+    for line in model.notices:
+        say(f"jalopy: {line}")
     notice = remember_model(model_path)
     if notice:
         say(f"jalopy: {notice}")
     dialogue = Dialogue(engine, messages, session, settings, progress, clock)
     dialogue.begin(settings.system_prompt)
-    tokens = f"context {count(session.n_ctx)} tokens"
+    tokens = f"context {count(session.n_ctx)} tokens ({size(session.kv_bytes)})"
     say(f"{model.name} · {model.quantization} · {tokens} · {model.threads} threads · /help lists the commands")
     return LineMode(dialogue).run()
 

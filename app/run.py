@@ -103,8 +103,8 @@ class _Answer:
             chat = self._model.chat()
             chat.start(self._settings.system_prompt or None)
             ids = list(chat.add_user(prompt))
-            if self._model.chat_template.notice:
-                say(f"jalopy: {self._model.chat_template.notice}")
+            for line in self._model.notices:
+                say(f"jalopy: {line}")
             return ids
         ids = list(self._model.tokenizer.encode(prompt))
         if not ids:

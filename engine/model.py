@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,6 +117,18 @@ class Model:
         tokenizer = self.tokenizer
         bos, eos = tokenizer.token_text(tokenizer.bos_id), tokenizer.token_text(tokenizer.eos_id)
         return ChatTemplate.from_metadata(self._checked.gguf.metadata, self.shown_name, bos, eos)
+
+    @property
+    def notices(self) -> list[str]:
+        """What the user should know about this model on this machine, one line each; complete once a session exists."""
+        found = [self.chat_template.notice] if self.chat_template.notice else []
+        jit = sys.modules.get("engine.jit")
+        if jit is not None and jit.CACHE_DIRECTORY is None:
+            found.append(
+                "no private directory for compiled kernels is to be had, so they are compiled at every start "
+                "(set JALOPY_CACHE_DIR to a directory of your own)"
+            )
+        return found
 
     @property
     def crew(self) -> Any:

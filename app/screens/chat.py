@@ -128,6 +128,12 @@ class ChatScreen(Screen[None]):
         self.turns.note_loaded(message)
         self.prompt.placeholder = PLACEHOLDER
         self.query_one("#model-name", Static).update(Content(f"{message.name} · {message.quantization}"))
+        self.note(
+            f"weights {figures.size(message.weights_bytes)} · context {figures.count(message.n_ctx)} tokens, "
+            f"{figures.size(message.kv_bytes)} of memory"
+        )
+        for line in message.notices:
+            self.note(line)
         self._ask_next()
 
     @on(ModelFailed)

@@ -296,6 +296,7 @@ class FakeModel:
         return session
 
     huge_bytes = 0
+    notices: tuple[str, ...] = ()
 
     def read_bandwidth_gbps(self, threads: int | None = None) -> float:
         """A machine of ten gigabytes a second."""
