@@ -21,6 +21,7 @@ from engine.simd import (
     load_f32x8,
     load_i8x32,
     load_i64,
+    low_half_i32,
     maddubs,
     maddwd,
     prefetch_l2,
@@ -28,6 +29,7 @@ from engine.simd import (
     splat_i16x16,
     store_f32,
     sum_f32x8,
+    sum_i32x4,
 )
 
 
@@ -103,6 +105,35 @@ def fold_i16(p04, p15, p26, p37):
 def fold_i32(p04, p15, p26, p37):
     """The same from i32x8."""
     return fold_neighbours(fold_neighbours(p04, p15), fold_neighbours(p26, p37))
+
+
+@inner
+def eight_blocks(pair, fold, block_bytes, block, y):
+    """Integer products of eight blocks of 32 weights in a row, lane = block.
+
+    Args:
+        pair: (block, y, other, y_other) -> products of two blocks, one in each half of a register.
+        fold: ``fold_i16`` or ``fold_i32``, as ``pair`` returns i16x16 or i32x8.
+    """
+    far, y_far = block + 4 * block_bytes, y + 128
+    return fold(
+        pair(block, y, far, y_far),
+        pair(block + block_bytes, y + 32, far + block_bytes, y_far + 32),
+        pair(block + 2 * block_bytes, y + 64, far + 2 * block_bytes, y_far + 64),
+        pair(block + 3 * block_bytes, y + 96, far + 3 * block_bytes, y_far + 96),
+    )
+
+
+@inner
+def one_block_i16(pair, block, y):
+    """Integer product of one block, where ``pair`` returns i16x16."""
+    return sum_i32x4(low_half_i32(maddwd(pair(block, y, block, y), splat_i16x16(1))))
+
+
+@inner
+def one_block_i32(pair, block, y):
+    """Integer product of one block, where ``pair`` returns i32x8."""
+    return sum_i32x4(low_half_i32(pair(block, y, block, y)))
 
 
 @inner

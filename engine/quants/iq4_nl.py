@@ -12,7 +12,7 @@ import numpy as np
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_32 import ROW_D, add_scaled, columns_32, sum_signed
-from engine.kernels.matvec import fold_i32, matvec_32
+from engine.kernels.matvec import eight_blocks, fold_i32, matvec_32, one_block_i32
 from engine.kernels.tiles import matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
@@ -34,7 +34,6 @@ from engine.simd import (
     load_u8,
     lookup16,
     low_half_i8,
-    low_half_i32,
     maddubs,
     maddwd,
     rolled,
@@ -43,7 +42,6 @@ from engine.simd import (
     splat_i16x16,
     store_f32,
     store_i8x32,
-    sum_i32x4,
     with_sign_of,
 )
 
@@ -74,35 +72,16 @@ def pair(block, y, other, y_other):
 
 
 @inner
-def eight(block, y):
-    """Integer products of eight blocks, lane = block."""
-    far, y_far = block + 4 * BLOCK_BYTES, y + 128
-    return fold_i32(
-        pair(block, y, far, y_far),
-        pair(block + BLOCK_BYTES, y + 32, far + BLOCK_BYTES, y_far + 32),
-        pair(block + 2 * BLOCK_BYTES, y + 64, far + 2 * BLOCK_BYTES, y_far + 64),
-        pair(block + 3 * BLOCK_BYTES, y + 96, far + 3 * BLOCK_BYTES, y_far + 96),
-    )
-
-
-@inner
-def one(block, y):
-    """Integer product of one block."""
-    products = pair(block, y, block, y)
-    return sum_i32x4(low_half_i32(products))
-
-
-@inner
 def dot8(block, y, d_y, sums, acc):
     """Add the products of eight blocks with 256 activations."""
-    t = eight(block, y)
+    t = eight_blocks(pair, fold_i32, BLOCK_BYTES, block, y)
     return fma(fmul(load_f16x8_strided(block, BLOCK_BYTES), load_f32x8(d_y)), f32_of_i32x8(t), acc)
 
 
 @inner
 def dot1(block, y, d_y, sums):
     """Value of one block's products with 32 activations."""
-    return load_f16(block) * load_f32(d_y) * np.float32(one(block, y))
+    return load_f16(block) * load_f32(d_y) * np.float32(one_block_i32(pair, block, y))
 
 
 @inner

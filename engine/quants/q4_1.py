@@ -13,7 +13,7 @@ import numpy as np
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_32 import ROW_D, ROW_M, add_minimum, columns_32, sum_unsigned
-from engine.kernels.matvec import fold_i16, matvec_32
+from engine.kernels.matvec import eight_blocks, fold_i16, matvec_32, one_block_i16
 from engine.kernels.tiles import matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
@@ -34,16 +34,12 @@ from engine.simd import (
     load_two_i8x16,
     load_u8,
     low_half_i8,
-    low_half_i32,
     maddubs,
-    maddwd,
     rolled,
     shift_right,
     splat_i8x32,
-    splat_i16x16,
     store_f32,
     store_i8x32,
-    sum_i32x4,
 )
 
 BLOCK_BYTES = 20
@@ -60,37 +56,19 @@ def pair(block, y, other, y_other):
 
 
 @inner
-def eight(block, y):
-    """Integer products of eight blocks, lane = block."""
-    far, y_far = block + 4 * BLOCK_BYTES, y + 128
-    return fold_i16(
-        pair(block, y, far, y_far),
-        pair(block + BLOCK_BYTES, y + 32, far + BLOCK_BYTES, y_far + 32),
-        pair(block + 2 * BLOCK_BYTES, y + 64, far + 2 * BLOCK_BYTES, y_far + 64),
-        pair(block + 3 * BLOCK_BYTES, y + 96, far + 3 * BLOCK_BYTES, y_far + 96),
-    )
-
-
-@inner
-def one(block, y):
-    """Integer product of one block."""
-    products = maddwd(pair(block, y, block, y), splat_i16x16(1))
-    return sum_i32x4(low_half_i32(products))
-
-
-@inner
 def dot8(block, y, d_y, sums, acc):
     """Add the products of eight blocks with 256 activations."""
     d_y8 = load_f32x8(d_y)
     d, m = fmul(load_f16x8_strided(block, BLOCK_BYTES), d_y8), fmul(load_f16x8_strided(block + 2, BLOCK_BYTES), d_y8)
-    return fma(m, f32_of_i32x8(load_i32x8(sums)), fma(d, f32_of_i32x8(eight(block, y)), acc))
+    products = f32_of_i32x8(eight_blocks(pair, fold_i16, BLOCK_BYTES, block, y))
+    return fma(m, f32_of_i32x8(load_i32x8(sums)), fma(d, products, acc))
 
 
 @inner
 def dot1(block, y, d_y, sums):
     """Value of one block's products with 32 activations."""
-    value = load_f16(block) * np.float32(one(block, y)) + load_f16(block + 2) * np.float32(load_i32(sums))
-    return value * load_f32(d_y)
+    product, total = np.float32(one_block_i16(pair, block, y)), np.float32(load_i32(sums))
+    return (load_f16(block) * product + load_f16(block + 2) * total) * load_f32(d_y)
 
 
 @inner
