@@ -89,6 +89,8 @@ class _Answer:
             clock=self._clock,
         )
         self._progress.clear()
+        for line in self._model.notices:
+            say(f"jalopy: {line}")
         return reply
 
     def write(self, reply: Reply, output: AnswerOutput | None) -> None:
@@ -102,10 +104,7 @@ class _Answer:
         if not raw:
             chat = self._model.chat()
             chat.start(self._settings.system_prompt or None)
-            ids = list(chat.add_user(prompt))
-            for line in self._model.notices:
-                say(f"jalopy: {line}")
-            return ids
+            return list(chat.add_user(prompt))
         ids = list(self._model.tokenizer.encode(prompt))
         if not ids:
             raise Refusal("jalopy run: the prompt holds no token (give some text with -p)")

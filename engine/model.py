@@ -120,8 +120,12 @@ class Model:
 
     @property
     def notices(self) -> list[str]:
-        """What the user should know about this model on this machine, one line each; complete once a session exists."""
-        found = [self.chat_template.notice] if self.chat_template.notice else []
+        """What the user should know about this model on this machine, one line each; complete once a session exists.
+
+        A replaced template is named only where a conversation was begun.
+        """
+        template = self.chat_template if "chat_template" in self.__dict__ else None
+        found = [template.notice] if template is not None and template.notice else []
         jit = sys.modules.get("engine.jit")
         if jit is not None and jit.CACHE_DIRECTORY is None:
             found.append(

@@ -178,3 +178,14 @@ def test_a_renamed_or_deleted_file_does_no_harm(tmp_path: Path) -> None:
     (tmp_path / "other.gguf").unlink()
     assert session.feed([1, 2, 3]).shape == (model.config.vocab_size,)
     model.close()
+
+
+def test_kernels_that_cannot_be_kept_are_told_once_a_session_exists(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine import jit
+
+    model.session(n_ctx=16)
+    assert [line for line in model.notices if "compiled at every start" in line] == []
+    monkeypatch.setattr(jit, "CACHE_DIRECTORY", None)
+    assert len([line for line in model.notices if "compiled at every start" in line]) == 1
