@@ -186,6 +186,7 @@ def test_kernels_that_cannot_be_kept_are_told_once_a_session_exists(
     from engine import jit
 
     model.session(n_ctx=16)
+    monkeypatch.setattr(jit, "CACHE_DIRECTORY", Path("somewhere"))
     assert [line for line in model.notices if "compiled at every start" in line] == []
     monkeypatch.setattr(jit, "CACHE_DIRECTORY", None)
     assert len([line for line in model.notices if "compiled at every start" in line]) == 1
