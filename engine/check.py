@@ -15,9 +15,9 @@ from engine.buffers import FORMS, Activations
 from engine.compilation import compile_kernels
 from engine.errors import BrokenModelError
 from engine.memory import Memory
-from engine.plan import MATMUL_SCRATCH_BYTES, Plan
+from engine.plan import Plan
 from engine.quants import load_quant
-from engine.records import STEP
+from engine.records import MATMUL_SCRATCH_BYTES, STEP
 from engine.weights import Tensor
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ The state block is shared by all threads of a crew; its words lie 128 bytes apar
 
 from engine.jit import entry, inner
 from engine.memory import Memory
+from engine.records import BARRIER
 from engine.simd import (
     atomic_add,
     atomic_load,
@@ -24,7 +25,6 @@ barrier, and the job itself."""
 STATE_BYTES = 128 * 8
 
 ROW_BYTES, ROW_KERNEL, ROW_RECORD, ROW_FLAGS = 24, 0, 8, 16
-BARRIER = 1
 
 SPIN_CYCLES = 200_000
 """About 80 microseconds: longer than any imbalance, shorter than a time slice."""

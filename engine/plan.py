@@ -15,6 +15,7 @@ import numpy as np
 from engine import records
 from engine.memory import Memory
 from engine.quants import load_quant
+from engine.records import ATTENTION_CHUNK, BARRIER, COUNTER_BYTES, MATMUL_SCRATCH_BYTES, PARTIAL_HEADER
 
 if TYPE_CHECKING:
     from engine.buffers import Activations
@@ -22,15 +23,9 @@ if TYPE_CHECKING:
     from engine.weights import Tensor
 
 ROW_WORDS = 3
-BARRIER = 1
 RECORD_BYTES = 192
 PRODUCTS_PER_OPERATION = 1 << 31
 """A prefill matmul of more products is split by rows: cancelling waits for one operation."""
-COUNTER_BYTES = 64
-CHUNK = 256
-PART_HEADER = 8
-MATMUL_SCRATCH_BYTES = 128 << 10
-"""What the tiles and accumulators of any prefill kernel stay below."""
 
 
 @dataclass
@@ -199,7 +194,7 @@ class Plan:
                 )  # fmt: skip
                 self.barrier()  # nothing waits for it but a cancel
             return
-        parts = self._partial_results(words["n_heads"] * words["max_chunks"] * 4 * (PART_HEADER + head_dim))
+        parts = self._partial_results(words["n_heads"] * words["max_chunks"] * 4 * (PARTIAL_HEADER + head_dim))
         self._add(f"attention parts {cache.kv_type.name}", records.CACHE, None, x=q.address, out=parts, **words)
         self.barrier()
         self._add("join attention", records.CACHE, None, x=parts, out=out.address, **words)
@@ -257,8 +252,8 @@ class Plan:
 
 def scratch_bytes_per_thread(group: int, head_dim: int, max_seq_len: int) -> int:
     """Scratch of one thread: the larger of a matmul's tile and attention's scores and partial results."""
-    chunks = (max_seq_len + CHUNK - 1) // CHUNK
-    attention = 4 * group * (CHUNK + chunks * (PART_HEADER + head_dim))
+    chunks = (max_seq_len + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK
+    attention = 4 * group * (ATTENTION_CHUNK + chunks * (PARTIAL_HEADER + head_dim))
     return (max(MATMUL_SCRATCH_BYTES, attention) + 4095) // 4096 * 4096
 
 
@@ -271,7 +266,7 @@ def _cache_words(cache: KVCache, layer: int) -> dict[str, int]:
 
 
 def _n_chunks(cache: KVCache) -> int:
-    return (cache.max_seq_len + CHUNK - 1) // CHUNK
+    return (cache.max_seq_len + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK
 
 
 def _bits(x: float) -> int:

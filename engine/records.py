@@ -6,6 +6,17 @@ travel as the bits of a float64. Knows no numba.
 
 from typing import NamedTuple
 
+BARRIER = 1
+"""Flag of a plan's row: all threads wait for each other behind it."""
+COUNTER_BYTES = 64
+"""From one thread's claim counter to the next: a cache line each."""
+ATTENTION_CHUNK = 256
+"""Positions that attention works off at once."""
+PARTIAL_HEADER = 8
+"""f32 words before a partial result of attention: maximum, sum, and six unused ones that keep it aligned."""
+MATMUL_SCRATCH_BYTES = 128 << 10
+"""What one thread's tiles and sums of any prefill kernel stay below."""
+
 
 class Step(NamedTuple):
     """What changes from one walk of the plan to the next; one record for the whole session."""

@@ -13,7 +13,9 @@ A cache type (``kv_f16.py`` and its like) supplies three functions and two numbe
 
 from engine.jit import inner
 from engine.kernels.exp import exp_f32x8
+from engine.records import ATTENTION_CHUNK as CHUNK
 from engine.records import CACHE as F
+from engine.records import PARTIAL_HEADER as HEADER
 from engine.records import STEP
 from engine.simd import (
     fadd,
@@ -31,9 +33,6 @@ from engine.simd import (
     sum_f32x8,
 )
 
-CHUNK = 256
-HEADER = 8
-"""f32 words before a partial result: maximum, sum, and six unused ones that keep it aligned."""
 MASKED = -1e30
 UNSCALED = 1 << 20
 

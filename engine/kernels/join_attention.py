@@ -1,9 +1,11 @@
 """Decode, second half of attention: every head's chunks become one result, whatever the cache's type."""
 
 from engine.jit import kernel
-from engine.kernels.attention import CHUNK, HEADER, join_chunks
+from engine.kernels.attention import join_chunks
 from engine.kernels.share import share
+from engine.records import ATTENTION_CHUNK as CHUNK
 from engine.records import CACHE as F
+from engine.records import PARTIAL_HEADER as HEADER
 from engine.records import STEP
 from engine.simd import load_i64
 

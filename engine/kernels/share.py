@@ -1,12 +1,11 @@
 """How the rows, columns or heads of one operation are dealt to the threads."""
 
 from engine.jit import inner, kernel
-from engine.records import CLAIMS, MATMUL
+from engine.records import CLAIMS, COUNTER_BYTES, MATMUL
 from engine.simd import atomic_add, load_i64, store_i64
 
 CLAIM_BYTES = 64 << 10
 """Weights in one claim: long enough to read memory in order, short enough that nobody waits long for the last one."""
-COUNTER_BYTES = 64
 
 
 @inner

@@ -284,18 +284,6 @@ def cycles(typingctx):
     return types.int64(), emit
 
 
-@intrinsic
-def yield_core(typingctx):
-    """Let another runnable thread have this core."""
-
-    def emit(context, builder, signature, args):
-        if sys.platform != "win32":
-            call(builder, "sched_yield", I32, [])
-        return context.get_dummy_value()
-
-    return types.void(), emit
-
-
 _FUTEX_NUMBER = {"x86_64": 202, "aarch64": 98}
 _FUTEX_WAIT_PRIVATE, _FUTEX_WAKE_PRIVATE = 128, 129
 

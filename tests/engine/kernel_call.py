@@ -8,10 +8,9 @@ from typing import NamedTuple
 import gguf
 import numpy as np
 
-from engine.kernels.share import COUNTER_BYTES
 from engine.kernels.tiles import SCRATCH_BYTES
 from engine.quants.base import QuantType
-from engine.records import EMBED, MATMUL, STEP
+from engine.records import COUNTER_BYTES, EMBED, MATMUL, STEP
 
 PADDING_BYTES = 4096
 """Room behind the weights: kernels may ask for lines there, and must not need them."""

@@ -5,11 +5,10 @@ import ctypes
 import numpy as np
 import pytest
 
-from engine import interpreter
 from engine.crew import Crew
 from engine.jit import entry
-from engine.kernels.share import COUNTER_BYTES, claim_rows
-from engine.records import MATMUL
+from engine.kernels.share import claim_rows
+from engine.records import BARRIER, COUNTER_BYTES, MATMUL
 
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
@@ -27,7 +26,7 @@ class Trace:
         self.on_row = lambda row, thread: None
         self._callback = _SIGNATURE(self._note)
         address = ctypes.cast(self._callback, ctypes.c_void_p).value
-        self.rows = np.array([[address, row, interpreter.BARRIER] for row in range(n_rows)], np.int64)
+        self.rows = np.array([[address, row, BARRIER] for row in range(n_rows)], np.int64)
 
     def _note(self, row: int, thread: int, n_threads: int) -> None:
         self.seen.append((row, thread, n_threads))
