@@ -180,7 +180,9 @@ class Model:
         return list({tensor.quant: tensor for tensor in matrices}.values())
 
     def set_threads(self, decode: int, prefill: int | None = None) -> None:
-        """Change the numbers of threads from the next walk on; sessions made before have room for as many as then.
+        """Change the numbers of threads from the next walk on.
+
+        A session made before uses no more than it has room for: all logical CPUs, or as many as were asked for then.
 
         Raises:
             EngineError: out of range.

@@ -49,6 +49,7 @@ class Pipeline:
         self, config: ModelConfig, weights: Weights, kv_type: KVType, max_seq_len: int, crew: Crew, n_threads: int
     ) -> None:
         self._crew = crew
+        self._room = n_threads
         self._config = config
         self._weights = weights
         self.columns = block_columns(config)
@@ -101,6 +102,7 @@ class Pipeline:
         return self._walk("head", n_threads)
 
     def _walk(self, name: str, n_threads: int) -> bool:
+        n_threads = min(n_threads, self._room)  # scratch and counters were sized for so many
         timed = self.profile.get(name)
         if timed is None:
             return self._crew.walk(self._tables[name], n_threads)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from engine import Model
+from engine.records import MATMUL_SCRATCH_BYTES
 from tests.engine import tiny_gguf
 
 PHASES = ["embedding", "norms", "qkv", "attention", "attention output", "feed-forward", "output head"]
@@ -41,3 +42,11 @@ def test_activations_are_quantised_once_for_all_their_readers(tmp_path: Path) ->
     names = [row["op"] for row in model.describe_plan()]
     assert names.count("quantize q8_0") == 2 * 4 + 1
     model.close()
+
+
+def test_no_prefill_kernel_needs_more_scratch_than_a_thread_gets() -> None:
+    from engine.kernels.tiles import MAX_TOKENS, SCRATCH_BYTES
+    from engine.pipeline import WIDEST_BLOCK
+
+    assert SCRATCH_BYTES <= MATMUL_SCRATCH_BYTES
+    assert WIDEST_BLOCK <= MAX_TOKENS

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import EngineError, Model, Sampling
+from engine import EngineError, Model, Sampling, host
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, MemoryPlanError, ModelChangedError
 from tests.engine import tiny_gguf
 
@@ -190,3 +190,17 @@ def test_kernels_that_cannot_be_kept_are_told_once_a_session_exists(
     assert [line for line in model.notices if "compiled at every start" in line] == []
     monkeypatch.setattr(jit, "CACHE_DIRECTORY", None)
     assert len([line for line in model.notices if "compiled at every start" in line]) == 1
+
+
+def test_more_threads_than_a_session_has_room_for_are_not_let_into_its_memory(tmp_path: Path) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1)
+    session = model.session(n_ctx=32)
+    wanted = session.feed([1, 2, 3, 4, 5])
+    asked: list[int] = []
+    walk = model.crew.walk
+    model.crew.walk = lambda table, n_threads, times=0: asked.append(n_threads) or walk(table, n_threads, times)
+    model.set_threads(100)
+    session.truncate(0)
+    assert (session.feed([1, 2, 3, 4, 5]) == wanted).all()
+    assert max(asked) <= max(1, host.cores().most_threads)
+    model.close()
