@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine import residency
 from engine.errors import MemoryPlanError
 from engine.memory import Memory
 
@@ -80,6 +81,10 @@ class KVCache:
         self.scale_bytes = 4 * self.max_seq_len * (config.head_dim // kv_type.group) if kv_type.group else 0
         self.n_bytes = 2 * config.n_layers * config.n_kv_heads * (self.head_bytes + self.scale_bytes)
         self._memory = Memory(self.n_bytes)
+
+    def resident_bytes(self) -> int | None:
+        """How much of it lies in memory; None where the system does not say."""
+        return residency.resident_bytes(self._memory.bytes)
 
     def addresses(self, layer: int) -> tuple[int, int, int, int]:
         """Where a layer's keys, values, key scales and value scales begin."""

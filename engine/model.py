@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ class Model:
         name: ``general.name``, as untrusted as any metadata, or the file's stem.
         quantization: the mix of types, ``"Q4_K_M"``.
         threads, prefill_threads: of a decode step, and of a prefill block.
+        weights_mode: one of ``WEIGHT_MODES``, as asked for.
         weights_bytes: of all tensors.
         bytes_per_token: weights that one decode step reads.
     """
@@ -55,6 +57,7 @@ class Model:
         self.weights_bytes = self._checked.weights.total_bytes
         self.quantization = self._checked.weights.quantization_label()
         self.threads, self.prefill_threads = threads, prefill_threads
+        self.weights_mode = weights
         self._progress = progress
         self._sessions: list[Session] = []
         self._crew: Any = None
@@ -190,11 +193,23 @@ class Model:
         self.threads = _checked_threads("threads", decode)
         self.prefill_threads = _checked_threads("prefill_threads", prefill or decode)
 
-    def read_bandwidth_gbps(self, threads: int | None = None) -> float:
-        """Measure how fast this machine reads memory with so many threads (None: those of decode), in GB/s."""
+    def read_bandwidth_gbps(self, threads: int | None = None, is_unwanted: Callable[[], bool] = lambda: False) -> float:
+        """Measure how fast this machine reads memory with so many threads (None: those of decode), in GB/s.
+
+        Args:
+            is_unwanted: asked every few milliseconds whether something more important has come up.
+
+        Raises:
+            Cancelled: something has.
+            MemoryPlanError: there is no memory to measure with.
+        """
         from engine.profile import read_bandwidth_gbps
 
-        return read_bandwidth_gbps(self.crew, threads or self.threads)
+        return read_bandwidth_gbps(self.crew, threads or self.threads, is_unwanted=is_unwanted)
+
+    def resident_weight_bytes(self) -> int | None:
+        """How much of the weights lies in memory now; None where the system does not say. Any thread may ask."""
+        return self._weights.resident_bytes()
 
     def file_changed(self) -> bool:
         """Whether the file on disk is no longer what was opened."""

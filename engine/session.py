@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError, ModelChangedError
-from engine.profile import PhaseTime, ProfileTable
+from engine.profile import PhaseTime, Profile
 from engine.sampling import Sampler, Sampling
 from engine.stopping import StopStrings
 
@@ -63,6 +63,7 @@ class Session:
         self._tokens: list[int] = []
         self._logits: Logits | None = None
         self._cancelled = threading.Event()
+        self._profile: Profile | None = None
 
     @property
     def tokens(self) -> list[int]:
@@ -78,6 +79,13 @@ class Session:
     def kv_bytes(self) -> int:
         """Memory of the whole cache."""
         return self._pipeline.cache.n_bytes
+
+    def kv_resident_bytes(self) -> int | None:
+        """How much of the cache lies in memory: what was written, in whole pages. None where the system does not say.
+
+        Any thread may ask.
+        """
+        return self._pipeline.cache.resident_bytes()
 
     def feed(self, ids: Sequence[int], every: bool = False, on_progress: PrefillProgress | None = None) -> Logits:
         """Append tokens.
@@ -131,7 +139,13 @@ class Session:
         self._begin()
         self.finish_reason = ""
         with _short_switch_interval():
-            yield from self._continue(sampling, max_tokens, stop)
+            for generated in self._continue(sampling, max_tokens, stop):
+                if self._pipeline.profile and self._profile is not None:
+                    self._profile.leave()
+                    yield generated
+                    self._profile.enter()
+                else:
+                    yield generated
 
     def _continue(self, sampling: Sampling, max_tokens: int | None, stop: Sequence[str]) -> Iterator[Generated]:
         sampler = Sampler(sampling, self._model.config.vocab_size)
@@ -184,12 +198,19 @@ class Session:
 
     def start_profile(self) -> None:
         """Time every operation from now on, from zero."""
-        self._pipeline.profile = {name: ProfileTable(plan.operations) for name, plan in self._pipeline.plans.items()}
+        if self._profile is None:
+            self._profile = Profile({name: plan.operations for name, plan in self._pipeline.plans.items()})
+        self._profile.reset()
+        self._pipeline.profile = self._profile.tables
+
+    def read_profile(self) -> dict[str, list[PhaseTime]]:
+        """The phases so far, as ``end_profile`` returns them; the timing goes on."""
+        return self._profile.phases() if self._profile is not None and self._pipeline.profile else {}
 
     def end_profile(self) -> dict[str, list[PhaseTime]]:
         """Stop timing; returns the phases of ``"decode"``, ``"block"`` (prefill) and ``"head"``."""
-        tables, self._pipeline.profile = self._pipeline.profile, {}
-        return {name: table.phases() for name, table in tables.items() if table.n_walks}
+        phases, self._pipeline.profile = self.read_profile(), {}
+        return phases
 
     def close(self) -> None:
         """Let go of the cache; the session cannot be used any more."""

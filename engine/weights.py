@@ -139,6 +139,11 @@ class Weights:
         found = residency.resident_bytes(self._bytes)
         return 1.0 if found is None else found / len(self._bytes)
 
+    def resident_bytes(self) -> int | None:
+        """Bytes of the weights, in the map or copied, that lie in memory now; None where the system does not say."""
+        found = residency.resident_bytes(self._bytes)
+        return None if found is None else round(self.total_bytes * found / len(self._bytes))
+
     def get(self, name: str) -> Tensor | None:
         """Return a tensor by its GGUF name, or None where the file does without."""
         return self.tensors.get(name)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from engine import Model
+from engine import Model, Sampling
+from engine.errors import Cancelled
 from tests.engine import tiny_gguf
 
 
@@ -59,3 +60,50 @@ def test_nothing_is_timed_after_the_end(model: Model) -> None:
 
 def test_the_bandwidth_probe_reads_at_a_possible_speed(model: Model) -> None:
     assert 0.05 < model.read_bandwidth_gbps(1) < 2000
+
+
+def test_a_reply_times_choosing_and_its_caller_beside_the_walks(model: Model) -> None:
+    session = model.session(n_ctx=64)
+    session.feed([1, 2, 3])
+    session.start_profile()
+    start = time.perf_counter()
+    for _ in session.generate(Sampling.greedy(), max_tokens=10):
+        waited_until = time.perf_counter() + 0.002
+        while time.perf_counter() < waited_until:
+            pass
+    elapsed_s = time.perf_counter() - start
+    phases = {phase.phase: phase for phase in session.read_profile()["decode"]}
+    n = session.length - 3
+    assert phases["caller"].seconds >= 0.002 * n
+    assert phases["sampling"].seconds > 0
+    assert sum(phase.share for phase in phases.values()) == pytest.approx(1.0)
+    assert sum(phase.seconds for phase in phases.values()) <= elapsed_s
+    assert {phase.n_walks for phase in phases.values()} == {n}
+
+
+def test_reading_a_profile_does_not_end_it_and_starting_again_begins_at_zero(model: Model) -> None:
+    session = model.session(n_ctx=64)
+    assert session.read_profile() == {}
+    session.start_profile()
+    session.feed([1])
+    session.feed([2])
+    assert session.read_profile()["decode"][0].n_walks == 2
+    session.feed([3])
+    assert session.read_profile()["decode"][0].n_walks == 3
+    session.start_profile()
+    session.feed([4])
+    assert session.end_profile()["decode"][0].n_walks == 1
+
+
+def test_the_bandwidth_probe_gives_way(model: Model) -> None:
+    answers = iter([False, False, True])
+    with pytest.raises(Cancelled):
+        model.read_bandwidth_gbps(1, is_unwanted=lambda: next(answers))
+
+
+def test_weights_that_were_read_lie_in_memory_and_so_does_the_cache_that_was_written(model: Model) -> None:
+    session = model.session(n_ctx=64)
+    session.feed([1, 2, 3])
+    assert model.resident_weight_bytes() in (model.weights_bytes, None)
+    resident = session.kv_resident_bytes()
+    assert resident is None or 0 < resident <= session.kv_bytes
