@@ -42,6 +42,7 @@ KV_TYPES: dict[str, KVType] = {
     "f32": KVType("f32", 4, 0),
     "q8_0": KVType("q8_0", 1, 32),
 }
+_GLANCE_PAGES = 16 << 10
 POSITIONS = 8
 """K is kept in tiles of eight positions, so the context is a multiple of eight."""
 
@@ -83,8 +84,8 @@ class KVCache:
         self._memory = Memory(self.n_bytes)
 
     def resident_bytes(self) -> int | None:
-        """How much of it lies in memory; None where the system does not say."""
-        return residency.resident_bytes(self._memory.bytes)
+        """Estimate how much of it lies in memory, looking at a part of the pages; None where the system does not say."""
+        return residency.resident_bytes(self._memory.bytes, _GLANCE_PAGES)
 
     def addresses(self, layer: int) -> tuple[int, int, int, int]:
         """Where a layer's keys, values, key scales and value scales begin."""

@@ -36,6 +36,7 @@ FILE_TYPES: dict[int, str] = {
 
 _COPY_ALIGNMENT = 128
 _COPY_STEP_BYTES = 8 << 20
+_GLANCE_PAGES = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,11 @@ class Weights:
         return 1.0 if found is None else found / len(self._bytes)
 
     def resident_bytes(self) -> int | None:
-        """Bytes of the weights, in the map or copied, that lie in memory now; None where the system does not say."""
-        found = residency.resident_bytes(self._bytes)
+        """Estimate how much of the weights, in the map or copied, lies in memory now, looking at a part of the pages.
+
+        None where the system does not say.
+        """
+        found = residency.resident_bytes(self._bytes, _GLANCE_PAGES)
         return None if found is None else round(self.total_bytes * found / len(self._bytes))
 
     def get(self, name: str) -> Tensor | None:

@@ -18,6 +18,17 @@ def test_a_file_just_written_is_resident_to_the_last_page(tmp_path: Path) -> Non
     assert residency.resident_bytes(view) in (100_000, None)
 
 
+def test_a_glance_at_some_pages_tells_how_much_was_touched() -> None:
+    view = np.frombuffer(mmap.mmap(-1, 64 << 20), np.uint8)
+    view[: 32 << 20] = 1
+    exact, glanced = residency.resident_bytes(view), residency.resident_bytes(view, 2048)
+    if exact is None:
+        assert glanced is None
+    else:
+        assert exact >= 32 << 20
+        assert glanced == pytest.approx(exact, abs=4 << 20)
+
+
 def test_a_pass_in_order_reports_every_step_up_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(residency, "STEP_BYTES", 1000)
     path = tmp_path / "file"
