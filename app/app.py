@@ -22,11 +22,12 @@ from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.screen import Screen
 
-from app import engine_access, exit_codes, refusals, state
+from app import engine_access, exit_codes, paths, refusals, state
 from app._textual_hacks import teach_alt_enter
 from app.actions import ACTIONS, bindings
 from app.bridge import ChatOptions, EngineBridge
 from app.crash_log import log_without_text
+from app.performance.history import ReplyHistory
 from app.screens.chat import ChatScreen
 from app.settings import Settings
 from app.themes import ThemeError, choose_theme, load_themes
@@ -198,6 +199,7 @@ def chat_options(settings: Settings) -> ChatOptions:
         kv_type=settings.kv_type,
         max_tokens=settings.sampling.max_tokens,
         on_opened=state.remember_model,
+        open_history=lambda: ReplyHistory(paths.speeds_file()),
     )
 
 

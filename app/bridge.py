@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from app.engine_status import EngineStatus
 from app.messages import EngineMessage, TextGenerated
+from app.performance.history import ReplyHistory
+from app.performance.records import EngineFigures
 from app.reply import Reply
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ class ChatOptions:
     """0 for no limit but the context."""
     on_opened: Callable[[Path], object] | None = None
     """Called in the engine's thread when a model is open: it may be remembered for the next start."""
+    open_history: Callable[[], ReplyHistory] = ReplyHistory
+    """Called in the engine's thread, for the speeds of earlier replies."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class Ask:
     """Answer the user's next message."""
 
     text: str
+    asked_s: float | None = None
+    """When the user sent it, on the bridge's clock, if it had to wait."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +81,16 @@ class Regenerate:
 
 
 @dataclass(frozen=True)
+class MeasureBandwidth:
+    """Find out how fast memory can be read, if nothing else is to be done."""
+
+
+@dataclass(frozen=True)
 class Close:
     """End the thread."""
 
 
-Command = Load | StartConversation | Ask | Regenerate | Close
+Command = Load | StartConversation | Ask | Regenerate | MeasureBandwidth | Close
 
 
 class Wire:
@@ -89,6 +100,9 @@ class Wire:
         self.clock = clock
         self.commands: Queue[Command] = Queue(QUEUE_LENGTH)
         self.status = EngineStatus()
+        self.figures = EngineFigures()
+        self.is_watched = False
+        """Whether a screen shows the figures."""
         self.cancelled = threading.Event()
         self.closing = threading.Event()
         self.reply: Reply | None = None
@@ -132,6 +146,19 @@ class EngineBridge:
     def status(self) -> EngineStatus:
         """What the thread is doing."""
         return self._wire.status
+
+    @property
+    def figures(self) -> EngineFigures:
+        """What the thread measured."""
+        return self._wire.figures
+
+    def watch(self, is_watched: bool) -> None:
+        """Say whether a screen shows the figures; only then is the running reply's profile looked at."""
+        self._wire.is_watched = is_watched
+
+    def now_s(self) -> float:
+        """Return the time on the thread's clock."""
+        return self._wire.clock()
 
     @property
     def is_alive(self) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.bridge import Ask, ChatOptions, Close, Command, Load, Regenerate, StartConversation, Wire
+from app.bridge import Ask, ChatOptions, Close, Command, Load, MeasureBandwidth, Regenerate, StartConversation, Wire
 from app.clean_text import TextCleaner, clean_line
 from app.conversation import Ending
 from app.crash_log import log_without_text
+from app.engine_measures import EngineMeasures
 from app.engine_status import Activity, EngineStatus
 from app.messages import (
     GenerationFailed,
@@ -42,6 +43,7 @@ class EngineWorker:
         self._model: Model | None = None
         self._session: Session | None = None
         self._chat: ChatPrompt | None = None
+        self._measures = EngineMeasures(wire, options.open_history(), wire.clock)
 
     def run(self) -> None:
         """Take commands until ``Close``. Whatever a command raises becomes a message."""
@@ -62,16 +64,21 @@ class EngineWorker:
             if self._chat is not None:
                 self._chat.start(command.system)
         elif isinstance(command, Ask):
-            self._ask(command.text)
+            self._ask(command.text, command.asked_s)
         elif isinstance(command, Regenerate):
             self._regenerate()
+        elif isinstance(command, MeasureBandwidth) and self._model is not None:
+            self._measures.measure_bandwidth(self._model, self._is_wanted)
+
+    def _is_wanted(self) -> bool:
+        return self._wire.closing.is_set() or not self._wire.commands.empty()
 
     def _report(self, command: Command, error: BaseException) -> None:
         reason = reason_of(error)
         if isinstance(command, Load):
             self._unload()
             self._wire.emit(ModelFailed(reason))
-        else:
+        elif not isinstance(command, MeasureBandwidth):  # nobody waits for that one
             self._settle()
             self._wire.emit(GenerationFailed(reason))
 
@@ -84,6 +91,7 @@ class EngineWorker:
         self._chat = self._model.chat()
         self._session = self._model.session(self._options.context_size, self._options.kv_type)
         self._chat.start(command.system)
+        self._measures.note_model(self._model, self._session)
         if self._options.on_opened is not None:
             self._options.on_opened(command.path)
         self._settle()
@@ -110,6 +118,7 @@ class EngineWorker:
     def _unload(self) -> None:
         session, model = self._session, self._model
         self._session = self._model = self._chat = None
+        self._measures.note_no_model()
         for resource in (session, model):
             if resource is not None:
                 resource.close()
@@ -117,7 +126,7 @@ class EngineWorker:
 
     # ---- turns
 
-    def _ask(self, text: str) -> None:
+    def _ask(self, text: str, asked_s: float | None) -> None:
         chat = self._chat
         if chat is None:
             self._wire.emit(GenerationFailed("no model is loaded"))
@@ -126,7 +135,7 @@ class EngineWorker:
         try:
             # Before the first token there is no turn yet: the engine's side forgets the question, and the screen
             # decides whether to ask again.
-            if not self._answer(chat, chat.add_user(text)):
+            if not self._answer(chat, chat.add_user(text), asked_s):
                 chat.rewind(n_before)
         except BaseException:
             chat.rewind(n_before)
@@ -147,18 +156,21 @@ class EngineWorker:
         if not answered:
             chat.rewind(n_before - 1)
 
-    def _answer(self, chat: ChatPrompt, ids: list[int]) -> bool:
+    def _answer(self, chat: ChatPrompt, ids: list[int], asked_s: float | None = None) -> bool:
         """Read the prompt and write the reply; False means that there is no reply and the turn does not count."""
-        session = self._session
+        session, model = self._session, self._model
         assert session is not None
+        assert model is not None
         needed = len(ids) + min(MIN_REPLY_TOKENS, session.n_ctx // 8)
         if needed > session.n_ctx:
             self._wire.emit(PromptRefused(needed, session.n_ctx))
             return False
-        turn = _Turn(self._wire, session, chat, self._options, ids)
+        turn = _Turn(self._wire, session, chat, self._options, ids, self._measures)
+        self._measures.begin_reply(model, session, turn.meter, asked_s)
         try:
             return turn.run()
         finally:
+            self._measures.end_reply(model)
             self._settle(turn.meter)
 
     # ---- status
@@ -175,8 +187,16 @@ class EngineWorker:
 class _Turn:
     """One prompt and its reply."""
 
-    def __init__(self, wire: Wire, session: Session, chat: ChatPrompt, options: ChatOptions, ids: list[int]) -> None:
-        self._wire, self._session, self._chat = wire, session, chat
+    def __init__(
+        self,
+        wire: Wire,
+        session: Session,
+        chat: ChatPrompt,
+        options: ChatOptions,
+        ids: list[int],
+        measures: EngineMeasures,
+    ) -> None:
+        self._wire, self._session, self._chat, self._measures = wire, session, chat, measures
         self._cleaner = TextCleaner()
         self._shown: list[str] = []
         self._reply = Reply(
@@ -209,6 +229,7 @@ class _Turn:
             for piece in self._reply:
                 self._show(self._cleaner.push(piece))
                 self._update(activity=Activity.WRITING, context_used=self._session.length)
+                self._measures.note_progress()
         except BaseException as error:
             if not self._reply.ids:
                 raise
@@ -225,6 +246,7 @@ class _Turn:
 
     def _show_progress(self, done: int, total: int) -> None:
         self._update(done=done, total=total, context_used=self._session.length)
+        self._measures.note_progress()
 
     def _update(self, **changes: Any) -> None:
         self._wire.status = replace(self._wire.status, **changes)

@@ -12,6 +12,7 @@ APP_NAME = "jalopy"
 SETTINGS_NAME = "settings.toml"
 STATE_NAME = "state.json"
 LOG_NAME = "jalopy.log"
+SPEEDS_NAME = "speeds.json"
 
 
 def config_file() -> Path | None:
@@ -39,6 +40,12 @@ def state_file() -> Path | None:
     """Return the file of what the program learned."""
     directory = state_dir()
     return directory / STATE_NAME if directory else None
+
+
+def speeds_file() -> Path | None:
+    """Return the file of measured speeds."""
+    directory = state_dir()
+    return directory / SPEEDS_NAME if directory else None
 
 
 def log_file() -> Path | None:

@@ -7,13 +7,13 @@ convenience, so nothing here raises: a damaged file is put aside with a notice, 
 import dataclasses
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from app import paths
+from app.small_file import read_bounded, replace_file
 
 VERSION = 1
 _MAX_FILE_BYTES = 1 << 20
@@ -75,7 +75,7 @@ def save_state(state: ProgramState, path: Path | None = None) -> str | None:
         return f"{path}: written by a newer version of the program: left as it is"
     content = {"version": VERSION, **dataclasses.asdict(state)}
     try:
-        _replace_file(path, json.dumps(content, indent=1).encode("utf-8"))
+        replace_file(path, json.dumps(content, indent=1).encode("utf-8"))
     except OSError as error:
         return f"{path}: {error.strerror}: nothing is remembered"
     return None
@@ -94,9 +94,8 @@ def remember_threads(key: str, tuned: TunedThreads, path: Path | None = None) ->
 
 
 def _read(path: Path) -> bytes:
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        raw = file.read(_MAX_FILE_BYTES + 1)
-    if len(raw) > _MAX_FILE_BYTES:
+    raw = read_bounded(path, _MAX_FILE_BYTES)
+    if raw is None:
         raise _DamagedStateError("larger than 1 MiB")
     return raw
 
@@ -134,22 +133,3 @@ def _is_newer(path: Path) -> bool:
         return False
     version = content.get("version") if isinstance(content, dict) else None
     return isinstance(version, int) and version > VERSION
-
-
-def _replace_file(path: Path, content: bytes) -> None:
-    """Write beside the file, flush to the disk, then rename over it."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # created with mode 0600
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

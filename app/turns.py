@@ -38,7 +38,8 @@ class Turns:
         self.model: ModelLoaded | None = None
         self.is_loading = False
         self.is_answering = False
-        self._queued: deque[str] = deque()
+        self._queued: deque[tuple[str, float]] = deque()
+        """Texts that wait, and since when."""
         self._reply_pieces: list[str] = []
 
     @property
@@ -68,7 +69,7 @@ class Turns:
         if self.is_busy:
             if self.n_queued >= MAX_QUEUED:
                 return Admission.FULL
-            self._queued.append(text)
+            self._queued.append((text, self._bridge.now_s()))
             return Admission.QUEUED
         self._begin(text)
         return Admission.ASKED
@@ -77,7 +78,7 @@ class Turns:
         """Ask what has waited longest; False when nothing waits or the engine is not free."""
         if self.is_busy or self.model is None or not self._queued:
             return False
-        self._begin(self._queued.popleft())
+        self._begin(*self._queued.popleft())
         return True
 
     def regenerate(self) -> bool:
@@ -133,9 +134,9 @@ class Turns:
         self.is_answering = False
         return self.conversation.take_back_user()
 
-    def _begin(self, text: str) -> None:
+    def _begin(self, text: str, asked_s: float | None = None) -> None:
         self.conversation.add_user(text)
-        self._send(Ask(text))
+        self._send(Ask(text, asked_s))
 
     def _send(self, command: Command) -> None:
         self._reply_pieces.clear()

@@ -147,6 +147,9 @@ class Script:
     """One permit per prompt token."""
     token_gate: Gate | None = None
     """One permit per generated token."""
+    bandwidth_gate: Gate | None = None
+    read_gbps: float = 10.0
+    n_bandwidth_probes: int = 0
     opened: list[FakeModel] = field(default_factory=list)
     """Every model opened from this script, with its sessions in ``model.sessions``."""
 
@@ -254,6 +257,7 @@ class FakeModel:
             context_length=2048,
         )
         self.threads, self.prefill_threads = 2, 2
+        self.weights_mode = "mmap"
         self.weights_bytes, self.bytes_per_token = 1_000_000, 900_000
         self.sessions: list[FakeSession] = []
         self.is_closed = False
@@ -298,9 +302,18 @@ class FakeModel:
     huge_bytes = 0
     notices: tuple[str, ...] = ()
 
-    def read_bandwidth_gbps(self, threads: int | None = None) -> float:
-        """A machine of ten gigabytes a second."""
-        return 10.0
+    def read_bandwidth_gbps(self, threads: int | None = None, is_unwanted: Callable[[], bool] = lambda: False) -> float:
+        """A machine of ten gigabytes a second, unless something else is to be done."""
+        if self.script.bandwidth_gate:
+            self.script.bandwidth_gate.take(threading.Event())
+        if is_unwanted():
+            raise Cancelled("the measurement gave way")
+        self.script.n_bandwidth_probes += 1
+        return self.script.read_gbps
+
+    def resident_weight_bytes(self) -> int:
+        """All of them."""
+        return self.weights_bytes
 
     def chat(self) -> FakeChat:
         """Start a conversation."""
@@ -326,16 +339,26 @@ class FakeSession:
         self.finish_reason = ""
         self.fed_counts: list[int] = []
         self.samplings: list[Any] = []
-        self.is_closed = False
+        self.is_closed = self.is_profiling = False
         self._cancelled = threading.Event()
 
     def start_profile(self) -> None:
         """Every walk is timed from now on, all of it in one phase."""
+        self.is_profiling = True
+
+    def read_profile(self) -> dict[str, list[Any]]:
+        """One phase that took a second and read a gigabyte."""
+        phase = SimpleNamespace(phase="feed-forward", seconds=1.0, weight_bytes=10**9, gbps=1.0, share=1.0, n_walks=10)
+        return {"decode": [phase], "block": [phase]}
 
     def end_profile(self) -> dict[str, list[Any]]:
-        """One phase that took a second and read a gigabyte."""
-        phase = SimpleNamespace(phase="feed-forward", seconds=1.0, weight_bytes=10**9, gbps=1.0, share=1.0)
-        return {"decode": [phase], "block": [phase]}
+        """The same, for the last time."""
+        self.is_profiling = False
+        return self.read_profile()
+
+    def kv_resident_bytes(self) -> int:
+        """As much as the tokens fill."""
+        return self.length * 256
 
     @property
     def length(self) -> int:

@@ -1,0 +1,46 @@
+"""A reading that is taken no more often than its own cost allows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Reading = TypeVar("Reading")
+
+MOST_SHARE = 0.002
+"""Of the time, for any one reading: what takes 10 ms is read every 5 s at most."""
+
+
+class Paced(Generic[Reading]):
+    """Keeps the last value until the next one is due.
+
+    Args:
+        read: takes the reading; whatever it raises means that there is none.
+        period_s: least time between two readings.
+        cost_clock: what a reading's cost is measured with.
+    """
+
+    def __init__(
+        self, read: Callable[[], Reading | None], period_s: float, cost_clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._read, self._period_s, self._cost_clock = read, period_s, cost_clock
+        self._due_s = float("-inf")
+        self._value: Reading | None = None
+
+    def get(self, now_s: float) -> Reading | None:
+        """Return the reading, taken now if it is due."""
+        if now_s >= self._due_s:
+            began_s = self._cost_clock()
+            self._value = or_none(self._read)
+            cost_s = self._cost_clock() - began_s
+            self._due_s = now_s + max(self._period_s, cost_s / MOST_SHARE)
+        return self._value
+
+
+def or_none(read: Callable[[], Reading | None]) -> Reading | None:
+    """Take a reading; a system that does not give it, in whatever way, has none."""
+    try:
+        return read()
+    except Exception:
+        return None

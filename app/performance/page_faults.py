@@ -1,0 +1,47 @@
+"""Major page faults of this process: pages that had to come from disk."""
+
+from __future__ import annotations
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+
+def major_faults() -> int | None:
+    """Return how many there were since the start of the process; None where the system does not count them."""
+    return None if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+
+
+class FaultLog:
+    """Which tokens of a reply came with major faults. Written by the engine's thread, read by any.
+
+    Attributes:
+        prompt: faults while the prompt was read.
+        tokens: (number of the token, faults before it), only where there were any.
+    """
+
+    def __init__(self) -> None:
+        self.prompt = 0
+        self.tokens: list[tuple[int, int]] = []
+        self._before = major_faults()
+
+    @property
+    def total(self) -> int | None:
+        """All faults of the reply; None where the system does not count them."""
+        return None if self._before is None else self.prompt + sum(count for _, count in self.tokens)
+
+    def note(self, token: int) -> None:
+        """Book what came since the last call to a token, 0 for the prompt."""
+        now = major_faults()
+        if now is None or self._before is None or now == self._before:
+            return
+        count, self._before = now - self._before, now
+        if token == 0:
+            self.prompt += count
+        else:
+            self.tokens.append((token, count))
+
+    def by_token(self) -> dict[int, int]:
+        """Return faults by number of the token, the first token being 0."""
+        return {token - 1: count for token, count in list(self.tokens)}

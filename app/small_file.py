@@ -1,0 +1,51 @@
+"""Small files of the program: read within bounds, replaced as a whole."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def read_bounded(path: Path, most_bytes: int) -> bytes | None:
+    """Return the content; None for a file that is larger. Follows no symbolic link and waits for no pipe.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        raw = file.read(most_bytes + 1)
+    return raw if len(raw) <= most_bytes else None
+
+
+def replace_file(path: Path, content: bytes, durable: bool = True) -> None:
+    """Write beside the file, then rename over it: a reader finds the old content or the new.
+
+    Args:
+        durable: flush to the disk before and after, for what must outlive a power cut.
+
+    Raises:
+        OSError: the file is as it was.
+    """
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # created with mode 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    if durable and hasattr(os, "O_DIRECTORY"):
+        _flush_directory(path.parent)
+
+
+def _flush_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
