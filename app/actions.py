@@ -63,6 +63,8 @@ ACTIONS = _table(
     Action("copy", "Copy the last reply", "chat", command="copy"),
     Action("save", "Save the conversation as Markdown", "chat", "ctrl+s", command="save", argument="[path]"),
     Action("model", "Load a model", "chat", command="model", argument="path"),
+    Action("toggle_strip", "Show or hide the speed strip beside the chat", "chat", "ctrl+t", command="strip"),
+    Action("performance", "Show speed, and where the time goes", "app", "f2", command="stats", aliases=("speed",)),
     Action("help", "Show keys and commands", "app", "f1", command="help"),
     Action("command_palette", "Open the command palette", "app", "ctrl+p"),
     Action("interrupt", "Stop the reply; twice quits; copies selected text", "app", "ctrl+c", priority=True),

@@ -28,12 +28,15 @@ from app.actions import ACTIONS, bindings
 from app.bridge import ChatOptions, EngineBridge
 from app.crash_log import log_without_text
 from app.performance.history import ReplyHistory
+from app.performance.watch import PerformanceWatch
 from app.screens.chat import ChatScreen
 from app.settings import Settings
 from app.themes import ThemeError, choose_theme, load_themes
 
 QUIT_WINDOW_S = 3.0
 """A second ctrl+c within this time quits."""
+
+INTERFACE_COST_PERIOD_S = 1.0
 
 EXIT_PATIENCE_S = 1.5
 """After a signal the process ends within this time, whatever a dead terminal does to Textual's shutdown."""
@@ -60,7 +63,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
     SCREENS: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {"help": _help_screen}
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 - Textual types it so
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high"), (36, "-tall")]  # noqa: RUF012
 
     def __init__(
         self,
@@ -78,19 +81,24 @@ class JalopyApp(App[None], inherit_bindings=False):
         """What to say on stderr after a crash."""
         self._interrupted_s: float | None = None
         self._theme_error = self._set_up_theme()
-        self.chat = ChatScreen(self.bridge, settings.system_prompt or None, model_path, clock)
+        self.watch_performance = PerformanceWatch(self.bridge)
+        self.chat = ChatScreen(self.bridge, settings.system_prompt or None, model_path, clock, self.watch_performance)
         # As a mode the chat is the first screen, and no empty one is ever laid out below it.
         self.add_mode(self.DEFAULT_MODE, lambda: self.chat)
 
     def on_mount(self) -> None:
         """Take over the signals that Textual leaves to their defaults."""
         self.set_class(os.environ.get("TERM") == "linux", "-console")
+        self.set_interval(INTERFACE_COST_PERIOD_S, self._note_interface_cost)
         if self._theme_error:
             self.call_after_refresh(self.chat.note, self._theme_error, True)
         if not self.is_headless:
             self._watch_signals()
             # What exists by now stays; later collections need not walk it.
             self.call_after_refresh(gc.freeze)
+
+    def _note_interface_cost(self) -> None:
+        self.watch_performance.note_interface_cost(self.bridge.now_s())
 
     def on_unmount(self) -> None:
         """End the engine's thread, or leave it to the end of the process."""
@@ -112,6 +120,13 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Show keys and commands."""
         if self.screen is self.chat:
             self.push_screen("help")
+
+    def action_performance(self) -> None:
+        """Show speed, and where the time goes."""
+        if self.screen is self.chat:
+            from app.screens.performance import PerformanceScreen
+
+            self.push_screen(PerformanceScreen(self.watch_performance))
 
     async def action_quit(self) -> None:
         """Quit."""

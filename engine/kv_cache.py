@@ -84,7 +84,7 @@ class KVCache:
         self._memory = Memory(self.n_bytes)
 
     def resident_bytes(self) -> int | None:
-        """Estimate how much of it lies in memory, looking at a part of the pages; None where the system does not say."""
+        """Estimate how much of it lies in memory from a part of its pages; None where the system does not say."""
         return residency.resident_bytes(self._memory.bytes, _GLANCE_PAGES)
 
     def addresses(self, layer: int) -> tuple[int, int, int, int]:

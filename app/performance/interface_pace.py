@@ -5,20 +5,19 @@ from __future__ import annotations
 MOST_SHARE = 0.10
 """Of one core, which is 5 % of two; above it the interface draws more rarely."""
 RELAXED_SHARE = 0.04
-SLOWEST = 8
+SLOWEST = 4
 _SMOOTHING = 0.3
 _SETTLING = 3
 """Samples between two changes, so that the effect of one shows before the next."""
 
 
 class InterfacePace:
-    """Turns the interface's cost into a divisor of its refresh rate: 1, 2, 4 or 8."""
+    """Turns the interface's cost into a divisor of its refresh rate: 1, 2 or 4."""
 
     def __init__(self) -> None:
         self.divisor = 1
         self._cost: float | None = None
         self._settling = _SETTLING
-        self._tick = 0
 
     @property
     def cost(self) -> float | None:
@@ -38,10 +37,18 @@ class InterfacePace:
         elif self.divisor > 1 and (self._cost < RELAXED_SHARE or not is_engine_busy):
             self._change(self.divisor // 2)
 
-    def skips(self) -> bool:
-        """Whether this refresh is to be left out; call it once for each."""
-        self._tick += 1
-        return self._tick % self.divisor != 0
-
     def _change(self, divisor: int) -> None:
         self.divisor, self._settling = divisor, _SETTLING
+
+
+class Refreshes:
+    """Counts the refreshes of one view, and leaves out those that the pace does not allow."""
+
+    def __init__(self, pace: InterfacePace) -> None:
+        self._pace = pace
+        self._count = 0
+
+    def is_left_out(self) -> bool:
+        """Whether the refresh that is due now is to be left out; call it once for each."""
+        self._count += 1
+        return self._count % self._pace.divisor != 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.performance.page_faults import major_faults
 from app.performance.paced import Paced, or_none
+from app.performance.page_faults import major_faults
 from app.performance.records import ModelFacts
 
 PERIOD_S = 0.9

@@ -6,6 +6,7 @@ import statistics
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from app.performance.sample import MachineSample
 
@@ -44,6 +45,7 @@ class StutterWatch:
         self._gaps_s: list[float] = []
         self.found: list[Stutter] = []
         """Oldest first."""
+        self._causes: dict[Stutter, str] = {}
 
     @property
     def median_gap_s(self) -> float:
@@ -60,6 +62,20 @@ class StutterWatch:
             self._look_at(token, times_s[token - 1], times_s[token])
         self._looked_at = max(1, n)
 
+    def newest(
+        self, count: int, faults: Mapping[int, int], samples: Sequence[MachineSample]
+    ) -> list[tuple[Stutter, str]]:
+        """Return the newest stutters with their causes; a cause is looked for until all that can be seen is there."""
+        explained = []
+        for stutter in self.found[-count:]:
+            cause = self._causes.get(stutter)
+            if cause is None:
+                cause = cause_of(stutter, faults, samples)
+                if samples and samples[-1].at_s >= stutter.end_s:
+                    self._causes[stutter] = cause
+            explained.append((stutter, cause))
+        return explained
+
     def _look_at(self, token: int, begin_s: float, end_s: float) -> None:
         gap_s, median_s = end_s - begin_s, self.median_gap_s
         is_slow = gap_s > TIMES_THE_MEDIAN * median_s and gap_s - median_s > LEAST_EXCESS_S
@@ -74,7 +90,7 @@ class StutterWatch:
 
 def excess_at(times_s: Sequence[float], tokens: Mapping[int, int]) -> float:
     """Return what the given tokens of a reply took longer than its median token, in seconds."""
-    gaps_s = [after - before for before, after in zip(times_s, times_s[1:], strict=False)]
+    gaps_s = [after - before for before, after in pairwise(list(times_s))]
     if not gaps_s:
         return 0.0
     median_s = statistics.median(gaps_s)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import psutil
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
@@ -35,11 +35,14 @@ from app.messages import (
     TextGenerated,
     TranscriptScrolled,
 )
+from app.performance.interface_pace import Refreshes
+from app.performance.watch import PerformanceWatch
 from app.turns import Admission, Turns
 from app.widgets.activity_line import ActivityLine
 from app.widgets.message_view import ReplyView, UserView
 from app.widgets.prompt import HINT, PLACEHOLDER, PLACEHOLDER_LOADING, Prompt
 from app.widgets.status_line import StatusLine
+from app.widgets.strip_display import StripDisplay
 from app.widgets.suggestions import Suggestions
 from app.widgets.transcript import Transcript
 
@@ -58,7 +61,12 @@ class ChatScreen(Screen[None]):
     AUTO_FOCUS = "Prompt"
 
     def __init__(
-        self, bridge: EngineBridge, system: str | None, model_path: Path | None, clock: Callable[[], float]
+        self,
+        bridge: EngineBridge,
+        system: str | None,
+        model_path: Path | None,
+        clock: Callable[[], float],
+        watch: PerformanceWatch,
     ) -> None:
         super().__init__()
         self.turns = Turns(bridge, system)
@@ -66,6 +74,8 @@ class ChatScreen(Screen[None]):
         self._reply: ReplyView | None = None
         self._asked: UserView | None = None
         self._queued: deque[UserView] = deque()
+        self._strip = StripDisplay(self, watch)
+        self._refreshes = Refreshes(watch.pace)
         self._process = psutil.Process()
         self._rss_bytes = 0
 
@@ -74,7 +84,9 @@ class ChatScreen(Screen[None]):
         with Horizontal(id="title-bar"):
             yield Static(Content("jalopy"), markup=False, id="program")
             yield Static(markup=False, id="model-name")
-        yield Transcript(id="transcript")
+        with Horizontal(id="middle"):
+            yield Transcript(id="transcript")
+            yield self._strip.widget
         yield Suggestions(id="suggestions")
         yield ActivityLine(id="activity")
         yield Prompt(id="prompt")
@@ -110,6 +122,8 @@ class ChatScreen(Screen[None]):
         return begins
 
     def _drain(self) -> None:
+        if self._refreshes.is_left_out():
+            return
         for message in self._bridge.drain():
             self.post_message(message)
         self._show_status()
@@ -286,7 +300,15 @@ class ChatScreen(Screen[None]):
         """Show a passing word at the prompt's edge; "" brings the usual one back."""
         self.prompt.border_title = text or HINT
 
+    def on_resize(self, event: events.Resize) -> None:
+        """Let the strip lie flat on a narrow screen."""
+        self._strip.fit(event.size.width)
+
     # ---- actions
+
+    def action_toggle_strip(self) -> None:
+        """Show or hide the speed strip."""
+        self._strip.toggle()
 
     def action_stop(self) -> None:
         """Stop the reply and keep what there is."""

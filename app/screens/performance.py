@@ -1,0 +1,111 @@
+"""The performance screen: how fast, how fast it could be, where the time goes, and what the machine does."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import Static
+
+from app.glyphs import choose_glyphs
+from app.performance import screen_lines
+from app.performance.graph_lines import Graph
+from app.performance.interface_pace import Refreshes
+from app.performance.watch import PerformanceView, PerformanceWatch
+from app.widgets.figure_lines import FigureLines
+from app.widgets.rate_graph import RateGraph
+
+REFRESH_PERIOD_S = 0.5
+"""Faster than this no figure can be read."""
+
+
+class PerformanceScreen(Screen[None]):
+    """Shows figures while it is on top, and looks at nothing otherwise.
+
+    Args:
+        watch: where the figures come from.
+    """
+
+    CSS_PATH = "performance.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f2,q", "dismiss", "Back", show=False)]
+    AUTO_FOCUS = "#performance"
+
+    def __init__(self, watch: PerformanceWatch) -> None:
+        super().__init__()
+        self._watch = watch
+        self._refreshes = Refreshes(watch.pace)
+        self._glyphs = choose_glyphs()
+        self._timer: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        """Lay out the sections from top to bottom."""
+        yield Static(
+            Content("Speed, live" + " " * 4 + "Esc back · arrows scroll"), markup=False, id="performance-title"
+        )
+        with VerticalScroll(id="performance"):
+            yield FigureLines("speeds")
+            yield RateGraph("graph", self._glyphs)
+            yield FigureLines("notes")
+            yield FigureLines("time")
+            yield FigureLines("phases")
+            yield FigureLines("machine")
+
+    def on_mount(self) -> None:
+        """Begin to look."""
+        self._watch.begin()
+        self._timer = self.set_interval(REFRESH_PERIOD_S, self._refresh_figures)
+        self.call_after_refresh(self.show_figures)
+
+    def on_unmount(self) -> None:
+        """Look no longer."""
+        self._watch.end()
+
+    def on_screen_suspend(self) -> None:
+        """Another screen lies on top."""
+        if self._timer is not None:
+            self._timer.pause()
+
+    def on_screen_resume(self) -> None:
+        """On top again."""
+        if self._timer is not None:
+            self._timer.resume()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Lay the figures out for the new width."""
+        self.call_after_refresh(self.show_figures)
+
+    def _refresh_figures(self) -> None:
+        if not self._refreshes.is_left_out():
+            self.show_figures()
+
+    def show_figures(self) -> None:
+        """Show the figures of this moment."""
+        self._show(self._watch.look())
+
+    def _show(self, view: PerformanceView) -> None:
+        graph = self.query_one("#graph", RateGraph)
+        width, glyphs = max(1, graph.size.width), self._glyphs
+        earlier = view.figures.earlier
+        graph.draw(
+            Graph(
+                view.rates_tps,
+                view.ceiling.tps if view.ceiling else 0.0,
+                earlier.median_tps if earlier else 0.0,
+                view.marked_seconds,
+            )
+        )
+        notes = [screen_lines.ceiling_line(view, width, glyphs), *screen_lines.stutter_lines(view, glyphs)]
+        for name, found in (
+            ("#speeds", screen_lines.speed_lines(view, width)),
+            ("#notes", notes),
+            ("#time", screen_lines.time_lines(view.figures.last_reply, width, glyphs)),
+            ("#phases", screen_lines.phase_lines(view, width, glyphs)),
+            ("#machine", screen_lines.machine_lines(view, width, glyphs)),
+        ):
+            self.query_one(name, FigureLines).show(found)
