@@ -51,7 +51,7 @@ def _comparison(view: PerformanceView) -> Line:
     """Say how this reply compares with earlier ones of the same model, threads and weights mode."""
     earlier, tps, facts = view.figures.earlier, view.speed.reply, view.figures.facts
     if earlier is None or facts is None:
-        return line(muted("no earlier reply with this model and these threads to compare with"))
+        return line(muted("no earlier reply with this model and threads"))
     n, threads = earlier.n_replies, view.status.threads
     of = f"the median {lines.rate(earlier.median_tps).strip()} of {n} earlier repl{'y' if n == 1 else 'ies'}"
     how = f" ({threads} thread{'s' if threads != 1 else ''}, {facts.weights_mode})"
@@ -68,34 +68,36 @@ def _day(unix_s: float) -> str:
     return or_none(lambda: datetime.fromtimestamp(unix_s).astimezone().strftime("%d %b")) or ""
 
 
-def ceiling_line(view: PerformanceView, width: int, glyphs: Glyphs) -> Line:
+def ceiling_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
     """Say which share of the memory's limit is reached, and what is read for that."""
     facts = view.figures.facts
     if facts is None:
-        return line(muted("no model is loaded"))
+        return [line(muted("no model is loaded"))]
     amount = figures.size(bytes_per_token(facts, view.status.context_used))
     if view.ceiling is None:
-        return line(muted(f"ceiling not measured yet: a token reads {amount}B"))
-    bar = Span(lines.bar(view.ceiling.share(strip_lines.shown_tps(view)), 10, glyphs), Role.BAR)
-    text = (
-        f" of {figures.rate(view.ceiling.tps)} tok/s that memory allows"
-        f" ({view.ceiling.read_gbps:.1f} GB/s, {amount}B a token)"
-    )
+        return [line(muted(f"ceiling not measured yet: a token reads {amount}B"))]
     share = strip_lines.ceiling_share(view)
-    cached = muted(" weights lie in the cache") if share.startswith(">") else muted("")
-    return lines.clipped([line(muted("ceiling "), f"{share:>6} ", bar, muted(text), cached)], width)[0]
+    bar = Span(lines.bar(view.ceiling.share(strip_lines.shown_tps(view)), 10, glyphs), Role.BAR)
+    parts = [f"of {figures.rate(view.ceiling.tps)} tok/s that memory allows"]
+    parts.append(f"({view.ceiling.read_gbps:.1f} GB/s, {amount}B a token)")
+    if share.startswith(">"):
+        parts.append("the weights lie in the cache")
+    begin = f"ceiling {share:>6} "
+    rows = lines.spread(parts, max(1, width - len(begin) - 11), " ")
+    found = [line(muted(begin[:8]), begin[8:], bar, muted(" " + rows[0]))]
+    return lines.clipped([*found, *(line(muted(" " * 8 + row)) for row in rows[1:])], width)
 
 
-def stutter_lines(view: PerformanceView, glyphs: Glyphs) -> list[Line]:
-    """Name the newest stutters with their causes."""
+def stutter_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
+    """Name the newest stutter with its cause."""
     if not view.n_stutters:
-        few = "" if view.tokens >= 20 else "yet"
-        return [line(muted(f"no stutter {few}".rstrip()))]
+        return [line(muted("no stutters" if view.tokens else "no stutters yet"))]
     stutter, cause = view.stutters[-1]
     ms = 1000 * (stutter.end_s - stutter.begin_s)
     count = f"{view.n_stutters} stutter{'s' if view.n_stutters > 1 else ''}"
-    newest = f"{glyphs.between}token {stutter.token + 1} took {ms:.0f} ms: {cause}"
-    return [line(warning(f"{glyphs.mark} {count}"), newest)]
+    rows = lines.spread([f"token {stutter.token + 1} took {ms:.0f} ms:", cause], max(1, width - len(count) - 4), " ")
+    found = [line(warning(f"{glyphs.mark} {count}"), "  " + rows[0])]
+    return lines.clipped([*found, *(line("  " + row) for row in rows[1:])], width)
 
 
 def time_lines(spent: TimeSpent | None, width: int, glyphs: Glyphs) -> list[Line]:

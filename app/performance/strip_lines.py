@@ -98,7 +98,7 @@ def core_lines(loads: Sequence[float], glyphs: Glyphs) -> list[Line]:
             for number, load in enumerate(loads)
         ]
     marks = "".join(level(load, glyphs) for load in loads)
-    rows = [marks[start : start + 20] for start in range(0, min(len(marks), 80), 20)]
+    rows = [marks[start : start + 18] for start in range(0, min(len(marks), 90), 18)]
     return [line(muted("cores " if row is rows[0] else "      "), Span(row, Role.BAR)) for row in rows]
 
 

@@ -100,7 +100,7 @@ class PerformanceScreen(Screen[None]):
                 view.marked_seconds,
             )
         )
-        notes = [screen_lines.ceiling_line(view, width, glyphs), *screen_lines.stutter_lines(view, glyphs)]
+        notes = screen_lines.ceiling_lines(view, width, glyphs) + screen_lines.stutter_lines(view, width, glyphs)
         for name, found in (
             ("#speeds", screen_lines.speed_lines(view, width)),
             ("#notes", notes),
