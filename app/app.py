@@ -41,6 +41,8 @@ INTERFACE_COST_PERIOD_S = 1.0
 EXIT_PATIENCE_S = 1.5
 """After a signal the process ends within this time, whatever a dead terminal does to Textual's shutdown."""
 
+PERFORMANCE_MODE = "performance"
+
 _SIGNAL_EXITS = {
     signal.SIGTERM: exit_codes.TERMINATED,
     signal.SIGHUP: exit_codes.HANGUP,
@@ -52,6 +54,12 @@ def _help_screen() -> Screen[None]:
     from app.screens.help import HelpScreen
 
     return HelpScreen()
+
+
+def _performance_screen(watch: PerformanceWatch) -> Screen[None]:
+    from app.screens.performance import PerformanceScreen
+
+    return PerformanceScreen(watch)
 
 
 class JalopyApp(App[None], inherit_bindings=False):
@@ -85,6 +93,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.chat = ChatScreen(self.bridge, settings.system_prompt or None, model_path, clock, self.watch_performance)
         # As a mode the chat is the first screen, and no empty one is ever laid out below it.
         self.add_mode(self.DEFAULT_MODE, lambda: self.chat)
+        self.add_mode(PERFORMANCE_MODE, lambda: _performance_screen(self.watch_performance))
 
     def on_mount(self) -> None:
         """Take over the signals that Textual leaves to their defaults."""
@@ -124,9 +133,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     def action_performance(self) -> None:
         """Show speed, and where the time goes."""
         if self.screen is self.chat:
-            from app.screens.performance import PerformanceScreen
-
-            self.push_screen(PerformanceScreen(self.watch_performance))
+            self.switch_mode(PERFORMANCE_MODE)
 
     async def action_quit(self) -> None:
         """Quit."""

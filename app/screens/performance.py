@@ -28,12 +28,15 @@ REFRESH_PERIOD_S = 0.5
 class PerformanceScreen(Screen[None]):
     """Shows figures while it is on top, and looks at nothing otherwise.
 
+    It is a mode of its own and not pushed onto the chat: Textual goes on drawing what lies below a pushed screen, and a
+    streaming reply would redraw this one ten times a second.
+
     Args:
         watch: where the figures come from.
     """
 
     CSS_PATH = "performance.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f2,q", "dismiss", "Back", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f2,q", "back", "Back", show=False)]
     AUTO_FOCUS = "#performance"
 
     def __init__(self, watch: PerformanceWatch) -> None:
@@ -42,6 +45,7 @@ class PerformanceScreen(Screen[None]):
         self._refreshes = Refreshes(watch.pace)
         self._glyphs = choose_glyphs()
         self._timer: Timer | None = None
+        self._is_looking = False
 
     def compose(self) -> ComposeResult:
         """Lay out the sections from top to bottom."""
@@ -57,24 +61,29 @@ class PerformanceScreen(Screen[None]):
             yield FigureLines("machine")
 
     def on_mount(self) -> None:
-        """Begin to look."""
-        self._watch.begin()
-        self._timer = self.set_interval(REFRESH_PERIOD_S, self._refresh_figures)
+        """Prepare to look; it begins when the screen is shown."""
+        self._timer = self.set_interval(REFRESH_PERIOD_S, self._refresh_figures, pause=True)
+
+    def on_screen_resume(self) -> None:
+        """On top: look."""
+        if not self._is_looking:
+            self._is_looking = True
+            self._watch.begin()
+        if self._timer is not None:
+            self._timer.resume()
         self.call_after_refresh(self.show_figures)
 
-    def on_unmount(self) -> None:
-        """Look no longer."""
-        self._watch.end()
-
     def on_screen_suspend(self) -> None:
-        """Another screen lies on top."""
+        """Another screen is on top: look no longer."""
+        if self._is_looking:
+            self._is_looking = False
+            self._watch.end()
         if self._timer is not None:
             self._timer.pause()
 
-    def on_screen_resume(self) -> None:
-        """On top again."""
-        if self._timer is not None:
-            self._timer.resume()
+    def action_back(self) -> None:
+        """Return to the chat."""
+        self.app.switch_mode(self.app.DEFAULT_MODE)
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay the figures out for the new width."""
