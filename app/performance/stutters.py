@@ -111,7 +111,8 @@ def cause_of(stutter: Stutter, faults: Mapping[int, int], samples: Sequence[Mach
     first = bisect_left(ends_s, stutter.begin_s)
     seen = [sample for sample in samples[first:] if sample.at_s - sample.interval_s < stutter.end_s]
     if not seen:
-        return "not watched"
+        is_past = not samples or samples[-1].at_s >= stutter.end_s
+        return "not watched" if is_past else "looking for the cause"
     return _cause_in(seen, samples) or "no cause seen"
 
 
