@@ -76,6 +76,8 @@ def obey(options: argparse.Namespace) -> int:
         return inspect(wanted, settings)
     if options.command == "bench":
         return _bench(options, settings)
+    if options.command == "doctor":
+        return _doctor(options, settings)
     return _chat(options, settings)
 
 
@@ -106,6 +108,13 @@ def _bench(options: argparse.Namespace, settings: Settings) -> int:
         options.profile,
     )
     return bench(wanted, settings)
+
+
+def _doctor(options: argparse.Namespace, settings: Settings) -> int:
+    from app.doctor.command import DoctorOptions, doctor
+
+    model = str(Path(options.model).expanduser()) if options.model else None
+    return doctor(DoctorOptions(model, options.size, options.quantization, options.json), settings)
 
 
 def _chat(options: argparse.Namespace, settings: Settings) -> int:

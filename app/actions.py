@@ -66,6 +66,7 @@ ACTIONS = _table(
     Action("toggle_strip", "Show or hide the speed strip beside the chat", "chat", "ctrl+t", command="strip"),
     Action("performance", "Show speed, and where the time goes", "app", "f2", command="stats", aliases=("speed",)),
     Action("help", "Show keys and commands", "app", "f1", command="help"),
+    Action("doctor", "Examine machine, terminal and model: what costs speed", "app", "f5", command="doctor"),
     Action("command_palette", "Open the command palette", "app", "ctrl+p"),
     Action("interrupt", "Stop the reply; twice quits; copies selected text", "app", "ctrl+c", priority=True),
     Action("quit", "Quit", "app", "ctrl+q", priority=True, command="quit", aliases=("exit", "bye")),

@@ -62,6 +62,12 @@ def _performance_screen(watch: PerformanceWatch) -> Screen[None]:
     return PerformanceScreen(watch)
 
 
+def _doctor_screen() -> Screen[None]:
+    from app.screens.doctor import DoctorScreen
+
+    return DoctorScreen()
+
+
 class JalopyApp(App[None], inherit_bindings=False):
     """The terminal application."""
 
@@ -69,7 +75,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     CSS_PATH = "app.tcss"
     DEFAULT_MODE = "chat"
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
-    SCREENS: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {"help": _help_screen}
+    SCREENS: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {"help": _help_screen, "doctor": _doctor_screen}
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 - Textual types it so
     VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high"), (36, "-tall")]  # noqa: RUF012
 
@@ -134,6 +140,11 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Show speed, and where the time goes."""
         if self.screen is self.chat:
             self.switch_mode(PERFORMANCE_MODE)
+
+    def action_doctor(self) -> None:
+        """Show what machine and terminal mean for speed."""
+        if self.screen is self.chat:
+            self.push_screen("doctor")
 
     async def action_quit(self) -> None:
         """Quit."""
@@ -222,6 +233,7 @@ def chat_options(settings: Settings) -> ChatOptions:
         max_tokens=settings.sampling.max_tokens,
         on_opened=state.remember_model,
         open_history=lambda: ReplyHistory(paths.speeds_file()),
+        examine=partial(engine_access.examine_machine, settings),
     )
 
 

@@ -9,7 +9,7 @@ from app import exit_codes
 from app.clean_text import clean_line
 from app.settings import Settings, override
 
-COMMANDS = ("run", "chat", "bench", "inspect")
+COMMANDS = ("run", "chat", "bench", "inspect", "doctor")
 
 _OVERVIEW = """\
 commands:
@@ -18,6 +18,7 @@ commands:
   jalopy run MODEL -p TEXT       one answer on standard output
   jalopy bench MODEL             check and measure
   jalopy inspect MODEL           show what a model file holds
+  jalopy doctor [MODEL]          what this machine does for speed, and what fits
 
 `jalopy COMMAND --help` lists a command's options. A model file that is named like a command: ./run
 """
@@ -135,7 +136,23 @@ def _inspect_parser(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-_BUILDERS = {"chat": _chat_parser, "run": _run_parser, "bench": _bench_parser, "inspect": _inspect_parser}
+def _doctor_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Say what this machine, this terminal and a model mean for speed, and what mends it.")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file: will it fit, and how fast")
+    parser.add_argument("--size", metavar="8B", help="instead of a file: so many parameters")
+    parser.add_argument("--type", dest="quantization", default="Q4_K_M", metavar="T", help="type of that size (Q4_K_M)")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    _add_settings(parser, "threads", "prefill_threads", "context_size", "kv_type")
+    return parser
+
+
+_BUILDERS = {
+    "chat": _chat_parser,
+    "run": _run_parser,
+    "bench": _bench_parser,
+    "inspect": _inspect_parser,
+    "doctor": _doctor_parser,
+}
 
 
 def _new_parser(command: str | None, description: str) -> argparse.ArgumentParser:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Full, Queue
@@ -25,13 +26,15 @@ from app.performance.records import EngineFigures
 from app.reply import Reply
 
 if TYPE_CHECKING:
-    from engine import Model, Sampling
+    from engine import Model, Sampling, Session
 
 QUEUE_LENGTH = 8
 CLOSE_PATIENCE_S = 0.3
 
 OpenModel = Callable[[Path, Callable[[Any], None]], "Model"]
 """Opens a model and calls the second argument with the engine's ``Progress`` records."""
+
+ExamineMachine = Callable[["Model | None", "Session | None", str, Callable[[Any], None]], Any]
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class ChatOptions:
     """Called in the engine's thread when a model is open: it may be remembered for the next start."""
     open_history: Callable[[], ReplyHistory] = ReplyHistory
     """Called in the engine's thread, for the speeds of earlier replies."""
+    examine: ExamineMachine | None = None
+    """Measures for the doctor, given model, session, type of the KV cache and a report of progress."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +91,19 @@ class MeasureBandwidth:
 
 
 @dataclass(frozen=True)
+class Examine:
+    """Measure the machine for the doctor; the loaded model stays as it is."""
+
+    answer: Future[Any]
+    """Gets an ``app.doctor.examine.Examination``, or the exception that prevented it."""
+
+
+@dataclass(frozen=True)
 class Close:
     """End the thread."""
 
 
-Command = Load | StartConversation | Ask | Regenerate | MeasureBandwidth | Close
+Command = Load | StartConversation | Ask | Regenerate | MeasureBandwidth | Examine | Close
 
 
 class Wire:

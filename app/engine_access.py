@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from app.settings import Settings
 
 if TYPE_CHECKING:
-    from engine import Model, Sampling
+    from app.doctor.examine import Examination
+    from engine import Model, Sampling, Session
     from engine.loader import Checked
 
 Report = Callable[[Any], None]
@@ -91,3 +92,17 @@ def cpu_level() -> str:
     from engine.simd.level import LEVEL
 
     return str(LEVEL)
+
+
+def examine_machine(
+    settings: Settings, model: Model | None, session: Session | None, kv_type: str, progress: Report
+) -> Examination:
+    """Measure for the doctor, between two turns of a chat."""
+    from app.doctor.examine import examine
+    from engine.fit import needs_of_file
+
+    if model is None:
+        return examine(settings.threads, settings.prefill_threads, progress=progress)
+    n_ctx = session.n_ctx if session is not None else None
+    needs = needs_of_file(model.path, kv_type)
+    return examine(model.threads, model.prefill_threads, needs, n_ctx, progress, model.crew)

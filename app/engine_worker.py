@@ -9,7 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.bridge import Ask, ChatOptions, Close, Command, Load, MeasureBandwidth, Regenerate, StartConversation, Wire
+from app.bridge import (
+    Ask,
+    ChatOptions,
+    Close,
+    Command,
+    Examine,
+    Load,
+    MeasureBandwidth,
+    Regenerate,
+    StartConversation,
+    Wire,
+)
 from app.clean_text import TextCleaner, clean_line
 from app.conversation import Ending
 from app.crash_log import log_without_text
@@ -69,6 +80,8 @@ class EngineWorker:
             self._regenerate()
         elif isinstance(command, MeasureBandwidth) and self._model is not None:
             self._measures.measure_bandwidth(self._model, self._is_wanted)
+        elif isinstance(command, Examine):
+            self._examine(command)
 
     def _is_wanted(self) -> bool:
         return self._wire.closing.is_set() or not self._wire.commands.empty()
@@ -172,6 +185,20 @@ class EngineWorker:
         finally:
             self._measures.end_reply(model)
             self._settle(turn.meter)
+
+    # ---- the doctor
+
+    def _examine(self, command: Examine) -> None:
+        """Measure between two turns; the status is as before, so that the last reply's figures stay."""
+        before = self._wire.status
+        try:
+            assert self._options.examine is not None
+            found = self._options.examine(self._model, self._session, self._options.kv_type, self._show_progress)
+            command.answer.set_result(found)
+        except BaseException as error:  # it is the doctor's to show, not a reply's
+            command.answer.set_exception(error)
+        finally:
+            self._wire.status = before
 
     # ---- status
 

@@ -80,6 +80,12 @@ def available_memory_bytes() -> int:
     return available
 
 
+def total_memory_bytes() -> int:
+    """Memory of the machine, or of the control group where that has less."""
+    limits = [int(limit) for limit in _cgroup_files("memory.max") if limit.isdigit()]
+    return min([int(psutil.virtual_memory().total), *limits])
+
+
 def _cgroup_files(name: str) -> list[str]:
     line = next((row for row in _read(Path("/proc/self/cgroup")).splitlines() if row.startswith("0::")), "0::/")
     place = _CGROUP / line[3:].lstrip("/")

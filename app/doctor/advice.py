@@ -1,0 +1,174 @@
+"""What sizes and types of models suit a machine: the data of ``config/model_sizes.toml`` and what follows from it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from app import exit_codes, paths
+from app.refusals import Refusal
+from engine.fit import Fit, MachineMemory, MachineRates, ModelNeeds, fit
+
+READING_TPS = 4.0
+"""Tokens a second that keep up with a reader."""
+CHAT_CONTEXT = 4096
+"""Tokens of context that advice reckons with."""
+_KV_BYTES = {"f16": 2.0, "f32": 4.0, "q8_0": 1.125}
+"""Of one element; q8_0 has a float32 scale for 32 of them."""
+_SMALLEST_PARAMETERS, _MOST_PARAMETERS = 1e6, 2e12
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A size of models, as one well-known model has it."""
+
+    size: str
+    parameters: float
+    layers: int
+    kv_elements: int
+    embedding: float
+    context: int
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """What suits a machine with so much memory."""
+
+    gib: int
+    system: float
+    best: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """One size that fits here, with its best type and how fast it would be."""
+
+    size: str
+    quantization: str
+    file_bytes: int
+    fit: Fit
+
+
+@cache
+def shapes() -> tuple[Shape, ...]:
+    """Return the known sizes, the smallest first."""
+    return tuple(Shape(**row) for row in _table()["shape"])
+
+
+@cache
+def bits_per_weight() -> Mapping[str, float]:
+    """Return bits per weight by type, in the order of advice."""
+    return dict(_table()["bits_per_weight"])
+
+
+@cache
+def memory_rows() -> tuple[MemoryRow, ...]:
+    """Return the table by memory, the smallest first."""
+    return tuple(MemoryRow(row["gib"], row["system"], tuple(row["best"])) for row in _table()["memory"])
+
+
+def parameters_of(size: str) -> float:
+    """Read a size as people write it: "8B", "0.5b", "135M".
+
+    Raises:
+        Refusal: it is no size.
+    """
+    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([bBmM])\s*", size)
+    value = float(match[1]) * (1e9 if match[2] in "bB" else 1e6) if match else 0.0
+    if not _SMALLEST_PARAMETERS <= value <= _MOST_PARAMETERS:
+        raise Refusal(f"--size is {size!r}: write parameters as 8B or 135M", exit_codes.USAGE)
+    return value
+
+
+def needs_of_size(parameters: float, quantization: str, kv: str = "f16") -> ModelNeeds:
+    """Estimate what a model of a size and type needs, by the nearest known shape.
+
+    Raises:
+        Refusal: nothing is known of the type.
+    """
+    bits = bits_per_weight().get(quantization)
+    if bits is None:
+        known = ", ".join(bits_per_weight())
+        raise Refusal(f"--type is {quantization!r}: nothing is known of it; known: {known}", exit_codes.USAGE)
+    shape = min(shapes(), key=lambda one: abs(math.log(one.parameters / parameters)))
+    scale = parameters / shape.parameters
+    n_bytes = parameters * bits / 8
+    inner = parameters - shape.embedding * scale
+    kernel = base_type(quantization)
+    return ModelNeeds(
+        name=f"a model of {parameters / 1e9:.3g}B",
+        quantization=quantization,
+        weights_bytes=int(n_bytes),
+        read_bytes={kernel: int(inner * bits / 8)},
+        products={kernel: int(inner)},
+        kv_bytes_per_position=int(shape.kv_elements * _KV_BYTES[kv]),
+        context_length=shape.context,
+        n_layers=shape.layers,
+        is_estimate=True,
+    )
+
+
+def base_type(quantization: str) -> str:
+    """Return the type that most of a mix is made of: Q4_K of Q4_K_M."""
+    return re.sub(r"_[SML]$", "", quantization)
+
+
+def suggestions(memory: MachineMemory, rates: MachineRates) -> list[Suggestion]:
+    """Return, for every size that fits into the free memory, its best type here; the largest size first.
+
+    The best type is the one with most bits that still keeps up with a reader, else Q4_K_M, else what fits.
+    """
+    found = []
+    for shape in reversed(shapes()):
+        fitting = [one for one in _four_bits_or_more() if (trial := _try(shape, one, memory, rates)).verdict == "yes"]
+        if not fitting:
+            continue
+        fast = [one for one in fitting if (_try(shape, one, memory, rates).decode_tps or 0) >= READING_TPS]
+        best = fast[0] if fast else "Q4_K_M" if "Q4_K_M" in fitting else fitting[0]
+        trial = _try(shape, best, memory, rates)
+        found.append(Suggestion(shape.size, best, trial.weights_bytes, trial))
+    return found
+
+
+def best_suggestion(found: list[Suggestion]) -> Suggestion | None:
+    """Return the largest size that keeps up with a reader, else the fastest."""
+    fast = [one for one in found if (one.fit.decode_tps or 0) >= READING_TPS]
+    return fast[0] if fast else found[-1] if found else None
+
+
+def row_for(total_bytes: int) -> MemoryRow | None:
+    """Return the row of the table that a machine belongs to; firmware and graphics keep a part of what is built in."""
+    fitting = [row for row in memory_rows() if total_bytes >= 0.88 * row.gib * (1 << 30)]
+    return fitting[-1] if fitting else None
+
+
+def derive_best(row: MemoryRow) -> tuple[str, ...]:
+    """Compute what the table's ``best`` must say."""
+    room = int((row.gib - row.system) * (1 << 30))
+    memory, best = MachineMemory(row.gib << 30, room), []
+    for shape in reversed(shapes()):
+        fitting = (one for one in _four_bits_or_more() if _try(shape, one, memory, MachineRates()).verdict == "yes")
+        quantization = next(fitting, None)
+        if quantization:
+            best.append(f"{shape.size} {quantization}")
+    return tuple(best[:3])
+
+
+def _four_bits_or_more() -> list[str]:
+    return [name for name, bits in bits_per_weight().items() if 4.0 < bits < 16]
+
+
+def _try(shape: Shape, quantization: str, memory: MachineMemory, rates: MachineRates) -> Fit:
+    return fit(needs_of_size(shape.parameters, quantization), memory, rates, CHAT_CONTEXT)
+
+
+@cache
+def _table() -> dict[str, Any]:
+    import tomli
+
+    with (paths.bundled("config") / "model_sizes.toml").open("rb") as file:
+        return tomli.load(file)

@@ -1,0 +1,147 @@
+"""The part of the examination that needs the engine: what it compiles for, what it measures, what a model needs.
+
+Runs in the thread that owns the engine. Nothing here raises for a machine on which the engine cannot run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.clean_text import clean_line
+from app.doctor import advice
+from app.doctor.advice import MemoryRow, Suggestion
+from app.doctor.readings import EngineReadings
+from engine import fit as fitting
+
+if TYPE_CHECKING:
+    from engine.crew import Crew
+
+COMMON_TYPE = "Q4_K"
+"""The type that most models for small machines are made of."""
+LEAST_FREE_BYTES = 700 << 20
+"""Measuring takes memory for a moment; where less than this is free, it would push a model out."""
+
+Report = Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What was found out with the engine's help.
+
+    Attributes:
+        memory: with what this process holds already counted as available: it is what a model would use.
+        best: of the suggestions, the one to take.
+        memory_row: of the table by memory, this machine's.
+    """
+
+    engine: EngineReadings
+    memory: fitting.MachineMemory
+    needs: fitting.ModelNeeds | None
+    fit: fitting.Fit | None
+    suggestions: tuple[Suggestion, ...]
+    best: Suggestion | None
+    memory_rows: tuple[MemoryRow, ...]
+    memory_row: MemoryRow | None
+
+
+def examine(
+    threads: int,
+    prefill_threads: int,
+    needs: fitting.ModelNeeds | None = None,
+    n_ctx: int | None = None,
+    progress: Report | None = None,
+    crew: Crew | None = None,
+) -> Examination:
+    """Measure, and compare a model's needs with what was measured.
+
+    Args:
+        threads, prefill_threads: 0 for the engine's own choice.
+        n_ctx: tokens that the model shall hold; None for the engine's choice.
+        crew: the loaded model's; None hires one for the occasion.
+    """
+    quants = [COMMON_TYPE, *(needs.products if needs else ())]
+    readings, rates = measure(threads, prefill_threads, quants, progress, crew)
+    memory = _memory()
+    found = advice.suggestions(memory, rates)
+    return Examination(
+        engine=readings,
+        memory=memory,
+        needs=needs,
+        fit=fitting.fit(needs, memory, rates, n_ctx) if needs else None,
+        suggestions=tuple(found),
+        best=advice.best_suggestion(found),
+        memory_rows=advice.memory_rows(),
+        memory_row=advice.row_for(memory.total_bytes),
+    )
+
+
+def measure(
+    threads: int, prefill_threads: int, quants: Iterable[str], progress: Report | None, crew: Crew | None = None
+) -> tuple[EngineReadings, fitting.MachineRates]:
+    """Measure memory and kernels; an engine that cannot run is a reading as well."""
+    try:
+        return _measure(threads, prefill_threads, quants, progress, crew)
+    except Exception as error:  # no compiler, no memory, a processor nobody tried: the doctor reports it
+        return EngineReadings(error=clean_line(f"{type(error).__name__}: {error}", 160)), fitting.MachineRates()
+
+
+def _measure(
+    threads: int, prefill_threads: int, quants: Iterable[str], progress: Report | None, crew: Crew | None
+) -> tuple[EngineReadings, fitting.MachineRates]:
+    from engine import host, jit
+    from engine.crew import Crew
+    from engine.simd.level import LEVEL
+    from engine.speed_probe import measure_rates
+
+    threads = threads or host.cores().default_threads
+    rates = fitting.MachineRates()
+    if host.available_memory_bytes() >= LEAST_FREE_BYTES:
+        used = crew or Crew()
+        try:
+            rates = measure_rates(used, dict.fromkeys(quants), threads, prefill_threads or threads, progress)
+        finally:
+            if crew is None:
+                used.close()
+    cache_bytes, stale_bytes = _cache_sizes(jit.CACHE_DIRECTORY)
+    readings = EngineReadings(
+        level=LEVEL,
+        threads=threads,
+        read_gbps=rates.read_gbps,
+        prefill_gops=rates.prefill_gops.get(COMMON_TYPE),
+        cache=str(jit.CACHE_DIRECTORY or ""),
+        cache_bytes=cache_bytes,
+        stale_bytes=stale_bytes,
+        features_named=any(name in os.environ for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")),
+    )
+    return readings, rates
+
+
+def _memory() -> fitting.MachineMemory:
+    import psutil
+
+    memory = fitting.machine_memory()
+    own = psutil.Process().memory_info()
+    held_bytes = max(0, own.rss - getattr(own, "shared", own.rss))
+    return fitting.MachineMemory(memory.total_bytes, min(memory.total_bytes, memory.available_bytes + held_bytes))
+
+
+def _cache_sizes(directory: Path | None) -> tuple[int | None, int]:
+    """Return the bytes of this version's kernels, and of those that other versions left beside them."""
+    if directory is None:
+        return None, 0
+    others = [place for place in directory.parent.glob("kernels-*") if place != directory]
+    return _size_of(directory), sum(map(_size_of, others))
+
+
+def _size_of(directory: Path) -> int:
+    total = 0
+    for file in directory.rglob("*"):
+        try:
+            total += file.lstat().st_size
+        except OSError:
+            continue
+    return total

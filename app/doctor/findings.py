@@ -1,0 +1,297 @@
+"""From readings to findings: what is well, what costs speed, what mends it. Pure functions; nothing is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from app.doctor.readings import Readings
+from app.figures import size
+
+OK, WEAK, BAD = "ok", "!", "x"
+"""Marks: well; costs speed or comfort; does not work."""
+
+FEW_COLUMNS, FEW_ROWS = 60, 20
+SLOW_MEMORY_GBPS = 13.0
+"""One channel of DDR3-1600 carries 12.8 GB/s at best; two channels read more than this."""
+GB_PER_TOKEN_8B = 4.62
+"""What an 8B model as Q4_K_M reads for each token."""
+COMPILATION = "about half a minute on a fast machine, minutes on an old one"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor.
+
+    Attributes:
+        mark: ``OK``, ``WEAK`` or ``BAD``.
+        topic: one or two words.
+        found: what was read.
+        meaning: what it means for speed.
+        mend: the command or setting that mends it; "" where nothing need be done.
+    """
+
+    mark: str
+    topic: str
+    found: str
+    meaning: str = ""
+    mend: str = ""
+
+
+Look = Callable[[Readings], "Iterable[Finding]"]
+
+
+def processor(readings: Readings) -> Iterable[Finding]:
+    """Judge the instruction sets that the kernels use."""
+    name, engine = readings.cores.name or "processor", readings.engine
+    if engine is None:
+        return
+    if engine.error:
+        yield Finding(BAD, "engine", engine.error, "no model can run", "install the program anew: make run")
+        return
+    used = {"avx2": "AVX2 and FMA", "ssse3": "SSSE3"}.get(engine.level, "no vector instructions beyond the common ones")
+    found = f"{name}: kernels use {used}"
+    if engine.level == "avx2":
+        yield Finding(OK, "processor", found, "the fastest kernels there are here")
+    elif engine.features_named:
+        yield Finding(
+            WEAK, "processor", found, "the environment names an older instruction set",
+            "unset NUMBA_CPU_NAME NUMBA_CPU_FEATURES",
+        )  # fmt: skip
+    elif {"avx2", "fma"} <= readings.cores.flags:
+        yield Finding(WEAK, "processor", found, "it has AVX2, but the compiler does not see it", "update numba")
+    elif "hypervisor" in readings.cores.flags:
+        yield Finding(
+            WEAK, "processor", found, "about half the speed of AVX2; a virtual machine may hide it",
+            "let the virtual machine see the host's processor (QEMU: -cpu host)",
+        )  # fmt: skip
+    else:
+        yield Finding(OK, "processor", found, "it has no AVX2: prefer small models and Q8_0 or Q4_0")
+
+
+def cores(readings: Readings) -> Iterable[Finding]:
+    """Judge how many cores there are to work with."""
+    c = readings.cores
+    if c.logical is None:
+        return
+    siblings = c.physical is not None and c.physical < c.logical
+    found = f"{c.physical} cores, {c.logical} threads" if siblings else f"{c.logical} cores, one thread each"
+    if c.physical is None:
+        found = f"{c.logical} processors"
+    if c.allowed is not None and c.allowed < c.logical:
+        yield Finding(
+            WEAK, "cores", f"{found}; this process may use {c.allowed} of them", "the others stay idle",
+            "start it without taskset, or give the container more CPUs",
+        )  # fmt: skip
+        return
+    usable = c.allowed_physical or c.physical or c.logical
+    if c.quota is not None and c.quota < usable:
+        yield Finding(
+            WEAK, "cores", f"{found}; the control group grants {c.quota:g}", "more threads than that would be stopped",
+            "give the container more: --cpus, or CPUQuota= of the service",
+        )  # fmt: skip
+        return
+    meaning = "one thread a core decodes fastest; siblings share its memory port" if siblings else ""
+    yield Finding(OK, "cores", found, meaning)
+
+
+def threads(readings: Readings) -> Iterable[Finding]:
+    """Judge a thread count that the settings name."""
+    c = readings.cores
+    usable = c.allowed_physical or c.physical
+    if readings.wanted_threads and usable and readings.wanted_threads > usable:
+        yield Finding(
+            WEAK, "threads", f"the settings say {readings.wanted_threads} for {usable} cores",
+            "more threads than cores wait for each other", "threads = 0 in the settings file chooses by itself",
+        )  # fmt: skip
+
+
+def other_programs(readings: Readings) -> Iterable[Finding]:
+    """Judge what other programs take at this moment."""
+    busy = readings.cores.others_busy
+    if busy is None:
+        return
+    found = f"other programs keep {busy:.1f} cores busy"
+    if busy < 0.3:
+        yield Finding(OK, "load", "other programs are quiet")
+    else:
+        yield Finding(
+            WEAK, "load", found, "two threads beside one busy program decode at about half speed",
+            "see which: top; close what you can",
+        )  # fmt: skip
+
+
+def memory(readings: Readings) -> Iterable[Finding]:
+    """Judge the memory there is and how much of it is free."""
+    m = readings.memory
+    if m.total_bytes is None or m.available_bytes is None:
+        return
+    found = f"{size(m.available_bytes)} of {size(m.total_bytes)} available"
+    if m.available_bytes < 1 << 30:
+        yield Finding(
+            BAD, "memory", found, "only the smallest models fit; larger ones read from disk for every token",
+            "close other programs, browsers first",
+        )  # fmt: skip
+    elif m.available_bytes < 0.4 * m.total_bytes:
+        yield Finding(
+            WEAK, "memory", found, "a model that does not fit reads from disk for every token",
+            "close other programs, browsers first",
+        )  # fmt: skip
+    else:
+        yield Finding(OK, "memory", found)
+
+
+def swap(readings: Readings) -> Iterable[Finding]:
+    """Judge swap: the cache of a conversation may end there, the weights never do."""
+    m = readings.memory
+    if m.swap_bytes is None or m.total_bytes is None:
+        return
+    used = m.swap_used_bytes or 0
+    if used > 0.1 * m.total_bytes:
+        yield Finding(
+            WEAK, "swap", f"{size(used)} of {size(m.swap_bytes)} in use",
+            "memory is short: programs are slow to come back, a conversation too", "close other programs",
+        )  # fmt: skip
+    elif m.swap_bytes == 0 and m.total_bytes < 10 << 30:
+        yield Finding(
+            WEAK, "swap", "none", "where memory runs out the system ends a program instead of slowing down",
+            "sudo apt install zram-tools (compressed memory, no disk)",
+        )  # fmt: skip
+    else:
+        yield Finding(OK, "swap", "none" if m.swap_bytes == 0 else f"{size(used)} of {size(m.swap_bytes)} in use")
+
+
+def bandwidth(readings: Readings) -> Iterable[Finding]:
+    """Judge the measured reading speed: it is the ceiling of decode."""
+    engine = readings.engine
+    if engine is None or engine.read_gbps is None:
+        return
+    gbps = engine.read_gbps
+    with_threads = "1 thread" if engine.threads == 1 else f"{engine.threads} threads"
+    found = f"{gbps:.1f} GB/s read with {with_threads}"
+    ceiling = f"an 8B model as Q4_K_M cannot write more than {gbps / GB_PER_TOKEN_8B:.1f} tok/s"
+    if gbps >= SLOW_MEMORY_GBPS:
+        yield Finding(OK, "bandwidth", found, ceiling)
+    elif (readings.cores.others_busy or 0) > 0.3:
+        yield Finding(
+            WEAK, "bandwidth", found, f"{ceiling}; other programs read as well", "look again when it is quiet"
+        )
+    else:
+        yield Finding(
+            WEAK, "bandwidth", found, f"{ceiling}; like one memory channel",
+            "one module alone? an equal one in the other slot about doubles it: sudo dmidecode -t memory",
+        )  # fmt: skip
+
+
+def arithmetic(readings: Readings) -> Iterable[Finding]:
+    """Say what the measured arithmetic means for prompts."""
+    engine = readings.engine
+    if engine is None or engine.prefill_gops is None:
+        return
+    found = f"{engine.prefill_gops:.0f} billion multiplications/s (Q4_K)"
+    yield Finding(OK, "arithmetic", found, f"an 8B model reads prompts at about {engine.prefill_gops / 7.8:.1f} tok/s")
+
+
+def disk(readings: Readings) -> Iterable[Finding]:
+    """Judge where the model lies: it is read once before the first token, more often where memory is short."""
+    d = readings.disk
+    if d is None or not d.kind:
+        return
+    where = " ".join(part for part in (d.device, d.filesystem) if part)
+    where = f" ({where})" if where else ""
+    if d.kind == "spinning":
+        seconds = f", about {max(1, round(d.file_bytes / 1e8))} s" if d.file_bytes else ""
+        yield Finding(
+            WEAK, "model's disk", f"spinning disk{where}",
+            f"the first token waits until the file was read once{seconds} at 100 MB/s", "move the model to an SSD",
+        )  # fmt: skip
+    elif d.kind == "network":
+        yield Finding(
+            WEAK, "model's disk", f"network{where}", "what memory drops is fetched over the network again",
+            "copy the model to a local disk",
+        )  # fmt: skip
+    else:
+        yield Finding(OK, "model's disk", {"ssd": "SSD", "memory": "in memory"}[d.kind] + where)
+
+
+def governor(readings: Readings) -> Iterable[Finding]:
+    """Judge what sets the clock."""
+    c = readings.clock
+    if not c.governor:
+        return
+    chooses_itself = c.driver.startswith(("intel_pstate", "amd-pstate", "amd_pstate")) and c.driver != "intel_cpufreq"
+    named = f"{c.governor} ({c.driver})" if c.driver else c.governor
+    fix = "sudo cpupower frequency-set -g performance (until the next start)"
+    if c.governor == "powersave" and not chooses_itself:
+        yield Finding(BAD, "governor", named, "the clock stays at its lowest: several times slower", fix)
+    elif chooses_itself and c.preference in ("power", "balance_power"):
+        found = f"{named}, prefers {c.preference}"
+        yield Finding(WEAK, "governor", found, "the clock rises late and not to its highest", fix)
+    elif c.governor == "conservative":
+        yield Finding(WEAK, "governor", named, "the clock rises slowly", fix)
+    else:
+        yield Finding(OK, "governor", named)
+
+
+def clock(readings: Readings) -> Iterable[Finding]:
+    """Judge limits of the clock: by the system, by heat, by the battery."""
+    c = readings.clock
+    if c.most_mhz and c.limit_mhz and c.limit_mhz < 0.95 * c.most_mhz:
+        found = f"limited to {c.limit_mhz / 1000:.1f} of {c.most_mhz / 1000:.1f} GHz"
+        mend = f"sudo cpupower frequency-set -u {c.most_mhz / 1000:.1f}GHz"
+        yield Finding(WEAK, "clock", found, "prompts are read slower by as much", mend)
+    if c.turbo is False:
+        mend = "in the firmware's setup, or: echo 0 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo"
+        if not c.driver.startswith("intel_pstate"):
+            mend = "in the firmware's setup, or: echo 1 | sudo tee /sys/devices/system/cpu/cpufreq/boost"
+        yield Finding(WEAK, "turbo", "switched off", "the processor stays below its highest clock", mend)
+    if c.throttled:
+        yield Finding(
+            WEAK, "heat", f"slowed down {c.throttled} times since the start", "long replies lose speed on the way",
+            "clean the fan and renew the paste; stand it on something hard",
+        )  # fmt: skip
+    if c.on_battery:
+        yield Finding(WEAK, "battery", "not on mains", "most laptops clock lower on battery", "plug it in")
+
+
+def huge_pages(readings: Readings) -> Iterable[Finding]:
+    """Judge transparent huge pages, which cache and buffers ask for."""
+    mode = readings.memory.huge_pages
+    if not mode:
+        return
+    if mode == "never":
+        yield Finding(
+            WEAK, "huge pages", "never", "cache and buffers lie in small pages: a few per cent; --weights huge is none",
+            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
+        )  # fmt: skip
+    else:
+        yield Finding(OK, "huge pages", mode)
+
+
+def kernel_cache(readings: Readings) -> Iterable[Finding]:
+    """Judge whether compiled kernels are kept."""
+    engine = readings.engine
+    if engine is None or engine.error:
+        return
+    if not engine.cache:
+        yield Finding(
+            BAD, "kernel cache", "no private directory for it", f"kernels are compiled at every start: {COMPILATION}",
+            "set JALOPY_CACHE_DIR to a directory of your own",
+        )  # fmt: skip
+        return
+    kept = f"{size(engine.cache_bytes)} kept" if engine.cache_bytes else "empty as yet"
+    if engine.stale_bytes > 100 << 20:
+        yield Finding(
+            WEAK, "kernel cache", f"{kept}, {size(engine.stale_bytes)} of older versions", "disk space, not speed",
+            f"delete what you like of {engine.cache}'s neighbours kernels-*",
+        )  # fmt: skip
+    else:
+        meaning = "" if engine.cache_bytes else f"the first start compiles, once: {COMPILATION}"
+        yield Finding(OK, "kernel cache", kept, meaning)
+
+
+MACHINE_LOOKS: tuple[Look, ...] = (
+    processor, cores, threads, other_programs, memory, swap, bandwidth, arithmetic, disk, governor, clock, huge_pages,
+    kernel_cache,
+)  # fmt: skip
+"""In the order they are shown."""

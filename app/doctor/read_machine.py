@@ -1,0 +1,204 @@
+"""Reads the machine: psutil, sysfs and procfs. What cannot be read is absent; nothing here raises.
+
+Every path hangs below a root, so that a test can lay out the files of any machine.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from app.doctor.readings import ClockReadings, CoreReadings, DiskReadings, MemoryReadings
+
+T = TypeVar("T")
+
+LOOK_S = 0.3
+"""How long the load of other programs is watched."""
+ROOT = Path("/")
+_CPU = Path("sys/devices/system/cpu")
+_NETWORK_KINDS = ("nfs", "cifs", "smb", "sshfs", "fuse.sshfs", "9p", "ceph", "glusterfs", "afs")
+_MEMORY_KINDS = ("tmpfs", "ramfs")
+_VIRTUAL_DISKS = ("vd", "xvd")
+"""Disks of virtual machines: what they say of themselves is the hypervisor's default and not the truth."""
+
+
+def attempt(read: Callable[[], T], otherwise: T) -> T:
+    """Return what a reader finds, or the other value where this system does not tell."""
+    try:
+        return read()
+    except Exception:  # drivers, containers and other systems fail in every way there is
+        return otherwise
+
+
+def read_cores(root: Path = ROOT, look_s: float = LOOK_S) -> CoreReadings:
+    """Count processors and watch for a moment what other programs take of them."""
+    import psutil
+
+    from engine import host
+
+    cores = attempt(host.cores, None)
+    name, flags = _cpu_info(root)
+    return CoreReadings(
+        name=name,
+        physical=attempt(lambda: psutil.cpu_count(logical=False), None),
+        logical=attempt(lambda: psutil.cpu_count(logical=True), None),
+        allowed=len(cores.logical) if cores else None,
+        allowed_physical=cores.n_physical if cores else None,
+        quota=cores.quota if cores else None,
+        flags=flags,
+        others_busy=attempt(lambda: _others_busy(look_s), None),
+    )
+
+
+def read_clock(root: Path = ROOT) -> ClockReadings:
+    """Read governor, limits and what heat and battery do to the clock."""
+    cpu = root / _CPU
+    policy = cpu / "cpu0/cpufreq"
+    return ClockReadings(
+        governor=_text(policy / "scaling_governor"),
+        driver=_text(policy / "scaling_driver"),
+        preference=_text(policy / "energy_performance_preference"),
+        most_mhz=_mhz(policy / "cpuinfo_max_freq"),
+        limit_mhz=_mhz(policy / "scaling_max_freq"),
+        turbo=_turbo(cpu),
+        throttled=_number(cpu / "cpu0/thermal_throttle/core_throttle_count"),
+        on_battery=attempt(_on_battery, None),
+    )
+
+
+def read_memory(root: Path = ROOT) -> MemoryReadings:
+    """Read memory, swap and the mode of huge pages."""
+    import psutil
+
+    from engine import host
+
+    swap: Any = attempt(psutil.swap_memory, None)
+    modes = _text(root / "sys/kernel/mm/transparent_hugepage/enabled")
+    chosen = modes.partition("[")[2].partition("]")[0]
+    return MemoryReadings(
+        total_bytes=attempt(host.total_memory_bytes, None),
+        available_bytes=attempt(host.available_memory_bytes, None),
+        swap_bytes=int(swap.total) if swap else None,
+        swap_used_bytes=int(swap.used) if swap else None,
+        huge_pages=chosen,
+    )
+
+
+def read_disk(path: str | os.PathLike[str], root: Path = ROOT) -> DiskReadings:
+    """Find out what kind of disk a file lies on, by its device number or by what is mounted there."""
+    return attempt(lambda: _disk(Path(path), root), DiskReadings())
+
+
+def _disk(path: Path, root: Path) -> DiskReadings:
+    status = path.stat()
+    mount = _mount_of(path.resolve(), _text(root / "proc/self/mountinfo"))
+    filesystem, source = mount if mount else ("", "")
+    if filesystem.startswith(_NETWORK_KINDS):
+        return DiskReadings("network", "", status.st_size, filesystem)
+    if filesystem in _MEMORY_KINDS:
+        return DiskReadings("memory", "", status.st_size, filesystem)
+    place = root / f"sys/dev/block/{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
+    if not place.exists():  # btrfs and overlays give files a device number of their own
+        place = root / "sys/class/block" / Path(source).name
+    if not place.exists():
+        return DiskReadings("", "", status.st_size, filesystem)
+    disk = _whole_disk(place.resolve())
+    rotational = _text(disk / "queue/rotational")
+    if not rotational or (rotational == "1" and disk.name.startswith(_VIRTUAL_DISKS)):
+        return DiskReadings("", disk.name, status.st_size, filesystem)
+    return DiskReadings("spinning" if rotational == "1" else "ssd", disk.name, status.st_size, filesystem)
+
+
+def _whole_disk(place: Path) -> Path:
+    """Go from a partition to its disk, and from a mapped device (LVM, LUKS) to what it lies on."""
+    for _ in range(8):
+        below = sorted((place / "slaves").iterdir()) if (place / "slaves").is_dir() else []
+        if below:
+            place = below[0].resolve()
+        elif (place / "partition").exists():
+            place = place.parent
+        else:
+            break
+    return place
+
+
+def _mount_of(path: Path, mounts: str) -> tuple[str, str] | None:
+    """Return (file system, source) of the deepest mount that a path lies below."""
+    best: tuple[int, tuple[str, str]] | None = None
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(), after.split()
+        if len(fields) < 5 or len(kind) < 2:
+            continue
+        point = Path(fields[4].replace("\\040", " "))
+        if (point == path or point in path.parents) and (best is None or len(point.parts) >= best[0]):
+            best = len(point.parts), (kind[0], kind[1])
+    return best[1] if best else None
+
+
+def _others_busy(look_s: float) -> float:
+    """Cores that are busy with anything but this process."""
+    import psutil
+
+    process = psutil.Process()
+    before, own_before = _busy_s(psutil.cpu_times()), sum(process.cpu_times()[:2])
+    started_s = time.monotonic()
+    time.sleep(look_s)
+    passed_s = time.monotonic() - started_s
+    busy_s = _busy_s(psutil.cpu_times()) - before - (sum(process.cpu_times()[:2]) - own_before)
+    return max(0.0, float(busy_s / passed_s))
+
+
+def _busy_s(times: Any) -> float:
+    return float(sum(times[:3]) + getattr(times, "irq", 0) + getattr(times, "softirq", 0) + getattr(times, "steal", 0))
+
+
+def _cpu_info(root: Path) -> tuple[str, frozenset[str]]:
+    """Return name and features of the first processor."""
+    name, flags = "", frozenset[str]()
+    for line in _text(root / "proc/cpuinfo").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name" and not name:
+            name = " ".join(value.replace("(R)", "").replace("(TM)", "").split())
+        elif key.strip() in ("flags", "Features") and not flags:
+            flags = frozenset(value.split())
+    if not name:
+        import platform
+
+        name = attempt(platform.processor, "") or attempt(platform.machine, "")
+    return name, flags
+
+
+def _turbo(cpu: Path) -> bool | None:
+    off = _text(cpu / "intel_pstate/no_turbo")
+    if off in ("0", "1"):
+        return off == "0"
+    boost = _text(cpu / "cpufreq/boost")
+    return boost == "1" if boost in ("0", "1") else None
+
+
+def _on_battery() -> bool | None:
+    import psutil
+
+    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    return None if battery is None or battery.power_plugged is None else not battery.power_plugged
+
+
+def _mhz(path: Path) -> float | None:
+    khz = _number(path)
+    return khz / 1000 if khz else None
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path)
+    return int(text) if text.isdigit() else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,121 @@
+"""What is read of a machine before anything is concluded from it: plain values, None for what cannot be known.
+
+Findings are functions of these, so that a test can write down any machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class CoreReadings:
+    """Processors: how many there are and how many this process may use."""
+
+    name: str = ""
+    physical: int | None = None
+    """Of the whole machine."""
+    logical: int | None = None
+    allowed: int | None = None
+    """Logical ones of this process's affinity set."""
+    allowed_physical: int | None = None
+    quota: float | None = None
+    """Whole CPUs that the control group grants."""
+    flags: frozenset[str] = frozenset()
+    """The processor's features by the system's names; empty for unknown."""
+    others_busy: float | None = None
+    """How many cores other programs kept busy while it was looked at."""
+
+
+@dataclass(frozen=True)
+class ClockReadings:
+    """What sets the clock."""
+
+    governor: str = ""
+    driver: str = ""
+    preference: str = ""
+    """Energy preference, where the processor chooses its clock itself."""
+    most_mhz: float | None = None
+    """The processor's highest clock."""
+    limit_mhz: float | None = None
+    """The highest clock that the system allows."""
+    turbo: bool | None = None
+    throttled: int | None = None
+    """How often heat slowed the processor down since the start."""
+    on_battery: bool | None = None
+
+
+@dataclass(frozen=True)
+class MemoryReadings:
+    """Memory in bytes."""
+
+    total_bytes: int | None = None
+    available_bytes: int | None = None
+    swap_bytes: int | None = None
+    swap_used_bytes: int | None = None
+    huge_pages: str = ""
+    """Transparent huge pages: "always", "madvise" or "never"."""
+
+
+@dataclass(frozen=True)
+class DiskReadings:
+    """Where the model lies."""
+
+    kind: str = ""
+    """"ssd", "spinning", "network", "memory"; "" for unknown."""
+    device: str = ""
+    file_bytes: int | None = None
+    filesystem: str = ""
+
+
+@dataclass(frozen=True)
+class EngineReadings:
+    """What the engine says of itself and measured; ``error`` instead of the rest where it cannot run."""
+
+    level: str = ""
+    threads: int = 0
+    read_gbps: float | None = None
+    prefill_gops: float | None = None
+    """Multiplications of the Q4_K kernel that reads prompts, in billions a second."""
+    cache: str = ""
+    """Directory of compiled kernels; "" where none is kept."""
+    cache_bytes: int | None = None
+    stale_bytes: int = 0
+    """Of kernels that older versions left."""
+    features_named: bool = False
+    """Whether the environment names the instruction set instead of the processor."""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class TerminalReadings:
+    """What the terminal says it can do; nothing is asked of it."""
+
+    is_terminal: bool = False
+    name: str = ""
+    columns: int = 80
+    rows: int = 24
+    encoding: str = ""
+    colours: int | None = None
+    """16, 256 or 2**24; 0 where NO_COLOR asks for none."""
+    clipboard: str = ""
+    """"desktop", "terminal", "file"."""
+    clipboard_program: str = ""
+    desktop: str = ""
+    """"wayland", "x11" or ""."""
+    multiplexer: str = ""
+    """"tmux", "screen" or ""."""
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Everything that findings are drawn from; a part that is None was not looked at."""
+
+    cores: CoreReadings = field(default_factory=CoreReadings)
+    clock: ClockReadings = field(default_factory=ClockReadings)
+    memory: MemoryReadings = field(default_factory=MemoryReadings)
+    terminal: TerminalReadings = field(default_factory=TerminalReadings)
+    disk: DiskReadings | None = None
+    engine: EngineReadings | None = None
+    wanted_threads: int = 0
+    """The setting; 0 for automatic."""

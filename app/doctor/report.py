@@ -1,0 +1,148 @@
+"""Writes findings for people: one line each, mark first, folded to the width; and as plain values for scripts."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from app.clean_text import clean_line
+from app.doctor.findings import BAD, MACHINE_LOOKS, OK, WEAK, Finding
+from app.doctor.readings import Readings
+from app.doctor.terminal_findings import TERMINAL_LOOKS
+from app.figures import count, rate, size
+
+if TYPE_CHECKING:
+    from app.doctor.advice import MemoryRow, Suggestion
+    from app.doctor.examine import Examination
+    from engine.fit import Fit, ModelNeeds
+
+_TOPIC_COLUMN = 4
+_TEXT_COLUMN = 18
+
+
+def all_findings(readings: Readings) -> list[Finding]:
+    """Draw every finding about machine and terminal."""
+    return [finding for look in (*MACHINE_LOOKS, *TERMINAL_LOOKS) for finding in look(readings)]
+
+
+def finding_lines(finding: Finding, width: int) -> list[str]:
+    """Write one finding: mark, topic, what was found and what it means; below it, what mends it."""
+    text = f"{finding.found}: {finding.meaning}" if finding.meaning else finding.found
+    head = f"{finding.mark:<{_TOPIC_COLUMN}}{finding.topic:<{_TEXT_COLUMN - _TOPIC_COLUMN}}"
+    lines = _fold(head, text, width)
+    if finding.mend:
+        lines += _fold(" " * _TEXT_COLUMN + "-> ", finding.mend, width)
+    return lines
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """Count the findings: "9 ok, 2 to mend (!), 1 broken (x)"."""
+    counts = [sum(finding.mark == mark for finding in findings) for mark in (OK, WEAK, BAD)]
+    words = f"{counts[0]} ok", f"{counts[1]} to mend (!)", f"{counts[2]} broken (x)"
+    return ", ".join(word for word, n in zip(words, counts, strict=True) if n)
+
+
+def fit_title(needs: ModelNeeds) -> str:
+    """Name the model that is asked about."""
+    return f"{clean_line(needs.name, 40)} · {clean_line(needs.quantization, 12)}"
+
+
+def fit_findings(examination: Examination, kv_type: str) -> list[Finding]:
+    """Say whether the model fits, with how much context, and how fast it would be; nothing without a model."""
+    needs, fit = examination.needs, examination.fit
+    if needs is None or fit is None:
+        return []
+    parts = (
+        f"{size(fit.weights_bytes)} weights + {size(fit.kv_bytes)} context ({count(fit.n_ctx)} tokens, {kv_type}) + "
+        f"{size(fit.own_bytes)} program = {size(fit.needed_bytes)}"
+    )
+    available = f", {size(examination.memory.available_bytes)} available"
+    return [_memory_finding(fit, parts + available), *_context_finding(needs, fit), *_speed_finding(needs, fit)]
+
+
+def _memory_finding(fit: Fit, found: str) -> Finding:
+    if fit.verdict == "yes":
+        return Finding(OK, "memory", found)
+    smaller = f"--ctx {fit.largest_ctx} fits as it is; or " if fit.largest_ctx else ""
+    if fit.verdict == "tight":
+        return Finding(
+            WEAK, "memory", found, "only with other programs closed; else it reads from disk for every token",
+            f"{smaller}close other programs",
+        )  # fmt: skip
+    return Finding(
+        BAD, "memory", found, "more than this machine has: it would read from disk for every token",
+        f"{smaller}take a smaller model or a type with fewer bits",
+    )  # fmt: skip
+
+
+def _context_finding(needs: ModelNeeds, fit: Fit) -> Iterator[Finding]:
+    trained = f"trained for {count(needs.context_length)}"
+    if fit.largest_ctx:
+        yield Finding(OK, "context", f"up to {count(fit.largest_ctx)} tokens have room now ({trained})")
+    else:
+        yield Finding(BAD, "context", f"none has room beside the weights now ({trained})")
+
+
+def _speed_finding(needs: ModelNeeds, fit: Fit) -> Iterator[Finding]:
+    if fit.decode_tps is None:
+        return
+    text = f"writes about {rate(fit.decode_tps)} tok/s"
+    if fit.decode_full_tps:
+        text += f" ({rate(fit.decode_full_tps)} with a full context)"
+    if fit.prefill_tps:
+        text += f", reads prompts at about {rate(fit.prefill_tps)}"
+    basis = "from its kernels as measured just now" if fit.is_measured else "an estimate"
+    if fit.verdict == "no":
+        basis += "; in memory it does not have, far slower"
+    yield Finding(OK, "speed", text, f"{basis}; `jalopy bench MODEL` measures" if not needs.is_estimate else basis)
+
+
+def advice_lines(examination: Examination) -> list[str]:
+    """Write what suits this machine now, and the table by memory."""
+    lines: list[str] = []
+    if examination.suggestions:
+        lines += ["", "What suits this machine now: estimates for a short conversation, > is the advice"]
+        lines += _suggestion_lines(examination.suggestions, examination.best)
+    lines += ["", "The largest models by memory, > is this machine"]
+    return lines + _memory_table_lines(examination.memory_rows, examination.memory_row)
+
+
+def _suggestion_lines(found: Iterable[Suggestion], best: Suggestion | None) -> list[str]:
+    rows = [f"    {'size':<6}{'type':<8}{'file':>6}{'memory':>8}{'writes tok/s':>14}{'reads tok/s':>13}"]
+    for one in found:
+        mark = " > " if one is best else "   "
+        writes, reads = _about(one.fit.decode_tps), _about(one.fit.prefill_tps)
+        sizes = f"{size(one.file_bytes):>6}{size(one.fit.needed_bytes):>8}"
+        rows.append(f"{mark} {one.size:<6}{one.quantization:<8}{sizes}{writes:>14}{reads:>13}")
+    return rows
+
+
+def _memory_table_lines(rows: Iterable[MemoryRow], here: MemoryRow | None) -> list[str]:
+    return [f"{' > ' if row is here else '   '} {row.gib:>2} GB   {', '.join(row.best)}" for row in rows]
+
+
+def plain_values(value: Any) -> Any:
+    """Return dataclasses and sets as what JSON can hold, with foreign text cleaned."""
+    if hasattr(value, "__dataclass_fields__"):
+        value = asdict(value)
+    if isinstance(value, dict):
+        return {str(key): plain_values(one) for key, one in value.items()}
+    if isinstance(value, (frozenset, set)):
+        return sorted(plain_values(one) for one in value)
+    if isinstance(value, (list, tuple)):
+        return [plain_values(one) for one in value]
+    return clean_line(value, 4096) if isinstance(value, str) else value
+
+
+def _about(tokens_per_s: float | None) -> str:
+    return f"about {rate(tokens_per_s)}" if tokens_per_s else "-"
+
+
+def _fold(head: str, text: str, width: int) -> list[str]:
+    indent = " " * len(head) if len(head) > _TEXT_COLUMN else " " * _TEXT_COLUMN
+    return textwrap.wrap(
+        head + clean_line(text, 400), max(40, width), subsequent_indent=indent,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
