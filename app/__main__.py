@@ -120,19 +120,29 @@ def _doctor(options: argparse.Namespace, settings: Settings) -> int:
 def _chat(options: argparse.Namespace, settings: Settings) -> int:
     from app.start import choose_model
 
-    path = choose_model(options.model, settings)
     if wants_screen(options):
-        from app.low_power import prepare_environment
-
-        prepare_environment(settings.low_power)  # Textual reads it when it is imported
-        from app.app import run_tui
-
-        return run_tui(settings, Path(path) if path else None)
+        return _chat_on_screen(options, settings)
+    path = choose_model(options.model, settings)
     if path is None:
         raise Refusal("jalopy: no model is given (jalopy chat MODEL --plain, where MODEL is a GGUF file)")
     from app.plain import chat
 
     return chat(path, settings)
+
+
+def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
+    import gc
+
+    from app.engine_access import glance_at_model
+    from app.low_power import prepare_environment
+    from app.start import choose_model
+
+    path = choose_model(options.model, settings, glance_at_model)
+    prepare_environment(settings.low_power)  # Textual reads it when it is imported
+    gc.disable()  # nothing of what is imported until the first frame is garbage; the application turns it on again
+    from app.app import run_tui
+
+    return run_tui(settings, Path(path) if path else None)
 
 
 def _given_model(options: argparse.Namespace) -> str:

@@ -50,6 +50,12 @@ _SIGNAL_EXITS = {
 }
 
 
+def _settle_memory() -> None:
+    """Begin to collect garbage after the first frame; what exists by then stays, and need not be walked again."""
+    gc.freeze()
+    gc.enable()
+
+
 def _help_screen() -> Screen[None]:
     from app.screens.help import HelpScreen
 
@@ -109,8 +115,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.call_after_refresh(self.chat.note, self._theme_error, True)
         if not self.is_headless:
             self._watch_signals()
-            # What exists by now stays; later collections need not walk it.
-            self.call_after_refresh(gc.freeze)
+            self.call_after_refresh(_settle_memory)
 
     def _note_interface_cost(self) -> None:
         self.watch_performance.note_interface_cost(self.bridge.now_s())

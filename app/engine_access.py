@@ -31,6 +31,17 @@ def validate_model(path: Path | str) -> Checked:
     return loader.validate(path)
 
 
+def glance_at_model(path: Path | str) -> None:
+    """Check in a millisecond that there is a GGUF file; opening it checks the rest.
+
+    Raises:
+        EngineError: there is none; the message is one line.
+    """
+    from engine import magic
+
+    magic.glance(path)
+
+
 def open_model(settings: Settings, path: Path | str, progress: Report | None = None) -> Model:
     """Open a model with the threads and the memory mode of the settings; compiles kernels on first use.
 

@@ -1,6 +1,7 @@
-"""Which model a chat begins with, and that its file is sound before any screen opens."""
+"""Which model a chat begins with, and that there is such a file before any screen opens."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from app import engine_access
@@ -8,39 +9,50 @@ from app.refusals import exit_code_of, say
 from app.settings import Settings
 from app.state import load_state
 
+Check = Callable[[str], None]
 
-def choose_model(given: str | None, settings: Settings) -> str | None:
+
+def check_whole_file(path: str) -> None:
+    """Check all of a model file, which takes a moment.
+
+    Raises:
+        EngineError: the file cannot be used.
+    """
+    engine_access.validate_model(path).gguf.close()
+
+
+def choose_model(given: str | None, settings: Settings, check: Check = check_whole_file) -> str | None:
     """Return the model to open: the one given, the one of the settings, or the last one used if it still can be.
 
+    Args:
+        check: raises for a file that cannot be used. Before a screen a glance is enough: what opening the file finds
+            wrong is then shown in the chat, and the first frame need not wait for it.
+
     Returns:
-        A path whose file has passed every check, or None.
+        A path whose file has passed the check, or None.
 
     Raises:
         EngineError: the given model, or the one of the settings, cannot be used.
     """
     wanted = given or settings.model
     if not wanted:
-        return _last_model()
+        return _last_model(check)
     path = str(Path(wanted).expanduser())
-    _check(path)
+    check(path)
     return path
 
 
-def _last_model() -> str | None:
+def _last_model(check: Check) -> str | None:
     state, notice = load_state()
     if notice:
         say(f"jalopy: {notice}")
     if state.last_model is None or not os.path.isfile(state.last_model):
         return None
     try:
-        _check(state.last_model)
+        check(state.last_model)
     except Exception as error:
         if exit_code_of(error) is None:
             raise
         say(f"jalopy: the last model is not opened: {error}")
         return None
     return state.last_model
-
-
-def _check(path: str) -> None:
-    engine_access.validate_model(path).gguf.close()

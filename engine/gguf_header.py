@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import EngineError, GGUFError, shown
+from engine.magic import START_BYTES, refuse_other_formats
 from engine.model_file import ModelFile
 
 MAX_HEADER_BYTES = 64 << 20
@@ -30,16 +31,6 @@ _NUMBERS = {
 _DTYPES = {
     0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", _BOOL: "<u1", 10: "<u8", 11: "<i8", 12: "<f8",
 }  # fmt: skip
-
-_OTHER_FORMATS = (
-    (b"FUGG", "is a byte-swapped GGUF file, which is not supported"),
-    (b"lmgg", "is in the GGML format of 2023 (get a GGUF file)"),
-    (b"fmgg", "is in the GGMF format of 2023 (get a GGUF file)"),
-    (b"tjgg", "is in the GGJT format of 2023 (get a GGUF file)"),
-    (b"version https://git-lfs", "is a Git LFS pointer, not the model itself (fetch it with git lfs pull)"),
-    (b"PK\x03\x04", "is a zip archive or PyTorch checkpoint, not a GGUF file"),
-    (b"<", "is a web page, not a model (download it again)"),
-)
 
 
 class Header:
@@ -101,8 +92,7 @@ class Header:
         Returns:
             version, number of tensors, number of metadata keys.
         """
-        if self.map[:4] != b"GGUF":
-            raise self.fail(_other_format(self.map[:64]))
+        refuse_other_formats(self.map[:START_BYTES], self._name)
         self.at = 4
         version = self.number(U32, "version")
         if version and version & 0xFFFF == 0:
@@ -129,18 +119,6 @@ def _number(value: int) -> str:
 def amount(n_bytes: int) -> str:
     """Spell a number of bytes, however absurd, in a few characters."""
     return f"{_number(n_bytes)} bytes"
-
-
-def _other_format(start: bytes) -> str:
-    """Say what a file is that is not GGUF."""
-    for magic, what in _OTHER_FORMATS:
-        if start.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(magic):
-            return what
-    if start[8:9] == b"{":
-        return "is a safetensors file, not a GGUF file (get a GGUF file)"
-    if b"GGUF".startswith(start):
-        return "ends inside the magic number (truncated? download it again)"
-    return f"is not a GGUF file: magic is '{shown(start[:4])}', not 'GGUF'"
 
 
 def read_metadata(header: Header, n_keys: int) -> dict[str, Any]:
