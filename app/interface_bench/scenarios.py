@@ -1,0 +1,147 @@
+"""What is measured: one function per scenario, each a fresh process, each returning plain figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from app.interface_bench.terminal import Events, ProgramFailed, Terminal
+
+QUESTION = "Explain in detail, with a table and some code, how a bicycle stays upright while it moves."
+PROMPT_TOKENS = 48
+"""What ``jalopy bench`` reads before it writes: about as much as the question with its template."""
+PERFORMANCE_KEY = b"\x1bOQ"
+"""F2."""
+KEY_PERIOD_S = 0.23
+"""Between two keys of the typist: four a second, out of step with a screen that draws ten times a second."""
+LETTERS = "αβγδεζηθικλμνξοπρστυφχψωабвгджзийклмнопрстуфхцчшщыэюяБГДЖЗИЛПФЦЧШЩЫЭЮЯ"
+"""Each stands nowhere else on the screen: when it appears in the output, its key has been painted."""
+_QUIET_S = 0.5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every round has in common."""
+
+    model: str
+    threads: int
+    n_tokens: int
+    size: tuple[int, int]
+    context: int
+
+
+@dataclass(frozen=True)
+class ChatRound:
+    """One reply in the chat."""
+
+    decode_tps: float
+    interface_share: float
+    """CPU time of the interface's thread per second of decoding, in cores."""
+    screen: str
+    latencies_s: tuple[float, ...] = ()
+    """From key to paint."""
+
+
+def bench_tps(plan: Plan) -> float:
+    """Decode with ``jalopy bench``, nothing else running: tokens a second."""
+    command = [sys.executable, "-m", "app", "bench", plan.model, "-t", str(plan.threads), "-p", str(PROMPT_TOKENS)]
+    command += ["-n", str(plan.n_tokens), "-r", "1", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ProgramFailed(f"jalopy bench failed: {done.stderr.strip()[-300:]}")
+    return float(json.loads(done.stdout.splitlines()[-1])["decode_tps"][0])
+
+
+def chat(plan: Plan, key: bytes = b"", types: bool = False) -> ChatRound:
+    """Ask for one long Markdown reply.
+
+    Args:
+        key: pressed as soon as the reply is being written, e.g. for another screen.
+        types: whether somebody types into the prompt meanwhile.
+    """
+    with _chat_running(plan) as (terminal, events):
+        terminal.press(QUESTION.encode())
+        terminal.settle(_QUIET_S)
+        terminal.press(b"\r")
+        terminal.read_until(lambda: events.last("begin") is not None, "the reply to begin")
+        if key:
+            terminal.press(key)
+        latencies = tuple(_type(terminal, events)) if types else ()
+        terminal.read_until(lambda: events.last("end") is not None, "the reply to end")
+        found = events.last("end")
+        assert found is not None
+        share = found["interface_s"] / found["seconds"]
+        return ChatRound(found["tokens"] / found["seconds"], share, found["screen"], latencies)
+
+
+def first_frame_s(plan: Plan) -> float:
+    """Start ``jalopy MODEL`` as a user does; seconds from the process's start until its title is painted."""
+    with tempfile.TemporaryDirectory(prefix="jalopy-bench-") as home:
+        terminal = Terminal([sys.executable, "-m", "app", plan.model], _environ(home), plan.size)
+        try:
+            return terminal.read_until(lambda: _is_painted(terminal.output), "the first frame") - terminal.started_s
+        finally:
+            terminal.close()
+
+
+def _is_painted(output: bytes) -> bool:
+    """Whether the alternate screen was entered and the application's name painted into it."""
+    _, entered, after = output.partition(b"\x1b[?1049h")
+    return bool(entered) and b"jalopy" in after
+
+
+def _type(terminal: Terminal, events: Events) -> Iterator[float]:
+    """Press one letter after the other while the reply is written; yield how long each took to be painted."""
+    jitter = random.Random(0)
+    for letter in LETTERS:
+        if events.last("end") is not None:
+            return
+        wanted, seen = letter.encode(), len(terminal.output)
+        pressed_s = terminal.press(wanted)
+        painted_s = terminal.read_until(lambda: wanted in terminal.output[seen:], f"the letter {letter}", 30.0)  # noqa: B023
+        if events.last("end") is None:
+            yield painted_s - pressed_s
+        pause_until_s = pressed_s + KEY_PERIOD_S * jitter.uniform(0.7, 1.3)
+        while (left_s := pause_until_s - time.perf_counter()) > 0:
+            terminal.read(left_s)
+
+
+@contextmanager
+def _chat_running(plan: Plan) -> Iterator[tuple[Terminal, Events]]:
+    """Run the measured chat until its model is loaded and its screen quiet."""
+    events = Events()
+    with tempfile.TemporaryDirectory(prefix="jalopy-bench-") as home:
+        arguments = [str(events.write_fd), plan.model, str(plan.threads), str(plan.n_tokens), str(plan.context)]
+        command = [sys.executable, "-m", "app.interface_bench", "--measured-chat", *arguments]
+        terminal = Terminal(command, _environ(home), plan.size, [events.write_fd])
+        try:
+            terminal.read_until(lambda: events.last("ready") is not None, "the model")
+            terminal.settle(_QUIET_S)
+            yield terminal, events
+        finally:
+            terminal.close()
+            events.close()
+
+
+def _environ(home: str) -> dict[str, str]:
+    """The environment of a usual terminal, with settings and state of nobody; compiled kernels stay."""
+    places = {f"XDG_{name}_HOME": f"{home}/{name.lower()}" for name in ("CONFIG", "STATE", "DATA")}
+    return {**os.environ, **places, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+
+
+def versions() -> dict[str, Any]:
+    """Return what decides the cost of the interface."""
+    from importlib.metadata import version
+
+    from app.bench import versions as engine_versions
+
+    return {**engine_versions(), "textual": version("textual")}
