@@ -78,6 +78,8 @@ def obey(options: argparse.Namespace) -> int:
         return _bench(options, settings)
     if options.command == "doctor":
         return _doctor(options, settings)
+    if options.command == "compare":
+        return _compare(options, settings)
     return _chat(options, settings)
 
 
@@ -108,6 +110,22 @@ def _bench(options: argparse.Namespace, settings: Settings) -> int:
         options.profile,
     )
     return bench(wanted, settings)
+
+
+def _compare(options: argparse.Namespace, settings: Settings) -> int:
+    from app.compare.command import CompareOptions, compare
+
+    wanted = CompareOptions(
+        _given_model(options),
+        settings.threads,
+        options.n_prompt,
+        options.n_gen,
+        options.rounds,
+        settings.weights,
+        options.peer_python,
+        options.json,
+    )
+    return compare(wanted)
 
 
 def _doctor(options: argparse.Namespace, settings: Settings) -> int:

@@ -9,7 +9,7 @@ from app import exit_codes
 from app.clean_text import clean_line
 from app.settings import Settings, override
 
-COMMANDS = ("run", "chat", "bench", "inspect", "doctor")
+COMMANDS = ("run", "chat", "bench", "inspect", "doctor", "compare")
 
 _OVERVIEW = """\
 commands:
@@ -18,6 +18,7 @@ commands:
   jalopy run MODEL -p TEXT       one answer on standard output
   jalopy bench MODEL             check and measure
   jalopy inspect MODEL           show what a model file holds
+  jalopy compare MODEL           against an installed llama-cpp-python
   jalopy doctor [MODEL]          what this machine does for speed, and what fits
 
 `jalopy COMMAND --help` lists a command's options. A model file that is named like a command: ./run
@@ -126,6 +127,18 @@ def _bench_parser(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def _compare_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Measure this engine and an installed llama-cpp-python on the same file, in turn.")
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("-p", "--n-prompt", type=_count, default=128, metavar="N", help="tokens to read (128)")
+    parser.add_argument("-n", "--n-gen", type=_count, default=32, metavar="N", help="tokens to write (32)")
+    parser.add_argument("-r", "--rounds", type=_count, default=3, metavar="N", help="rounds of both (3)")
+    parser.add_argument("--peer-python", default="", metavar="PATH", help="the Python that has llama-cpp-python")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    _add_settings(parser, "threads", "weights")
+    return parser
+
+
 def _inspect_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Check a model file and show what it holds.")
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
@@ -152,6 +165,7 @@ _BUILDERS = {
     "bench": _bench_parser,
     "inspect": _inspect_parser,
     "doctor": _doctor_parser,
+    "compare": _compare_parser,
 }
 
 

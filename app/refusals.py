@@ -59,7 +59,8 @@ def refuse(error: BaseException) -> int:
         file = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
         say(f"jalopy: {file}{error.strerror or error}")
     else:
-        say(f"jalopy: {error}")
+        line = str(error)
+        say(line if line.startswith(("jalopy: ", "jalopy ")) else f"jalopy: {line}")
     return code
 
 

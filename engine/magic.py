@@ -1,4 +1,4 @@
-"""What kind of file this is, by its first bytes. Imports nothing heavy: it is asked before the first screen is painted."""
+"""What kind of file this is, by its first bytes. Imports nothing heavy: it is asked before the first frame."""
 
 from __future__ import annotations
 

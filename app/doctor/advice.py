@@ -15,6 +15,8 @@ from engine.fit import Fit, MachineMemory, MachineRates, ModelNeeds, fit
 
 READING_TPS = 4.0
 """Tokens a second that keep up with a reader."""
+USUAL_TYPE = "Q4_K_M"
+"""Fewer bits than this cost more sense than they bring speed."""
 CHAT_CONTEXT = 4096
 """Tokens of context that advice reckons with."""
 _KV_BYTES = {"f16": 2.0, "f32": 4.0, "q8_0": 1.125}
@@ -120,7 +122,7 @@ def base_type(quantization: str) -> str:
 def suggestions(memory: MachineMemory, rates: MachineRates) -> list[Suggestion]:
     """Return, for every size that fits into the free memory, its best type here; the largest size first.
 
-    The best type is the one with most bits that still keeps up with a reader, else Q4_K_M, else what fits.
+    The best type is the one with most bits that still keeps up with a reader, else the usual one, else what fits.
     """
     found = []
     for shape in reversed(shapes()):
@@ -128,7 +130,9 @@ def suggestions(memory: MachineMemory, rates: MachineRates) -> list[Suggestion]:
         if not fitting:
             continue
         fast = [one for one in fitting if (_try(shape, one, memory, rates).decode_tps or 0) >= READING_TPS]
-        best = fast[0] if fast else "Q4_K_M" if "Q4_K_M" in fitting else fitting[0]
+        candidates = fast[:1] if fast and bits_per_weight()[fast[0]] > bits_per_weight()[USUAL_TYPE] else []
+        usual = [one for one in fitting if one == USUAL_TYPE]
+        best = (candidates or usual or fitting)[0]
         trial = _try(shape, best, memory, rates)
         found.append(Suggestion(shape.size, best, trial.weights_bytes, trial))
     return found

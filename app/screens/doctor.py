@@ -62,7 +62,7 @@ class DoctorScreen(Screen[None]):
         with VerticalScroll(id="doctor"):
             yield Static(markup=False, id="doctor-findings")
             yield Static(markup=False, id="doctor-model")
-        yield Static(Content("r examine again · up, down scroll · Esc back"), markup=False, id="doctor-keys")
+        yield Static(Content("Esc back · r examine again · up, down scroll"), markup=False, id="doctor-keys")
 
     def on_mount(self) -> None:
         """Make the timer that waits for the engine."""

@@ -1,0 +1,121 @@
+"""The benchmark of the interface: what it measures is what it says, and it runs the real chat."""
+
+import json
+import os
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from app.interface_bench.__main__ import Figures, percentile, report, table
+from app.interface_bench.reply_text import MARKDOWN, pieces
+from app.interface_bench.scenarios import LETTERS, ChatRound, Plan, _is_painted
+from app.interface_bench.terminal import Events, ProgramFailed, Terminal
+from tests.engine import tiny_gguf
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAN = Plan("m.gguf", 2, 100, (100, 30), 1024)
+
+
+def test_the_reply_is_markdown_of_every_kind_and_never_ends() -> None:
+    assert all(mark in MARKDOWN for mark in ("## ", "1. ", "- ", "|---", "```python", "> ", "**", "`", "]("))
+    n = len(MARKDOWN) // 4 + 10
+    text = "".join(islice(pieces(), n))
+    assert text.startswith(MARKDOWN[:40])
+    assert MARKDOWN in text + "".join(islice(pieces(), n))
+
+
+def test_a_typed_letter_appears_nowhere_else() -> None:
+    assert len(set(LETTERS)) == len(LETTERS)
+    assert not set(LETTERS) & set(MARKDOWN)
+
+
+def test_percentiles_are_values_that_were_measured() -> None:
+    values = [float(n) for n in range(1, 101)]
+    assert percentile(values, 0.95) == 95.0
+    assert percentile(values, 0.5) == 50.0
+    assert percentile([3.0], 0.95) == 3.0
+
+
+def test_the_table_names_ratios_goals_and_what_was_not_there() -> None:
+    figures = Figures(
+        bench_tps=[10.0, 12.0, 11.0],
+        chat=[ChatRound(10.8, 0.05, "ChatScreen")],
+        performance=[ChatRound(10.0, 0.1, "ChatScreen")],
+        typing=[ChatRound(10.0, 0.1, "ChatScreen", (0.01, 0.02, 0.09))],
+        first_frame_s=[0.4, 0.6, 0.45],
+    )
+    text = "\n".join(table(PLAN, figures))
+    assert "98.2% of bench (goal 97%: met)" in text
+    assert "F2 opened no screen" in text
+    assert "95th percentile 90 ms of 3 keys (goal 60 ms: NOT met)" in text
+    assert "first frame: 0.45 s, best 0.40 s (goal 0.5 s: met)" in text
+    figures.performance = [ChatRound(10.0, 0.1, "PerformanceScreen")]
+    assert "90.9% of bench (goal 95%: NOT met)" in "\n".join(table(PLAN, figures))
+    assert report(PLAN, figures)["performance_tps"] == [10.0]
+
+
+def test_a_table_of_one_scenario_needs_no_other() -> None:
+    assert len(table(PLAN, Figures(first_frame_s=[0.4]))) == 2
+
+
+def test_a_frame_counts_only_on_the_alternate_screen() -> None:
+    assert not _is_painted(b"jalopy: compiling")
+    assert not _is_painted(b"jalopy\x1b[?1049h\x1b[2J")
+    assert _is_painted(b"\x1b[?1049h\x1b[2J\x1b[1;2Hjalopy")
+
+
+def test_keys_go_in_and_what_is_painted_comes_out_with_its_time() -> None:
+    terminal = Terminal([sys.executable, "-c", "print('got ' + input())"], dict(os.environ), (80, 24))
+    try:
+        pressed_s = terminal.press("ζ\r".encode())
+        painted_s = terminal.read_until(lambda: "got ζ".encode() in terminal.output, "the echo", 30.0)
+        assert pressed_s < painted_s
+    finally:
+        terminal.close()
+
+
+def test_a_program_that_ends_early_is_reported_with_its_last_words() -> None:
+    terminal = Terminal([sys.executable, "-c", "raise SystemExit('no such model')"], dict(os.environ), (80, 24))
+    with pytest.raises(ProgramFailed, match="no such model"):
+        terminal.read_until(lambda: False, "nothing", 30.0)
+    terminal.close()
+
+
+def test_events_come_whole_however_they_are_cut() -> None:
+    events = Events()
+    line = json.dumps({"event": "end", "tokens": 3}).encode() + b"\n"
+    os.write(events.write_fd, line[:5])
+    assert events.last("end") is None
+    os.write(events.write_fd, line[5:] + line)
+    assert events.last("end") == {"event": "end", "tokens": 3}
+    assert len(events.seen) == 2
+    events.close()
+
+
+def test_the_real_chat_is_measured_over_a_real_model(tmp_path: Path) -> None:
+    model = tiny_gguf.write(tmp_path / "m.gguf", context_length=512)
+    command = [
+        sys.executable,
+        "-m",
+        "app.interface_bench",
+        str(model),
+        "-r",
+        "1",
+        "-n",
+        "120",
+        "-t",
+        "1",
+        "--ctx",
+        "512",
+    ]
+    done = subprocess.run(
+        [*command, "--only", "chat", "start"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["chat_tps"][0] > 0
+    assert 0 < found["first_frame_s"][0] < 30
+    assert found["bench_tps"] == []
