@@ -32,12 +32,17 @@ class Figures:
     performance: list[ChatRound] = field(default_factory=list)
     typing: list[ChatRound] = field(default_factory=list)
     first_frame_s: list[float] = field(default_factory=list)
+    start_steps: list[list[tuple[str, float]]] = field(default_factory=list)
 
 
 def main(argv: Sequence[str]) -> int:
     """Measure and print; the exit code tells only whether measuring worked."""
     if argv and argv[0] == "--measured-chat":
         return _measured_chat(argv[1:])
+    if argv and argv[0] == "--traced-start":
+        from app.interface_bench.traced_start import run
+
+        return run(int(argv[1]), argv[2])
     options = _options(argv)
     threads = options.threads or _default_threads()
     plan = Plan(options.model, threads, options.n_gen, (options.columns, options.rows), options.ctx)
@@ -85,7 +90,15 @@ def table(plan: Plan, figures: Figures) -> list[str]:
         frame_s = statistics.median(figures.first_frame_s)
         best_s, verdict = min(figures.first_frame_s), _verdict(frame_s <= FRAME_GOAL_S)
         lines.append(f"first frame: {frame_s:.2f} s, best {best_s:.2f} s (goal {FRAME_GOAL_S} s: {verdict})")
+    for name, seconds in best_steps(figures):
+        lines.append(f"  {name:<34}{1000 * seconds:8.0f} ms")
     return lines
+
+
+def best_steps(figures: Figures) -> list[tuple[str, float]]:
+    """Return the steps of a start, each with the best of its times."""
+    rounds = figures.start_steps
+    return [(name, min(steps[n][1] for steps in rounds)) for n, (name, _) in enumerate(rounds[0])] if rounds else []
 
 
 def report(plan: Plan, figures: Figures) -> dict[str, object]:
@@ -104,6 +117,7 @@ def report(plan: Plan, figures: Figures) -> dict[str, object]:
         "typing_tps": [one.decode_tps for one in figures.typing],
         "key_to_paint_s": [one for chat in figures.typing for one in chat.latencies_s],
         "first_frame_s": figures.first_frame_s,
+        "start_steps_s": dict(best_steps(figures)),
         "versions": scenarios.versions(),
     }
 
@@ -139,12 +153,13 @@ def _steps(plan: Plan, figures: Figures, only: Sequence[str]) -> list[tuple[str,
         ("performance", lambda: figures.performance.append(scenarios.chat(plan, key))),
         ("typing", lambda: figures.typing.append(scenarios.chat(plan, types=True))),
         ("start", lambda: figures.first_frame_s.append(scenarios.first_frame_s(plan))),
+        ("steps", lambda: figures.start_steps.append(scenarios.start_steps(plan))),
     ]
     return [(name, step) for name, step in steps if not only or name in only]
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
-    names = ("bench", "chat", "performance", "typing", "start")
+    names = ("bench", "chat", "performance", "typing", "start", "steps")
     parser = argparse.ArgumentParser(
         prog="python -m app.interface_bench",
         description="Measure what the interface costs the engine: the real chat on a pseudo-terminal, driven by keys, "

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from app.interface_bench.terminal import Events, ProgramFailed, Terminal
@@ -91,6 +92,23 @@ def first_frame_s(plan: Plan) -> float:
             return terminal.read_until(lambda: _is_painted(terminal.output), "the first frame") - terminal.started_s
         finally:
             terminal.close()
+
+
+def start_steps(plan: Plan) -> list[tuple[str, float]]:
+    """Start the chat step by step: each step with the seconds it took, in order."""
+    events = Events()
+    with tempfile.TemporaryDirectory(prefix="jalopy-bench-") as home:
+        command = [sys.executable, "-m", "app.interface_bench", "--traced-start", str(events.write_fd), plan.model]
+        terminal = Terminal(command, _environ(home), plan.size, [events.write_fd])
+        try:
+            painted_s = terminal.read_until(lambda: _is_painted(terminal.output), "the first frame")
+            events.last("step")
+            steps = [(event["step"], event["at_s"]) for event in events.seen]
+        finally:
+            terminal.close()
+            events.close()
+    steps = [("", terminal.started_s), *steps, ("painting", painted_s)]
+    return [(step, at_s - before_s) for (_, before_s), (step, at_s) in pairwise(steps)]
 
 
 def _is_painted(output: bytes) -> bool:

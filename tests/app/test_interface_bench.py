@@ -112,10 +112,17 @@ def test_the_real_chat_is_measured_over_a_real_model(tmp_path: Path) -> None:
         "512",
     ]
     done = subprocess.run(
-        [*command, "--only", "chat", "start"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        [*command, "--only", "chat", "start", "steps"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["chat_tps"][0] > 0
     assert 0 < found["first_frame_s"][0] < 30
     assert found["bench_tps"] == []
+    assert list(found["start_steps_s"])[-1] == "painting"
+    assert all(seconds >= 0 for seconds in found["start_steps_s"].values())
