@@ -23,6 +23,7 @@ def test_no_key_and_no_command_means_two_things():
 def test_bindings_carry_the_ids_a_key_map_refers_to():
     assert {binding.id for binding in bindings("app")} == {
         "app.help",
+        "app.doctor",
         "app.command_palette",
         "app.interrupt",
         "app.performance",

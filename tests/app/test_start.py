@@ -60,3 +60,13 @@ def test_the_last_model_is_taken_while_it_exists_and_is_sound(
     assert choose_model(None, built_in_settings()) is None
     assert "the last model is not opened" in capsys.readouterr().err
     assert load_state()[0].last_model == str(bad)
+
+
+def test_before_a_screen_a_glance_is_enough(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(b"GGUF" + bytes(60))
+    check = engine_access.glance_at_model
+    assert choose_model(str(cut), built_in_settings(), check) == str(cut)
+    cut.write_bytes(b"<html>")
+    with pytest.raises(GGUFError, match="web page"):
+        choose_model(str(cut), built_in_settings(), check)
