@@ -13,22 +13,66 @@ COLUMNS_AT_ONCE = 4
 """Prefill kernels read columns four at a time, so every buffer has room for three that do not exist."""
 
 
-FORMS: dict[str, tuple[int, int, int]] = {
-    "f16": (4, 0, 0),
-    "bf16": (4, 0, 0),
-    "q8_k": (1, 256, 48),
-    "q8_0": (1, 32, 4),
+@dataclass(frozen=True)
+class Form:
+    """How activations are kept for a kernel.
+
+    Attributes:
+        item_bytes: of an element.
+        group: elements that share a scale, or 0.
+        sums_bytes: of a group's sums.
+        one_column: whether it holds one token, in a row, or many as ``in_columns`` has them.
+    """
+
+    item_bytes: int
+    group: int = 0
+    sums_bytes: int = 0
+    one_column: bool = False
+
+
+FORMS: dict[str, Form] = {
+    "f16": Form(4),
+    "bf16": Form(4),
+    "q8_k": Form(1, 256, 48, one_column=True),
+    "q8_k bytes": Form(1, 256, 48),
+    "q8_k words": Form(2, 256, 48),
+    "q8_0": Form(1, 32, 4, one_column=True),
+    "q8_0 bytes": Form(1, 32, 4),
+    "q8_0 words": Form(2, 32, 4),
 }
-"""Form -> (bytes of an element, elements of a group or 0, bytes of a group's sums)."""
+"""By the names that ``QuantType.form`` builds. The 16-bit forms are float32 with rounded values."""
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """An int8 form of a vector: q int8 ``(token, n)``, d f32, sums of groups (see ``quantize_activations``)."""
+    """Addresses of a vector in one form: its elements, the scales of groups (f32) and their sums."""
 
     q: int
     d: int
     sums: int
+
+
+def in_columns(
+    q: np.ndarray[Any, Any], d: np.ndarray[Any, Any], sums: np.ndarray[Any, Any]
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """An int8 form of several tokens in the order that prefill kernels read: four columns side by side.
+
+    Args:
+        q: (n_tokens, n) int8.
+        d: (n_tokens, n_groups) float32.
+        sums: (n_tokens, n_groups, ...), integers.
+
+    Returns:
+        q as ``[n/256][n_tokens/4][256/4][4 tokens][4]``, d and sums as ``[n_groups][n_tokens]``; tokens padded with
+        zeros to a multiple of four, and the last of the 256 shorter where n is no multiple.
+    """
+    room = -len(q) % COLUMNS_AT_ONCE
+    q, d, sums = (np.concatenate([part, np.zeros((room, *part.shape[1:]), part.dtype)]) for part in (q, d, sums))
+    tiles = [
+        q[:, at : at + 256].reshape(len(q) // COLUMNS_AT_ONCE, COLUMNS_AT_ONCE, -1, 4).swapaxes(1, 2).ravel()
+        for at in range(0, q.shape[1], 256)
+    ]
+    return np.concatenate(tiles), d.swapaxes(0, 1).copy(), sums.swapaxes(0, 1).copy()
 
 
 class Activations:
@@ -43,17 +87,14 @@ class Activations:
         self._forms: dict[str, tuple[Quantized, list[Memory]]] = {}
 
     def form(self, name: str) -> Quantized:
-        """Addresses of the vector in a form of ``quants.base.ActivationForm``; allocated when first asked for.
-
-        The 16-bit forms are float32 with rounded values, so that kernels read them as they read ``f32``.
-        """
+        """Addresses of the vector in a form of ``FORMS``, or as it is ("f32"); allocated when first asked for."""
         if name == "f32":
             return Quantized(self.address, 0, 0)
         if name not in self._forms:
-            item_bytes, group, sums_bytes = FORMS[name]
-            n = self._columns * self.n
-            n_groups = n // group if group else 0
-            parts = [Memory(item_bytes * n), Memory(4 * n_groups), Memory(sums_bytes * n_groups)]
+            form = FORMS[name]
+            n = self.n if form.one_column else self._columns * self.n
+            n_groups = n // form.group if form.group else 0
+            parts = [Memory(form.item_bytes * n), Memory(4 * n_groups), Memory(form.sums_bytes * n_groups)]
             self._forms[name] = Quantized(*(part.address for part in parts)), parts
         return self._forms[name][0]
 

@@ -116,15 +116,18 @@ class Plan:
         )
 
     def quantize(self, x: Activations, *readers: Tensor) -> None:
-        """Make every int8 form of x that the given weights want; each form once."""
-        for form in dict.fromkeys(load_quant(reader.quant).activations for reader in readers):
+        """Make every form of x that the given weights want; each form once."""
+        for form in dict.fromkeys(self._form(reader) for reader in readers):
             if form != "f32":
                 made = x.form(form)
                 self._add(f"quantize {form}", records.QUANTIZE, x=x.address, n=x.n, q=made.q, d=made.d, sums=made.sums)
 
+    def _form(self, reader: Tensor) -> str:
+        return load_quant(reader.quant).form(self.one_column)
+
     def matmul(self, weight: Tensor, x: Activations, out: Activations, add: Tensor | Activations | None = None) -> None:
         """out = weight @ x, plus a bias or, where ``add`` is ``out`` itself, onto the residual."""
-        form = x.form(load_quant(weight.quant).activations)
+        form = x.form(self._form(weight))
         stride = 0 if add is None or not hasattr(add, "form") else weight.n_rows
         name = "matvec" if self.one_column else "matmul"
         part = self._rows_at_once(weight)

@@ -6,9 +6,7 @@ sub-blocks of 32), eight pairs of int16 minima, and the two f32 scales.
 
 from engine.jit import inner
 from engine.kernels.tiles import SCRATCH_BYTES as SCRATCH_BYTES
-from engine.records import MATMUL as F
 from engine.simd import (
-    abs_i8,
     add,
     broadcast_4_bytes,
     f32_of_i32x8,
@@ -20,63 +18,86 @@ from engine.simd import (
     load_f32x8,
     load_i8x32,
     load_i16x16,
-    load_i64,
+    load_i32x8,
     maddubs,
     maddwd,
     splat_f32x8,
     splat_i16x16,
     splat_i32x8,
     store_f32x8,
-    with_sign_of,
+    store_i32x8,
 )
 
 ROW_SCALES, ROW_MINIMA, ROW_D, ROW_DMIN = 256, 320, 352, 356
 """Byte offsets in an unpacked row: 256 + 64 + 32 + 4 + 4 = 360 of the 384."""
-_SCALES, _MINIMA, _D, _DMIN = 8 * ROW_SCALES, 8 * ROW_MINIMA, 8 * ROW_D, 8 * ROW_DMIN
+_SCALES, _MINIMA, _D, _DMIN = 16 * ROW_SCALES, 16 * ROW_MINIMA, 16 * ROW_D, 16 * ROW_DMIN
 
 
 @inner
-def sum_columns(n_adds, group, tile, y, stride):
-    """Exact integer part of one superblock for four columns, i32x8 each; unsigned weights.
+def add_products(tile, y, s):
+    """Products of four unsigned weights of sixteen rows with four columns, added to i16x16: columns of the first eight
+    rows, then of the others."""
+    a0, a1, a2, a3, b0, b1, b2, b3 = s
+    low, high = load_i8x32(tile), load_i8x32(tile + 32)
+    y0, y1 = broadcast_4_bytes(y), broadcast_4_bytes(y + 4)
+    a0, b0 = add(a0, maddubs(low, y0)), add(b0, maddubs(high, y0))
+    a1, b1 = add(a1, maddubs(low, y1)), add(b1, maddubs(high, y1))
+    y2, y3 = broadcast_4_bytes(y + 8), broadcast_4_bytes(y + 12)
+    a2, b2 = add(a2, maddubs(low, y2)), add(b2, maddubs(high, y2))
+    a3, b3 = add(a3, maddubs(low, y3)), add(b3, maddubs(high, y3))
+    a0, a1, a2, a3 = in_order(a0), in_order(a1), in_order(a2), in_order(a3)
+    return a0, a1, a2, a3, in_order(b0), in_order(b1), in_order(b2), in_order(b3)
+
+
+@inner
+def two(tile, y, s):
+    """``add_products`` of eight weights: all that fits into int16 where they have six bits."""
+    return add_products(tile + 64, y + 16, add_products(tile, y, s))
+
+
+@inner
+def four(tile, y, s):
+    """The same of 16 weights: five bits."""
+    return two(tile + 128, y + 32, two(tile, y, s))
+
+
+@inner
+def eight(tile, y, s):
+    """The same of 32 weights: four bits."""
+    return four(tile + 256, y + 64, four(tile, y, s))
+
+
+@inner
+def add_total(total, s, scale):
+    """Add scaled products to the i32x8 at an address: registers are taken."""
+    store_i32x8(total, add(load_i32x8(total), maddwd(s, scale)))
+
+
+@inner
+def sum_columns(products, n_products, group, tile, y, totals):
+    """Exact integer part of one superblock, i32x8 ``[2 halves of the rows][4 columns]`` at ``totals``.
 
     Args:
-        n_adds: products that fit into int16 before they must be scaled.
+        products: ``two``, ``four`` or ``eight``, as many as fit into int16.
+        n_products: weights in it.
         group: weights that share a scale, 16 or 32.
     """
-    t0, t1, t2, t3 = splat_i32x8(0), splat_i32x8(0), splat_i32x8(0), splat_i32x8(0)
-    for g in range(256 // group):
-        scale = load_i16x16(tile + _SCALES + 32 * g)
-        for first in range(0, group, 4 * n_adds):
-            s0, s1, s2, s3 = splat_i16x16(0), splat_i16x16(0), splat_i16x16(0), splat_i16x16(0)
-            for k in range(first, first + 4 * n_adds, 4):
-                w, at = load_i8x32(tile + 8 * (g * group + k)), y + g * group + k
-                s0 = add(s0, maddubs(w, broadcast_4_bytes(at)))
-                s1 = add(s1, maddubs(w, broadcast_4_bytes(at + stride)))
-                s2 = add(s2, maddubs(w, broadcast_4_bytes(at + 2 * stride)))
-                s3 = add(s3, maddubs(w, broadcast_4_bytes(at + 3 * stride)))
-            t0, t1 = add(t0, maddwd(s0, scale)), add(t1, maddwd(s1, scale))
-            t2, t3 = add(t2, maddwd(s2, scale)), add(t3, maddwd(s3, scale))
-    return t0, t1, t2, t3
-
-
-@inner
-def sum_columns_signed(n_adds, group, tile, y, stride):
-    """The same for signed weights; the sign moves to the activations, and no offset is left to be taken off."""
-    t0, t1, t2, t3 = splat_i32x8(0), splat_i32x8(0), splat_i32x8(0), splat_i32x8(0)
-    for g in range(256 // group):
-        scale = load_i16x16(tile + _SCALES + 32 * g)
-        for first in range(0, group, 4 * n_adds):
-            s0, s1, s2, s3 = splat_i16x16(0), splat_i16x16(0), splat_i16x16(0), splat_i16x16(0)
-            for k in range(first, first + 4 * n_adds, 4):
-                w, at = load_i8x32(tile + 8 * (g * group + k)), y + g * group + k
-                size = abs_i8(w)
-                s0 = in_order(add(s0, maddubs(size, with_sign_of(broadcast_4_bytes(at), w))))
-                s1 = in_order(add(s1, maddubs(size, with_sign_of(broadcast_4_bytes(at + stride), w))))
-                s2 = in_order(add(s2, maddubs(size, with_sign_of(broadcast_4_bytes(at + 2 * stride), w))))
-                s3 = in_order(add(s3, maddubs(size, with_sign_of(broadcast_4_bytes(at + 3 * stride), w))))
-            t0, t1 = add(t0, maddwd(s0, scale)), add(t1, maddwd(s1, scale))
-            t2, t3 = add(t2, maddwd(s2, scale)), add(t3, maddwd(s3, scale))
-    return t0, t1, t2, t3
+    zero = splat_i16x16(0)
+    for k in range(8):
+        store_i32x8(totals + 32 * k, splat_i32x8(0))
+    for k in range(0, 256, n_products):
+        s = products(tile + 16 * k, y + 4 * k, (zero, zero, zero, zero, zero, zero, zero, zero))
+        a0, a1, a2, a3, b0, b1, b2, b3 = s
+        scale = load_i16x16(tile + _SCALES + 64 * (k // group))
+        add_total(totals, a0, scale)
+        add_total(totals + 32, a1, scale)
+        add_total(totals + 64, a2, scale)
+        add_total(totals + 96, a3, scale)
+        scale = load_i16x16(tile + _SCALES + 64 * (k // group) + 32)
+        add_total(totals + 128, b0, scale)
+        add_total(totals + 160, b1, scale)
+        add_total(totals + 192, b2, scale)
+        add_total(totals + 224, b3, scale)
 
 
 @inner
@@ -85,7 +106,7 @@ def minima_total(n_pairs, tile, sums):
     total = splat_i32x8(0)
     for p in range(n_pairs):
         pair = i16_of_i8(broadcast_4_bytes(sums + 4 * p))
-        total = add(total, maddwd(load_i16x16(tile + _MINIMA + 32 * p), pair))
+        total = add(total, maddwd(load_i16x16(tile + _MINIMA + 64 * p), pair))
     return total
 
 
@@ -116,29 +137,18 @@ def no_minima(tile, t, sums):
 
 
 @inner
-def activations_k(op, c, i):
-    """Address of 256 activations of column c, and the bytes to the next column."""
-    n_cols = load_i64(op + F.n_cols)
-    return load_i64(op + F.q) + c * n_cols + 256 * i, n_cols
-
-
-@inner
-def add_columns(scaled, parts, op, tile, c, i, acc):
+def add_columns(scaled, totals, view, tile, c, i, acc):
     """Scale the integer parts of four columns and add them to their f32 lanes in memory.
 
     Args:
         scaled: (tile, t, sums) -> f32x8, one column's value before the activations' scale.
+        totals: address of what ``sum_columns`` left.
     """
-    n_blocks = load_i64(op + F.n_cols) // 256
-    sums, d = load_i64(op + F.sums) + 48 * (c * n_blocks + i), load_i64(op + F.d) + 4 * (c * n_blocks + i)
-    t0, t1, t2, t3 = parts
-    add_column(acc, scaled(tile, t0, sums), d)
-    add_column(acc + 32, scaled(tile, t1, sums + 48 * n_blocks), d + 4 * n_blocks)
-    add_column(acc + 64, scaled(tile, t2, sums + 96 * n_blocks), d + 8 * n_blocks)
-    add_column(acc + 96, scaled(tile, t3, sums + 144 * n_blocks), d + 12 * n_blocks)
-
-
-@inner
-def add_column(acc, value, d):
-    """Add one column's value times the activations' scale."""
-    store_f32x8(acc, fma(value, splat_f32x8(load_f32(d)), load_f32x8(acc)))
+    _, d, sums, _, padded = view
+    for n in range(4):
+        at = i * padded + c + n
+        d_y = splat_f32x8(load_f32(d + 4 * at))
+        low = scaled(tile, load_i32x8(totals + 32 * n), sums + 48 * at)
+        high = scaled(tile + 32, load_i32x8(totals + 128 + 32 * n), sums + 48 * at)
+        store_f32x8(acc + 64 * n, fma(low, d_y, load_f32x8(acc + 64 * n)))
+        store_f32x8(acc + 64 * n + 32, fma(high, d_y, load_f32x8(acc + 64 * n + 32)))

@@ -5,9 +5,8 @@ that have them, eight f32 minima.
 """
 
 from engine.jit import inner
-from engine.records import MATMUL as F
+from engine.kernels.matmul import eight, four
 from engine.simd import (
-    abs_i8,
     add,
     broadcast_4_bytes,
     broadcast_i32,
@@ -15,62 +14,45 @@ from engine.simd import (
     fma,
     fmul,
     i16_of_i8,
-    in_order,
     load_f32,
     load_f32x8,
-    load_i8x32,
-    load_i64,
-    maddubs,
     maddwd,
     pairs_i16,
     splat_f32x8,
     splat_i16x16,
-    splat_i32x8,
     store_f32x8,
-    with_sign_of,
 )
 
 ROW_D, ROW_M = 256, 288
 """Byte offsets in an unpacked row: 256 + 32 + 32 = 320 of the 384."""
-_D, _M = 8 * ROW_D, 8 * ROW_M
+_D, _M = 16 * ROW_D, 16 * ROW_M
 
 
 @inner
-def sum_unsigned(n_adds, tile, y, stride):
-    """Exact integer part of one block for four columns: i32x8 each.
-
-    Args:
-        n_adds: products that fit into int16.
-    """
-    t0, t1, t2, t3 = splat_i32x8(0), splat_i32x8(0), splat_i32x8(0), splat_i32x8(0)
+def fold(s):
+    """Neighbours of eight i16x16 added into i32x8."""
     ones = splat_i16x16(1)
-    for g in range(8 // n_adds):
-        s0, s1, s2, s3 = splat_i16x16(0), splat_i16x16(0), splat_i16x16(0), splat_i16x16(0)
-        for k in range(n_adds):
-            w = load_i8x32(tile + 32 * (g * n_adds + k))
-            at = y + 4 * (g * n_adds + k)
-            s0 = in_order(add(s0, maddubs(w, broadcast_4_bytes(at))))
-            s1 = in_order(add(s1, maddubs(w, broadcast_4_bytes(at + stride))))
-            s2 = in_order(add(s2, maddubs(w, broadcast_4_bytes(at + 2 * stride))))
-            s3 = in_order(add(s3, maddubs(w, broadcast_4_bytes(at + 3 * stride))))
-        t0, t1 = add(t0, maddwd(s0, ones)), add(t1, maddwd(s1, ones))
-        t2, t3 = add(t2, maddwd(s2, ones)), add(t3, maddwd(s3, ones))
-    return t0, t1, t2, t3
+    a0, a1, a2, a3, b0, b1, b2, b3 = s
+    low = maddwd(a0, ones), maddwd(a1, ones), maddwd(a2, ones), maddwd(a3, ones)
+    return low, (maddwd(b0, ones), maddwd(b1, ones), maddwd(b2, ones), maddwd(b3, ones))
 
 
 @inner
-def sum_signed(tile, y, stride):
-    """The same for weights of eight bits and a sign, which moves to the activations."""
-    t0, t1, t2, t3 = splat_i32x8(0), splat_i32x8(0), splat_i32x8(0), splat_i32x8(0)
-    ones = splat_i16x16(1)
-    for k in range(8):
-        w = load_i8x32(tile + 32 * k)
-        size, at = abs_i8(w), y + 4 * k
-        t0 = add(t0, maddwd(maddubs(size, with_sign_of(broadcast_4_bytes(at), w)), ones))
-        t1 = add(t1, maddwd(maddubs(size, with_sign_of(broadcast_4_bytes(at + stride), w)), ones))
-        t2 = add(t2, maddwd(maddubs(size, with_sign_of(broadcast_4_bytes(at + 2 * stride), w)), ones))
-        t3 = add(t3, maddwd(maddubs(size, with_sign_of(broadcast_4_bytes(at + 3 * stride), w)), ones))
-    return t0, t1, t2, t3
+def sum_eight(tile, y):
+    """Exact integer part of one block for four columns, four i32x8 of the first eight rows and four of the others:
+    weights of four bits."""
+    zero = splat_i16x16(0)
+    return fold(eight(tile, y, (zero, zero, zero, zero, zero, zero, zero, zero)))
+
+
+@inner
+def sum_two_fours(tile, y):
+    """The same for weights of five bits."""
+    zero = splat_i16x16(0)
+    s = zero, zero, zero, zero, zero, zero, zero, zero
+    (a0, a1, a2, a3), (b0, b1, b2, b3) = fold(four(tile, y, s))
+    (c0, c1, c2, c3), (d0, d1, d2, d3) = fold(four(tile + 256, y + 64, s))
+    return (add(a0, c0), add(a1, c1), add(a2, c2), add(a3, c3)), (add(b0, d0), add(b1, d1), add(b2, d2), add(b3, d3))
 
 
 @inner
@@ -106,23 +88,27 @@ def add_minimum(scales, t, d_y, sums, acc):
 
 
 @inner
-def columns_32(sum_block, add_block, op, tile, c, i, n_live, acc):
+def add_blocks(add_block, scales, t, d_y, sums, acc):
+    """``add_block`` for four columns of eight rows; columns lie 64 bytes apart in ``acc``."""
+    t0, t1, t2, t3 = t
+    add_block(scales, t0, d_y, sums, acc)
+    add_block(scales, t1, d_y + 4, sums + 4, acc + 64)
+    add_block(scales, t2, d_y + 8, sums + 8, acc + 128)
+    add_block(scales, t3, d_y + 12, sums + 12, acc + 192)
+
+
+@inner
+def columns_32(sum_block, add_block, view, tile, y, c, i, n_live, acc):
     """Add the products of the blocks of a tile with four columns.
 
     Args:
-        sum_block: (tile, y, stride) -> four i32x8.
+        sum_block: (tile, y) -> (four i32x8, four i32x8), the two halves of the rows.
         add_block: (scales, t, d_y, sums, acc) -> None, acc being an address: in registers the accumulators would push
             others out.
     """
-    n_cols = load_i64(op + F.n_cols)
-    n_blocks = n_cols // 32
-    y = load_i64(op + F.q) + c * n_cols + 256 * i
-    first = 4 * (c * n_blocks + 8 * i)
-    d, sums, step = load_i64(op + F.d) + first, load_i64(op + F.sums) + first, 4 * n_blocks
+    _, d, sums, _, padded = view
     for b in range(n_live // 32):
-        t0, t1, t2, t3 = sum_block(tile + 256 * b, y + 32 * b, n_cols)
-        scales, e, s = tile + _D + 32 * b, d + 4 * b, sums + 4 * b
-        add_block(scales, t0, e, s, acc)
-        add_block(scales, t1, e + step, s + step, acc + 32)
-        add_block(scales, t2, e + 2 * step, s + 2 * step, acc + 64)
-        add_block(scales, t3, e + 3 * step, s + 3 * step, acc + 96)
+        low, high = sum_block(tile + 512 * b, y + 128 * b)
+        at = 4 * ((8 * i + b) * padded + c)
+        add_blocks(add_block, tile + _D + 64 * b, low, d + at, sums + at, acc)
+        add_blocks(add_block, tile + _D + 64 * b + 32, high, d + at, sums + at, acc + 32)

@@ -4,14 +4,12 @@ A tile takes 64 weights of a row, widened to f32: 256 bytes.
 """
 
 from engine.jit import inner
-from engine.records import MATMUL as F
 from engine.simd import (
     bytes_of_f32x8,
     fadd,
     fma,
     load_f32,
     load_f32x8,
-    load_i64,
     rolled,
     splat_f32x8,
     store_f32,
@@ -38,32 +36,41 @@ def unpack_floats(load8, load1, item_bytes, source, out, n_live):
 
 
 @inner
-def multiply_add(w, y, acc):
-    """acc + w * one activation."""
-    return fma(w, splat_f32x8(load_f32(y)), acc)
+def rows_of_floats(view, c, i, n_live):
+    """Address of column c's activations that meet the i-th tile; the next columns follow a row's length apart."""
+    q, _, _, n_cols, _ = view
+    return q + 4 * (c * n_cols + TILE_COLS * i)
 
 
 @inner
-def columns_float(op, tile, c, i, n_live, acc):
-    """Add the products of a tile with four columns; even and odd weights in accumulators of their own."""
-    stride = 4 * load_i64(op + F.n_cols)
-    y = load_i64(op + F.q) + c * stride + 4 * TILE_COLS * i
-    y1, y2, y3 = y + stride, y + 2 * stride, y + 3 * stride
-    a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
-    b0, b1, b2, b3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
-    for at in range(0, 4 * (n_live & ~1), 8):
-        w = load_f32x8(tile + 8 * at)
-        a0, a1 = multiply_add(w, y + at, a0), multiply_add(w, y1 + at, a1)
-        a2, a3 = multiply_add(w, y2 + at, a2), multiply_add(w, y3 + at, a3)
-        w = load_f32x8(tile + 8 * at + 32)
-        b0, b1 = multiply_add(w, y + at + 4, b0), multiply_add(w, y1 + at + 4, b1)
-        b2, b3 = multiply_add(w, y2 + at + 4, b2), multiply_add(w, y3 + at + 4, b3)
-    if n_live & 1:
-        at = 4 * (n_live - 1)
-        w = load_f32x8(tile + 8 * at)
-        a0, a1 = multiply_add(w, y + at, a0), multiply_add(w, y1 + at, a1)
-        a2, a3 = multiply_add(w, y2 + at, a2), multiply_add(w, y3 + at, a3)
-    store_f32x8(acc, fadd(load_f32x8(acc), fadd(a0, b0)))
-    store_f32x8(acc + 32, fadd(load_f32x8(acc + 32), fadd(a1, b1)))
-    store_f32x8(acc + 64, fadd(load_f32x8(acc + 64), fadd(a2, b2)))
-    store_f32x8(acc + 96, fadd(load_f32x8(acc + 96), fadd(a3, b3)))
+def add_products(tile, y, stride, t):
+    """Products of one weight of sixteen rows with four columns, added to f32x8."""
+    (a0, a1, a2, a3), (b0, b1, b2, b3) = t
+    low, high = load_f32x8(tile), load_f32x8(tile + 32)
+    y0, y1 = splat_f32x8(load_f32(y)), splat_f32x8(load_f32(y + stride))
+    y2, y3 = splat_f32x8(load_f32(y + 2 * stride)), splat_f32x8(load_f32(y + 3 * stride))
+    lows = fma(low, y0, a0), fma(low, y1, a1), fma(low, y2, a2), fma(low, y3, a3)
+    return lows, (fma(high, y0, b0), fma(high, y1, b1), fma(high, y2, b2), fma(high, y3, b3))
+
+
+@inner
+def add_to(acc, t):
+    """Add four columns of eight rows to memory, 64 bytes apart."""
+    t0, t1, t2, t3 = t
+    store_f32x8(acc, fadd(load_f32x8(acc), t0))
+    store_f32x8(acc + 64, fadd(load_f32x8(acc + 64), t1))
+    store_f32x8(acc + 128, fadd(load_f32x8(acc + 128), t2))
+    store_f32x8(acc + 192, fadd(load_f32x8(acc + 192), t3))
+
+
+@inner
+def columns_float(view, tile, y, c, i, n_live, acc, room):
+    """Add the products of a tile with four columns."""
+    _, _, _, n_cols, _ = view
+    zero = splat_f32x8(0.0)
+    t = (zero, zero, zero, zero), (zero, zero, zero, zero)
+    for k in range(n_live):
+        t = add_products(tile + 64 * k, y + 4 * k, 4 * n_cols, t)
+    low, high = t
+    add_to(acc, low)
+    add_to(acc + 32, high)

@@ -21,9 +21,10 @@ from engine.simd import (
     splat_f32x8,
     splat_i32x8,
     store_f32,
+    store_four_i8,
+    store_four_i16,
     store_i16,
     store_i32,
-    store_low_bytes,
     sum_i32x8,
 )
 
@@ -38,57 +39,98 @@ def largest(x, n):
 
 
 @inner
-def round_group(x, n, inverse, q):
-    """Write n rounded int8 (a multiple of 8); returns their sum."""
+def round_group(x, count, inverse, store, stride, q):
+    """Write ``count`` rounded values, a multiple of 8, ``stride`` bytes from each other; returns their sum.
+
+    Args:
+        store: (address, step, eight int32) -> None, four values at the address and four ``step`` bytes behind it.
+    """
     total, factor = splat_i32x8(0), splat_f32x8(inverse)
-    for i in range(0, n, 8):
+    for i in range(0, count, 8):
         rounded = round_to_i32(fmul(load_f32x8(x + 4 * i), factor))
-        store_low_bytes(q + i, rounded)
+        store(q + stride * i, 4 * stride, rounded)
         total = add(total, rounded)
     return sum_i32x8(total)
 
 
 @inner
-def quantize_256(x, q, d, sums):
-    """One group of q8_k: 256 int8, one f32 scale, 16 sums of 16 and 8 sums of 32 (int16)."""
+def place(stride, n, padded, t, k):
+    """Byte offset of the k-th value of token t: in a row for decode, which has one token (stride 1), or as prefill reads
+    them, four tokens side by side (``buffers.in_columns``), in one byte (4) or two (8)."""
+    if stride == 1:
+        return k
+    first = k & ~255
+    return stride // 4 * (first * padded + (t & ~3) * min(256, n - first) + 4 * (k - first + (t & 3)))
+
+
+@inner
+def quantize_256(x, store, stride, q, d, sums):
+    """One group of q8_k: 256 values, one f32 scale, 16 sums of 16 and 8 sums of 32 (int16)."""
     top = largest(x, 256)
     store_f32(d, top / 127.0)
     inverse = 127.0 / top if top > 0.0 else 0.0
     for g in range(8):
-        low = round_group(x + 128 * g, 16, inverse, q + 32 * g)
-        high = round_group(x + 128 * g + 64, 16, inverse, q + 32 * g + 16)
+        low = round_group(x + 128 * g, 16, inverse, store, stride, q + stride * 32 * g)
+        high = round_group(x + 128 * g + 64, 16, inverse, store, stride, q + stride * (32 * g + 16))
         store_i16(sums + 4 * g, low)
         store_i16(sums + 4 * g + 2, high)
         store_i16(sums + 32 + 2 * g, low + high)
 
 
 @inner
-def quantize_32(x, q, d, sums):
-    """One group of q8_0: 32 int8, a scale that a half can hold, one int32 sum."""
+def quantize_32(x, store, stride, q, d, sums):
+    """One group of q8_0: 32 values, a scale that a half can hold, one int32 sum."""
     top = largest(x, 32)
     store_f32(d, round_to_f16(top / 127.0))
-    store_i32(sums, round_group(x, 32, 127.0 / top if top > 0.0 else 0.0, q))
+    store_i32(sums, round_group(x, 32, 127.0 / top if top > 0.0 else 0.0, store, stride, q))
+
+
+@inner
+def quantize_groups(quantize, group, sums_bytes, store, stride, op, thread, n_threads):
+    """All tokens of the step; n is a multiple of ``group``."""
+    n, x = load_i64(op + F.n), load_i64(op + F.x)
+    q, d, sums = load_i64(op + F.q), load_i64(op + F.d), load_i64(op + F.sums)
+    n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
+    padded = 1 if stride == 1 else (n_tokens + 3) & ~3
+    first, last = share(n, 256, thread, n_threads)
+    for t in range(n_tokens):
+        for k in range(first, last, group):
+            at = k // group * padded + t
+            values, out = x + 4 * (t * n + k), q + place(stride, n, padded, t, k)
+            quantize(values, store, stride, out, d + 4 * at, sums + sums_bytes * at)
 
 
 @kernel
-def quantize_q8_k(op, thread, n_threads):
-    """n is a multiple of 256."""
-    n, x = load_i64(op + F.n), load_i64(op + F.x)
-    q, d, sums = load_i64(op + F.q), load_i64(op + F.d), load_i64(op + F.sums)
-    first, last = share(n, 256, thread, n_threads)
-    for t in range(load_i64(load_i64(op + F.step) + STEP.n_tokens)):
-        for i in range(first, last, 256):
-            g = (t * n + i) // 256
-            quantize_256(x + 4 * (t * n + i), q + t * n + i, d + 4 * g, sums + 48 * g)
+def q8_k(op, thread, n_threads):
+    """One token, for decode."""
+    quantize_groups(quantize_256, 256, 48, store_four_i8, 1, op, thread, n_threads)
 
 
 @kernel
-def quantize_q8_0(op, thread, n_threads):
-    """n is a multiple of 32."""
-    n, x = load_i64(op + F.n), load_i64(op + F.x)
-    q, d, sums = load_i64(op + F.q), load_i64(op + F.d), load_i64(op + F.sums)
-    first, last = share(n, 256, thread, n_threads)
-    for t in range(load_i64(load_i64(op + F.step) + STEP.n_tokens)):
-        for i in range(first, last, 32):
-            g = (t * n + i) // 32
-            quantize_32(x + 4 * (t * n + i), q + t * n + i, d + 4 * g, sums + 4 * g)
+def q8_k_bytes(op, thread, n_threads):
+    """All tokens, for prefill with byte products."""
+    quantize_groups(quantize_256, 256, 48, store_four_i8, 4, op, thread, n_threads)
+
+
+@kernel
+def q8_k_words(op, thread, n_threads):
+    """All tokens, for prefill with int16 products."""
+    quantize_groups(quantize_256, 256, 48, store_four_i16, 8, op, thread, n_threads)
+
+
+@kernel
+def q8_0(op, thread, n_threads):
+    """One token, for decode."""
+    quantize_groups(quantize_32, 32, 4, store_four_i8, 1, op, thread, n_threads)
+
+
+@kernel
+def q8_0_bytes(op, thread, n_threads):
+    """All tokens, for prefill with byte products."""
+    quantize_groups(quantize_32, 32, 4, store_four_i8, 4, op, thread, n_threads)
+
+
+@kernel
+def q8_0_words(op, thread, n_threads):
+    """All tokens, for prefill with int16 products."""
+    quantize_groups(quantize_32, 32, 4, store_four_i16, 8, op, thread, n_threads)

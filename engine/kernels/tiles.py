@@ -1,11 +1,13 @@
 """Weight rows times many activation columns: the loops of prefill, shared by every type.
 
-Each thread unpacks eight rows into a tile of its own scratch memory and runs all columns of the block over it, four at
-a time. In a tile the rows lie side by side, ``[group][8 rows][4 bytes]``, so a lane of every accumulator is one row:
-nothing is summed across lanes, and a column's result does not depend on its neighbours.
+Each thread unpacks sixteen rows into a tile of its own scratch memory and runs all columns of the block over it, four
+at a time. In a tile the rows lie side by side, ``[group][16 rows][4 bytes]``, so every lane of an accumulator is a row:
+nothing is summed across lanes, and a column's result does not depend on its neighbours. Four columns lie side by side
+in the same way (``buffers.in_columns``). Both are for the sake of the loads: each broadcast of four activations serves
+sixteen rows, and what is loaded together comes from one line (PERFORMANCE.md).
 
-A type supplies how a row is unpacked, and what four columns do with a tile. A row unpacks to ``ROW_BYTES``: bytes of
-weights first, then scales; each 4-byte word of it becomes 32 bytes of the tile.
+A type supplies how a row is unpacked, where it finds four columns, and what they do with a tile. A row unpacks to
+``NARROW`` or ``WIDE`` bytes: weights first, then scales; each 4-byte word of it becomes 64 bytes of the tile.
 """
 
 from engine.jit import inner
@@ -19,7 +21,6 @@ from engine.simd import (
     load_f32x8,
     load_i8x32,
     load_i64,
-    prefetch_l1,
     rolled,
     splat_f32x8,
     store_f32,
@@ -28,111 +29,143 @@ from engine.simd import (
 )
 
 COLUMNS = 4
+ROWS = 16
 MAX_TOKENS = 512
-GROUPS = 4
-"""Groups of eight rows that run over the same activations: these then come from memory a quarter as often, and four
-tiles still fit into a 32 kB cache beside them."""
-ROW_BYTES = 384
-TILE_BYTES = 8 * ROW_BYTES
-_TILES = 8 * ROW_BYTES
-_SUMS = _TILES + GROUPS * TILE_BYTES
-_GROUP_SUMS = 32 * MAX_TOKENS
-SCRATCH_BYTES = _SUMS + GROUPS * _GROUP_SUMS
-"""Scratch memory of one thread for a block of up to ``MAX_TOKENS``: 3072 + 4 * 3072 + 4 * 16384 = 80896."""
+TILES = 2
+"""Tiles that run over the same activations: these then come from memory half as often, and both tiles still fit into a
+32 kB cache beside them."""
+NARROW, WIDE = 384, 544
+"""Bytes of an unpacked row: of 256 weights as int8, or as int16."""
+_ROOM = 8 * WIDE
+_TILES = _ROOM + 256
+_SUMS = _TILES + TILES * ROWS * WIDE
+_TILE_SUMS = 4 * ROWS * MAX_TOKENS
+SCRATCH_BYTES = _SUMS + TILES * _TILE_SUMS
+"""Scratch memory of one thread for a block of up to ``MAX_TOKENS``: 4352 + 256 + 2 * 8704 + 2 * 32768 = 87552."""
 
 
 @inner
-def unpack_tile(unpack_row, source, source_bytes, row_bytes, n_rows, n_live, rows, tile):
-    """Unpack up to eight rows side by side; missing rows repeat the last one and are never stored."""
+def load_columns(op):
+    """Where the activations of a step lie: (q, d, sums, n_cols, columns rounded up to fours)."""
+    n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
+    padded = (n_tokens + COLUMNS - 1) // COLUMNS * COLUMNS
+    return load_i64(op + F.q), load_i64(op + F.d), load_i64(op + F.sums), load_i64(op + F.n_cols), padded
+
+
+@inner
+def four_columns(view, item_bytes, c, i, n_live):
+    """Address of the activations of columns c to c + 3 that meet the i-th tile: ``[n_live/4][4 columns][4]``."""
+    q, _, _, _, padded = view
+    return q + item_bytes * (256 * i * padded + c * n_live)
+
+
+@inner
+def four_columns_i8(view, c, i, n_live):
+    """Where int8 products find them."""
+    return four_columns(view, 1, c, i, n_live)
+
+
+@inner
+def four_columns_i16(view, c, i, n_live):
+    """Where int16 products find them."""
+    return four_columns(view, 2, c, i, n_live)
+
+
+@inner
+def unpack_half(unpack_row, room_bytes, source, source_bytes, row_bytes, n_rows, n_live, rows, tile):
+    """Unpack up to eight rows side by side into half a tile; missing rows repeat the last one and are never stored.
+
+    Args:
+        room_bytes: of an unpacked row, ``NARROW`` or ``WIDE``.
+    """
     for r in range(8):
         at = source + rolled(min(r, n_rows - 1)) * row_bytes
         prefetch_block(at + source_bytes, source_bytes)
-        unpack_row(at, rows + ROW_BYTES * r, n_live)
-    for group in range(ROW_BYTES // 32):
+        unpack_row(at, rows + room_bytes * r, n_live)
+    for group in range(room_bytes // 32):
         at = rows + 32 * rolled(group)
         transpose_store(
-            tile + 256 * group,
+            tile + 512 * group,
+            64,
             load_i8x32(at),
-            load_i8x32(at + ROW_BYTES),
-            load_i8x32(at + 2 * ROW_BYTES),
-            load_i8x32(at + 3 * ROW_BYTES),
-            load_i8x32(at + 4 * ROW_BYTES),
-            load_i8x32(at + 5 * ROW_BYTES),
-            load_i8x32(at + 6 * ROW_BYTES),
-            load_i8x32(at + 7 * ROW_BYTES),
+            load_i8x32(at + room_bytes),
+            load_i8x32(at + 2 * room_bytes),
+            load_i8x32(at + 3 * room_bytes),
+            load_i8x32(at + 4 * room_bytes),
+            load_i8x32(at + 5 * room_bytes),
+            load_i8x32(at + 6 * room_bytes),
+            load_i8x32(at + 7 * room_bytes),
         )
 
 
 @inner
-def matmul_tiles(unpack_row, columns, tile_cols, source_bytes, op, thread, n_threads):
+def matmul_tiles(unpack_row, place, columns, room_bytes, tile_cols, source_bytes, op, thread, n_threads):
     """All rows of a matrix against all columns of the step.
 
     Args:
         unpack_row: (source, out, n_live) -> None, writes one row's part of a tile; of its weights the first
             ``n_live`` exist.
-        columns: (op, tile, c, i, n_live, acc) -> None, adds the products of the i-th tile of a row with columns c to
-            c + 3 to four f32x8 at ``acc``.
-        tile_cols: weights of a row in one tile; their activations take 256 bytes.
+        place: (view, c, i, n_live) -> address where ``columns`` finds the activations of four columns.
+        columns: (view, tile, y, c, i, n_live, acc, room) -> None, adds the products of the i-th tile of sixteen rows
+            with columns c to c + 3, found at y, to f32 ``[4 columns][16 rows]`` at ``acc``. View is what
+            ``load_columns`` returns; room holds 256 bytes.
+        room_bytes: of an unpacked row, ``NARROW`` or ``WIDE``.
+        tile_cols: weights of a row in one tile.
         source_bytes: what they take in the file.
     """
     weights, row_bytes = load_i64(op + F.weights), load_i64(op + F.row_bytes)
-    n_cols = load_i64(op + F.n_cols)
+    n_cols, view = load_i64(op + F.n_cols), load_columns(op)
     n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
     scratch = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
-    tiles, acc = scratch + _TILES, scratch + _SUMS
-    column_bytes = 256 // tile_cols * n_cols
+    room, tiles, acc = scratch + _ROOM, scratch + _TILES, scratch + _SUMS
     turn = 0
     while turn < n_threads:
-        first, last, turn = claim_rows(op, 8 * GROUPS, thread, n_threads, turn)
-        for row in range(first, last, 8 * GROUPS):
-            n_rows_here = min(8 * GROUPS, last - row)
-            n_groups = (n_rows_here + 7) // 8
-            for g in range(n_groups):
-                clear_columns(acc + _GROUP_SUMS * g, n_tokens)
+        first, last, turn = claim_rows(op, ROWS * TILES, thread, n_threads, turn)
+        for row in range(first, last, ROWS * TILES):
+            n_rows = min(ROWS * TILES, last - row)
+            n_tiles = (n_rows + ROWS - 1) // ROWS
+            for n in range(n_tiles):
+                clear_columns(acc + _TILE_SUMS * n, n_tokens)
             for i in range((n_cols + tile_cols - 1) // tile_cols):
                 n_live = min(tile_cols, n_cols - i * tile_cols)
-                for g in range(n_groups):
-                    source, n_in_group = weights + (row + 8 * g) * row_bytes + i * source_bytes, n_rows_here - 8 * g
-                    tile = tiles + TILE_BYTES * g
-                    unpack_tile(unpack_row, source, source_bytes, row_bytes, min(8, n_in_group), n_live, scratch, tile)
+                for half in range((n_rows + 7) // 8):
+                    source = weights + (row + 8 * half) * row_bytes + i * source_bytes
+                    n_here = min(8, n_rows - 8 * half)
+                    tile = tiles + ROWS * room_bytes * (half >> 1) + 32 * (half & 1)
+                    unpack_half(unpack_row, room_bytes, source, source_bytes, row_bytes, n_here, n_live, scratch, tile)
                 for c in range(0, n_tokens, COLUMNS):
-                    prefetch_columns(load_i64(op + F.q) + 256 * i + (c + COLUMNS) * column_bytes, column_bytes)
-                    for g in range(n_groups):
-                        columns(op, tiles + TILE_BYTES * g, c, i, n_live, acc + _GROUP_SUMS * g + 32 * c)
-            for g in range(n_groups):
-                store_columns(op, row + 8 * g, min(8, n_rows_here - 8 * g), acc + _GROUP_SUMS * g, n_tokens)
-
-
-@inner
-def prefetch_columns(y, stride):
-    """Ask for 256 bytes of each of the next four columns while others are worked on."""
-    for c in range(COLUMNS):
-        for line in range(0, 256, 64):
-            prefetch_l1(y + c * stride + line)
+                    y = rolled(place(view, c, i, n_live))
+                    for n in range(n_tiles):
+                        tile = rolled(tiles + ROWS * room_bytes * n)
+                        columns(view, tile, y, c, i, n_live, acc + _TILE_SUMS * n + 4 * ROWS * c, room)
+            for n in range(n_tiles):
+                store_columns(op, row + ROWS * n, min(ROWS, n_rows - ROWS * n), acc + _TILE_SUMS * n, n_tokens)
 
 
 @inner
 def clear_columns(acc, n_tokens):
     """Set the accumulators of all columns to zero, the unused ones of the last four too."""
     for c in range((n_tokens + COLUMNS - 1) // COLUMNS * COLUMNS):
-        store_f32x8(acc + 32 * rolled(c), splat_f32x8(0.0))
+        at = acc + 4 * ROWS * rolled(c)
+        store_f32x8(at, splat_f32x8(0.0))
+        store_f32x8(at + 32, splat_f32x8(0.0))
 
 
 @inner
 def store_columns(op, row, n_rows, acc, n_tokens):
-    """Write up to eight rows of every column, with the bias or residual added where the record names one."""
+    """Write up to sixteen rows of every column, with the bias or residual added where the record names one."""
     stride, out = load_i64(op + F.out_stride), load_i64(op + F.out)
     addend, add_stride = load_i64(op + F.add), load_i64(op + F.add_stride)
     for c in range(n_tokens):
-        at, extra = out + 4 * (c * stride + row), addend + 4 * (c * add_stride + row)
-        if n_rows == 8:
-            value = load_f32x8(acc + 32 * c)
+        at, extra, value = out + 4 * (c * stride + row), addend + 4 * (c * add_stride + row), acc + 4 * ROWS * c
+        eights = n_rows & ~7
+        for r in range(0, eights, 8):
+            eight = load_f32x8(value + 4 * rolled(r))
             if addend != 0:
-                value = fadd(value, load_f32x8(extra))
-            store_f32x8(at, value)
-        else:
-            for r in range(n_rows):
-                one = load_f32(acc + 32 * c + 4 * rolled(r))
-                if addend != 0:
-                    one = one + load_f32(extra + 4 * r)
-                store_f32(at + 4 * r, one)
+                eight = fadd(eight, load_f32x8(extra + 4 * r))
+            store_f32x8(at + 4 * r, eight)
+        for r in range(eights, n_rows):
+            one = load_f32(value + 4 * rolled(r))
+            if addend != 0:
+                one = one + load_f32(extra + 4 * r)
+            store_f32(at + 4 * r, one)

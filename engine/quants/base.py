@@ -9,6 +9,10 @@ ActivationForm = Literal["f32", "f16", "bf16", "q8_k", "q8_0"]
 """How activations meet the weights: as they are, rounded to 16 bits, or as int8 in groups of 256 or of 32."""
 
 
+ProductWidth = Literal["", "bytes", "words"]
+"""What prefill multiplies: floats, int8 or int16."""
+
+
 @dataclass(frozen=True)
 class QuantType:
     """A weight format: its layout and the three kernels that read it.
@@ -17,7 +21,8 @@ class QuantType:
         name: as ggml writes it, ``"Q4_K"``.
         block_size: weights in a block.
         type_size: bytes of a block.
-        activations: the form that ``matvec`` and ``matmul`` expect.
+        activations: how activations meet the weights.
+        products: in ``matmul``.
         embed: rows picked by token id, dequantised to f32 (record ``Embed``).
         matvec: rows times one column (record ``Matmul``).
         matmul: rows times all columns of a block (record ``Matmul``).
@@ -30,3 +35,8 @@ class QuantType:
     embed: Kernel
     matvec: Kernel
     matmul: Kernel
+    products: ProductWidth = "bytes"
+
+    def form(self, one_column: bool) -> str:
+        """Name of the activations' form that ``matvec`` (one column) or ``matmul`` reads; see ``buffers.FORMS``."""
+        return self.activations if one_column or not self.products else f"{self.activations} {self.products}"

@@ -11,9 +11,10 @@ import numpy as np
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_32 import ROW_D, add_scaled, columns_32, sum_signed
+from engine.kernels.matmul_32 import add_scaled
+from engine.kernels.matmul_wide import ROW_D, columns_wide, store_wide
 from engine.kernels.matvec import eight_blocks, fold_i32, matvec_32, one_block_i32
-from engine.kernels.tiles import matmul_tiles
+from engine.kernels.tiles import WIDE, four_columns_i16, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     abs_i8,
@@ -41,7 +42,6 @@ from engine.simd import (
     splat_i8x32,
     splat_i16x16,
     store_f32,
-    store_i8x32,
     with_sign_of,
 )
 
@@ -97,14 +97,14 @@ def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for b in range(n_live // 32):
         at = block + BLOCK_BYTES * rolled(b)
-        store_i8x32(out + 32 * b, weights(at))
+        store_wide(out + 64 * b, weights(at))
         store_f32(out + ROW_D + 4 * b, load_f16(at))
 
 
 @inner
-def columns(op, tile, c, i, n_live, acc):
-    """Four columns of one tile: one product of 8 bits by 8 fits into int16."""
-    columns_32(sum_signed, add_scaled, op, tile, c, i, n_live, acc)
+def columns(view, tile, y, c, i, n_live, acc, room):
+    """Four columns of one tile."""
+    columns_wide(add_scaled, view, tile, y, c, i, n_live, acc)
 
 
 @inner
@@ -132,7 +132,7 @@ def matvec(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, columns, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, four_columns_i16, columns, WIDE, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
 
 
-QUANT = QuantType("IQ4_NL", 32, BLOCK_BYTES, "q8_0", embed, matvec, matmul)
+QUANT = QuantType("IQ4_NL", 32, BLOCK_BYTES, "q8_0", embed, matvec, matmul, "words")

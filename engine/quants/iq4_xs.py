@@ -11,9 +11,9 @@ A weight is ``d * (scale - 32) * VALUES[q]``, the table being that of IQ4_NL. La
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul import ROW_D, ROW_SCALES, activations_k, add_columns, no_minima, sum_columns_signed
+from engine.kernels.matmul_wide import ROW_D, columns_wide_k
 from engine.kernels.matvec import matvec_k
-from engine.kernels.tiles import matmul_tiles
+from engine.kernels.tiles import WIDE, four_columns_i16, matmul_tiles
 from engine.quants.base import QuantType
 from engine.quants.iq4_nl import codebook, codebook_value
 from engine.simd import (
@@ -21,7 +21,6 @@ from engine.simd import (
     add,
     and_,
     broadcast_16_bytes,
-    each_twice_i16x8,
     f32_of_i32x8,
     fma,
     four_u32,
@@ -30,7 +29,6 @@ from engine.simd import (
     half_lane2,
     half_lane3,
     high_half_i8,
-    interleave_8_bytes,
     join_i8,
     load_f16,
     load_i8x32,
@@ -42,15 +40,16 @@ from engine.simd import (
     low_half_i8,
     maddubs,
     maddwd,
+    mul,
+    rolled,
     shift_right,
     splat_f32x8,
     splat_i8x32,
-    splat_i16x8,
     splat_i16x16,
     store_f32,
-    store_i8x32,
     store_i16x16,
     sub,
+    widen_i8x16,
     widen_u8x16,
     with_sign_of,
 )
@@ -96,24 +95,23 @@ def dot(block, y, d_y, sums, acc, acc_min):
 
 @inner
 def unpack_row(block, out, n_live):
-    """Write one row's part of a tile."""
+    """Write one row's part of a tile, weights times the scale of their sub-block."""
     nibble = splat_i8x32(15)
-    for j in range(8):
+    even, odd = scale_words(block)
+    for j in range(rolled(8)):
         qs = broadcast_16_bytes(block + QS + 16 * j)
         both = join_i8(low_half_i8(qs), high_half_i8(shift_right(qs, 4)))
-        store_i8x32(out + 32 * j, lookup16(codebook(), and_(both, nibble)))
-    even, odd = scale_words(block)
-    s = sub(interleave_8_bytes(even, odd), splat_i16x8(32))
-    store_i16x16(out + ROW_SCALES, each_twice_i16x8(s))
+        w, word = lookup16(codebook(), and_(both, nibble)), odd if j & 1 else even
+        scale = splat_i16x16(((word >> (8 * (j >> 1))) & 255) - 32)
+        store_i16x16(out + 64 * j, mul(widen_i8x16(low_half_i8(w)), scale))
+        store_i16x16(out + 64 * j + 32, mul(widen_i8x16(high_half_i8(w)), scale))
     store_f32(out + ROW_D, load_f16(block))
 
 
 @inner
-def columns(op, tile, c, i, n_live, acc):
-    """Four columns of one tile: one product of 8 bits by 8 fits into int16."""
-    y, stride = activations_k(op, c, i)
-    parts = sum_columns_signed(1, 32, tile, y, stride)
-    add_columns(no_minima, parts, op, tile, c, i, acc)
+def columns(view, tile, y, c, i, n_live, acc, room):
+    """Four columns of one tile."""
+    columns_wide_k(view, tile, y, c, i, n_live, acc)
 
 
 @inner
@@ -143,7 +141,7 @@ def matvec(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, columns, 256, BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, four_columns_i16, columns, WIDE, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
-QUANT = QuantType("IQ4_XS", 256, BLOCK_BYTES, "q8_k", embed, matvec, matmul)
+QUANT = QuantType("IQ4_XS", 256, BLOCK_BYTES, "q8_k", embed, matvec, matmul, "words")

@@ -12,9 +12,9 @@ A weight is ``d * (scale - 32) * (q - 4)``. Layout: ggml-common.h, block_q3_K.
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul import ROW_D, ROW_MINIMA, ROW_SCALES, activations_k, add_columns, offsets_of_16, sum_columns
+from engine.kernels.matmul import ROW_D, ROW_MINIMA, ROW_SCALES, add_columns, four, offsets_of_16, sum_columns
 from engine.kernels.matvec import four_groups, matvec_k
-from engine.kernels.tiles import matmul_tiles
+from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
@@ -114,11 +114,10 @@ def unpack_row(block, out, n_live):
 
 
 @inner
-def columns(op, tile, c, i, n_live, acc):
+def columns(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile: the four products of a sub-block fit into int16."""
-    y, stride = activations_k(op, c, i)
-    parts = sum_columns(4, 16, tile, y, stride)
-    add_columns(offsets_of_16, parts, op, tile, c, i, acc)
+    sum_columns(four, 16, 16, tile, y, room)
+    add_columns(offsets_of_16, room, view, tile, c, i, acc)
 
 
 @inner
@@ -150,7 +149,7 @@ def matvec(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, columns, 256, BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, four_columns_i8, columns, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q3_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, matmul)

@@ -12,9 +12,9 @@ import numpy as np
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_32 import ROW_D, ROW_M, add_minimum, columns_32, sum_unsigned
+from engine.kernels.matmul_32 import ROW_D, ROW_M, add_minimum, columns_32, sum_eight
 from engine.kernels.matvec import eight_blocks, fold_i16, matvec_32, one_block_i16
-from engine.kernels.tiles import matmul_tiles
+from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
@@ -90,15 +90,9 @@ def unpack_row(block, out, n_live):
 
 
 @inner
-def columns(op, tile, c, i, n_live, acc):
+def columns(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile: eight products of 4 bits by 8 fit into int16."""
-    columns_32(sum_block, add_minimum, op, tile, c, i, n_live, acc)
-
-
-@inner
-def sum_block(tile, y, stride):
-    """Integer part of one block for four columns."""
-    return sum_unsigned(8, tile, y, stride)
+    columns_32(sum_eight, add_minimum, view, tile, y, c, i, n_live, acc)
 
 
 @inner
@@ -126,7 +120,7 @@ def matvec(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, columns, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, four_columns_i8, columns, NARROW, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q4_1", 32, BLOCK_BYTES, "q8_0", embed, matvec, matmul)

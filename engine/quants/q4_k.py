@@ -16,13 +16,13 @@ from engine.kernels.matmul import (
     ROW_DMIN,
     ROW_MINIMA,
     ROW_SCALES,
-    activations_k,
     add_columns,
+    eight,
     minima_of_32,
     sum_columns,
 )
 from engine.kernels.matvec import matvec_k
-from engine.kernels.tiles import matmul_tiles
+from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
@@ -123,11 +123,10 @@ def unpack_row(block, out, n_live):
 
 
 @inner
-def columns(op, tile, c, i, n_live, acc):
+def columns(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile: eight products of 4 bits by 8 fit into int16."""
-    y, stride = activations_k(op, c, i)
-    parts = sum_columns(8, 32, tile, y, stride)
-    add_columns(minima_of_32, parts, op, tile, c, i, acc)
+    sum_columns(eight, 32, 32, tile, y, room)
+    add_columns(minima_of_32, room, view, tile, c, i, acc)
 
 
 @inner
@@ -158,7 +157,7 @@ def matvec(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, columns, 256, BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, four_columns_i8, columns, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q4_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, matmul)

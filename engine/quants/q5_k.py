@@ -17,13 +17,13 @@ from engine.kernels.matmul import (
     ROW_DMIN,
     ROW_MINIMA,
     ROW_SCALES,
-    activations_k,
     add_columns,
+    four,
     minima_of_32,
     sum_columns,
 )
 from engine.kernels.matvec import matvec_k
-from engine.kernels.tiles import matmul_tiles
+from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
 from engine.quants.base import QuantType
 from engine.quants.q4_k import scale_words
 from engine.simd import (
@@ -119,11 +119,10 @@ def unpack_row(block, out, n_live):
 
 
 @inner
-def columns(op, tile, c, i, n_live, acc):
+def columns(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile: four products of 5 bits by 8 fit into int16."""
-    y, stride = activations_k(op, c, i)
-    parts = sum_columns(4, 32, tile, y, stride)
-    add_columns(minima_of_32, parts, op, tile, c, i, acc)
+    sum_columns(four, 16, 32, tile, y, room)
+    add_columns(minima_of_32, room, view, tile, c, i, acc)
 
 
 @inner
@@ -155,7 +154,7 @@ def matvec(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, columns, 256, BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, four_columns_i8, columns, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q5_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, matmul)

@@ -12,9 +12,9 @@ A weight is ``d * scale * (q - 32)``. Layout: ggml-common.h, block_q6_K.
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul import ROW_D, ROW_SCALES, activations_k, add_columns, no_minima, sum_columns_signed
+from engine.kernels.matmul import ROW_D, ROW_MINIMA, ROW_SCALES, add_columns, offsets_of_16, sum_columns, two
 from engine.kernels.matvec import four_groups, matvec_k
-from engine.kernels.tiles import matmul_tiles
+from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     add,
@@ -46,6 +46,7 @@ from engine.simd import (
     shift_right,
     splat_f32x8,
     splat_i8x32,
+    splat_i16x16,
     store_f32,
     store_i8x32,
     store_i16x16,
@@ -85,25 +86,25 @@ def dot(block, y, d_y, sums, acc, acc_min):
 
 @inner
 def unpack_row(block, out, n_live):
-    """Write one row's part of a tile; with their sign, at most 32 in size, more products fit into int16."""
+    """Write one row's part of a tile; the offset of 32 becomes minima of -32 scales."""
     for n in range(2):
         w0, w1, w2, w3 = half(block, n)
-        store_i8x32(out + 128 * n, sub(w0, splat_i8x32(32)))
-        store_i8x32(out + 128 * n + 32, sub(w1, splat_i8x32(32)))
-        store_i8x32(out + 128 * n + 64, sub(w2, splat_i8x32(32)))
-        store_i8x32(out + 128 * n + 96, sub(w3, splat_i8x32(32)))
+        store_i8x32(out + 128 * n, w0)
+        store_i8x32(out + 128 * n + 32, w1)
+        store_i8x32(out + 128 * n + 64, w2)
+        store_i8x32(out + 128 * n + 96, w3)
     s = widen_i8x16(load_i8x16(block + SCALES))
     store_i16x16(out + ROW_SCALES, each_twice_i16x8(low_half_i16(s)))
     store_i16x16(out + ROW_SCALES + 32, each_twice_i16x8(high_half_i16(s)))
+    store_i16x16(out + ROW_MINIMA, sub(splat_i16x16(0), shift_lanes_left(s, 5)))
     store_f32(out + ROW_D, load_f16(block + D))
 
 
 @inner
-def columns(op, tile, c, i, n_live, acc):
-    """Four columns of one tile: four products of 32 by 127 fit into int16."""
-    y, stride = activations_k(op, c, i)
-    parts = sum_columns_signed(4, 16, tile, y, stride)
-    add_columns(no_minima, parts, op, tile, c, i, acc)
+def columns(view, tile, y, c, i, n_live, acc, room):
+    """Four columns of one tile: two products of 6 bits by 8 fit into int16."""
+    sum_columns(two, 8, 16, tile, y, room)
+    add_columns(offsets_of_16, room, view, tile, c, i, acc)
 
 
 @inner
@@ -133,7 +134,7 @@ def matvec(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, columns, 256, BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, four_columns_i8, columns, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 QUANT = QuantType("Q6_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, matmul)

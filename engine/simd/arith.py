@@ -11,6 +11,7 @@ from numba.extending import intrinsic
 from engine.simd import level
 from engine.simd.types import (
     I32,
+    I64,
     SCALAR,
     call,
     f32x4,
@@ -360,16 +361,25 @@ def round_to_i32(typingctx, v):
     return i32x8(f32x8), emit
 
 
-@intrinsic
-def store_low_bytes(typingctx, address, v):
-    """Write the low byte of each of eight int32."""
+def _store_fours(bits):
+    @intrinsic
+    def store_fours(typingctx, address, step, v):
+        """Write the low bits of each of eight int32, four values at the address and four ``step`` bytes behind it."""
 
-    def emit(context, builder, signature, args):
-        small = builder.trunc(args[1], ir.VectorType(ir.IntType(8), 8))
-        builder.store(small, builder.inttoptr(args[0], small.type.as_pointer())).align = 1
-        return context.get_dummy_value()
+        def emit(context, builder, signature, args):
+            for half in range(2):
+                four = shuffle(builder, args[2], range(4 * half, 4 * half + 4))
+                small = builder.trunc(four, ir.VectorType(ir.IntType(bits), 4))
+                at = builder.add(args[0], builder.mul(args[1], ir.Constant(I64, half)))
+                builder.store(small, builder.inttoptr(at, small.type.as_pointer())).align = 1
+            return context.get_dummy_value()
 
-    return types.void(types.intp, i32x8), emit
+        return types.void(types.intp, types.intp, i32x8), emit
+
+    return store_fours
+
+
+store_four_i8, store_four_i16 = _store_fours(8), _store_fours(16)
 
 
 @intrinsic
@@ -416,22 +426,22 @@ sum_i32x8, sum_i32x4 = _reduce(i32x8, "add"), _reduce(i32x4, "add")
 
 
 @intrinsic
-def transpose_store(typingctx, address, r0, r1, r2, r3, r4, r5, r6, r7):
-    """Write eight rows of eight 4-byte groups, transposed: 256 bytes, group by group, eight rows in each."""
+def transpose_store(typingctx, address, step, r0, r1, r2, r3, r4, r5, r6, r7):
+    """Write eight rows of eight 4-byte groups, transposed: eight rows of one group together, groups ``step`` apart."""
 
     def emit(context, builder, signature, args):
-        rows = [builder.bitcast(row, i32x8.ir) for row in args[1:]]
+        rows = [builder.bitcast(row, i32x8.ir) for row in args[2:]]
         pairs = [shuffle(builder, (rows[r], rows[r + 1]), m) for r in range(0, 8, 2) for m in _INTERLEAVE_4]
         quads = [shuffle(builder, (pairs[r], pairs[r + 2]), m) for r in (0, 1, 4, 5) for m in _INTERLEAVE_8]
         for half in range(2):
             for k in range(4):
                 lanes = [*range(4 * half, 4 * half + 4), *range(8 + 4 * half, 12 + 4 * half)]
                 group = shuffle(builder, (quads[k], quads[k + 4]), lanes)
-                at = builder.add(args[0], ir.Constant(args[0].type, 32 * (4 * half + k)))
+                at = builder.add(args[0], builder.mul(args[1], ir.Constant(I64, 4 * half + k)))
                 builder.store(group, builder.inttoptr(at, i32x8.ir.as_pointer())).align = 1
         return context.get_dummy_value()
 
-    return types.void(types.intp, *[i8x32] * 8), emit
+    return types.void(types.intp, types.intp, *[i8x32] * 8), emit
 
 
 _INTERLEAVE_4 = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]

@@ -1,0 +1,102 @@
+"""Tiles of int16 weights times columns widened to int16: for weights of eight bits and a sign.
+
+Two such products do not fit into int16, so the byte form has to fold every one of them, and to move signs about before.
+Widened, a product and its fold are one instruction. A scale of a sub-block, where it is an integer, is multiplied in
+when a row is unpacked: 127 * 32 * 127 summed over 256 weights stays below 2^31.
+
+An unpacked row holds 512 bytes of weights, then up to eight f32 scales.
+"""
+
+from engine.jit import inner
+from engine.kernels.matmul_32 import add_blocks, add_scaled
+from engine.simd import (
+    add,
+    broadcast_4_bytes,
+    high_half_i8,
+    i16_of_i8,
+    in_order,
+    load_i16x16,
+    low_half_i8,
+    maddwd,
+    rolled,
+    splat_i32x8,
+    store_i16x16,
+    widen_i8x16,
+)
+
+ROW_D = 512
+"""Byte offset of the scales in an unpacked row: 512 + 32 of the 544."""
+TILE_D = 16 * ROW_D
+
+
+@inner
+def store_wide(out, w):
+    """Write 32 weights of one row as int16."""
+    store_i16x16(out, widen_i8x16(low_half_i8(w)))
+    store_i16x16(out + 32, widen_i8x16(high_half_i8(w)))
+
+
+@inner
+def two_activations(y):
+    """Two int16 activations in all lanes."""
+    return i16_of_i8(broadcast_4_bytes(y))
+
+
+@inner
+def add_pair(tile, y, t):
+    """Products of two weights of sixteen rows with four columns, added to i32x8: columns of the first eight rows, then
+    of the others."""
+    (a0, a1, a2, a3), (b0, b1, b2, b3) = t
+    low, high = load_i16x16(tile), load_i16x16(tile + 32)
+    y0, y1 = two_activations(y), two_activations(y + 8)
+    a0, b0 = in_order(add(a0, maddwd(low, y0))), in_order(add(b0, maddwd(high, y0)))
+    a1, b1 = in_order(add(a1, maddwd(low, y1))), in_order(add(b1, maddwd(high, y1)))
+    y2, y3 = two_activations(y + 16), two_activations(y + 24)
+    a2, b2 = in_order(add(a2, maddwd(low, y2))), in_order(add(b2, maddwd(high, y2)))
+    a3, b3 = in_order(add(a3, maddwd(low, y3))), in_order(add(b3, maddwd(high, y3)))
+    return (a0, a1, a2, a3), (b0, b1, b2, b3)
+
+
+@inner
+def add_eight(tile, y, t):
+    """The same of eight weights."""
+    t = add_pair(tile + 64, y + 4, add_pair(tile, y, t))
+    return add_pair(tile + 192, y + 36, add_pair(tile + 128, y + 32, t))
+
+
+@inner
+def add_32(tile, y, t):
+    """The same of 32."""
+    t = add_eight(tile + 256, y + 64, add_eight(tile, y, t))
+    return add_eight(tile + 768, y + 192, add_eight(tile + 512, y + 128, t))
+
+
+@inner
+def no_products():
+    """Sixteen rows and four columns of zeros."""
+    zero = splat_i32x8(0)
+    return (zero, zero, zero, zero), (zero, zero, zero, zero)
+
+
+@inner
+def columns_wide(add_block, view, tile, y, c, i, n_live, acc):
+    """Add the products of a tile's 32-weight blocks with four columns; ``add_block`` as in ``matmul_32``."""
+    _, d, sums, _, padded = view
+    for b in range(n_live // 32):
+        low, high = add_32(tile + 1024 * b, y + 256 * b, no_products())
+        at = 4 * ((8 * i + b) * padded + c)
+        add_blocks(add_block, tile + TILE_D + 64 * b, low, d + at, sums + at, acc)
+        add_blocks(add_block, tile + TILE_D + 64 * b + 32, high, d + at, sums + at, acc + 32)
+
+
+@inner
+def columns_wide_k(view, tile, y, c, i, n_live, acc):
+    """The same for 256 weights whose scales were multiplied in, and one scale that was not."""
+    _, d, sums, _, padded = view
+    t = no_products()
+    for k in range(rolled(8)):
+        t = add_32(tile + 1024 * k, y + 256 * k, t)
+    low, high = t
+    at = 4 * (i * padded + c)
+    add_blocks(add_scaled, tile + TILE_D, low, d + at, sums + at, acc)
+    add_blocks(add_scaled, tile + TILE_D + 32, high, d + at, sums + at, acc + 32)
