@@ -75,6 +75,16 @@ def in_columns(
     return np.concatenate(tiles), d.swapaxes(0, 1).copy(), sums.swapaxes(0, 1).copy()
 
 
+def out_of_columns(q: np.ndarray[Any, Any], n_tokens: int, n: int) -> np.ndarray[Any, Any]:
+    """The values of ``in_columns`` as (n_tokens, n); n_tokens is a multiple of four."""
+    tiles = []
+    for at in range(0, n, 256):
+        width = min(256, n - at)
+        tile = q[at * n_tokens : (at + width) * n_tokens].reshape(-1, width // 4, COLUMNS_AT_ONCE, 4)
+        tiles.append(tile.swapaxes(1, 2).reshape(n_tokens, width))
+    return np.concatenate(tiles, axis=1)
+
+
 class Activations:
     """One named vector per token, float32 ``(columns, n)``, and its int8 forms as far as somebody asked for them."""
 
@@ -101,6 +111,20 @@ class Activations:
     def array(self) -> np.ndarray[Any, np.dtype[np.float32]]:
         """View as (columns, n) float32."""
         return self._memory.array(np.float32, (self._columns, self.n))
+
+    def values(self, name: str, n_tokens: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """What kernels read in a form that was made: (n_tokens, n) float64."""
+        if name == "f32":
+            return self.array()[:n_tokens].astype(np.float64)
+        form, parts = FORMS[name], self._forms[name][1]
+        if not form.group:
+            return parts[0].array(np.float32, (n_tokens, self.n)).astype(np.float64)
+        padded = 1 if form.one_column else -(-n_tokens // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE
+        q = parts[0].array(np.int8 if form.item_bytes == 1 else np.int16, (padded * self.n,)).astype(np.float64)
+        rows = q.reshape(1, -1) if form.one_column else out_of_columns(q, padded, self.n)
+        scales = parts[1].array(np.float32, (self.n // form.group, padded)).T.astype(np.float64)
+        found: np.ndarray[Any, np.dtype[np.float64]] = rows * np.repeat(scales, form.group, axis=1)
+        return found[:n_tokens]
 
     @property
     def n_bytes(self) -> int:

@@ -7,11 +7,11 @@ that kernel in turn is compared bit for bit with the ``gguf`` package by the tes
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.buffers import FORMS, Activations
+from engine.buffers import Activations
 from engine.compilation import compile_kernels
 from engine.errors import BrokenModelError
 from engine.memory import Memory
@@ -70,7 +70,8 @@ def matmul_error(tensor: Tensor, columns: int) -> float:
     plan.matmul(rows, x, out)
     run(plan)
 
-    wanted = as_read(x, rows, columns) @ weights.array()[: rows.n_rows].astype(np.float64).T
+    read = x.values(load_quant(rows.quant).form(columns == 1), columns)
+    wanted = read @ weights.array()[: rows.n_rows].astype(np.float64).T
     found = out.array()[:columns]
     return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-30))
 
@@ -82,15 +83,3 @@ def run(plan: Plan) -> None:
     rows = np.ctypeslib.as_array((ctypes.c_int64 * (3 * n)).from_address(table)).reshape(n, 3)
     for kernel, record, _ in rows:
         _KERNEL(int(kernel))(int(record), 0, 1)
-
-
-def as_read(x: Activations, weight: Tensor, columns: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The activations as the weight's kernel reads them: (columns, n) float64."""
-    form = load_quant(weight.quant).activations
-    made, n, group = x.form(form), columns * x.n, FORMS.get(form, (4, 0, 0))[1]
-    if not group:
-        floats = np.ctypeslib.as_array((ctypes.c_float * n).from_address(made.q))
-        return floats.astype(np.float64).reshape(columns, x.n)
-    q = np.ctypeslib.as_array((ctypes.c_int8 * n).from_address(made.q)).reshape(-1, group)
-    d = np.ctypeslib.as_array((ctypes.c_float * (n // group)).from_address(made.d))
-    return (q.astype(np.float64) * d.astype(np.float64)[:, None]).reshape(columns, x.n)

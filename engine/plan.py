@@ -123,7 +123,8 @@ class Plan:
                 self._add(f"quantize {form}", records.QUANTIZE, x=x.address, n=x.n, q=made.q, d=made.d, sums=made.sums)
 
     def _form(self, reader: Tensor) -> str:
-        return load_quant(reader.quant).form(self.one_column)
+        form: str = load_quant(reader.quant).form(self.one_column)
+        return form
 
     def matmul(self, weight: Tensor, x: Activations, out: Activations, add: Tensor | Activations | None = None) -> None:
         """out = weight @ x, plus a bias or, where ``add`` is ``out`` itself, onto the residual."""

@@ -55,8 +55,11 @@ def round_group(x, count, inverse, store, stride, q):
 
 @inner
 def place(stride, n, padded, t, k):
-    """Byte offset of the k-th value of token t: in a row for decode, which has one token (stride 1), or as prefill reads
-    them, four tokens side by side (``buffers.in_columns``), in one byte (4) or two (8)."""
+    """Byte offset of the k-th value of token t.
+
+    In a row for decode, which has one token (stride 1), or as prefill reads
+    them, four tokens side by side (``buffers.in_columns``), in one byte (4) or two (8).
+    """
     if stride == 1:
         return k
     first = k & ~255

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import gguf
 import numpy as np
 
+from engine.buffers import in_columns
 from engine.kernels.tiles import SCRATCH_BYTES
 from engine.quants.base import QuantType
 from engine.records import COUNTER_BYTES, EMBED, MATMUL, STEP
@@ -107,6 +108,15 @@ def padded(weights: np.ndarray) -> np.ndarray:
     return np.concatenate([weights.ravel(), np.full(PADDING_BYTES, 255, np.uint8)])
 
 
+def read_by(quant: QuantType, columns: Columns, n_tokens: int) -> list[np.ndarray]:
+    """q, d and sums in the order that ``matvec`` (n_tokens 0) or ``matmul`` reads them."""
+    parts = [np.ascontiguousarray(part) for part in columns[:3]]
+    if n_tokens == 0 or not quant.products:
+        return parts
+    q, d, sums = in_columns(*(part[: (n_tokens + 3) // 4 * 4] for part in parts))
+    return [q.astype(np.int16) if quant.products == "words" else q, d, sums]
+
+
 def multiply(
     quant: QuantType,
     weights: np.ndarray,
@@ -122,7 +132,7 @@ def multiply(
     n_rows, row_bytes = weights.shape
     kernel = quant.matmul if n_tokens else quant.matvec
     out = np.full((max(n_tokens, 1), n_rows + 8), 12345.0, np.float32)
-    memory, parts = padded(weights), [np.ascontiguousarray(part) for part in columns[:3]]
+    memory, parts = padded(weights), read_by(quant, columns, n_tokens)
     scratch = np.empty(n_threads * SCRATCH_BYTES + 64, np.uint8)
     step, record = np.zeros(8, np.int64), np.zeros(len(MATMUL), np.int64)
     claims = np.zeros(n_threads * COUNTER_BYTES // 8, np.int64)

@@ -94,6 +94,8 @@ from engine.simd import (
     store_f16x8,
     store_f32,
     store_f32x8,
+    store_four_i8,
+    store_four_i16,
     store_i8x16,
     store_i8x32,
     store_i16x8,
@@ -102,7 +104,6 @@ from engine.simd import (
     store_i32x4,
     store_i32x8,
     store_i64,
-    store_low_bytes,
     sub,
     sum_f32x8,
     sum_i32x4,
@@ -195,7 +196,8 @@ def placements(at, out, _):
     store_i8x32(out + 864, fifth_bits(broadcast_4_bytes(at)))
     store_i8x32(out + 896, fifth_bits_low(broadcast_two_4_bytes(at, at + 4)))
     store_i8x32(out + 928, fifth_bits_high(broadcast_two_4_bytes(at, at + 4)))
-    store_low_bytes(out + 960, words)
+    store_four_i8(out + 960, 4, words)
+    store_four_i16(out + 968, 8, words)
     store_i64(out + 992, rolled(77))
 
 
@@ -238,6 +240,7 @@ def transposed(at, out, _):
     """Eight rows of eight 4-byte groups, from 256 bytes."""
     transpose_store(
         out,
+        32,
         load_i8x32(at),
         load_i8x32(at + 32),
         load_i8x32(at + 64),

@@ -116,7 +116,8 @@ def test_placement_of_lanes(given: Input) -> None:
         "four_u32": a32[[3, 2, 1, 0]], "widen_i8": a[:16].astype(np.int16), "widen_u8": u8.astype(np.int16),
         "i32_of_i16": a16[:8].astype(np.int32), "i16_of_i8": a16, "fifth_bits": bits[:32],
         "fifth_bits_low": np.concatenate([bits[:16], bits[32:48]]),
-        "fifth_bits_high": np.concatenate([bits[16:32], bits[48:]]), "store_low_bytes": a[:32:4],
+        "fifth_bits_high": np.concatenate([bits[16:32], bits[48:]]),
+        "store_fours": np.concatenate([a[:32:4], a16[::2].copy().view(np.int8)]),
         "rolled": np.array([77], np.int64),
     }  # fmt: skip
     assert_equal(results(simd_kernels.placements, given), wanted)
