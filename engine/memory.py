@@ -11,6 +11,9 @@ import numpy as np
 from engine.errors import MemoryPlanError
 
 _HUGE_PAGE_BYTES = 2 << 20
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+"""Python's default is a shared map, which the kernel keeps as a file in memory: it gets huge pages only where an
+administrator has allowed them for such files."""
 
 
 class Memory:
@@ -26,7 +29,7 @@ class Memory:
     def __init__(self, n_bytes: int) -> None:
         self.n_bytes = max(1, n_bytes)
         try:
-            self._map = mmap.mmap(-1, self.n_bytes)
+            self._map = mmap.mmap(-1, self.n_bytes, **_PRIVATE)
         except (OSError, ValueError, OverflowError) as error:
             raise MemoryPlanError(f"the system gives no {shown_bytes(n_bytes)} of memory ({error})") from None
         if self.n_bytes >= _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
