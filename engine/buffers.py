@@ -10,7 +10,9 @@ import numpy as np
 from engine.memory import Memory
 
 COLUMNS_AT_ONCE = 4
-"""Prefill kernels read columns four at a time, so every buffer has room for three that do not exist."""
+"""Kernels read several columns four at a time, so every buffer has room for three that do not exist."""
+FEW_COLUMNS = 8
+"""So many tokens at most go through decode's kernels at once; more are a prefill block."""
 
 
 @dataclass(frozen=True)
@@ -21,22 +23,22 @@ class Form:
         item_bytes: of an element.
         group: elements that share a scale, or 0.
         sums_bytes: of a group's sums.
-        one_column: whether it holds one token, in a row, or many as ``in_columns`` has them.
+        in_rows: whether it holds up to ``FEW_COLUMNS`` tokens one behind the other, or many as ``in_columns`` does.
     """
 
     item_bytes: int
     group: int = 0
     sums_bytes: int = 0
-    one_column: bool = False
+    in_rows: bool = False
 
 
 FORMS: dict[str, Form] = {
     "f16": Form(4),
     "bf16": Form(4),
-    "q8_k": Form(1, 256, 48, one_column=True),
+    "q8_k": Form(1, 256, 48, in_rows=True),
     "q8_k bytes": Form(1, 256, 48),
     "q8_k words": Form(2, 256, 48),
-    "q8_0": Form(1, 32, 4, one_column=True),
+    "q8_0": Form(1, 32, 4, in_rows=True),
     "q8_0 bytes": Form(1, 32, 4),
     "q8_0 words": Form(2, 32, 4),
 }
@@ -102,7 +104,7 @@ class Activations:
             return Quantized(self.address, 0, 0)
         if name not in self._forms:
             form = FORMS[name]
-            n = self.n if form.one_column else self._columns * self.n
+            n = min(FEW_COLUMNS, self._columns) * self.n if form.in_rows else self._columns * self.n
             n_groups = n // form.group if form.group else 0
             parts = [Memory(form.item_bytes * n), Memory(4 * n_groups), Memory(form.sums_bytes * n_groups)]
             self._forms[name] = Quantized(*(part.address for part in parts)), parts
@@ -119,10 +121,12 @@ class Activations:
         form, parts = FORMS[name], self._forms[name][1]
         if not form.group:
             return parts[0].array(np.float32, (n_tokens, self.n)).astype(np.float64)
-        padded = 1 if form.one_column else -(-n_tokens // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE
+        padded = n_tokens if form.in_rows else -(-n_tokens // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE
         q = parts[0].array(np.int8 if form.item_bytes == 1 else np.int16, (padded * self.n,)).astype(np.float64)
-        rows = q.reshape(1, -1) if form.one_column else out_of_columns(q, padded, self.n)
-        scales = parts[1].array(np.float32, (self.n // form.group, padded)).T.astype(np.float64)
+        rows = q.reshape(padded, -1) if form.in_rows else out_of_columns(q, padded, self.n)
+        shape = (padded, self.n // form.group)
+        scales = parts[1].array(np.float32, shape if form.in_rows else shape[::-1]).astype(np.float64)
+        scales = scales if form.in_rows else scales.T
         found: np.ndarray[Any, np.dtype[np.float64]] = rows * np.repeat(scales, form.group, axis=1)
         return found[:n_tokens]
 

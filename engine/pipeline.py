@@ -1,4 +1,4 @@
-"""A model's computation, ready to run: buffers, cache and the three plans, compiled for one session.
+"""A model's computation, ready to run: buffers, cache and the four plans, compiled for one session.
 
 Token ids go in and logits come out; nothing here knows text, turns or sampling.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.buffers import FEW_COLUMNS
 from engine.compilation import ProgressCallback, compile_kernels
 from engine.kv_cache import KVCache, KVType
 from engine.memory import Memory
@@ -72,13 +73,13 @@ class Pipeline:
             d = decoder.Decoder(plan, config, weights, self.cache, self._buffers)
             if name != "head":
                 architecture.compose(d)
-            if name != "block":
+            if name in ("decode", "head"):
                 decoder.output_head(d)
         self._tables: dict[str, tuple[int, int]] = {}
         self.profile: dict[str, ProfileTable] = {}
 
     def _widths(self) -> dict[str, int]:
-        return {"decode": 1, "block": self.columns, "head": 1}
+        return {"decode": 1, "few": FEW_COLUMNS, "block": self.columns, "head": 1}
 
     def compile(self, progress: ProgressCallback | None) -> None:
         """Make the plans runnable; until then they can only be described."""
@@ -89,6 +90,14 @@ class Pipeline:
         """Compute one token at a position and its logits; False if cancelled."""
         self._set_step([token], pos)
         return self._walk("decode", n_threads)
+
+    def few(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
+        """Compute up to ``FEW_COLUMNS`` tokens as so many single ones would be, to the bit, reading weights once.
+
+        Leaves no logits; False if cancelled.
+        """
+        self._set_step(tokens, pos)
+        return self._walk("few", n_threads)
 
     def block(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
         """Compute up to ``columns`` tokens from a position on, without logits; False if cancelled."""

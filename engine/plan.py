@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from engine import records
+from engine.buffers import FEW_COLUMNS
 from engine.memory import Memory
 from engine.quants import load_quant
 from engine.records import ATTENTION_CHUNK, BARRIER, COUNTER_BYTES, MATMUL_SCRATCH_BYTES, PARTIAL_HEADER
@@ -65,7 +66,7 @@ class Plan:
 
     Args:
         step: address of the step record.
-        columns: tokens a walk may hold; 1 selects the kernels of decode.
+        columns: tokens a walk may hold; up to ``FEW_COLUMNS`` select the kernels of decode.
         scratch: (address, bytes per thread) of memory that no operation leaves anything in.
         n_threads: the most that will walk it.
 
@@ -123,14 +124,14 @@ class Plan:
                 self._add(f"quantize {form}", records.QUANTIZE, x=x.address, n=x.n, q=made.q, d=made.d, sums=made.sums)
 
     def _form(self, reader: Tensor) -> str:
-        form: str = load_quant(reader.quant).form(self.one_column)
+        form: str = load_quant(reader.quant).form(self._columns <= FEW_COLUMNS)
         return form
 
     def matmul(self, weight: Tensor, x: Activations, out: Activations, add: Tensor | Activations | None = None) -> None:
         """out = weight @ x, plus a bias or, where ``add`` is ``out`` itself, onto the residual."""
         form = x.form(self._form(weight))
         stride = 0 if add is None or not hasattr(add, "form") else weight.n_rows
-        name = "matvec" if self.one_column else "matmul"
+        name = "matvec" if self.one_column else "few" if self._columns <= FEW_COLUMNS else "matmul"
         part = self._rows_at_once(weight)
         for first in range(0, weight.n_rows, part):
             self._add(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Logits = np.ndarray[Any, np.dtype[np.float32]]
 PrefillProgress = Callable[[int, int], None]
 
-DECODE_UP_TO = 3
-"""So few tokens are computed faster one by one than as a prefill block."""
+FEW_UP_TO = 4
+"""So few tokens are computed faster with decode's kernels than as a prefill block (PERFORMANCE.md)."""
 SWITCH_INTERVAL_S = 5e-4
 """While the engine runs, a thread that wants the GIL for a moment need not wait 5 ms for it."""
 
@@ -246,16 +246,17 @@ class Session:
     def _feed_block(self, ids: list[int], every: bool) -> list[Logits]:
         """Compute one block; the length grows only when all of it is done."""
         pos = len(self._tokens)
-        if len(ids) <= DECODE_UP_TO:
-            rows = []
-            for i, token in enumerate(ids):
-                self._run(self._pipeline.decode(token, pos + i, self._model.threads))
-                rows.append(self._finite_logits())
+        if len(ids) == 1:
+            self._run(self._pipeline.decode(ids[0], pos, self._model.threads))
+            rows = [self._finite_logits()]
         else:
-            self._run(self._pipeline.block(ids, pos, self._model.prefill_threads))
+            is_few = len(ids) <= FEW_UP_TO
+            n_threads = self._model.threads if is_few else self._model.prefill_threads
+            compute = self._pipeline.few if is_few else self._pipeline.block
+            self._run(compute(ids, pos, n_threads))
             rows = []
             for column in range(0 if every else len(ids) - 1, len(ids)):
-                self._run(self._pipeline.head(column, self._model.prefill_threads))
+                self._run(self._pipeline.head(column, n_threads))
                 rows.append(self._finite_logits())
         self._tokens += ids
         self._logits = rows[-1]

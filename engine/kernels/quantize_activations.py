@@ -57,11 +57,11 @@ def round_group(x, count, inverse, store, stride, q):
 def place(stride, n, padded, t, k):
     """Byte offset of the k-th value of token t.
 
-    In a row for decode, which has one token (stride 1), or as prefill reads
-    them, four tokens side by side (``buffers.in_columns``), in one byte (4) or two (8).
+    One token behind the other as decode reads them (stride 1), or as prefill does, four tokens side by side
+    (``buffers.in_columns``), in one byte (4) or two (8).
     """
     if stride == 1:
-        return k
+        return t * n + k
     first = k & ~255
     return stride // 4 * (first * padded + (t & ~3) * min(256, n - first) + 4 * (k - first + (t & 3)))
 
@@ -94,18 +94,18 @@ def quantize_groups(quantize, group, sums_bytes, store, stride, op, thread, n_th
     n, x = load_i64(op + F.n), load_i64(op + F.x)
     q, d, sums = load_i64(op + F.q), load_i64(op + F.d), load_i64(op + F.sums)
     n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
-    padded = 1 if stride == 1 else (n_tokens + 3) & ~3
+    padded = (n_tokens + 3) & ~3
     first, last = share(n, 256, thread, n_threads)
     for t in range(n_tokens):
         for k in range(first, last, group):
-            at = k // group * padded + t
+            at = t * (n // group) + k // group if stride == 1 else k // group * padded + t
             values, out = x + 4 * (t * n + k), q + place(stride, n, padded, t, k)
             quantize(values, store, stride, out, d + 4 * at, sums + sums_bytes * at)
 
 
 @kernel
 def q8_k(op, thread, n_threads):
-    """One token, for decode."""
+    """A few tokens, for decode."""
     quantize_groups(quantize_256, 256, 48, store_four_i8, 1, op, thread, n_threads)
 
 
@@ -123,7 +123,7 @@ def q8_k_words(op, thread, n_threads):
 
 @kernel
 def q8_0(op, thread, n_threads):
-    """One token, for decode."""
+    """A few tokens, for decode."""
     quantize_groups(quantize_32, 32, 4, store_four_i8, 1, op, thread, n_threads)
 
 

@@ -15,7 +15,7 @@ ProductWidth = Literal["", "bytes", "words"]
 
 @dataclass(frozen=True)
 class QuantType:
-    """A weight format: its layout and the three kernels that read it.
+    """A weight format: its layout and the kernels that read it.
 
     Attributes:
         name: as ggml writes it, ``"Q4_K"``.
@@ -25,6 +25,7 @@ class QuantType:
         products: in ``matmul``.
         embed: rows picked by token id, dequantised to f32 (record ``Embed``).
         matvec: rows times one column (record ``Matmul``).
+        few: rows times up to ``buffers.FEW_COLUMNS`` columns, each as ``matvec`` has it, to the bit.
         matmul: rows times all columns of a block (record ``Matmul``).
     """
 
@@ -34,9 +35,10 @@ class QuantType:
     activations: ActivationForm
     embed: Kernel
     matvec: Kernel
+    few: Kernel
     matmul: Kernel
     products: ProductWidth = "bytes"
 
-    def form(self, one_column: bool) -> str:
-        """Name of the activations' form that ``matvec`` (one column) or ``matmul`` reads; see ``buffers.FORMS``."""
-        return self.activations if one_column or not self.products else f"{self.activations} {self.products}"
+    def form(self, in_rows: bool) -> str:
+        """Name in ``buffers.FORMS`` of what ``matvec`` and ``few`` read (in rows), or ``matmul``."""
+        return self.activations if in_rows or not self.products else f"{self.activations} {self.products}"

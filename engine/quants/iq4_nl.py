@@ -13,7 +13,7 @@ from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_32 import add_scaled
 from engine.kernels.matmul_wide import ROW_D, columns_wide, store_wide
-from engine.kernels.matvec import eight_blocks, fold_i32, matvec_32, one_block_i32
+from engine.kernels.matvec_32 import eight_blocks, few_32, fold_i32, matvec_32, one_block_i32
 from engine.kernels.tiles import WIDE, four_columns_i16, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
@@ -130,9 +130,15 @@ def matvec(op, thread, n_threads):
 
 
 @kernel
+def few(op, thread, n_threads):
+    """Rows times a few columns."""
+    few_32(dot8, dot1, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+
+
+@kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     matmul_tiles(unpack_row, four_columns_i16, columns, WIDE, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
 
 
-QUANT = QuantType("IQ4_NL", 32, BLOCK_BYTES, "q8_0", embed, matvec, matmul, "words")
+QUANT = QuantType("IQ4_NL", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, "words")

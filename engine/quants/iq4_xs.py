@@ -12,7 +12,7 @@ A weight is ``d * (scale - 32) * VALUES[q]``, the table being that of IQ4_NL. La
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_wide import ROW_D, columns_wide_k
-from engine.kernels.matvec import matvec_k
+from engine.kernels.matvec_k import few_k, matvec_k
 from engine.kernels.tiles import WIDE, four_columns_i16, matmul_tiles
 from engine.quants.base import QuantType
 from engine.quants.iq4_nl import codebook, codebook_value
@@ -139,9 +139,15 @@ def matvec(op, thread, n_threads):
 
 
 @kernel
+def few(op, thread, n_threads):
+    """Rows times a few columns."""
+    few_k(dot, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+
+
+@kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     matmul_tiles(unpack_row, four_columns_i16, columns, WIDE, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
-QUANT = QuantType("IQ4_XS", 256, BLOCK_BYTES, "q8_k", embed, matvec, matmul, "words")
+QUANT = QuantType("IQ4_XS", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul, "words")

@@ -13,7 +13,7 @@ import numpy as np
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_32 import ROW_D, ROW_M, add_minimum, columns_32, sum_eight
-from engine.kernels.matvec import eight_blocks, fold_i16, matvec_32, one_block_i16
+from engine.kernels.matvec_32 import eight_blocks, few_32, fold_i16, matvec_32, one_block_i16
 from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
@@ -118,9 +118,15 @@ def matvec(op, thread, n_threads):
 
 
 @kernel
+def few(op, thread, n_threads):
+    """Rows times a few columns."""
+    few_32(dot8, dot1, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+
+
+@kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     matmul_tiles(unpack_row, four_columns_i8, columns, NARROW, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
 
 
-QUANT = QuantType("Q4_1", 32, BLOCK_BYTES, "q8_0", embed, matvec, matmul)
+QUANT = QuantType("Q4_1", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul)

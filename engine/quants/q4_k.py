@@ -21,7 +21,7 @@ from engine.kernels.matmul import (
     minima_of_32,
     sum_columns,
 )
-from engine.kernels.matvec import matvec_k
+from engine.kernels.matvec_k import few_k, matvec_k
 from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
@@ -155,9 +155,15 @@ def matvec(op, thread, n_threads):
 
 
 @kernel
+def few(op, thread, n_threads):
+    """Rows times a few columns."""
+    few_k(dot, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+
+
+@kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
     matmul_tiles(unpack_row, four_columns_i8, columns, NARROW, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
-QUANT = QuantType("Q4_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, matmul)
+QUANT = QuantType("Q4_K", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul)

@@ -124,15 +124,16 @@ def multiply(
     n_tokens: int,
     n_threads: int = 1,
     add: np.ndarray | None = None,
+    few: bool = False,
 ) -> np.ndarray:
-    """Run ``matvec`` (no tokens named: n_tokens 0) or ``matmul``; returns (n_tokens or 1, n_rows) float32.
+    """Run ``matvec`` (no tokens named: n_tokens 0), ``few`` or ``matmul``; returns (n_tokens or 1, n_rows) float32.
 
     Behind every row of the result lie eight guards, which must survive.
     """
     n_rows, row_bytes = weights.shape
-    kernel = quant.matmul if n_tokens else quant.matvec
+    kernel = quant.few if few else quant.matmul if n_tokens else quant.matvec
     out = np.full((max(n_tokens, 1), n_rows + 8), 12345.0, np.float32)
-    memory, parts = padded(weights), read_by(quant, columns, n_tokens)
+    memory, parts = padded(weights), read_by(quant, columns, 0 if few else n_tokens)
     scratch = np.empty(n_threads * SCRATCH_BYTES + 64, np.uint8)
     step, record = np.zeros(8, np.int64), np.zeros(len(MATMUL), np.int64)
     claims = np.zeros(n_threads * COUNTER_BYTES // 8, np.int64)

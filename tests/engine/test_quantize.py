@@ -29,11 +29,11 @@ def twin(x: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("name", QUANTISED)
 def test_every_form_equals_its_twin_to_the_bit(name: str, n_threads: int) -> None:
     form = FORMS[name]
-    n_tokens, n = 1 if form.one_column else 6, 1024 if form.group == 256 else 608
+    n_tokens, n = 6, 1024 if form.group == 256 else 608
     x = np.random.default_rng(3).standard_normal((n_tokens, n), np.float32)
     x[0, : form.group] = 0.0
     wanted = twin(x, name)
-    if not form.one_column:
+    if not form.in_rows:
         wanted = in_columns(*wanted)
         x = np.concatenate([x, np.zeros((2, n), np.float32)])
     kind = np.int8 if form.item_bytes == 1 else np.int16

@@ -137,3 +137,14 @@ def test_bias_and_residual_are_added(quant: QuantType) -> None:
         plain = multiply(quant, weights, columns, n_tokens)
         assert (multiply(quant, weights, columns, n_tokens, add=added) == plain + added[: len(plain)]).all()
         assert (multiply(quant, weights, columns, n_tokens, add=added[:1].copy()) == plain + added[:1]).all()
+
+
+@every_length
+def test_a_few_columns_equal_single_ones_to_the_bit(quant: QuantType, n_cols: int) -> None:
+    weights, columns = random_weights(quant, N_ROWS, n_cols), random_columns(quant, 8, n_cols)
+    added = np.random.default_rng(3).standard_normal((8, N_ROWS), np.float32)
+    alone = [multiply(quant, weights, columns.from_column(c), 0, add=added[c : c + 1].copy())[0] for c in range(8)]
+    for n_tokens in range(1, 9):
+        for n_threads in (1, 3):
+            together = multiply(quant, weights, columns, n_tokens, n_threads, added[:n_tokens].copy(), few=True)
+            assert together.tobytes() == np.array(alone[:n_tokens]).tobytes()

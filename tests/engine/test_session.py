@@ -204,3 +204,14 @@ def test_more_threads_than_a_session_has_room_for_are_not_let_into_its_memory(tm
     assert (session.feed([1, 2, 3, 4, 5]) == wanted).all()
     assert max(asked) <= max(1, host.cores().most_threads)
     model.close()
+
+
+@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
+def test_a_few_tokens_at_once_are_single_steps_to_the_bit(tmp_path: Path, kind: str) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", kind), threads=2)
+    together, alone = model.session(n_ctx=64), model.session(n_ctx=64)
+    ids = [3, 1, 4, 1, 5, 9, 2, 6, 5]
+    for first, last in ((0, 2), (2, 5), (5, 9)):
+        found = together.feed(ids[first:last], every=True)
+        wanted = np.stack([alone.feed([token]) for token in ids[first:last]])
+        assert found.tobytes() == wanted.tobytes()

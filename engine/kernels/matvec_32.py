@@ -1,0 +1,166 @@
+"""Rows of 32-weight blocks times one column of activations in q8_0 form, or a few: decode of these types."""
+
+import numpy as np
+
+from engine.jit import inner
+from engine.kernels.matvec import finish, finish_four, prefetch_block
+from engine.kernels.share import claim_rows
+from engine.records import MATMUL as F
+from engine.records import STEP
+from engine.simd import (
+    fold_fours,
+    fold_neighbours,
+    fold_twos,
+    load_i64,
+    low_half_i32,
+    maddwd,
+    splat_f32x8,
+    splat_i16x16,
+    sum_f32x8,
+    sum_i32x4,
+)
+
+
+@inner
+def fold_i16(p04, p15, p26, p37):
+    """Sums of eight blocks in order, from pairs of blocks in the halves of i16x16; four lanes must fit into int16."""
+    return maddwd(fold_twos(fold_fours(p04, p15), fold_fours(p26, p37)), splat_i16x16(1))
+
+
+@inner
+def fold_i32(p04, p15, p26, p37):
+    """The same from i32x8."""
+    return fold_neighbours(fold_neighbours(p04, p15), fold_neighbours(p26, p37))
+
+
+@inner
+def eight_blocks(pair, fold, block_bytes, block, y):
+    """Integer products of eight blocks of 32 weights in a row, lane = block.
+
+    Args:
+        pair: (block, y, other, y_other) -> products of two blocks, one in each half of a register.
+        fold: ``fold_i16`` or ``fold_i32``, as ``pair`` returns i16x16 or i32x8.
+    """
+    far, y_far = block + 4 * block_bytes, y + 128
+    return fold(
+        pair(block, y, far, y_far),
+        pair(block + block_bytes, y + 32, far + block_bytes, y_far + 32),
+        pair(block + 2 * block_bytes, y + 64, far + 2 * block_bytes, y_far + 64),
+        pair(block + 3 * block_bytes, y + 96, far + 3 * block_bytes, y_far + 96),
+    )
+
+
+@inner
+def one_block_i16(pair, block, y):
+    """Integer product of one block, where ``pair`` returns i16x16."""
+    return sum_i32x4(low_half_i32(maddwd(pair(block, y, block, y), splat_i16x16(1))))
+
+
+@inner
+def one_block_i32(pair, block, y):
+    """Integer product of one block, where ``pair`` returns i32x8."""
+    return sum_i32x4(low_half_i32(pair(block, y, block, y)))
+
+
+@inner
+def columns_32(op, c):
+    """Where column c of q8_0 activations lies: (q, d, sums)."""
+    n_cols = load_i64(op + F.n_cols)
+    at = 4 * c * (n_cols // 32)
+    return load_i64(op + F.q) + c * n_cols, load_i64(op + F.d) + at, load_i64(op + F.sums) + at
+
+
+@inner
+def one_column_32(dot8, dot1, block_bytes, far_bytes, op, c, row):
+    """One row of 32-weight blocks with one column, eight blocks at a time: lane = block.
+
+    Args:
+        dot8: (block, y, d_y, sums, acc) -> acc, adds eight blocks; d_y and sums are addresses, acc is f32x8.
+        dot1: (block, y, d_y, sums) -> f32, one block's value, for what is left of a row.
+    """
+    n_blocks = load_i64(op + F.n_cols) // 32
+    q, d, sums = columns_32(op, c)
+    acc, rest = splat_f32x8(0.0), np.float32(0.0)
+    block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
+    for i in range(0, n_blocks & ~7, 8):
+        prefetch_block(block + far_bytes, 8 * block_bytes)
+        acc = dot8(block, q + 32 * i, d + 4 * i, sums + 4 * i, acc)
+        block += 8 * block_bytes
+    for i in range(n_blocks & ~7, n_blocks):
+        rest += dot1(block, q + 32 * i, d + 4 * i, sums + 4 * i)
+        block += block_bytes
+    finish(op, c, row, sum_f32x8(acc) + rest)
+
+
+@inner
+def two_columns_32(dot8, dot1, block_bytes, far_bytes, op, c, row):
+    """The same with two."""
+    n_blocks = load_i64(op + F.n_cols) // 32
+    q, d, sums = columns_32(op, c)
+    r, e, tums = columns_32(op, c + 1)
+    a, b, a_rest, b_rest = splat_f32x8(0.0), splat_f32x8(0.0), np.float32(0.0), np.float32(0.0)
+    block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
+    for i in range(0, n_blocks & ~7, 8):
+        prefetch_block(block + far_bytes, 8 * block_bytes)
+        a = dot8(block, q + 32 * i, d + 4 * i, sums + 4 * i, a)
+        b = dot8(block, r + 32 * i, e + 4 * i, tums + 4 * i, b)
+        block += 8 * block_bytes
+    for i in range(n_blocks & ~7, n_blocks):
+        a_rest += dot1(block, q + 32 * i, d + 4 * i, sums + 4 * i)
+        b_rest += dot1(block, r + 32 * i, e + 4 * i, tums + 4 * i)
+        block += block_bytes
+    finish(op, c, row, sum_f32x8(a) + a_rest)
+    finish(op, c + 1, row, sum_f32x8(b) + b_rest)
+
+
+@inner
+def four_columns_32(dot8, dot1, block_bytes, far_bytes, op, c, row):
+    """The same with four."""
+    n_blocks, zero = load_i64(op + F.n_cols) // 32, np.float32(0.0)
+    (q0, d0, s0), (q1, d1, s1) = columns_32(op, c), columns_32(op, c + 1)
+    (q2, d2, s2), (q3, d3, s3) = columns_32(op, c + 2), columns_32(op, c + 3)
+    a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+    r0, r1, r2, r3 = zero, zero, zero, zero
+    block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
+    for i in range(0, n_blocks & ~7, 8):
+        prefetch_block(block + far_bytes, 8 * block_bytes)
+        a0 = dot8(block, q0 + 32 * i, d0 + 4 * i, s0 + 4 * i, a0)
+        a1 = dot8(block, q1 + 32 * i, d1 + 4 * i, s1 + 4 * i, a1)
+        a2 = dot8(block, q2 + 32 * i, d2 + 4 * i, s2 + 4 * i, a2)
+        a3 = dot8(block, q3 + 32 * i, d3 + 4 * i, s3 + 4 * i, a3)
+        block += 8 * block_bytes
+    for i in range(n_blocks & ~7, n_blocks):
+        r0 += dot1(block, q0 + 32 * i, d0 + 4 * i, s0 + 4 * i)
+        r1 += dot1(block, q1 + 32 * i, d1 + 4 * i, s1 + 4 * i)
+        r2 += dot1(block, q2 + 32 * i, d2 + 4 * i, s2 + 4 * i)
+        r3 += dot1(block, q3 + 32 * i, d3 + 4 * i, s3 + 4 * i)
+        block += block_bytes
+    v0, v1 = sum_f32x8(a0) + r0, sum_f32x8(a1) + r1
+    finish_four(op, c, row, v0, v1, sum_f32x8(a2) + r2, sum_f32x8(a3) + r3)
+
+
+@inner
+def matvec_32(dot8, dot1, block_bytes, far_bytes, op, thread, n_threads):
+    """All rows with one column."""
+    turn = 0
+    while turn < n_threads:
+        first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
+        for row in range(first, last):
+            one_column_32(dot8, dot1, block_bytes, far_bytes, op, 0, row)
+
+
+@inner
+def few_32(dot8, dot1, block_bytes, far_bytes, op, thread, n_threads):
+    """All rows with the few columns of the step, a row with all of them before the next row."""
+    n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
+    turn = 0
+    while turn < n_threads:
+        first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
+        for row in range(first, last):
+            for c in range(0, n_tokens, 4):
+                if n_tokens - c >= 3:
+                    four_columns_32(dot8, dot1, block_bytes, far_bytes, op, c, row)
+                elif n_tokens - c == 2:
+                    two_columns_32(dot8, dot1, block_bytes, far_bytes, op, c, row)
+                else:
+                    one_column_32(dot8, dot1, block_bytes, far_bytes, op, c, row)
