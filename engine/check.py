@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.buffers import Activations
+from engine.buffers import FEW_COLUMNS, Activations
 from engine.compilation import compile_kernels
 from engine.errors import BrokenModelError
 from engine.memory import Memory
@@ -72,7 +72,7 @@ def matmul_error(tensor: Tensor, columns: int) -> float:
     plan.matmul(rows, x, out)
     run(plan)
 
-    read = x.values(load_quant(rows.quant).form(columns == 1), columns)
+    read = x.values(load_quant(rows.quant).form(columns <= FEW_COLUMNS), columns)
     wanted = read @ weights.array()[: rows.n_rows].astype(np.float64).T
     found = out.array()[:columns]
     return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-30))
