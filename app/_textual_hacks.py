@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.keys import Keys
 
 if TYPE_CHECKING:
+    from textual.dom import DOMNode
     from textual.widgets import Markdown
 
 
@@ -27,3 +29,13 @@ def teach_alt_enter() -> None:
     """
     sequences = cast("dict[str, object]", ANSI_SEQUENCES_KEYS)
     sequences["\x1b\r"] = (Keys.ControlJ,)
+
+
+def drop_bindings(widget: DOMNode, keys: Iterable[str]) -> None:
+    """Take keys away from a widget that the user has given to something else.
+
+    Textual 8.2 asks the focused widget's own bindings first, and those of ``TextArea`` have no ids to remap. Remove
+    when they have.
+    """
+    for key in keys:
+        widget._bindings.key_to_bindings.pop(key, None)

@@ -13,6 +13,10 @@ from dataclasses import dataclass
 
 from textual.binding import Binding, BindingType
 
+_WITHIN = {"prompt": "chat"}
+"""Scopes of widgets by the scope of the screen they stand in."""
+NO_KEY = "no-key"
+"""Stands where Textual wants a key and there is none."""
 _COMMAND_LINE = re.compile(r"/([A-Za-z]*)(?:\s+(.*))?", re.DOTALL)
 
 
@@ -54,15 +58,24 @@ ACTIONS = _table(
     Action("send", "Send the message", "prompt", "enter"),
     Action("new_line", "Begin a new line", "prompt", "ctrl+j,shift+enter,alt+enter"),
     Action("complete", "Complete a command", "prompt", "tab"),
+    Action("older", "Recall what was sent before (Up in an empty prompt does it too)", "prompt", "alt+up"),
+    Action("newer", "Recall what was sent after that", "prompt", "alt+down"),
     Action("page_up", "Scroll the conversation up", "prompt", "pageup"),
     Action("page_down", "Scroll the conversation down", "prompt", "pagedown"),
     Action("stop", "Stop the reply, keep what there is", "chat", "escape"),
     Action("new", "Start a new conversation", "chat", command="new", aliases=("clear",)),
     Action("regenerate", "Answer the last message again", "chat", "ctrl+r", command="regen", aliases=("retry",)),
     Action("system", "Show or set the system prompt ('-' for none)", "chat", command="system", argument="[text]"),
+    Action("persona", "List personas, or start anew with one", "chat", command="persona", argument="[name]"),
+    Action("external_editor", "Write the message in your editor ($EDITOR)", "chat", "ctrl+g", command="editor"),
+    Action("take_back", "Take back the message that waits", "chat", command="unsend"),
+    Action("unfold", "Show pasted text whole, or folded again", "chat", "ctrl+o", command="unfold"),
     Action("copy", "Copy the last reply", "chat", command="copy"),
     Action("save", "Save the conversation as Markdown", "chat", "ctrl+s", command="save", argument="[path]"),
     Action("model", "Load a model", "chat", command="model", argument="path"),
+    Action("theme", "Choose the colours", "app", command="theme", argument="[name]"),
+    Action("leave", "Go back", "help", "escape,q,enter"),
+    Action("leave", "Leave the colours as they were", "theme", "escape"),
     Action("toggle_strip", "Show or hide the speed strip beside the chat", "chat", "ctrl+t", command="strip"),
     Action("performance", "Show speed, and where the time goes", "app", "f2", command="stats", aliases=("speed",)),
     Action("help", "Show keys and commands", "app", "f1", command="help"),
@@ -75,23 +88,17 @@ ACTIONS = _table(
 
 
 def bindings(scope: str) -> list[BindingType]:
-    """Return Textual's bindings for all actions of one scope that have keys."""
+    """Return Textual's bindings for all actions of one scope; those without keys may be given some."""
     return [
-        Binding(action.keys, action.name, action.title, id=action_id, show=False, priority=action.priority)
+        Binding(action.keys or NO_KEY, action.name, action.title, id=action_id, show=False, priority=action.priority)
         for action_id, action in ACTIONS.items()
-        if action.scope == scope and action.keys
+        if action.scope == scope
     ]
 
 
-def keys(scope: str) -> dict[str, str]:
-    """Return the names of one scope's actions by key, for widgets that handle keys themselves."""
-    return {
-        key: action.name
-        for action in ACTIONS.values()
-        if action.scope == scope
-        for key in action.keys.split(",")
-        if key
-    }
+def scopes_meet(one: str, other: str) -> bool:
+    """Whether keys of two scopes are listened to at the same time, so that one key cannot mean both."""
+    return one == other or "app" in (one, other) or _WITHIN.get(one) == other or _WITHIN.get(other) == one
 
 
 def commands() -> Iterator[Action]:

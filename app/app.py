@@ -24,14 +24,18 @@ from textual.screen import Screen
 
 from app import engine_access, exit_codes, paths, refusals, state
 from app._textual_hacks import teach_alt_enter
-from app.actions import ACTIONS, bindings
+from app.actions import ACTIONS, Action, bindings
 from app.bridge import ChatOptions, EngineBridge
 from app.crash_log import log_without_text
+from app.keymap import Keymap, load_keymap
+from app.low_power import is_on_battery
 from app.performance.history import ReplyHistory
 from app.performance.watch import PerformanceWatch
+from app.personas import persona_names
 from app.screens.chat import ChatScreen
+from app.screens.drafting import PromptHabits
 from app.settings import Settings
-from app.themes import ThemeError, choose_theme, load_themes
+from app.themes import ThemeError, choose_theme, load_themes, no_such_theme
 
 QUIT_WINDOW_S = 3.0
 """A second ctrl+c within this time quits."""
@@ -56,10 +60,10 @@ def _settle_memory() -> None:
     gc.enable()
 
 
-def _help_screen() -> Screen[None]:
-    from app.screens.help import HelpScreen
+def _theme_picker() -> Screen[str | None]:
+    from app.screens.theme_picker import ThemePicker
 
-    return HelpScreen()
+    return ThemePicker()
 
 
 def _performance_screen(watch: PerformanceWatch) -> Screen[None]:
@@ -81,7 +85,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     CSS_PATH = "app.tcss"
     DEFAULT_MODE = "chat"
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
-    SCREENS: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {"help": _help_screen, "doctor": _doctor_screen}
+    SCREENS: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {"theme": _theme_picker, "doctor": _doctor_screen}
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 - Textual types it so
     VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high"), (36, "-tall")]  # noqa: RUF012
 
@@ -92,6 +96,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         *,
         options: ChatOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
+        keymap: Keymap | None = None,
+        remembered_theme: str = "",
     ) -> None:
         super().__init__()
         teach_alt_enter()
@@ -100,16 +106,21 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.crash_line: str | None = None
         """What to say on stderr after a crash."""
         self._interrupted_s: float | None = None
-        self._theme_error = self._set_up_theme()
+        self.keymap = keymap or Keymap()
+        self._theme_error = self._set_up_theme(remembered_theme)
+        habits = PromptHabits(self.keymap, settings.prompt_history == "on", partial(may_read_ahead, settings))
         self.watch_performance = PerformanceWatch(self.bridge)
-        self.chat = ChatScreen(self.bridge, settings.system_prompt or None, model_path, clock, self.watch_performance)
+        self.chat = ChatScreen(
+            self.bridge, settings.system_prompt or None, model_path, clock, self.watch_performance, habits
+        )
         # As a mode the chat is the first screen, and no empty one is ever laid out below it.
         self.add_mode(self.DEFAULT_MODE, lambda: self.chat)
         self.add_mode(PERFORMANCE_MODE, lambda: _performance_screen(self.watch_performance))
 
     def on_mount(self) -> None:
         """Take over the signals that Textual leaves to their defaults."""
-        self.set_class(os.environ.get("TERM") == "linux", "-console")
+        self.set_keymap(self.keymap.for_textual())
+        self.set_class(_is_on_console(), "-console")
         self.set_interval(INTERFACE_COST_PERIOD_S, self._note_interface_cost)
         if self._theme_error:
             self.call_after_refresh(self.chat.note, self._theme_error, True)
@@ -125,21 +136,38 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.bridge.close()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """List the actions for the command palette."""
-        for action in ACTIONS.values():
-            if action.scope == "prompt" or action.name in ("command_palette", "interrupt"):
-                continue
-            help_text = f"/{action.command}" if action.command else action.keys
-            target = "app" if action.scope == "app" else "screen"
-            yield SystemCommand(action.title, help_text, partial(self.run_action, f"{target}.{action.name}"))
-        yield SystemCommand("Change the theme", "colours of the interface", self.action_change_theme)
+        """List for the command palette what can be done on a screen: every action with its key and its command."""
+        carriers = {"app": self, "chat": self.chat, "prompt": self.chat.prompt}
+        for action_id, action in ACTIONS.items():
+            carrier = carriers.get(action.scope, screen)
+            is_here = action.scope == "app" or screen is (self.chat if action.scope in carriers else screen)
+            if is_here and action.name != "command_palette" and hasattr(carrier, f"action_{action.name}"):
+                help_text = "   ".join(filter(None, (self.keymap.shown_keys(action_id), _usage(action))))
+                yield SystemCommand(action.title, help_text, partial(self.run_action, action.name, carrier))
+        if screen is self.chat:
+            for name in persona_names():
+                yield SystemCommand(f"Persona: {name}", f"/persona {name}", partial(self.chat.action_persona, name))
 
     # ---- actions
 
     def action_help(self) -> None:
-        """Show keys and commands."""
-        if self.screen is self.chat:
-            self.push_screen("help")
+        """Show keys and commands, those of the focused widget and the screen first; or leave them."""
+        from app.screens.help import HelpScreen, help_sections
+
+        if not self.screen.is_modal:
+            sections = help_sections(self.screen, self.keymap)
+            self.push_screen(HelpScreen(sections, self.keymap.first_key("help.leave")))
+
+    def action_theme(self, name: str = "") -> None:
+        """Choose the colours: by name, or from the list that shows each at once."""
+        if not name:
+            if not self.screen.is_modal:
+                self.push_screen("theme", self._keep_theme)
+        elif name in self.available_themes:
+            self.theme = name
+            self._keep_theme(name)
+        else:
+            self.chat.note(no_such_theme(name, self.available_themes), True)
 
     def action_performance(self) -> None:
         """Show speed, and where the time goes."""
@@ -173,16 +201,29 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     # ---- themes
 
-    def _set_up_theme(self) -> str | None:
+    def _keep_theme(self, name: str | None) -> None:
+        """Remember the theme for the next start; one chosen for a console suits no other terminal."""
+        if name is None:
+            return
+        trouble = None if _is_on_console() else state.remember_theme(name)
+        if trouble:
+            self.chat.note(trouble, True)
+        elif self.settings.theme not in ("", name):
+            self.chat.note(f"theme: {name}, until you leave: your settings name {self.settings.theme}")
+        else:
+            self.chat.note(f"theme: {name}")
+
+    def _set_up_theme(self, remembered: str) -> str | None:
         try:
             for theme in load_themes():
                 self.register_theme(theme)
         except ThemeError as error:
             return str(error)
-        on_console = os.environ.get("TERM") == "linux"
-        self.theme = choose_theme(self.settings.theme, self.available_themes, on_console)
+        on_console = _is_on_console()
+        wanted = self.settings.theme or ("" if on_console else remembered)
+        self.theme = choose_theme(wanted, self.available_themes, on_console)
         if self.settings.theme and self.settings.theme not in self.available_themes:
-            return f"there is no theme {self.settings.theme!r}; there are: {', '.join(sorted(self.available_themes))}"
+            return no_such_theme(self.settings.theme, self.available_themes)
         return None
 
     # ---- the end
@@ -228,6 +269,20 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._close_messages_no_wait()
 
 
+def may_read_ahead(settings: Settings) -> bool:
+    """Whether the engine may work before anything is sent."""
+    wanted = settings.prefill_while_typing
+    return wanted == "on" or (wanted == "auto" and not is_on_battery())
+
+
+def _is_on_console() -> bool:
+    return os.environ.get("TERM") == "linux"
+
+
+def _usage(action: Action) -> str:
+    return f"/{action.command} {action.argument}".rstrip() if action.command else ""
+
+
 def chat_options(settings: Settings) -> ChatOptions:
     """Return how the settings say to open models and ask for replies."""
     return ChatOptions(
@@ -251,8 +306,13 @@ def run_tui(settings: Settings, model_path: Path | str | None = None) -> int:
 
     Returns:
         The exit code of the process.
+
+    Raises:
+        KeymapError: the user's key map cannot be used.
     """
-    app = JalopyApp(settings, Path(model_path) if model_path is not None else None)
+    kept, _ = state.load_state()
+    path = Path(model_path) if model_path is not None else None
+    app = JalopyApp(settings, path, keymap=load_keymap(), remembered_theme=kept.theme or "")
     app.run()
     code = app.return_code or exit_codes.OK
     if app.crash_line is not None:

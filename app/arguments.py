@@ -3,10 +3,13 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from app import exit_codes
 from app.clean_text import clean_line
+from app.personas import load_persona, read_system_file
+from app.refusals import Refusal
 from app.settings import Settings, override
 
 COMMANDS = ("run", "chat", "bench", "inspect", "doctor", "compare")
@@ -84,11 +87,26 @@ def apply(options: argparse.Namespace, settings: Settings) -> Settings:
 
     Raises:
         SettingsError: an option has a value that is not allowed.
+        Refusal: there is no such persona or file.
     """
     for key, (flags, _) in _SETTING_OPTIONS.items():
         value = getattr(options, key, None)
         if value is not None:
             settings = override(settings, key, value, f"{flags[-1]}: the value")
+    return _apply_system_prompt(options, settings)
+
+
+def _apply_system_prompt(options: argparse.Namespace, settings: Settings) -> Settings:
+    """Take the system prompt from the persona or the file that was named."""
+    ways = {"--system": "system_prompt", "--persona": "persona", "--system-file": "system_file"}
+    given = [flag for flag, name in ways.items() if getattr(options, name, None) is not None]
+    if len(given) > 1:
+        raise Refusal(f"jalopy: {' and '.join(given)} both give a system prompt (choose one)")
+    if given == ["--persona"]:
+        return override(settings, "system_prompt", load_persona(options.persona), "--persona")
+    if given == ["--system-file"]:
+        path = Path(options.system_file).expanduser()
+        return override(settings, "system_prompt", read_system_file(path), "--system-file")
     return settings
 
 
@@ -101,6 +119,7 @@ def _chat_parser(command: str | None) -> argparse.ArgumentParser:
         parser.epilog = _OVERVIEW
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
     _add_settings(parser, "threads", *_ENGINE_KEYS, *_SAMPLING_KEYS, "theme", "low_power")
+    _add_system_sources(parser)
     return parser
 
 
@@ -111,6 +130,7 @@ def _run_parser(command: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--raw", action="store_true", help="continue the text as it stands, without chat template")
     parser.add_argument("--json", action="store_true", help="one JSON object with text and figures, at the end")
     _add_settings(parser, "threads", *_ENGINE_KEYS, *_SAMPLING_KEYS)
+    _add_system_sources(parser)
     return parser
 
 
@@ -178,6 +198,11 @@ def _add_settings(parser: argparse.ArgumentParser, *keys: str) -> None:
     for key in keys:
         flags, options = _SETTING_OPTIONS[key]
         parser.add_argument(*flags, dest=key, default=None, **options)
+
+
+def _add_system_sources(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--persona", metavar="NAME", help="system prompt from a file of your personas directory")
+    parser.add_argument("--system-file", metavar="FILE", help="system prompt from a file")
 
 
 class _ShowVersion(argparse.Action):

@@ -19,7 +19,8 @@ from pathlib import Path
 from queue import Full, Queue
 from typing import TYPE_CHECKING, Any
 
-from app.engine_status import EngineStatus
+from app.engine_status import Activity, EngineStatus
+from app.idle_work import IdleWork
 from app.messages import EngineMessage, TextGenerated
 from app.performance.history import ReplyHistory
 from app.performance.records import EngineFigures
@@ -99,11 +100,19 @@ class Examine:
 
 
 @dataclass(frozen=True)
+class Prepare:
+    """Count what stands in the prompt, and read it ahead while nothing else is asked."""
+
+    text: str
+    read_ahead: bool
+
+
+@dataclass(frozen=True)
 class Close:
     """End the thread."""
 
 
-Command = Load | StartConversation | Ask | Regenerate | MeasureBandwidth | Examine | Close
+Command = Load | StartConversation | Ask | Regenerate | Prepare | MeasureBandwidth | Examine | Close
 
 
 class Wire:
@@ -120,6 +129,8 @@ class Wire:
         self.closing = threading.Event()
         self.reply: Reply | None = None
         """The running one."""
+        self.idle_work = IdleWork()
+        """What runs only until something is asked for."""
         self._messages: deque[EngineMessage] = deque()
 
     def emit(self, message: EngineMessage) -> None:
@@ -183,7 +194,13 @@ class EngineBridge:
         self._thread.start()
 
     def send(self, command: Command) -> bool:
-        """Queue a command. False means that the queue is full and nothing was queued."""
+        """Queue a command. False means that the queue is full and nothing was queued.
+
+        ``Prepare`` is queued only while the thread has nothing to do, and any other command ends it.
+        """
+        if isinstance(command, Prepare):
+            return self._send_idle_work(command)
+        self._wire.idle_work.drop()
         if isinstance(command, (Ask, Regenerate)):
             self._wire.cancelled.clear()
         try:
@@ -199,9 +216,22 @@ class EngineBridge:
         if reply is not None:
             reply.cancel()
 
+    def drop_preparation(self) -> None:
+        """What is being read ahead will not be sent."""
+        self._wire.idle_work.drop()
+
     def drain(self) -> list[EngineMessage]:
         """Take what the thread has reported since the last call, in order."""
+        self._wire.idle_work.insist()
         return self._wire.drain()
+
+    def _send_idle_work(self, command: Prepare) -> bool:
+        wire = self._wire
+        is_free = wire.status.activity is Activity.READY and wire.commands.empty() and not wire.closing.is_set()
+        if not is_free or not wire.idle_work.begin():
+            return False
+        wire.commands.put_nowait(command)
+        return True
 
     def close(self, patience_s: float = CLOSE_PATIENCE_S) -> bool:
         """Cancel and end the thread, waiting no longer than a cancelled step takes.

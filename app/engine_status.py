@@ -21,6 +21,8 @@ class Activity(str, Enum):
     COMPILING = "compiling"
     READING = "reading"
     """The prompt is being processed."""
+    READING_AHEAD = "reading ahead"
+    """What stands in the prompt is processed before it is sent; dropped as soon as anything is asked."""
     WRITING = "writing"
     READY = "ready"
 
@@ -46,7 +48,7 @@ class EngineStatus:
     @property
     def is_busy(self) -> bool:
         """Whether the thread would not start a new command at once."""
-        return self.activity not in (Activity.NO_MODEL, Activity.READY)
+        return self.activity not in (Activity.NO_MODEL, Activity.READY, Activity.READING_AHEAD)
 
     @property
     def rate_tps(self) -> float:

@@ -17,6 +17,7 @@ from app.bridge import (
     Examine,
     Load,
     MeasureBandwidth,
+    Prepare,
     Regenerate,
     StartConversation,
     Wire,
@@ -35,6 +36,7 @@ from app.messages import (
     PromptStopped,
     TextGenerated,
 )
+from app.read_ahead import ReadAhead
 from app.reply import Reply, ReplyMeter
 from engine.errors import Cancelled, EngineError
 
@@ -55,6 +57,7 @@ class EngineWorker:
         self._session: Session | None = None
         self._chat: ChatPrompt | None = None
         self._measures = EngineMeasures(wire, options.open_history(), wire.clock)
+        self._ahead = ReadAhead(wire)
 
     def run(self) -> None:
         """Take commands until ``Close``. Whatever a command raises becomes a message."""
@@ -78,6 +81,8 @@ class EngineWorker:
             self._ask(command.text, command.asked_s)
         elif isinstance(command, Regenerate):
             self._regenerate()
+        elif isinstance(command, Prepare):
+            self._prepare(command)
         elif isinstance(command, MeasureBandwidth) and self._model is not None:
             self._measures.measure_bandwidth(self._model, self._is_wanted)
         elif isinstance(command, Examine):
@@ -86,8 +91,17 @@ class EngineWorker:
     def _is_wanted(self) -> bool:
         return self._wire.closing.is_set() or not self._wire.commands.empty()
 
+    def _prepare(self, command: Prepare) -> None:
+        try:
+            if self._session is not None and self._chat is not None:
+                self._ahead.prepare(self._session, self._chat, command)
+        finally:
+            self._wire.idle_work.end()
+
     def _report(self, command: Command, error: BaseException) -> None:
         reason = reason_of(error)
+        if isinstance(command, Prepare):
+            return  # nobody has asked for anything yet; what is wrong is said when the message is sent
         if isinstance(command, Load):
             self._unload()
             self._wire.emit(ModelFailed(reason))
@@ -204,6 +218,7 @@ class EngineWorker:
 
     def _settle(self, meter: ReplyMeter | None = None) -> None:
         """Say that the thread is free again."""
+        self._ahead.settle(self._session.length if self._session is not None else 0)
         activity = Activity.NO_MODEL if self._session is None else Activity.READY
         self._set_status(EngineStatus(activity, meter=meter))
 

@@ -35,8 +35,15 @@ def is_weak_machine() -> bool:
     """Whether the machine runs on battery, or interface and engine share two cores or fewer."""
     import psutil
 
-    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
-    if battery is not None and battery.power_plugged is False:
+    if is_on_battery():
         return True
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
     return min(usable, psutil.cpu_count(logical=False) or usable) <= FEW_CORES
+
+
+def is_on_battery() -> bool:
+    """Whether the machine runs on battery as far as can be told."""
+    import psutil
+
+    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    return battery is not None and battery.power_plugged is False

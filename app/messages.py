@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from textual.message import Message
 
 from app.conversation import Ending, ReplyFigures
+from app.draft import Draft
 
 
 @dataclass
@@ -17,6 +18,20 @@ class PromptSubmitted(Message):
     """The user sent what stood in the prompt."""
 
     text: str
+    draft: Draft
+    """The same with its large pastes folded."""
+
+
+@dataclass
+class PasteRefused(Message):
+    """The user pasted more than the prompt takes."""
+
+    n_chars: int
+
+
+@dataclass
+class TakeBackRequested(Message):
+    """The user wants the message back that waits for its turn."""
 
 
 @dataclass
@@ -82,6 +97,22 @@ class PromptStopped(Message):
 
 
 @dataclass
+class PromptCounted(Message):
+    """The engine has counted what stands in the prompt, and may have read a part of it ahead."""
+
+    text: str
+    """As it was sent to be counted."""
+    tokens: int
+    """Tokens that sending it would add to the conversation."""
+    ready_tokens: int
+    """Those of them that are in the cache already."""
+    read_tokens: int = 0
+    """Tokens read ahead just now."""
+    read_s: float = 0.0
+    """Seconds that reading them took."""
+
+
+@dataclass
 class PromptRefused(Message):
     """The conversation with this message would not fit the context; nothing was computed."""
 
@@ -90,6 +121,13 @@ class PromptRefused(Message):
 
 
 EngineMessage = (
-    ModelLoaded | ModelFailed | TextGenerated | GenerationFinished | GenerationFailed | PromptStopped | PromptRefused
+    ModelLoaded
+    | ModelFailed
+    | TextGenerated
+    | GenerationFinished
+    | GenerationFailed
+    | PromptCounted
+    | PromptStopped
+    | PromptRefused
 )
 """What the engine's thread reports; ``EngineBridge.drain`` returns these in order."""

@@ -10,7 +10,10 @@ from pathlib import Path
 
 APP_NAME = "jalopy"
 SETTINGS_NAME = "settings.toml"
+KEYMAP_NAME = "keymap.toml"
+PERSONAS_NAME = "personas"
 STATE_NAME = "state.json"
+HISTORY_NAME = "prompt-history.jsonl"
 LOG_NAME = "jalopy.log"
 SPEEDS_NAME = "speeds.json"
 
@@ -19,6 +22,24 @@ def config_file() -> Path | None:
     """Return where the user's settings file would be."""
     directory = _platform_directory("config")
     return directory / SETTINGS_NAME if directory else None
+
+
+def keymap_file() -> Path | None:
+    """Return where the user's own keys would be."""
+    directory = _platform_directory("config")
+    return directory / KEYMAP_NAME if directory else None
+
+
+def personas_dir() -> Path | None:
+    """Return the directory of the user's system prompts."""
+    directory = _platform_directory("config")
+    return directory / PERSONAS_NAME if directory else None
+
+
+def history_file() -> Path | None:
+    """Return the file of what was sent from the prompt."""
+    directory = state_dir()
+    return directory / HISTORY_NAME if directory else None
 
 
 def state_dir() -> Path | None:

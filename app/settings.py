@@ -14,8 +14,8 @@ from typing import Any, get_type_hints
 
 from app import exit_codes, paths
 from app.refusals import Refusal
+from app.toml_file import read_toml
 
-_MAX_FILE_BYTES = 1 << 20
 _MAX_COUNT = 2**31 - 1
 
 
@@ -68,9 +68,13 @@ class Settings:
     system_prompt: str = _setting()
     """What the model is told before every conversation; "" = nothing."""
     theme: str = _setting()
-    """Colours of the interface: the name of a theme."""
+    """Colours of the interface: the name of a theme; "" = the one chosen last."""
     low_power: str = _setting(choices=("auto", "on", "off"))
     """Fewer redraws and no animation; "auto" = on battery and on machines with one or two cores."""
+    prefill_while_typing: str = _setting(choices=("auto", "on", "off"))
+    """Read what stands in the prompt while the user pauses in typing; "auto" = not on battery."""
+    prompt_history: str = _setting(choices=("on", "off"))
+    """Keep what was sent from the prompt across starts."""
     sampling: SamplingSettings = field(kw_only=True)
     """How the next token is chosen, and how many."""
 
@@ -78,7 +82,7 @@ class Settings:
 def built_in_settings() -> Settings:
     """Return the defaults of ``config/default.toml``, the only place where they stand."""
     path = paths.bundled("config") / "default.toml"
-    values = _read_toml(path)
+    values = read_toml(path, "settings file", SettingsError)
     settings = _build(Settings, values, str(path))
     assert isinstance(settings, Settings)
     return settings
@@ -97,7 +101,7 @@ def load_settings(user_file: Path | None = None) -> Settings:
     path = user_file or paths.config_file()
     if path is None or (user_file is None and not path.exists()):
         return settings
-    return merge(settings, _read_toml(path), str(path))
+    return merge(settings, read_toml(path, "settings file", SettingsError), str(path))
 
 
 def merge(settings: Settings, values: Mapping[str, Any], source: str) -> Settings:
@@ -219,23 +223,3 @@ def _kind(value: object) -> str:
     if isinstance(value, (dict, list)):
         return "a table" if isinstance(value, dict) else "a list"
     return "a date or time"
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    import tomli
-
-    try:
-        if not path.is_file():
-            raise SettingsError(f"{path}: is no file (remove it or name another one)", exit_codes.UNREADABLE)
-        with path.open("rb") as file:
-            raw = file.read(_MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror} (the settings file)", exit_codes.UNREADABLE) from error
-    if len(raw) > _MAX_FILE_BYTES:
-        raise SettingsError(f"{path}: is larger than 1 MiB, which no settings file is", exit_codes.BAD_DATA)
-    try:
-        return tomli.loads(raw.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path}: byte {error.start} is not UTF-8", exit_codes.BAD_DATA) from error
-    except (tomli.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise SettingsError(f"{path}: is not sound TOML: {error}", exit_codes.BAD_DATA) from error

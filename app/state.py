@@ -36,6 +36,8 @@ class ProgramState:
     """Absolute path of the model that was opened last."""
     tuned_threads: Mapping[str, TunedThreads] = field(default_factory=dict)
     """By machine and model, as the tuner names them."""
+    theme: str | None = None
+    """The theme that was chosen last on the screen."""
 
 
 class _DamagedStateError(Exception):
@@ -87,6 +89,12 @@ def remember_model(model_path: Path | str, path: Path | None = None) -> str | No
     return save_state(dataclasses.replace(state, last_model=os.path.abspath(model_path)), path)
 
 
+def remember_theme(name: str, path: Path | None = None) -> str | None:
+    """Note which theme was chosen; returns a line where that failed."""
+    state, _ = load_state(path)
+    return save_state(dataclasses.replace(state, theme=name), path)
+
+
 def remember_threads(key: str, tuned: TunedThreads, path: Path | None = None) -> str | None:
     """Note the best thread counts for one machine and model; returns a line where that failed."""
     state, _ = load_state(path)
@@ -115,7 +123,10 @@ def _parse(raw: bytes) -> ProgramState:
         raise _DamagedStateError("not a state file")
     if last_model is not None and ("\0" in last_model or not os.path.isabs(last_model)):
         raise _DamagedStateError("last_model is no absolute path")
-    return ProgramState(last_model, {key: _parse_threads(value) for key, value in tuned.items()})
+    theme = content.get("theme")
+    if not isinstance(theme, (str, type(None))):
+        raise _DamagedStateError("theme is no name")
+    return ProgramState(last_model, {key: _parse_threads(value) for key, value in tuned.items()}, theme)
 
 
 def _parse_threads(value: object) -> TunedThreads:

@@ -128,3 +128,10 @@ def choose_theme(wanted: str, available: Iterable[str], on_console: bool) -> str
     if on_console and wanted in ("", DEFAULT_THEME) and CONSOLE_THEME in names:
         return CONSOLE_THEME
     return wanted if wanted in names else DEFAULT_THEME
+
+
+def no_such_theme(name: str, available: Iterable[str]) -> str:
+    """Say that there is no theme of this name, and which ones there are."""
+    names = sorted(available)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+    return f"there is no theme {clean_line(name, 60)!r} (nearest: {near[0]}); there are: {', '.join(names)}"

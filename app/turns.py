@@ -74,6 +74,10 @@ class Turns:
         self._begin(text)
         return Admission.ASKED
 
+    def take_back_queued(self) -> str | None:
+        """Return the newest message that waits, which is asked no more; None when none waits."""
+        return self._queued.pop()[0] if self._queued else None
+
     def ask_next(self) -> bool:
         """Ask what has waited longest; False when nothing waits or the engine is not free."""
         if self.is_busy or self.model is None or not self._queued:

@@ -20,6 +20,11 @@ from engine.tokenizer import Tokenizer
 from engine.tokenizer.special import spelled_in
 
 _PRIVATE_USE = range(0xF0000, 0xFFFFE)
+_HELD_BACK_TOKENS = 2
+"""Merges reach a token or two to the left of what is typed next."""
+_LONGEST_WORD_CHARS = 24
+"""Without a space in so many characters the writing has none."""
+_ANY_CONTINUATION = " and on"
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,29 @@ class ChatPrompt:
         except BaseException:
             self.messages.pop()
             raise
+
+    def opening_ids(self, text: str) -> list[int]:
+        """Ids that the prompt of a user's next message begins with, if the message goes on from this text.
+
+        The last word is left out, since more letters may make it another one, and so is whatever the template prints
+        behind a message. For vocabularies that merge far to the left the ids are likely, not certain. The
+        conversation stays as it is.
+
+        Raises:
+            TemplateError: the template cannot render this.
+        """
+        end_of_words = 1 + max(text.rfind(space) for space in " \t\n")
+        kept = text[: max(end_of_words, len(text) - _LONGEST_WORD_CHARS)].rstrip()
+        here, further = self._ids_with(kept or "?"), self._ids_with(kept + _ANY_CONTINUATION)
+        shared = next((i for i, (a, b) in enumerate(zip(here, further, strict=False)) if a != b), len(here))
+        return further[: max(0, shared - _HELD_BACK_TOKENS)]
+
+    def _ids_with(self, text: str) -> list[int]:
+        """Ids of the conversation with one more message, which it then forgets."""
+        n_messages = len(self.messages)
+        ids = self.add_user(text)
+        self.rewind(n_messages)
+        return ids
 
     def add_reply(self, ids: list[int], text: str) -> None:
         """Add the model's reply to the last message.

@@ -18,29 +18,36 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static, TextArea
 
-from app import clipboard, export, figures
+from app import clipboard, export, figures, paths
 from app.actions import bindings, find_command, nearest_command, split_command
 from app.bridge import EngineBridge
 from app.clean_text import clean_line, clean_text
 from app.conversation import Ending, ReplyFigures
+from app.draft import Draft
 from app.messages import (
     GenerationFailed,
     GenerationFinished,
     LinkChosen,
     ModelFailed,
     ModelLoaded,
+    PasteRefused,
+    PromptCounted,
     PromptRefused,
     PromptStopped,
     PromptSubmitted,
+    TakeBackRequested,
     TextGenerated,
     TranscriptScrolled,
 )
 from app.performance.interface_pace import Refreshes
 from app.performance.watch import PerformanceWatch
+from app.personas import load_persona, persona_names
+from app.refusals import Refusal
+from app.screens.drafting import Drafting, PromptHabits
 from app.turns import Admission, Turns
 from app.widgets.activity_line import ActivityLine
 from app.widgets.message_view import ReplyView, UserView
-from app.widgets.prompt import HINT, PLACEHOLDER, PLACEHOLDER_LOADING, Prompt
+from app.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING, Prompt, prompt_hint
 from app.widgets.status_line import StatusLine
 from app.widgets.strip_display import StripDisplay
 from app.widgets.suggestions import Suggestions
@@ -50,6 +57,7 @@ DRAIN_PERIOD_S = 0.1
 MEMORY_PERIOD_S = 1.0
 
 HOW_TO_LOAD = "No model is loaded: start with `jalopy PATH/TO/MODEL.gguf`, or type /model PATH/TO/MODEL.gguf"
+_NO_PERSONAS = f"there are no personas: put text files into {paths.personas_dir()}"
 _BUSY = "the engine is busy: Esc stops a reply"
 
 
@@ -67,8 +75,10 @@ class ChatScreen(Screen[None]):
         model_path: Path | None,
         clock: Callable[[], float],
         watch: PerformanceWatch,
+        habits: PromptHabits | None = None,
     ) -> None:
         super().__init__()
+        self._habits = habits or PromptHabits()
         self.turns = Turns(bridge, system)
         self._bridge, self._model_path, self._clock = bridge, model_path, clock
         self._reply: ReplyView | None = None
@@ -89,13 +99,14 @@ class ChatScreen(Screen[None]):
             yield self._strip.widget
         yield Suggestions(id="suggestions")
         yield ActivityLine(id="activity")
-        yield Prompt(id="prompt")
+        yield Prompt(id="prompt", keymap=self._habits.keymap)
         yield StatusLine(id="status")
 
     def on_mount(self) -> None:
         """Begin to listen to the engine, once the first frame stands."""
         self.transcript = self.query_one(Transcript)
         self.prompt = self.query_one(Prompt)
+        self.drafting = Drafting(self.prompt, self.turns, self._bridge, self._habits)
         self._measure_memory()
         self._show_status()
         self.set_interval(DRAIN_PERIOD_S, self._drain)
@@ -110,6 +121,7 @@ class ChatScreen(Screen[None]):
 
     def _start_engine(self) -> None:
         self._bridge.start()
+        self.drafting.load_history()
         if self._model_path is None:
             self.note(HOW_TO_LOAD)
         else:
@@ -148,6 +160,7 @@ class ChatScreen(Screen[None]):
         )
         for line in message.notices:
             self.note(line)
+        self.drafting.note_model()
         self._ask_next()
 
     @on(ModelFailed)
@@ -229,6 +242,13 @@ class ChatScreen(Screen[None]):
         if self.turns.ask_next():
             self._asked = self._queued.popleft()
             self._asked.mark("")
+            self.prompt.has_waiting = bool(self._queued)
+        self.drafting.note_free()
+
+    @on(PromptCounted)
+    def show_count(self, message: PromptCounted) -> None:
+        """Say what sending the prompt would cost."""
+        self.drafting.note_count(message)
 
     # ---- the user's side
 
@@ -237,26 +257,31 @@ class ChatScreen(Screen[None]):
         """Send a message, or carry out a command."""
         text = message.text.strip()
         command = ("", "") if text == "/" else split_command(text)
-        taken = await self._run_command(*command) if command is not None else self._send(clean_text(text))
+        if trouble := self.drafting.keep(message.draft):
+            self.note(trouble, is_error=True)
+        taken = (
+            await self._run_command(*command) if command is not None else self._send(clean_text(text), message.draft)
+        )
         if not taken:
             self.prompt.give_back(message.text)
 
-    def _send(self, text: str) -> bool:
+    def _send(self, text: str, draft: Draft) -> bool:
         admission = self.turns.submit(text)
         if admission is Admission.NO_MODEL:
             self.note(HOW_TO_LOAD)
         elif admission is Admission.FULL:
             self.note("several messages wait already; this one was not sent")
         else:
-            self._show_question(text, admission)
+            self._show_question(text, draft, admission)
             return True
         return False
 
-    def _show_question(self, text: str, admission: Admission) -> None:
-        view = self.transcript.add_user(text)
+    def _show_question(self, text: str, draft: Draft, admission: Admission) -> None:
+        view = self.transcript.add_user(text, clean_text(draft.shown.strip()) if draft.folds else "")
         if admission is Admission.QUEUED:
-            view.mark("queued")
+            view.mark("queued · Up in an empty prompt takes it back")
             self._queued.append(view)
+            self.prompt.has_waiting = True
         else:
             self._asked = view
 
@@ -282,6 +307,7 @@ class ChatScreen(Screen[None]):
     def suggest(self, event: TextArea.Changed) -> None:
         """List the commands that fit what is typed."""
         self.query_one(Suggestions).show_for(event.text_area.text)
+        self.drafting.note_change()
 
     @on(TranscriptScrolled)
     def scroll(self, message: TranscriptScrolled) -> None:
@@ -298,7 +324,12 @@ class ChatScreen(Screen[None]):
 
     def hint(self, text: str = "") -> None:
         """Show a passing word at the prompt's edge; "" brings the usual one back."""
-        self.prompt.border_title = text or HINT
+        self.prompt.border_title = text or prompt_hint(self._habits.keymap)
+
+    @on(PasteRefused)
+    def refuse_paste(self, message: PasteRefused) -> None:
+        """Say why a paste is not in the prompt."""
+        self.note(f"not pasted: {figures.count(message.n_chars)} characters are more than any context holds")
 
     def on_resize(self, event: events.Resize) -> None:
         """Let the strip lie flat on a narrow screen."""
@@ -313,6 +344,39 @@ class ChatScreen(Screen[None]):
     def action_stop(self) -> None:
         """Stop the reply and keep what there is."""
         self.turns.stop()
+
+    @on(TakeBackRequested)
+    async def action_take_back(self) -> None:
+        """Take the newest message back that waits for its turn, to change it or to drop it."""
+        text = self.turns.take_back_queued()
+        if text is None:
+            self.note("no message waits")
+            return
+        await self._queued.pop().remove()
+        self.prompt.has_waiting = bool(self._queued)
+        self.prompt.give_back(text)
+
+    async def action_unfold(self) -> None:
+        """Show pasted text whole, or folded again."""
+        self.transcript.toggle_folds()
+
+    def action_external_editor(self) -> None:
+        """Write the message in the user's editor."""
+        if line := self.drafting.edit_externally(self.app):
+            self.note(line, is_error=True)
+
+    async def action_persona(self, name: str = "") -> None:
+        """List the personas, or begin a new conversation with one."""
+        if not name:
+            names = ", ".join(persona_names())
+            self.note(f"personas: {names} (/persona NAME)" if names else _NO_PERSONAS)
+            return
+        try:
+            system = load_persona(name)
+        except Refusal as refusal:
+            self.note(str(refusal), is_error=True)
+            return
+        await self._start_anew(system, f"persona {name}: {clean_line(system, 200)}")
 
     def action_regenerate(self) -> None:
         """Answer the last message again."""

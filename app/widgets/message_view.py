@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 class UserView(Horizontal):
     """What the user said."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, folded: str = "") -> None:
         super().__init__(classes="message")
         self.text = text
+        self.folded = folded
+        """The text with large pastes folded; "" where there are none."""
+        self.is_unfolded = False
+        self._shown = Static(Content(folded or text), markup=False, classes="user-text")
         self._note = Static(markup=False, classes="message-footer")
         self._note.display = False
 
@@ -26,8 +30,14 @@ class UserView(Horizontal):
         """Lay out speaker and text."""
         yield Static(Content("you"), markup=False, classes="speaker -you")
         with Vertical(classes="message-body"):
-            yield Static(Content(self.text), markup=False, classes="user-text")
+            yield self._shown
             yield self._note
+
+    def unfold(self, whole: bool) -> None:
+        """Show the whole text, or its folded form."""
+        if self.folded and whole != self.is_unfolded:
+            self.is_unfolded = whole
+            self._shown.update(Content(self.text if whole else self.folded))
 
     def mark(self, note: str) -> None:
         """Show a word below the text, such as "queued"; "" takes it away."""

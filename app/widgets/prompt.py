@@ -1,59 +1,34 @@
-"""The prompt: several lines of text, sent with Enter."""
+"""The prompt: several lines of text, sent with Enter; large pastes are folded in it (``app.draft``)."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
+
 from textual import events
+from textual.document._document import EditResult, Location, Selection
+from textual.document._edit import Edit
 from textual.strip import Strip
 from textual.widgets import TextArea
 
-from app.actions import commands_starting, keys
+from app import draft as drafts
+from app._textual_hacks import drop_bindings
+from app.actions import commands_starting
 from app.clean_text import clean_text
-from app.messages import PromptSubmitted, TranscriptScrolled
+from app.draft import Draft
+from app.keymap import Keymap
+from app.messages import PasteRefused, PromptSubmitted, TakeBackRequested, TranscriptScrolled
+from app.prompt_history import PromptHistory
 
-HINT = "Enter sends · ctrl+j new line · / commands"
 PLACEHOLDER = "Type here"
 PLACEHOLDER_LOADING = "Type here already; it is sent when the engine is ready"
-_KEYS = keys("prompt")
 
 
-class PromptHistory:
-    """What was sent before, newest last, and where the user stands in it."""
-
-    def __init__(self, limit: int = 200) -> None:
-        self._entries: list[str] = []
-        self._limit = limit
-        self._position: int | None = None
-
-    def add(self, text: str) -> None:
-        """Remember a text, unless it repeats the one before."""
-        if not self._entries or self._entries[-1] != text:
-            self._entries.append(text)
-            del self._entries[: -self._limit]
-        self._position = None
-
-    def is_showing(self, text: str) -> bool:
-        """Whether the text is the entry the user stands at, unchanged."""
-        return self._position is not None and self._entries[self._position] == text
-
-    def older(self) -> str | None:
-        """Step back; None at the oldest."""
-        position = len(self._entries) if self._position is None else self._position
-        if position == 0:
-            return None
-        self._position = position - 1
-        return self._entries[self._position]
-
-    def newer(self) -> str:
-        """Step forward; "" behind the newest."""
-        if self._position is None or self._position + 1 >= len(self._entries):
-            self._position = None
-            return ""
-        self._position += 1
-        return self._entries[self._position]
-
-    def leave(self) -> None:
-        """Stand behind the newest again."""
-        self._position = None
+def prompt_hint(keymap: Keymap) -> str:
+    """Say at the prompt's edge how to send and how to break the line."""
+    parts = (("prompt.send", "sends"), ("prompt.new_line", "new line"))
+    said = [f"{keymap.first_key(action_id)} {word}" for action_id, word in parts if keymap.first_key(action_id)]
+    return " · ".join([*said, "/ commands"])
 
 
 class Prompt(TextArea):
@@ -61,24 +36,35 @@ class Prompt(TextArea):
 
     HELP = "Write a message, or / for a command."
 
-    def __init__(self, id: str | None = None) -> None:
+    def __init__(self, id: str | None = None, keymap: Keymap | None = None) -> None:
+        self._folds: Mapping[str, str] = {}
         super().__init__(
             id=id, soft_wrap=True, tab_behavior="focus", highlight_cursor_line=False, placeholder=PLACEHOLDER
         )
+        keymap = keymap or Keymap()
         self.cursor_blink = False
-        self.border_title = HINT
+        self.border_title = prompt_hint(keymap)
         self.past = PromptHistory()
+        self.has_waiting = False
+        """Whether a message waits for its turn: from an empty prompt it is taken back before history is."""
+        self._action_of_key = keymap.scope_keys("prompt")
+        drop_bindings(self, keymap.changed_keys())
+
+    @property
+    def draft(self) -> Draft:
+        """What stands here, pastes included."""
+        return Draft(self.text, self._folds)
 
     def action_send(self) -> None:
         """Hand the text over; white space alone is nothing.
 
         The prompt is emptied here and not by whoever takes the text: letters typed meanwhile belong to the next one.
         """
-        text = self.text
-        if text.strip():
-            self.past.add(text)
+        draft = Draft(self.text, self.draft.used_folds())
+        if draft.text.strip():
+            self.past.add(draft)
             self.show_text("")
-            self.post_message(PromptSubmitted(text))
+            self.post_message(PromptSubmitted(draft.text, draft))
 
     def action_new_line(self) -> None:
         """Break the line at the cursor."""
@@ -99,30 +85,76 @@ class Prompt(TextArea):
         self.post_message(TranscriptScrolled(1))
 
     def action_cursor_up(self, select: bool = False) -> None:
-        """Move up; from an empty prompt or a recalled text, recall the one sent before."""
-        if not select and self.cursor_at_first_line and (not self.text or self.past.is_showing(self.text)):
-            older = self.past.older()
-            if older is not None:
-                self.show_text(older)
-            return
-        super().action_cursor_up(select)
+        """Move up; from an empty prompt, a recalled text or the very beginning, recall the one sent before."""
+        at_edge = self.cursor_at_start_of_text or self.past.is_showing(self.draft)
+        if select or not self.cursor_at_first_line or not at_edge:
+            super().action_cursor_up(select)
+        elif self.has_waiting and not self.text:
+            self.post_message(TakeBackRequested())
+        else:
+            self.action_older()
 
     def action_cursor_down(self, select: bool = False) -> None:
-        """Move down; from a recalled text, towards the present."""
-        if not select and self.cursor_at_last_line and self.past.is_showing(self.text):
-            self.show_text(self.past.newer())
-            return
-        super().action_cursor_down(select)
+        """Move down; from a recalled text, towards the present and the draft that was left."""
+        if not select and self.cursor_at_last_line and self.past.is_showing(self.draft):
+            self.show_draft(self.past.newer())
+        else:
+            super().action_cursor_down(select)
+
+    def action_older(self) -> None:
+        """Recall the text sent before; what stands here waits below."""
+        if not self.past.is_showing(self.draft):
+            self.past.leave()
+        older = self.past.older(self.draft)
+        if older is not None:
+            self.show_draft(older)
+
+    def action_newer(self) -> None:
+        """Come back towards the present."""
+        if self.past.is_showing(self.draft):
+            self.show_draft(self.past.newer())
 
     def show_text(self, text: str) -> None:
         """Replace the text and put the cursor behind it."""
-        self.text = text
+        self.show_draft(Draft(text))
+
+    def show_draft(self, draft: Draft) -> None:
+        """Replace the text, folds included, and put the cursor behind it."""
+        self._folds = draft.folds
+        self.text = draft.shown
         self.move_cursor(self.document.end)
 
     def give_back(self, text: str) -> None:
         """Return a text that was not taken, unless the user has begun the next one: then it is in the history."""
         if not self.text:
-            self.show_text(text)
+            self.show_draft(self.past.find(text) or Draft(text))
+
+    def edit(self, edit: Edit) -> EditResult:
+        """Edit the text; a fold is changed as a whole or not at all."""
+        top, bottom = edit.top, edit.bottom
+        if top == bottom:
+            top = bottom = self._outside_folds(top, forward=True)
+        else:
+            top, bottom = self._outside_folds(top, forward=False), self._outside_folds(bottom, forward=True)
+        if (top, bottom) != (edit.top, edit.bottom):
+            edit = dataclasses.replace(edit, from_location=top, to_location=bottom)
+        return super().edit(edit)
+
+    def validate_selection(self, selection: Selection) -> Selection:
+        """Keep the cursor out of folds: it steps over them."""
+        if not self._folds:
+            return selection
+        end = self._outside_folds(selection.end, forward=selection.end > self.selection.end)
+        return Selection(end if selection.is_empty else self._outside_folds(selection.start, forward=True), end)
+
+    def _outside_folds(self, location: Location, forward: bool) -> Location:
+        """Return the edge of the fold that a place is inside of, else the place."""
+        row, column = location
+        if self._folds and row < self.document.line_count:
+            for start, end, _ in drafts.chip_spans(self.document.get_line(row), self._folds):
+                if start < column < end:
+                    return row, end if forward else start
+        return location
 
     def render_line(self, y: int) -> Strip:
         """Render a line; in a terminal one cell wide there is none, and Textual 8.2 fails to wrap the placeholder."""
@@ -133,7 +165,7 @@ class Prompt(TextArea):
     async def _on_key(self, event: events.Key) -> None:
         # Not bindings: the application runs those ahead of letters that still wait in this widget's queue, and the
         # message would be sent without its last letters.
-        name = _KEYS.get(event.key)
+        name = self._action_of_key.get(event.key)
         if name is not None:
             event.prevent_default()
             event.stop()
@@ -143,6 +175,19 @@ class Prompt(TextArea):
         # Terminals send a pasted line break as CR. The base class is kept from inserting the text as it came.
         event.prevent_default()
         event.stop()
-        text = clean_text(event.text.replace("\r\n", "\n").replace("\r", "\n"))
+        if len(event.text) > drafts.MAX_PASTE_CHARS:
+            self.post_message(PasteRefused(len(event.text)))
+            return
+        text = drafts.without_chips(clean_text(event.text.replace("\r\n", "\n").replace("\r", "\n")))
+        if drafts.is_large(text):
+            text = self._fold(text)
         if result := self._replace_via_keyboard(text, *self.selection):
             self.move_cursor(result.end_location)
+
+    def _fold(self, text: str) -> str:
+        """Keep a paste aside and return the chip that stands for it."""
+        # Not the chips in sight: one that was deleted comes back when that is undone.
+        number = 1 + drafts.highest_number(self._folds)
+        chip = drafts.write_chip(number, text)
+        self._folds = {**self._folds, chip: text}
+        return chip

@@ -27,9 +27,9 @@ class Transcript(VerticalScroll, can_focus=False):
         """Follow what is added."""
         self.anchor()
 
-    def add_user(self, text: str) -> UserView:
-        """Show what the user said; the view follows it."""
-        view = UserView(text)
+    def add_user(self, text: str, folded: str = "") -> UserView:
+        """Show what the user said, with its large pastes folded; the view follows it."""
+        view = UserView(text, folded)
         self._messages.mount(view)
         self.anchor()
         return view
@@ -44,6 +44,13 @@ class Transcript(VerticalScroll, can_focus=False):
     def add_note(self, text: str, is_error: bool = False, waiting: UserView | None = None) -> None:
         """Show a line by the program, above the first message that still waits."""
         self._messages.mount(Note(text, is_error), before=waiting)
+
+    def toggle_folds(self) -> None:
+        """Show pasted text whole; where it is, fold it again."""
+        views = [view for view in self.query(UserView) if view.folded]
+        is_any_folded = any(not view.is_unfolded for view in views)
+        for view in views:
+            view.unfold(is_any_folded)
 
     def notes(self) -> list[str]:
         """Return the program's lines, oldest first."""

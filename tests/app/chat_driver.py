@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 
 from app.app import JalopyApp
 from app.bridge import ChatOptions
+from app.keymap import Keymap
 from app.settings import built_in_settings
 from app.widgets.message_view import ReplyView
 from tests.app.fake_engine import Script
@@ -79,12 +80,15 @@ async def chatting(
     size: tuple[int, int] = (80, 24),
     model: str | None = "model.gguf",
     wait: bool = True,
+    keymap: Keymap | None = None,
     **settings: object,
 ) -> AsyncIterator[Driver]:
     """Run the chat over a script; with a model, wait until it is loaded unless told otherwise."""
     script = script or Script()
     chosen = dataclasses.replace(built_in_settings(), **settings)
-    app = JalopyApp(chosen, Path(model) if model else None, options=options_for(script), clock=script.clock)
+    app = JalopyApp(
+        chosen, Path(model) if model else None, options=options_for(script), clock=script.clock, keymap=keymap
+    )
     async with app.run_test(size=size) as pilot:
         driver = Driver(app, pilot, script)
         if model and wait:

@@ -218,6 +218,13 @@ class FakeChat:
         self._append("user", text, self._tokenizer.encode(text, bos=False))
         return self.prompt_ids()
 
+    def opening_ids(self, text: str) -> list[int]:
+        """Return the ids of everything up to the last word of the message that begins so."""
+        n_messages = len(self.messages)
+        ids = self.add_user(text)
+        self.rewind(n_messages)
+        return ids[:-3]
+
     def add_reply(self, ids: list[int], text: str) -> None:
         """Append the reply as it was generated."""
         self._append("assistant", text, list(ids))

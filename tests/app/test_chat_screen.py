@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from textual.geometry import Size
 
+from app.actions import ACTIONS
 from app.conversation import Ending
 from app.screens.help import HelpScreen
 from app.widgets.message_view import ReplyView, UserView
@@ -385,7 +386,7 @@ async def test_help_lists_keys_and_commands_and_escape_leaves_it():
         await driver.pilot.press("f1")
         await driver.until(lambda: isinstance(driver.app.screen, HelpScreen))
         await driver.until(lambda: "/regen, /retry" in driver.screen_text())
-        assert "ctrl+j, shift+enter, alt+enter" in driver.screen_text()
+        assert "ctrl+j, shift+Enter, alt+Enter" in driver.screen_text()
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is driver.chat)
         await driver.say("/help")
@@ -394,8 +395,23 @@ async def test_help_lists_keys_and_commands_and_escape_leaves_it():
 
 async def test_the_palette_offers_every_action_by_name():
     async with chatting() as driver:
-        titles = {command.title for command in driver.app.get_system_commands(driver.chat)}
-        assert {"Start a new conversation", "Save the conversation as Markdown", "Quit", "Change the theme"} <= titles
+        commands = {command.title: command.help for command in driver.app.get_system_commands(driver.chat)}
+        wanted = {a.title for a in ACTIONS.values() if a.scope in ("app", "chat", "prompt")}
+        assert wanted - {ACTIONS["app.command_palette"].title} <= set(commands)
+        assert commands["Save the conversation as Markdown"] == "ctrl+s   /save [path]"
+        assert commands["Send the message"] == "Enter"
+
+
+async def test_the_palette_carries_actions_out_wherever_they_belong():
+    async with chatting() as driver:
+        commands = {command.title: command.callback for command in driver.app.get_system_commands(driver.chat)}
+        driver.prompt.show_text("hello")
+        await commands["Send the message"]()
+        await driver.last_reply()
+        await commands["Copy the last reply"]()
+        await driver.until(lambda: driver.app.clipboard == "Hello there.")
+        await commands["Load a model"]()
+        assert driver.prompt.text == "/model "
 
 
 async def test_ctrl_c_stops_a_reply_first_and_a_second_one_quits():

@@ -1,24 +1,52 @@
+import asyncio
+
 import pytest
 from textual import events
 
-from app.widgets.prompt import PromptHistory
+from app.draft import Draft
+from app.prompt_history import PromptHistory
 from tests.app.chat_driver import chatting
+from tests.app.fake_engine import Gate, Script
+
+ONE, TWO, THREE = Draft("one"), Draft("two"), Draft("three")
+LONG = "\n".join(f"line {i}" for i in range(3000))
+CODE = "\n".join(f"x{i} = {i}" for i in range(42))
+
+
+async def paste(driver, text: str) -> None:
+    before = driver.prompt.text
+    driver.prompt.post_message(events.Paste(text))
+    await driver.until(lambda: driver.prompt.text != before)
 
 
 def test_history_goes_back_and_forth():
     past = PromptHistory()
-    past.add("one")
-    past.add("two")
-    assert [past.older(), past.older(), past.older()] == ["two", "one", None]
-    assert [past.newer(), past.newer()] == ["two", ""]
-    assert past.older() == "two"
+    past.add(ONE)
+    past.add(TWO)
+    assert [past.older(), past.older(), past.older()] == [TWO, ONE, None]
+    assert [past.newer(), past.newer()] == [TWO, Draft()]
+    assert past.older() == TWO
 
 
 def test_history_keeps_no_immediate_repeats_and_not_more_than_its_limit():
     past = PromptHistory(limit=2)
-    for text in ("one", "one", "two", "three"):
-        past.add(text)
-    assert [past.older(), past.older(), past.older()] == ["three", "two", None]
+    for draft in (ONE, ONE, TWO, THREE):
+        past.add(draft)
+    assert [past.older(), past.older(), past.older()] == [THREE, TWO, None]
+
+
+def test_the_draft_that_was_left_for_the_history_stands_behind_the_newest():
+    past = PromptHistory()
+    past.add(ONE)
+    assert past.older(THREE) == ONE
+    assert past.newer() == THREE
+
+
+def test_earlier_starts_come_before_this_one():
+    past = PromptHistory(limit=2)
+    past.add(THREE)
+    past.add_older([ONE, TWO])
+    assert [past.older(), past.older(), past.older()] == [THREE, TWO, None]
 
 
 async def test_enter_sends_and_empties_the_prompt():
@@ -91,11 +119,151 @@ async def test_a_paste_keeps_all_lines_and_loses_what_acts_on_a_terminal():
         assert driver.prompt.text == "one\ntwo\nthree␛]52;c;!␇␀�"
 
 
-async def test_a_large_paste_arrives_whole():
-    text = "\n".join(f"line {i}" for i in range(3000))
+async def test_a_large_paste_is_folded_and_goes_out_whole():
+    async with chatting(Script(n_ctx=20_000)) as driver:
+        await driver.type("explain ")
+        await paste(driver, LONG)
+        assert driver.prompt.text.replace("\u00a0", " ") == "explain [pasted 1: 28.9 kB, 3,000 lines]"
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.chat.turns.conversation.messages)
+        assert driver.chat.turns.conversation.messages[0].text == f"explain {LONG}"
+        await driver.last_reply()
+        shown = driver.screen_text().replace("\u00a0", " ")
+        assert "explain [pasted 1: 28.9 kB, 3,000 lines]" in shown
+        assert "line 2999" not in shown
+
+
+async def test_a_folded_message_that_does_not_fit_comes_back_folded():
     async with chatting() as driver:
-        driver.prompt.post_message(events.Paste(text))
-        await driver.until(lambda: driver.prompt.text == text)
+        await paste(driver, LONG)
+        chip = driver.prompt.text
+        await driver.pilot.press("enter")
+        await driver.note("Not sent: the conversation with this message needs")
+        assert driver.prompt.text == chip
+        assert driver.prompt.draft.text == LONG
+
+
+async def test_pasted_text_unfolds_in_the_transcript_and_folds_again():
+    async with chatting(size=(80, 60)) as driver:
+        await paste(driver, CODE)
+        await driver.pilot.press("enter")
+        await driver.last_reply()
+        await driver.pilot.press("ctrl+o")
+        await driver.until(lambda: "x41 = 41" in driver.screen_text())
+        await driver.pilot.press("ctrl+o")
+        await driver.until(lambda: "x41 = 41" not in driver.screen_text())
+
+
+async def test_several_pastes_are_numbered_and_each_is_deleted_as_one():
+    async with chatting() as driver:
+        await paste(driver, LONG)
+        await paste(driver, " and ")
+        await paste(driver, CODE)
+        assert driver.prompt.draft.text == f"{LONG} and {CODE}"
+        await driver.pilot.press("backspace")
+        assert driver.prompt.draft.text == f"{LONG} and "
+        await driver.pilot.press("ctrl+z")
+        assert driver.prompt.draft.text == f"{LONG} and {CODE}"
+        await driver.pilot.press("home", "delete")
+        assert driver.prompt.draft.text == f" and {CODE}"
+        await paste(driver, LONG)
+        assert "[pasted\u00a03:" in driver.prompt.text
+
+
+async def test_the_cursor_steps_over_a_fold_and_nothing_is_typed_into_it():
+    async with chatting() as driver:
+        await paste(driver, CODE)
+        await driver.type("ab")
+        await driver.pilot.press("left", "left", "left")
+        assert driver.prompt.cursor_location == (0, 0)
+        await driver.pilot.press("right", "X")
+        assert driver.prompt.draft.text == f"{CODE}Xab"
+        driver.prompt.move_cursor((0, 5))
+        await driver.type("Y")
+        assert driver.prompt.draft.text.replace("Y", "") == f"{CODE}Xab"
+        await driver.pilot.press("ctrl+w")
+        assert driver.prompt.draft.text in (f"{CODE}Xab", "Xab")
+
+
+async def test_a_copy_of_a_chip_is_only_text():
+    async with chatting() as driver:
+        await paste(driver, CODE)
+        chip = driver.prompt.text
+        await paste(driver, chip)
+        assert driver.prompt.draft.text == CODE + chip.replace("[pasted\u00a0", "[pasted ")
+
+
+async def test_a_paste_larger_than_any_context_is_not_taken():
+    async with chatting() as driver:
+        driver.prompt.post_message(events.Paste("x" * 4_000_001))
+        assert "4,000,001 characters" in await driver.note("not pasted")
+        assert driver.prompt.text == ""
+
+
+async def test_a_folded_message_is_recalled_folded():
+    async with chatting() as driver:
+        await driver.type("see ")
+        await paste(driver, CODE)
+        await driver.pilot.press("enter")
+        await driver.last_reply()
+        await driver.pilot.press("up")
+        await driver.until(lambda: driver.prompt.text.startswith("see [pasted"))
+        assert driver.prompt.draft.text == f"see {CODE}"
+
+
+async def test_a_draft_waits_while_history_is_looked_at():
+    async with chatting() as driver:
+        await driver.ask("first")
+        await driver.type("draft")
+        await driver.pilot.press("up", "up")
+        await driver.until(lambda: driver.prompt.text == "first")
+        await driver.pilot.press("down")
+        await driver.until(lambda: driver.prompt.text == "draft")
+
+
+async def test_a_waiting_message_is_taken_back_with_up():
+    script = Script(token_gate=Gate())
+    async with chatting(script) as driver:
+        await driver.say("first")
+        await driver.until(script.token_gate.waiting.is_set)
+        await driver.say("second")
+        await driver.say("third")
+        await driver.until(lambda: driver.screen_text().count("queued") == 2)
+        await driver.pilot.press("up")
+        await driver.until(lambda: driver.prompt.text == "third")
+        assert driver.chat.turns.n_queued == 1
+        assert "third" not in [view.text for view in driver.transcript.query("UserView")]
+        driver.prompt.show_text("")
+        await driver.pilot.press("up")
+        await driver.until(lambda: driver.prompt.text == "second")
+        driver.prompt.show_text("")
+        await driver.pilot.press("up")
+        await driver.until(lambda: driver.prompt.text == "third")  # nothing waits any more: this is history
+        script.token_gate.open()
+        await driver.last_reply()
+        assert driver.chat.turns.conversation.messages[0].text == "first"
+        assert len(driver.chat.turns.conversation.messages) == 2
+
+
+async def test_what_was_sent_is_there_at_the_next_start():
+    async with chatting() as driver:
+        await driver.type("see ")
+        await paste(driver, CODE)
+        await driver.pilot.press("enter")
+        await driver.last_reply()
+    async with chatting() as driver:
+        await driver.until(lambda: driver.prompt.past.find(f"see {CODE}"))
+        await driver.pilot.press("up")
+        await driver.until(lambda: driver.prompt.draft.text == f"see {CODE}")
+
+
+async def test_nothing_is_kept_where_the_setting_says_so():
+    async with chatting(prompt_history="off") as driver:
+        await driver.ask("secret")
+    async with chatting() as driver:
+        await driver.pilot.press("up")
+        await asyncio.sleep(0)
+        assert driver.prompt.text == ""
 
 
 async def test_suggestions_appear_with_a_slash_and_tab_completes_the_first():

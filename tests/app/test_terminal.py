@@ -31,7 +31,7 @@ script = Script(token_gate=Gate())
 script.token_gate.allow(1)
 options = ChatOptions(open_model=script.open_model, sampling=lambda: None)
 chat = module.JalopyApp
-module.JalopyApp = lambda settings, path: chat(settings, path, options=options)
+module.JalopyApp = lambda settings, path, **kept: chat(settings, path, options=options, **kept)
 {extra}
 sys.exit(module.run_tui(built_in_settings(), Path("model.gguf")))
 """

@@ -1,10 +1,17 @@
+import dataclasses
 from pathlib import Path
 
 import pytest
+from textual.color import Color
+from textual.widgets import OptionList
 
-from app import paths
-from app.themes import ThemeError, choose_theme, load_theme, load_themes
-from tests.app.chat_driver import chatting
+from app import paths, state
+from app.app import JalopyApp
+from app.screens.theme_picker import ThemePicker
+from app.settings import built_in_settings
+from app.themes import ThemeError, choose_theme, contrast, load_theme, load_themes
+from tests.app.chat_driver import Driver, chatting, options_for
+from tests.app.fake_engine import Script
 
 FILES = sorted(paths.bundled("themes").glob("*.toml"))
 GOOD = (paths.bundled("themes") / "jalopy-dark.toml").read_text(encoding="utf-8")
@@ -67,3 +74,73 @@ async def test_an_unknown_theme_is_named_in_the_transcript():
     async with chatting(theme="dusk-till-dawn") as driver:
         assert driver.app.theme == "jalopy-dark"
         assert "jalopy-light" in await driver.note("there is no theme 'dusk-till-dawn'")
+
+
+def test_there_are_six_of_our_own_and_one_of_high_contrast():
+    themes = {theme.name: theme for theme in load_themes()}
+    assert len(themes) >= 6
+    high = themes["jalopy-contrast"]
+    colours = (high.primary, high.secondary, high.accent, high.success, high.warning, high.error, high.foreground)
+    background = Color.parse(high.background)
+    assert min(contrast(Color.parse(colour), background) for colour in colours) >= 7.0
+
+
+async def test_a_theme_is_chosen_by_name_and_remembered():
+    async with chatting() as driver:
+        await driver.say("/theme nord")
+        await driver.note("theme: nord")
+        assert driver.app.theme == "nord"
+        assert state.load_state()[0].theme == "nord"
+        await driver.say("/theme nrod")
+        assert "nearest: nord" in await driver.note("there is no theme 'nrod'")
+        assert driver.app.theme == "nord"
+
+
+async def test_a_theme_that_the_settings_name_comes_back_at_the_next_start():
+    async with chatting(theme="jalopy-light") as driver:
+        await driver.say("/theme nord")
+        await driver.note("theme: nord, until you leave: your settings name jalopy-light")
+
+
+def test_the_remembered_theme_is_used_unless_the_settings_or_a_console_say_otherwise(monkeypatch):
+    def theme_of(setting: str, remembered: str) -> str:
+        settings = dataclasses.replace(built_in_settings(), theme=setting)
+        return JalopyApp(settings, options=options_for(Script()), remembered_theme=remembered).theme
+
+    monkeypatch.delenv("TERM", raising=False)
+    assert theme_of("", "nord") == "nord"
+    assert theme_of("jalopy-light", "nord") == "jalopy-light"
+    assert theme_of("", "gone") == "jalopy-dark"
+    monkeypatch.setenv("TERM", "linux")
+    assert theme_of("", "nord") == "jalopy-16"
+
+
+async def picker_of(driver: Driver) -> None:
+    """Wait until the list of themes has the focus."""
+    await driver.until(lambda: isinstance(driver.app.screen, ThemePicker))
+    await driver.until(lambda: isinstance(driver.app.focused, OptionList))
+
+
+async def test_the_picker_shows_each_theme_at_once_and_keeps_the_chosen_one():
+    async with chatting() as driver:
+        await driver.say("/theme")
+        await picker_of(driver)
+        assert driver.app.theme == "jalopy-dark"
+        await driver.pilot.press("down")
+        await driver.until(lambda: driver.app.theme == "jalopy-light")
+        await driver.pilot.press("enter")
+        await driver.note("theme: jalopy-light")
+        assert driver.app.screen is driver.chat
+        assert state.load_state()[0].theme == "jalopy-light"
+
+
+async def test_leaving_the_picker_brings_the_colours_back():
+    async with chatting() as driver:
+        driver.app.action_theme()
+        await picker_of(driver)
+        await driver.pilot.press("end")
+        await driver.until(lambda: driver.app.theme != "jalopy-dark")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        assert driver.app.theme == "jalopy-dark"
+        assert state.load_state()[0].theme is None

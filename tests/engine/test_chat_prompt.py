@@ -286,3 +286,42 @@ def test_prompts_of_real_vocabularies_equal_their_rendering_at_one_go(
         text = ChatTemplate(source, bos, eos, process=process).render(messages)
         wanted = tokenizer.encode(text, bos=tokenizer.add_bos and not text.startswith(bos))
         assert ids == wanted, name
+
+
+ESSAY = (
+    "Summarise what the committee's report (1987) says about  rain:\n\n- 12,500 mm fell; don't ask why.\n"
+    "def f(x):\n    return x ** 2  # naïve\n\nÜber den Wolken ... 東京は今日も雨です。 Whatever-it-is, antidisestab"
+)
+
+
+def test_what_a_message_opens_with_holds_however_it_goes_on(shared_data: Path, process: TemplateProcess) -> None:
+    pairs = [
+        ("llama-bpe", "meta-llama-Llama-3.2-3B-Instruct"),
+        ("qwen2", "Qwen-Qwen2.5-7B-Instruct"),
+        ("phi-3", "microsoft-Phi-3.5-mini-instruct"),
+        ("llama-spm", "microsoft-Phi-3.5-mini-instruct"),
+    ]
+    for vocabulary, name in pairs:
+        tokenizer = Tokenizer.open(shared_data / "vocab" / f"ggml-vocab-{vocabulary}.gguf")
+        source = (shared_data / "templates" / "jinja" / f"{name}.jinja").read_text(encoding="utf-8")
+        chat = with_template(source, tokenizer, process)
+        first = chat.add_user("Why is the sky blue?")
+        answer = reply(chat, tokenizer, "Scattering.")
+        messages = list(chat.messages)
+        openings = [chat.opening_ids(ESSAY[:end]) for end in range(1, len(ESSAY), 3)]
+        assert chat.messages == messages
+        whole = chat.add_user(ESSAY)
+        assert whole[: len(first) + len(answer)] == first + answer, "earlier turns keep their tokens"
+        for opening in openings:
+            assert opening == whole[: len(opening)], (vocabulary, tokenizer.decode(opening[-8:]))
+        assert len(openings[-1]) > len(whole) - 40, "all but the end is there to be read"
+        assert min(map(len, openings)) >= len(first) + len(answer) - 2, "the conversation itself always is"
+
+
+def test_a_message_without_a_space_opens_with_all_but_its_end() -> None:
+    chat = chatml()
+    text = "雨" * 100
+    opening = chat.opening_ids(text)
+    whole = chat.add_user(text)
+    assert opening == whole[: len(opening)]
+    assert len(opening) > len(BYTES.encode("雨" * 70, bos=False))

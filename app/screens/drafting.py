@@ -1,0 +1,162 @@
+"""What happens around the prompt while a message is written: history, estimate, reading ahead, the user's editor.
+
+One helper of the chat screen, which tells it what has happened and stays in charge of the transcript.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from app import paths
+from app.bridge import EngineBridge, Prepare
+from app.draft import Draft
+from app.external_editor import edit_text
+from app.keymap import Keymap
+from app.messages import PromptCounted
+from app.prompt_estimate import PromptEstimator, estimate_line
+from app.prompt_history import HistoryFile
+from app.read_ahead import MAX_CHARS
+
+if TYPE_CHECKING:
+    from textual.app import App
+    from textual.timer import Timer
+
+    from app.turns import Turns
+    from app.widgets.prompt import Prompt
+
+
+@dataclass(frozen=True)
+class PromptHabits:
+    """How the user wants the prompt to behave."""
+
+    keymap: Keymap = field(default_factory=Keymap)
+    keeps_history: bool = False
+    may_read_ahead: Callable[[], bool] = bool
+    """Whether to use the engine while nothing was asked; consulted each time."""
+
+
+TICK_S = 0.5
+"""The estimate follows the text at this pace."""
+QUIET_TICKS = 3
+"""After so many ticks without a change the user is thinking, and the engine may read ahead."""
+
+
+class Drafting:
+    """Watches over one prompt.
+
+    Args:
+        prompt: the widget.
+        turns: says whether the engine is free.
+        bridge: to count and to read ahead.
+        habits: what of it the user wants.
+    """
+
+    def __init__(self, prompt: Prompt, turns: Turns, bridge: EngineBridge, habits: PromptHabits) -> None:
+        self._prompt, self._turns, self._bridge = prompt, turns, bridge
+        self._may_read_ahead = habits.may_read_ahead
+        self._history = HistoryFile(paths.history_file() if habits.keeps_history else None)
+        self._told_history_trouble = False
+        self.estimator = PromptEstimator()
+        self._timer: Timer | None = None
+        self._seen = self._counted = self._prepared = ""
+        self._quiet_ticks = 0
+
+    # ---- history
+
+    def load_history(self) -> None:
+        """Bring back what was sent in earlier starts."""
+        self._prompt.past.add_older(self._history.read())
+
+    def keep(self, draft: Draft) -> str | None:
+        """Keep what was sent; returns a line of trouble the first time that fails."""
+        trouble = self._history.append(draft)
+        if trouble is None or self._told_history_trouble:
+            return None
+        self._told_history_trouble = True
+        return trouble
+
+    # ---- estimate and reading ahead
+
+    def note_change(self) -> None:
+        """The text in the prompt has changed."""
+        if self._prepared and not self._text.startswith(self._prepared):
+            self._bridge.drop_preparation()
+        self._wake()
+
+    def note_free(self) -> None:
+        """The engine has nothing to do any more."""
+        self._counted = self._prepared = ""
+        self.estimator.forget_text()
+        meter = self._bridge.status.meter
+        if meter is not None:
+            self.estimator.learn_read(meter.read_tokens, meter.prefill_s)
+        self._wake()
+
+    def note_model(self) -> None:
+        """Another model is there, or none."""
+        self._counted = self._prepared = ""
+        self.estimator.forget_model()
+        self._wake()
+
+    def note_count(self, message: PromptCounted) -> None:
+        """The engine has counted, and may have read ahead."""
+        self._counted = message.text
+        self.estimator.learn_count(message.text, message.tokens, message.ready_tokens)
+        self.estimator.learn_read(message.read_tokens, message.read_s)
+        self._show_estimate(self._text)
+
+    @property
+    def _text(self) -> str:
+        """What would be sent now; "" for commands."""
+        text = self._prompt.draft.text.strip()
+        return "" if text.startswith("/") else text
+
+    def _wake(self) -> None:
+        self._quiet_ticks = 0
+        if self._timer is None:
+            self._timer = self._prompt.set_timer(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        text = self._text
+        self._quiet_ticks = self._quiet_ticks + 1 if text == self._seen else 0
+        self._seen = text
+        self._show_estimate(text)
+        is_done = self._use_engine(text)
+        if text and (self._quiet_ticks < QUIET_TICKS or not is_done):
+            self._timer = self._prompt.set_timer(TICK_S, self._tick)
+
+    def _use_engine(self, text: str) -> bool:
+        """Ask the engine for what is worth knowing or reading now; False when it should be asked again."""
+        if self._turns.is_busy or self._turns.model is None or len(text) > MAX_CHARS:
+            return True
+        is_quiet = self._quiet_ticks >= QUIET_TICKS
+        if text != self._prepared and (not text or (is_quiet and self._may_read_ahead())):
+            is_sent = self._bridge.send(Prepare(text, read_ahead=bool(text)))
+            self._prepared = text if is_sent else self._prepared
+            return is_sent
+        return not text or text == self._counted or self._bridge.send(Prepare(text, read_ahead=False))
+
+    def _show_estimate(self, text: str) -> None:
+        line = estimate_line(self.estimator.estimate(text)) if text and self._turns.model is not None else ""
+        if line != self._prompt.border_subtitle:
+            self._prompt.border_subtitle = line
+
+    # ---- the user's editor
+
+    def edit_externally(self, app: App[object]) -> str:
+        """Write the message in the user's editor; returns a line to show, or ""."""
+        from textual.app import SuspendNotSupported
+
+        draft = self._prompt.draft
+        try:
+            with app.suspend():
+                edited = edit_text(draft.text, os.environ)
+        except SuspendNotSupported:
+            return "this terminal cannot be lent to an editor"
+        if edited.text is not None and edited.text != draft.text:
+            self._prompt.show_draft(draft.refold(edited.text))
+        return edited.notice
