@@ -39,9 +39,9 @@ def test_without_a_file_the_table_holds():
 @pytest.mark.parametrize(
     ("value", "keys"),
     [
-        ('"ctrl+t"', ("ctrl+t",)),
-        ('"f8, ctrl+t"', ("f8", "ctrl+t")),
-        ('["Shift+Ctrl+T", "F8"]', ("ctrl+shift+t", "f8")),
+        ('"ctrl+b"', ("ctrl+b",)),
+        ('"f9, ctrl+b"', ("f9", "ctrl+b")),
+        ('["Shift+Ctrl+B", "F9"]', ("ctrl+shift+b", "f9")),
         ('"alt+?"', ("alt+question_mark",)),
         ('"ctrl++"', ("ctrl+plus",)),
         ('"alt+pgup"', ("alt+pageup",)),
@@ -56,9 +56,9 @@ def test_keys_may_be_written_as_people_do(file: Path, value: str, keys: tuple[st
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[prompt]\nsned = "f8"', "prompt.sned is no action (nearest: prompt.send)"),
-        ('[promt]\nsend = "f8"', "promt.send is no action (nearest: prompt.send)"),
-        ('send = "f8"', "send is no table of keys (nearest: prompt.send)"),
+        ('[prompt]\nsned = "f9"', "prompt.sned is no action (nearest: prompt.send)"),
+        ('[promt]\nsend = "f9"', "promt.send is no action (nearest: prompt.send)"),
+        ('send = "f9"', "send is no table of keys (nearest: prompt.send)"),
         ('[prompt]\nsend = "ctlr+j"', "prompt.send: 'ctlr+j' is no key (nearest: ctrl+j)"),
         ('[prompt]\nsend = "entre"', "prompt.send: 'entre' is no key (nearest: enter)"),
         ("[prompt]\nsend = 3", "prompt.send must be a key or a list of keys"),
@@ -66,7 +66,7 @@ def test_keys_may_be_written_as_people_do(file: Path, value: str, keys: tuple[st
         ('[chat]\nnew = "space"', "chat.new: 'space' could not be typed any more"),
         ('[chat]\nnew = "ctrl+s"', "chat.new and chat.save both have ctrl+s"),
         ('[chat]\nnew = "enter"', "chat.new and prompt.send both have enter"),
-        ('[chat]\nnew = "f8"\n[app]\nquit = "f8"', "both have f8"),
+        ('[chat]\nnew = "f9"\n[app]\nquit = "f9"', "both have f9"),
         ('[chat]\nnew = "\\u001b[31m"', "is no key"),
         ("[chat", "is not sound TOML"),
     ],
@@ -114,13 +114,13 @@ async def test_a_key_of_the_chat_is_taken_from_the_editing_keys_of_the_prompt(fi
 
 
 async def test_help_and_palette_show_the_real_keys(file: Path):
-    keymap = keymap_of(file, '[chat]\nsave = "f8"\n[app]\nhelp = "f12"')
+    keymap = keymap_of(file, '[chat]\nsave = "f9"\n[app]\nhelp = "f12"')
     async with chatting(keymap=keymap, size=(80, 60)) as driver:
         commands = {command.title: command.help for command in driver.app.get_system_commands(driver.chat)}
-        assert commands["Save the conversation as Markdown"] == "F8   /save [path]"
+        assert commands["Save the conversation as Markdown"] == "F9   /save [path]"
         await driver.pilot.press("f12")
         await driver.until(lambda: "At the prompt" in driver.screen_text())
         lines = driver.screen_text().splitlines()
-        assert any("F8" in line and "Save the conversation" in line for line in lines)
+        assert any("F9" in line and "Save the conversation" in line for line in lines)
         await driver.pilot.press("f12")
         await driver.until(lambda: driver.app.screen is driver.chat)
