@@ -13,7 +13,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -41,6 +42,9 @@ QUIT_WINDOW_S = 3.0
 """A second ctrl+c within this time quits."""
 
 INTERFACE_COST_PERIOD_S = 1.0
+
+LENT_SIGNALS_S = 0.2
+"""So long after another program had the terminal, ctrl+c still means that one."""
 
 EXIT_PATIENCE_S = 1.5
 """After a signal the process ends within this time, whatever a dead terminal does to Textual's shutdown."""
@@ -106,6 +110,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.crash_line: str | None = None
         """What to say on stderr after a crash."""
         self._interrupted_s: float | None = None
+        self._is_lent = False
         self.keymap = keymap or Keymap()
         self._theme_error = self._set_up_theme(remembered_theme)
         habits = PromptHabits(self.keymap, settings.prompt_history == "on", partial(may_read_ahead, settings))
@@ -234,8 +239,24 @@ class JalopyApp(App[None], inherit_bindings=False):
         for number, code in _SIGNAL_EXITS.items():
             loop.add_signal_handler(number, self._leave, code)
 
+    @contextmanager
+    def suspend(self) -> Iterator[None]:
+        """Lend the terminal to another program; ctrl+c typed meanwhile is that program's."""
+        self._is_lent = True
+        try:
+            with super().suspend():
+                yield
+        finally:
+            # The event loop hears of signals that came meanwhile only now.
+            self.set_timer(LENT_SIGNALS_S, self._take_terminal_back)
+
+    def _take_terminal_back(self) -> None:
+        self._is_lent = False
+
     def _leave(self, code: int) -> None:
         """Exit with a code, even if the terminal is gone and Textual waits for it for ever."""
+        if self._is_lent and code == exit_codes.INTERRUPTED:
+            return
         watchdog = threading.Timer(EXIT_PATIENCE_S, os._exit, [code])
         watchdog.daemon = True
         watchdog.start()

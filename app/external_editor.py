@@ -17,7 +17,7 @@ from pathlib import Path
 from app import draft as drafts
 from app.clean_text import clean_line, clean_text
 
-FALLBACKS = ("sensible-editor", "nano", "vim", "vi")
+FALLBACKS = ("nano", "vim", "vi")
 _MAX_BYTES = 4 * drafts.MAX_PASTE_CHARS
 _FILE_NAME = "message.md"
 

@@ -99,7 +99,7 @@ def estimate_line(estimate: Estimate) -> str:
     if estimate.ready_tokens:
         parts.append(f"{figures.count(estimate.ready_tokens)} read ahead")
     if estimate.seconds is not None:
-        parts.append(f"about {figures.whole_seconds(estimate.seconds)}")
+        parts.append("under 1 s" if estimate.seconds < 1 else f"about {figures.whole_seconds(estimate.seconds)}")
     return ", ".join(parts)
 
 

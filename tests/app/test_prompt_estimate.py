@@ -35,6 +35,8 @@ def test_the_rate_is_that_of_the_last_prompts_and_short_ones_do_not_count():
     assert estimator.prefill_tps == 20.0
     estimator.learn_count("x", 840, 0)
     assert estimate_line(estimator.estimate("x")) == "840 tokens, about 42 s"
+    estimator.learn_count("x", 15, 0)
+    assert estimate_line(estimator.estimate("x")) == "15 tokens, under 1 s"
     for _ in range(5):
         estimator.learn_read(100, 1.0)
     assert estimator.prefill_tps == 100.0
