@@ -68,12 +68,14 @@ class ByteLevelBpe:
         vocabulary = self._vocabulary
         # Text must never become a control token by accident, whatever merges the file lists.
         hidden = {vocabulary.texts[i] for i in vocabulary.ids_of(TokenType.CONTROL, TokenType.UNKNOWN)}
-        self._ids = {text: token_id for text, token_id in vocabulary.ids.items() if text not in hidden}
-        # Backwards, so that of a pair listed twice the stronger rank stays.
-        last = len(vocabulary.merges) - 1
-        ranks = {merge.decode(): last - i for i, merge in enumerate(reversed(vocabulary.merges))}
-        for merge in [merge for merge in ranks if merge.replace(" ", "") in hidden]:
-            del ranks[merge]
+        self._ids = dict(vocabulary.ids)
+        # Backwards, so that of a pair listed twice the stronger rank stays; in one piece: there are 280,000.
+        merges = b"\n".join(reversed(vocabulary.merges)).decode().split("\n") if vocabulary.merges else []
+        ranks = dict(zip(merges, range(len(merges) - 1, -1, -1), strict=True))
+        for text in hidden:
+            self._ids.pop(text, None)
+            for at in range(1, len(text)):
+                ranks.pop(f"{text[:at]} {text[at:]}", None)
         self._ranks = ranks
 
     def _encode_word(self, word: str) -> list[int]:
