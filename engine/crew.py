@@ -46,6 +46,19 @@ class Crew:
             return not interpreter.lead_timed(table[0], table[1], self._state.address, n_threads, times)
         return not interpreter.lead(table[0], table[1], self._state.address, n_threads)
 
+    @property
+    def pinned(self) -> bool:
+        """Whether each follower keeps to one logical CPU."""
+        return self._pinned
+
+    def set_pinned(self, pinned: bool) -> None:
+        """Bind the followers, or let them go where the system puts them; without effect outside Linux."""
+        if pinned != self._pinned:
+            self._pinned = pinned
+            for number, follower in enumerate(self._followers, start=1):
+                if follower.native_id is not None:
+                    _bind(follower.native_id, number if pinned else None)
+
     def cancel(self) -> None:
         """Make the running walk, and the next, stop at its next barrier. Any thread may call it."""
         self._words[interpreter.CANCEL // 8] = 1
@@ -72,8 +85,14 @@ class Crew:
             self._followers.append(follower)
 
     def _follow(self, number: int, seen: int) -> None:
-        if self._pinned and hasattr(os, "sched_setaffinity"):
-            cpus = host.cores().logical
-            with suppress(OSError):
-                os.sched_setaffinity(0, {cpus[number % len(cpus)]})
+        if self._pinned:
+            _bind(0, number)
         interpreter.follow(self._state.address, number, seen)
+
+
+def _bind(thread_id: int, number: int | None) -> None:
+    """Bind a thread (0 for the caller) to the CPU of a place in the crew, or to all that the process may use."""
+    if hasattr(os, "sched_setaffinity"):
+        cpus = host.cores().logical
+        with suppress(OSError):
+            os.sched_setaffinity(thread_id, cpus if number is None else {cpus[number % len(cpus)]})

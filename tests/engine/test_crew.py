@@ -1,6 +1,7 @@
 """Threads that share a walk: every row is run by all of them, in order, and a cancel ends it for all at once."""
 
 import ctypes
+import os
 
 import numpy as np
 import pytest
@@ -91,3 +92,20 @@ def test_every_row_is_claimed_once_whoever_comes(n_rows: int, n_threads: int) ->
             first, last, turns[thread] = claim(record.ctypes.data, 8, int(thread), n_threads, turns[thread])
             claimed[first:last] += 1
     assert (claimed == 1).all()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads cannot be bound to CPUs here")
+def test_followers_are_bound_and_let_go_while_the_crew_lives() -> None:
+    allowed, crew = os.sched_getaffinity(0), Crew()
+    crew.walk(Trace(2).table, 2)
+    follower = crew._followers[0].native_id
+    assert follower is not None
+    assert os.sched_getaffinity(follower) == allowed
+    crew.set_pinned(True)
+    assert len(os.sched_getaffinity(follower)) == 1
+    assert crew.walk(Trace(2).table, 3)
+    assert len(os.sched_getaffinity(crew._followers[1].native_id)) == 1  # hired while pinned
+    assert os.sched_getaffinity(0) == allowed
+    crew.set_pinned(False)
+    assert {frozenset(os.sched_getaffinity(f.native_id)) for f in crew._followers} == {frozenset(allowed)}
+    crew.close()

@@ -1,0 +1,183 @@
+"""Which processors there are, how they belong together, and how many of them this process is granted.
+
+Everything is read from Linux's file trees below one root, so that a recorded tree of another machine reads the same.
+Knows nothing of other systems: where the trees are missing, every CPU counts as a core of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path("/")
+SLOW_SHARE = 0.8
+"""A core below this share of the fastest one is an efficiency core; cores that only boost higher differ by less."""
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Processors this process may use.
+
+    Attributes:
+        logical: numbers of all allowed logical CPUs: fast cores first, then efficiency cores, then siblings.
+        n_physical: how many physical cores the allowed CPUs belong to, efficiency cores included.
+        quota: whole CPUs the control group grants, or None where it sets no limit.
+        n_efficiency: how many of the physical cores are slower by design.
+        n_sockets: how many packages the allowed CPUs sit in.
+        name: what the processor calls itself; "" where that is not known. As untrusted as any file.
+    """
+
+    logical: tuple[int, ...]
+    n_physical: int
+    quota: int | None
+    n_efficiency: int = 0
+    n_sockets: int = 1
+    name: str = ""
+
+    @property
+    def n_fast(self) -> int:
+        """Physical cores that are not efficiency cores."""
+        return self.n_physical - self.n_efficiency
+
+    @property
+    def n_siblings(self) -> int:
+        """Logical CPUs that share a core with one counted before."""
+        return len(self.logical) - self.n_physical
+
+    @property
+    def default_threads(self) -> int:
+        """One thread a fast core, never more than the quota: siblings share one memory port."""
+        return max(1, min(self.n_fast, self.quota or self.n_fast))
+
+    @property
+    def most_threads(self) -> int:
+        """No more threads than allowed logical CPUs: a spinning barrier cannot bear it."""
+        return max(1, len(self.logical))
+
+    def kind(self, n_threads: int) -> str:
+        """What the last of so many threads gets for itself: "core", "efficiency core" or "sibling"."""
+        if n_threads <= self.n_fast:
+            return "core"
+        return "efficiency core" if n_threads <= self.n_physical else "sibling"
+
+    @property
+    def identity(self) -> str:
+        """One line that two machines share only if thread counts tuned on one suit the other."""
+        return (
+            f"{self.name or 'unknown CPU'}, {self.n_fast}+{self.n_efficiency} cores, {self.n_siblings} siblings, "
+            f"{self.n_sockets} sockets, quota {self.quota or 'none'}"
+        )
+
+
+def read_cores(allowed: Sequence[int], root: Path = ROOT) -> Cores:
+    """Group the allowed CPUs by core, tell fast from slow ones, and read the quota.
+
+    Args:
+        allowed: numbers of logical CPUs, ascending.
+        root: where ``sys`` and ``proc`` hang.
+    """
+    cpus = root / "sys/devices/system/cpu"
+    first_of_core: dict[str, int] = {}
+    siblings: list[int] = []
+    for cpu in allowed:
+        topology = cpus / f"cpu{cpu}" / "topology"
+        key = _read(topology / "core_cpus_list") or _read(topology / "thread_siblings_list") or str(cpu)
+        if key in first_of_core:
+            siblings.append(cpu)
+        else:
+            first_of_core[key] = cpu
+    physical = list(first_of_core.values())
+    slow = _efficiency_cores(physical, root)
+    sockets = {_read(cpus / f"cpu{cpu}" / "topology" / "physical_package_id") for cpu in physical}
+    ordered = sorted(physical, key=lambda cpu: cpu in slow) + sorted(siblings, key=lambda cpu: cpu in slow)
+    quota = cpu_quota(root)
+    return Cores(tuple(ordered), len(physical), quota, len(slow), max(1, len(sockets)), cpu_name(root))
+
+
+def cpu_quota(root: Path = ROOT) -> int | None:
+    """Whole CPUs granted by this process's control groups (version 2 or 1), all levels; None without a limit."""
+    limits = [*map(_quota, cgroup_files("cpu.max", root))]
+    periods = cgroup_files("cpu.cfs_period_us", root, "cpu")
+    limits += [_quota(f"{n} {of}") for n, of in zip(cgroup_files("cpu.cfs_quota_us", root, "cpu"), periods)]  # noqa: B905
+    found = [limit for limit in limits if limit is not None]
+    return min(found) if found else None
+
+
+def cgroup_files(name: str, root: Path = ROOT, controller: str = "") -> list[str]:
+    """Texts of one file in this process's control group and all groups above it, innermost first.
+
+    Args:
+        controller: of version 1; "" for the one tree of version 2.
+    """
+    place = _cgroup_place(root, controller)
+    if place is None:
+        return []
+    top = root / "sys/fs/cgroup" / controller
+    return [text for folder in _up_to(top / place.lstrip("/"), top) if (text := _read(folder / name))]
+
+
+def cpu_name(root: Path = ROOT) -> str:
+    """What the first processor calls itself, in one line; "" where the system does not say."""
+    for line in _read(root / "proc/cpuinfo").splitlines():
+        label, _, value = line.partition(":")
+        if label.strip().lower() in ("model name", "cpu model", "hardware") and value.strip():
+            return " ".join(value.split())
+    return _read(root / "proc/device-tree/model").replace("\0", "")
+
+
+def _efficiency_cores(physical: Sequence[int], root: Path) -> set[int]:
+    """Those of some cores that are slower by design; none where all are."""
+    atoms = set(_listed(_read(root / "sys/devices/cpu_atom/cpus")))  # how Linux tells hybrid Intel cores apart
+    slow = {cpu for cpu in physical if cpu in atoms} or _slow_by_figure(physical, root)
+    return slow if len(slow) < len(physical) else set()
+
+
+def _slow_by_figure(physical: Sequence[int], root: Path) -> set[int]:
+    for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
+        figures = {cpu: _read(root / f"sys/devices/system/cpu/cpu{cpu}" / name) for cpu in physical}
+        if figures and all(text.isdigit() for text in figures.values()):
+            fastest = max(map(int, figures.values()))
+            slow = {cpu for cpu, text in figures.items() if int(text) < SLOW_SHARE * fastest}
+            if slow:
+                return slow
+    return set()
+
+
+def _quota(text: str) -> int | None:
+    parts = text.split()
+    if len(parts) != 2 or not parts[0].isdigit() or not parts[1].isdigit():
+        return None
+    return max(1, int(parts[0]) // max(1, int(parts[1])))
+
+
+def _cgroup_place(root: Path, controller: str) -> str | None:
+    """The path of this process's group; that of version 2 is "/" where nothing is said."""
+    wanted: Callable[[str], bool] = (lambda names: controller in names.split(",")) if controller else (lambda n: not n)
+    for row in _read(root / "proc/self/cgroup").splitlines():
+        parts = row.split(":", 2)
+        if len(parts) == 3 and wanted(parts[1]):
+            return parts[2]
+    return None if controller else "/"
+
+
+def _up_to(place: Path, top: Path) -> Iterable[Path]:
+    yield place
+    while place not in (top, place.parent):
+        place = place.parent
+        yield place
+
+
+def _listed(text: str) -> Iterator[int]:
+    """Numbers of a kernel list such as "0-3,8"."""
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if first.isdigit() and (not last or last.isdigit()):
+            yield from range(int(first), min(int(last or first), int(first) + 4096) + 1)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except (OSError, ValueError):
+        return ""
