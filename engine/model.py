@@ -61,6 +61,7 @@ class Model:
         self._progress = progress
         self._sessions: list[Session] = []
         self._crew: Any = None
+        self._pinned = False
         if weights == "huge":
             self._copy_weights()
 
@@ -72,6 +73,7 @@ class Model:
         weights: str = "mmap",
         *,
         prefill_threads: int | None = None,
+        pinned: bool = False,
         progress: ProgressCallback | None = None,
     ) -> Model:
         """Open and check a GGUF file. Kernels are compiled when the first session is made.
@@ -81,6 +83,7 @@ class Model:
             weights: ``"mmap"`` reads them where they lie in the file; ``"huge"`` copies them once into memory advised
                 for huge pages, where there is room for that.
             prefill_threads: None takes as many as decode.
+            pinned: bind every thread but the caller's to one logical CPU, physical cores first (Linux only).
             progress: told about everything slow, now and in later sessions.
 
         Raises:
@@ -90,7 +93,9 @@ class Model:
             raise EngineError(f"weights is '{weights}': must be one of {', '.join(WEIGHT_MODES)}")
         decode = _checked_threads("threads", threads or host.cores().default_threads)
         prefill = _checked_threads("prefill_threads", prefill_threads or decode)
-        return cls(Path(path), decode, prefill, weights, progress)
+        model = cls(Path(path), decode, prefill, weights, progress)
+        model.set_pinned(pinned)
+        return model
 
     @property
     def shown_name(self) -> str:
@@ -143,7 +148,7 @@ class Model:
         if self._crew is None:
             from engine.crew import Crew
 
-            self._crew = Crew()
+            self._crew = Crew(self._pinned)
         return self._crew
 
     def chat(self) -> ChatPrompt:
@@ -192,6 +197,27 @@ class Model:
         """
         self.threads = _checked_threads("threads", decode)
         self.prefill_threads = _checked_threads("prefill_threads", prefill or decode)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether every thread but the caller's keeps to one logical CPU."""
+        return self._pinned
+
+    @property
+    def most_threads(self) -> int:
+        """Threads that a session has room for: all logical CPUs, or as many as were asked for."""
+        return max(self.threads, self.prefill_threads, min(MOST_THREADS, host.cores().most_threads))
+
+    @property
+    def can_pin(self) -> bool:
+        """Whether this system lets threads be bound to CPUs."""
+        return hasattr(os, "sched_setaffinity")
+
+    def set_pinned(self, pinned: bool) -> None:
+        """Bind the threads to CPUs, or let the system place them, from the next walk on."""
+        self._pinned = pinned
+        if self._crew is not None:
+            self._crew.set_pinned(pinned)
 
     def read_bandwidth_gbps(self, threads: int | None = None, is_unwanted: Callable[[], bool] = lambda: False) -> float:
         """Measure how fast this machine reads memory with so many threads (None: those of decode), in GB/s.
@@ -261,8 +287,7 @@ class Model:
             from engine.pipeline import Pipeline
         except ImportError as error:
             raise UnsupportedCPUError(f"numba cannot run on this processor: {error}") from None
-        room = max(self.threads, self.prefill_threads, host.cores().most_threads)
-        return Pipeline(self.config, self._weights, kv_type, n_ctx, self.crew, room)
+        return Pipeline(self.config, self._weights, kv_type, n_ctx, self.crew, self.most_threads)
 
     def _context(self, n_ctx: int | None, kv_type: KVType) -> int:
         """Check a wished context against the memory, or choose one."""

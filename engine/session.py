@@ -191,6 +191,22 @@ class Session:
             del self._tokens[n:]
             self._logits = None
 
+    @contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """Forget on leaving whatever was fed inside: the session stands as before, and would continue the same way.
+
+        Positions behind the length mean nothing, so that trying something costs the conversation nothing. What is
+        forgotten inside, by ``truncate``, stays forgotten.
+        """
+        length, logits = self.length, self._logits
+        try:
+            yield
+        finally:
+            kept_all = self.length >= length
+            self.truncate(length)
+            if kept_all:
+                self._logits = logits
+
     def cancel(self) -> None:
         """End what runs: ``feed`` and ``prefill`` raise ``Cancelled``, ``generate`` finishes. For any thread."""
         self._cancelled.set()

@@ -215,3 +215,17 @@ def test_a_few_tokens_at_once_are_single_steps_to_the_bit(tmp_path: Path, kind: 
         found = together.feed(ids[first:last], every=True)
         wanted = np.stack([alone.feed([token]) for token in ids[first:last]])
         assert found.tobytes() == wanted.tobytes()
+
+
+def test_what_is_fed_while_forgetting_leaves_no_trace(model: Model) -> None:
+    used, fresh = model.session(n_ctx=64), model.session(n_ctx=64)
+    for session in (used, fresh):
+        session.feed([1, 2, 3, 4, 5])
+    with used.forgetting():
+        used.feed([9] * 20)
+        used.feed([7])
+    assert used.tokens == fresh.tokens
+    texts = [[piece.token_id for piece in s.generate(Sampling.greedy(), 10)] for s in (used, fresh)]
+    assert texts[0] == texts[1]
+    used.close()
+    fresh.close()

@@ -1,0 +1,145 @@
+"""Which of several settings is fastest, from rates measured in passes. Knows numbers only, neither threads nor engines.
+
+Machines drift: clocks fall, neighbours wake up. So settings are compared within the same pass, as ratios, and intervals
+are those of the median, which one disturbed sample cannot move.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+CONFIDENCE = 0.9
+GAIN = 1.03
+"""A setting that costs more must be faster by this factor to be worth it."""
+CLEARLY_FASTER = 1 / 0.85
+"""A median ratio above this decides however wide its interval is, once one sample alone cannot have made it."""
+PASSES_BEFORE_DROPPING = 2
+PASSES_OUTVOTING_ONE = 3
+"""From so many values on, a median stands against one disturbed sample."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median and how far it may lie off.
+
+    Attributes:
+        n: how many values.
+        is_sure: whether ``low`` to ``high`` holds the true median with ``CONFIDENCE``; fewer than five values cannot
+            say, and the interval is then merely their range.
+    """
+
+    median: float
+    low: float
+    high: float
+    n: int
+    is_sure: bool
+
+    @property
+    def half_width(self) -> float:
+        """Half of the interval's width."""
+        return (self.high - self.low) / 2
+
+
+def median_interval(values: Sequence[float]) -> Interval:
+    """Median with the narrowest interval between two of the values that is confident enough.
+
+    The k-th smallest and k-th largest of n values enclose the median with probability 1 - 2 P(B < k), where B counts
+    heads in n tosses: no assumption about the distribution is needed.
+
+    Args:
+        values: at least one.
+    """
+    ordered = sorted(values)
+    n = len(ordered)
+    k, outside = 0, 0
+    while 1 - 2 * (outside + math.comb(n, k)) / 2**n >= CONFIDENCE:
+        outside += math.comb(n, k)
+        k += 1
+    edge = max(1, k)
+    return Interval(statistics.median(ordered), ordered[edge - 1], ordered[n - edge], n, k > 0)
+
+
+class Contest:
+    """Settings measured against each other, pass by pass.
+
+    Args:
+        settings: in order of rising cost: where no difference shows, the earlier one wins.
+
+    Attributes:
+        live: settings that are still measured, in their order.
+    """
+
+    def __init__(self, settings: Sequence[int]) -> None:
+        self.settings = list(settings)
+        self.live = list(settings)
+        self._rates: dict[int, dict[int, float]] = {setting: {} for setting in settings}
+
+    def add(self, number: int, setting: int, rate: float) -> None:
+        """Take a rate (more is better, above 0) of one setting in one pass."""
+        self._rates[setting][number] = rate
+
+    def rate(self, setting: int) -> Interval | None:
+        """The rate of one setting; None before it was measured."""
+        rates = self._rates[setting]
+        return median_interval(list(rates.values())) if rates else None
+
+    def ratio(self, faster: int, slower: int) -> Interval | None:
+        """How many times faster one setting is than another, over the passes that measured both."""
+        above, below = self._rates[faster], self._rates[slower]
+        ratios = [above[number] / below[number] for number in above if number in below]
+        return median_interval(ratios) if ratios else None
+
+    @property
+    def leader(self) -> int | None:
+        """The live setting of the highest median rate."""
+        medians = {setting: found.median for setting in self.live if (found := self.rate(setting)) is not None}
+        return max(medians, key=medians.__getitem__) if medians else None
+
+    @property
+    def winner(self) -> int | None:
+        """The cheapest setting that the leader does not beat; None before anything was measured."""
+        leader = self.leader
+        if leader is None:
+            return None
+        return next(s for s in self.live if self._rates[s] and not self._is_beaten(s, leader))
+
+    def is_beaten(self, setting: int) -> bool:
+        """Whether the leader is faster than this setting by more than noise and by enough to matter."""
+        leader = self.leader
+        return leader is not None and self._is_beaten(setting, leader)
+
+    def drop_slow(self) -> None:
+        """Measure no longer what is clearly slower than the leader."""
+        leader = self.leader
+        if leader is None:
+            return
+        for setting in self.live.copy():
+            ratio = self.ratio(leader, setting)
+            if ratio is None or ratio.n < PASSES_BEFORE_DROPPING:
+                continue
+            if ratio.low > 1 and ratio.median > CLEARLY_FASTER:
+                self.live.remove(setting)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether further passes would hardly change the winner."""
+        leader = self.leader
+        return leader is not None and all(self._is_decided(s, leader) for s in self.live if s != leader)
+
+    def _is_beaten(self, setting: int, leader: int) -> bool:
+        if setting == leader:
+            return False
+        ratio = self.ratio(leader, setting)
+        if ratio is None:
+            return False
+        is_large = ratio.median > CLEARLY_FASTER and ratio.n >= PASSES_OUTVOTING_ONE
+        return is_large or (ratio.low > 1 and ratio.median > GAIN)
+
+    def _is_decided(self, setting: int, leader: int) -> bool:
+        ratio = self.ratio(leader, setting)
+        if ratio is None or not ratio.is_sure:
+            return False
+        return ratio.high < GAIN or (ratio.low > 1 and ratio.median > GAIN)
