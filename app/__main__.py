@@ -80,6 +80,13 @@ def obey(options: argparse.Namespace) -> int:
         return _doctor(options, settings)
     if options.command == "compare":
         return _compare(options, settings)
+    if options.command == "tune":
+        from app.tune import TuneOptions, tune
+
+        wished = TuneOptions(
+            _given_model(options), options.seconds, options.context, options.json, remember=not options.dry_run
+        )
+        return tune(wished, settings)
     return _chat(options, settings)
 
 

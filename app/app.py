@@ -50,6 +50,7 @@ EXIT_PATIENCE_S = 1.5
 """After a signal the process ends within this time, whatever a dead terminal does to Textual's shutdown."""
 
 PERFORMANCE_MODE = "performance"
+THREADS_MODE = "threads"
 
 _SIGNAL_EXITS = {
     signal.SIGTERM: exit_codes.TERMINATED,
@@ -80,6 +81,12 @@ def _doctor_screen() -> Screen[None]:
     from app.screens.doctor import DoctorScreen
 
     return DoctorScreen()
+
+
+def _threads_screen() -> Screen[None]:
+    from app.screens.threads import ThreadsScreen
+
+    return ThreadsScreen()
 
 
 class JalopyApp(App[None], inherit_bindings=False):
@@ -121,6 +128,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         # As a mode the chat is the first screen, and no empty one is ever laid out below it.
         self.add_mode(self.DEFAULT_MODE, lambda: self.chat)
         self.add_mode(PERFORMANCE_MODE, lambda: _performance_screen(self.watch_performance))
+        self.add_mode(THREADS_MODE, _threads_screen)
 
     def on_mount(self) -> None:
         """Take over the signals that Textual leaves to their defaults."""
@@ -183,6 +191,14 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Show what machine and terminal mean for speed."""
         if self.screen is self.chat:
             self.push_screen("doctor")
+
+    def action_tune(self) -> None:
+        """Find the best number of threads; on the screen that does it, go back."""
+        if self.screen is self.chat:
+            self.switch_mode(THREADS_MODE)
+        elif self.current_mode == THREADS_MODE and not self.screen.is_modal:
+            self.chat.turns.stop_tuning()
+            self.switch_mode(self.DEFAULT_MODE)
 
     async def action_quit(self) -> None:
         """Quit."""
@@ -315,6 +331,9 @@ def chat_options(settings: Settings) -> ChatOptions:
         on_opened=state.remember_model,
         open_history=lambda: ReplyHistory(paths.speeds_file()),
         examine=partial(engine_access.examine_machine, settings),
+        recall_threads=engine_access.recall_threads,
+        remember_threads=engine_access.remember_threads,
+        may_pin=settings.pin_threads == "auto",
     )
 
 

@@ -12,7 +12,7 @@ from app.personas import load_persona, read_system_file
 from app.refusals import Refusal
 from app.settings import Settings, override
 
-COMMANDS = ("run", "chat", "bench", "inspect", "doctor", "compare")
+COMMANDS = ("run", "chat", "bench", "tune", "inspect", "doctor", "compare")
 
 _OVERVIEW = """\
 commands:
@@ -20,6 +20,7 @@ commands:
   jalopy chat [MODEL] --plain    chat line by line: pipes, screen readers
   jalopy run MODEL -p TEXT       one answer on standard output
   jalopy bench MODEL             check and measure
+  jalopy tune MODEL              find the best number of threads
   jalopy inspect MODEL           show what a model file holds
   jalopy compare MODEL           against an installed llama-cpp-python
   jalopy doctor [MODEL]          what this machine does for speed, and what fits
@@ -30,6 +31,7 @@ commands:
 _SETTING_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "threads": (("-t", "--threads"), {"type": int, "metavar": "N", "help": "threads that write; 0 = automatic"}),
     "prefill_threads": (("--prefill-threads",), {"type": int, "metavar": "N", "help": "threads that read the prompt"}),
+    "pin_threads": (("--pin",), {"metavar": "WHEN", "help": "bind threads to CPUs: auto (as tuned), on or off"}),
     "context_size": (("--ctx",), {"type": int, "metavar": "N", "help": "context in tokens; 0 = automatic"}),
     "kv_type": (("--kv",), {"metavar": "TYPE", "help": "KV cache: f16, f32 or q8_0"}),
     "weights": (("--weights",), {"metavar": "MODE", "help": "how weights come into memory: mmap or huge"}),
@@ -44,7 +46,7 @@ _SETTING_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "theme": (("--theme",), {"metavar": "NAME", "help": "colours"}),
     "low_power": (("--low-power",), {"metavar": "WHEN", "help": "fewer redraws: auto, on or off"}),
 }
-_ENGINE_KEYS = ("prefill_threads", "context_size", "kv_type", "weights")
+_ENGINE_KEYS = ("prefill_threads", "pin_threads", "context_size", "kv_type", "weights")
 _SAMPLING_KEYS = ("system_prompt", *(key for key in _SETTING_OPTIONS if key.startswith("sampling.")))
 
 
@@ -159,6 +161,21 @@ def _compare_parser(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def _tune_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(
+        command, "Measure which number of threads is best here, for writing and for reading the prompt."
+    )
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("--seconds", type=_seconds, default=60.0, metavar="N", help="take no longer than this (60)")
+    parser.add_argument(
+        "--context", type=_count, default=64, metavar="N", help="tokens of the conversation before (64)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="measure, but remember nothing")
+    parser.add_argument("--json", action="store_true", help="one JSON object, at the end")
+    _add_settings(parser, "weights", "kv_type", "pin_threads")
+    return parser
+
+
 def _inspect_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Check a model file and show what it holds.")
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
@@ -183,6 +200,7 @@ _BUILDERS = {
     "chat": _chat_parser,
     "run": _run_parser,
     "bench": _bench_parser,
+    "tune": _tune_parser,
     "inspect": _inspect_parser,
     "doctor": _doctor_parser,
     "compare": _compare_parser,
@@ -217,6 +235,13 @@ def _count(text: str) -> int:
     value = int(text)
     if not 1 <= value <= 1 << 20:
         raise argparse.ArgumentTypeError(f"{text}: must be from 1 to {1 << 20}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 1 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text}: must be from 1 to 3600 seconds")
     return value
 
 

@@ -25,9 +25,13 @@ from app.messages import EngineMessage, TextGenerated
 from app.performance.history import ReplyHistory
 from app.performance.records import EngineFigures
 from app.reply import Reply
+from app.state import ThreadChoice
+from app.threads_in_use import ThreadsInUse, ThreadWishes
 
 if TYPE_CHECKING:
     from engine import Model, Sampling, Session
+    from engine.tuning import Sweep
+    from engine.tuning_report import TuningReport
 
 QUEUE_LENGTH = 8
 CLOSE_PATIENCE_S = 0.3
@@ -55,6 +59,11 @@ class ChatOptions:
     """Called in the engine's thread, for the speeds of earlier replies."""
     examine: ExamineMachine | None = None
     """Measures for the doctor, given model, session, type of the KV cache and a report of progress."""
+    recall_threads: Callable[[Model], ThreadChoice | None] | None = None
+    remember_threads: Callable[[Model, ThreadChoice | None], str | None] | None = None
+    """Both called in the engine's thread; see ``engine_access``."""
+    may_pin: bool = True
+    """Whether tuning may find out if pinned threads are faster."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +117,25 @@ class Prepare:
 
 
 @dataclass(frozen=True)
+class Tune:
+    """Find the best thread counts, within so many seconds."""
+
+    budget_s: float
+
+
+@dataclass(frozen=True)
+class GrantThreads:
+    """Wake the thread, so that it grants the wish for other threads."""
+
+
+@dataclass(frozen=True)
 class Close:
     """End the thread."""
 
 
-Command = Load | StartConversation | Ask | Regenerate | Prepare | MeasureBandwidth | Examine | Close
+Command = (
+    Load | StartConversation | Ask | Regenerate | Prepare | MeasureBandwidth | Examine | Tune | GrantThreads | Close
+)
 
 
 class Wire:
@@ -131,6 +154,11 @@ class Wire:
         """The running one."""
         self.idle_work = IdleWork()
         """What runs only until something is asked for."""
+        self.sweep: Sweep | None = None
+        """The running one."""
+        self.tuning: TuningReport | None = None
+        """What the last sweep found, or the running one has found so far; None before one with this model."""
+        self.threads = ThreadWishes()
         self._messages: deque[EngineMessage] = deque()
 
     def emit(self, message: EngineMessage) -> None:
@@ -185,6 +213,16 @@ class EngineBridge:
         return self._wire.clock()
 
     @property
+    def tuning(self) -> TuningReport | None:
+        """What is known about the best thread counts of the loaded model."""
+        return self._wire.tuning
+
+    @property
+    def threads(self) -> ThreadsInUse | None:
+        """The threads in use; None while there is no model."""
+        return self._wire.threads.in_use
+
+    @property
     def is_alive(self) -> bool:
         """Whether the thread runs."""
         return self._thread.is_alive()
@@ -201,7 +239,7 @@ class EngineBridge:
         if isinstance(command, Prepare):
             return self._send_idle_work(command)
         self._wire.idle_work.drop()
-        if isinstance(command, (Ask, Regenerate)):
+        if isinstance(command, (Ask, Regenerate, Tune)):
             self._wire.cancelled.clear()
         try:
             self._wire.commands.put_nowait(command)
@@ -210,11 +248,16 @@ class EngineBridge:
         return True
 
     def cancel(self) -> None:
-        """Stop the running turn, or the next one if it has not begun."""
+        """Stop the running turn or sweep, or the next one if it has not begun."""
         self._wire.cancelled.set()
-        reply = self._wire.reply
-        if reply is not None:
-            reply.cancel()
+        for running in (self._wire.reply, self._wire.sweep):
+            if running is not None:
+                running.cancel()
+
+    def wish_threads(self, wanted: ThreadsInUse) -> None:
+        """Use and remember other threads: from the next token on if a reply is running, else at once."""
+        self._wire.threads.wish(wanted)
+        self.send(GrantThreads())  # a full queue does no harm: whatever runs grants it between two steps
 
     def drop_preparation(self) -> None:
         """What is being read ahead will not be sent."""

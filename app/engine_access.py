@@ -10,12 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app import state
+from app.clean_text import clean_line
 from app.settings import Settings
+from app.state import ThreadChoice
 
 if TYPE_CHECKING:
     from app.doctor.examine import Examination
     from engine import Model, Sampling, Session
     from engine.loader import Checked
+    from engine.tuning import Sweep
 
 Report = Callable[[Any], None]
 
@@ -45,18 +49,73 @@ def glance_at_model(path: Path | str) -> None:
 def open_model(settings: Settings, path: Path | str, progress: Report | None = None) -> Model:
     """Open a model with the threads and the memory mode of the settings; compiles kernels on first use.
 
+    Threads that the settings do not name are those remembered for this machine and model, if any are.
+
     Raises:
         EngineError: the model cannot be used; the message is one line.
     """
     from engine import Model
 
-    return Model.open(
+    model = Model.open(
         path,
         threads=settings.threads or None,
         weights=settings.weights,
         prefill_threads=settings.prefill_threads or None,
+        pinned=settings.pin_threads == "on",
         progress=progress,
     )
+    choice = recall_threads(model)
+    if choice is not None:
+        use_remembered_threads(model, choice, settings)
+    return model
+
+
+def use_remembered_threads(model: Model, choice: ThreadChoice, settings: Settings) -> None:
+    """Give a model the threads remembered for it, as far as the settings name none."""
+    if not names_threads(settings):
+        most = model.most_threads
+        model.set_threads(min(choice.decode, most), min(choice.prefill, most))
+    if settings.pin_threads == "auto":
+        model.set_pinned(choice.pinned)
+
+
+def names_threads(settings: Settings) -> bool:
+    """Whether settings or command line say how many threads to use."""
+    return bool(settings.threads or settings.prefill_threads)
+
+
+def recall_threads(model: Model) -> ThreadChoice | None:
+    """Return the threads remembered for this machine and model."""
+    remembered = state.load_state()[0].tuned_threads
+    return remembered.get(_threads_key(model)) if remembered else None
+
+
+def remember_threads(model: Model, choice: ThreadChoice | None) -> str | None:
+    """Remember threads for this machine and model, or forget them; returns a line where that failed."""
+    return state.remember_threads(_threads_key(model), choice)
+
+
+def _threads_key(model: Model) -> str:
+    from engine import host
+
+    name = clean_line(model.name, 80)
+    machine = f"{clean_line(host.cores().identity, 160)}, {cpu_level()}"
+    return f"{machine} | {name}, {clean_line(model.quantization, 12)}, {model.weights_bytes} bytes"
+
+
+def make_sweep(model: Model, session: Session, budget_s: float, clock: Callable[[], float], may_pin: bool) -> Sweep:
+    """Return a search for the best thread counts behind what the session holds.
+
+    Args:
+        may_pin: whether pinned threads may be tried too, where the system can pin any.
+    """
+    from engine import host
+    from engine.tuning import Sweep
+    from engine.tuning_trials import SessionTrials
+
+    trials = SessionTrials(model, session, clock)
+    trials.can_pin = trials.can_pin and may_pin
+    return Sweep(trials, host.cores(), budget_s, clock)
 
 
 def make_sampling(settings: Settings) -> Sampling:

@@ -24,6 +24,8 @@ class Activity(str, Enum):
     READING_AHEAD = "reading ahead"
     """What stands in the prompt is processed before it is sent; dropped as soon as anything is asked."""
     WRITING = "writing"
+    TUNING = "tuning threads"
+    """Thread counts are being measured."""
     READY = "ready"
 
 

@@ -15,11 +15,13 @@ from app.bridge import (
     Close,
     Command,
     Examine,
+    GrantThreads,
     Load,
     MeasureBandwidth,
     Prepare,
     Regenerate,
     StartConversation,
+    Tune,
     Wire,
 )
 from app.clean_text import TextCleaner, clean_line
@@ -27,6 +29,7 @@ from app.conversation import Ending
 from app.crash_log import log_without_text
 from app.engine_measures import EngineMeasures
 from app.engine_status import Activity, EngineStatus
+from app.engine_tuning import EngineTuning
 from app.messages import (
     GenerationFailed,
     GenerationFinished,
@@ -35,6 +38,7 @@ from app.messages import (
     PromptRefused,
     PromptStopped,
     TextGenerated,
+    TuningEnded,
 )
 from app.read_ahead import ReadAhead
 from app.reply import Reply, ReplyMeter
@@ -58,6 +62,7 @@ class EngineWorker:
         self._chat: ChatPrompt | None = None
         self._measures = EngineMeasures(wire, options.open_history(), wire.clock)
         self._ahead = ReadAhead(wire)
+        self._tuning = EngineTuning(wire, options)
 
     def run(self) -> None:
         """Take commands until ``Close``. Whatever a command raises becomes a message."""
@@ -87,6 +92,10 @@ class EngineWorker:
             self._measures.measure_bandwidth(self._model, self._is_wanted)
         elif isinstance(command, Examine):
             self._examine(command)
+        elif isinstance(command, GrantThreads):
+            self._tuning.grant()
+        elif isinstance(command, Tune):
+            self._tune(command)
 
     def _is_wanted(self) -> bool:
         return self._wire.closing.is_set() or not self._wire.commands.empty()
@@ -98,6 +107,16 @@ class EngineWorker:
         finally:
             self._wire.idle_work.end()
 
+    def _tune(self, command: Tune) -> None:
+        if self._session is None:
+            self._wire.emit(TuningEnded("no model is loaded"))
+            return
+        meter = self._wire.status.meter
+        try:
+            self._tuning.tune(command, self._session)
+        finally:
+            self._settle(meter)
+
     def _report(self, command: Command, error: BaseException) -> None:
         reason = reason_of(error)
         if isinstance(command, Prepare):
@@ -105,6 +124,8 @@ class EngineWorker:
         if isinstance(command, Load):
             self._unload()
             self._wire.emit(ModelFailed(reason))
+        elif isinstance(command, Tune):
+            self._wire.emit(TuningEnded(reason))
         elif not isinstance(command, MeasureBandwidth):  # nobody waits for that one
             self._settle()
             self._wire.emit(GenerationFailed(reason))
@@ -119,6 +140,7 @@ class EngineWorker:
         self._session = self._model.session(self._options.context_size, self._options.kv_type)
         self._chat.start(command.system)
         self._measures.note_model(self._model, self._session)
+        self._tuning.note_opened(self._model)
         if self._options.on_opened is not None:
             self._options.on_opened(command.path)
         self._settle()
@@ -146,6 +168,7 @@ class EngineWorker:
         session, model = self._session, self._model
         self._session = self._model = self._chat = None
         self._measures.note_no_model()
+        self._tuning.note_closed()
         for resource in (session, model):
             if resource is not None:
                 resource.close()
@@ -291,6 +314,7 @@ class _Turn:
         self._measures.note_progress()
 
     def _update(self, **changes: Any) -> None:
+        self._wire.threads.grant()  # whoever calls stands between two steps
         self._wire.status = replace(self._wire.status, **changes)
 
     def _show(self, text: str) -> None:

@@ -28,10 +28,15 @@ class Glyphs:
     """Fillings that tell the parts of a bar from each other, without colour."""
     between: str
     """Between two figures in a line."""
+    spread: str
+    """The end of a bar that is not certain."""
+    here: str
+    """Points at what is in use."""
+    plus_minus: str
 
 
-BLOCKS = Glyphs(" ▁▂▃▄▅▆▇█", "█", "░", "┤", "└", "─", "▲", "╌", "┄", "░×▒▓█+", " · ")
-ASCII = Glyphs(" .:=#", "#", ".", "|", "+", "-", "^", "-", "~", ".x:o#+", " - ")
+BLOCKS = Glyphs(" ▁▂▃▄▅▆▇█", "█", "░", "┤", "└", "─", "▲", "╌", "┄", "░×▒▓█+", " · ", "▒", "▶", "±")
+ASCII = Glyphs(" .:=#", "#", ".", "|", "+", "-", "^", "-", "~", ".x:o#+", " - ", "-", ">", "+-")
 
 
 def choose_glyphs(environ: Mapping[str, str] = os.environ, encoding: str | None = None) -> Glyphs:

@@ -11,6 +11,7 @@ from textual.message import Message
 
 from app.conversation import Ending, ReplyFigures
 from app.draft import Draft
+from app.threads_in_use import ThreadsInUse
 
 
 @dataclass
@@ -120,6 +121,24 @@ class PromptRefused(Message):
     n_ctx: int
 
 
+@dataclass
+class ThreadsChanged(Message):
+    """The engine uses other threads from its next step on."""
+
+    before: ThreadsInUse
+    in_use: ThreadsInUse
+    trouble: str = ""
+    """Why they are not remembered; "" if they are, or should not be."""
+
+
+@dataclass
+class TuningEnded(Message):
+    """No thread counts are measured any more; ``EngineBridge.tuning`` holds what was found."""
+
+    trouble: str = ""
+    """Why it broke off; "" if it did not."""
+
+
 EngineMessage = (
     ModelLoaded
     | ModelFailed
@@ -129,5 +148,7 @@ EngineMessage = (
     | PromptCounted
     | PromptStopped
     | PromptRefused
+    | ThreadsChanged
+    | TuningEnded
 )
 """What the engine's thread reports; ``EngineBridge.drain`` returns these in order."""

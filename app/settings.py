@@ -63,6 +63,8 @@ class Settings:
     """Threads that write the answer; 0 = chosen for this machine."""
     prefill_threads: int = _setting(least=0, most=1024)
     """Threads that read the prompt; 0 = chosen for this machine."""
+    pin_threads: str = _setting(choices=("auto", "on", "off"))
+    """Bind threads to CPUs; "auto" = where tuning has found it faster."""
     weights: str = _setting(choices=("mmap", "huge"))
     """How weights come into memory."""
     system_prompt: str = _setting()

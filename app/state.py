@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from app import paths
 from app.small_file import read_bounded, replace_file
@@ -18,14 +18,17 @@ from app.small_file import read_bounded, replace_file
 VERSION = 1
 _MAX_FILE_BYTES = 1 << 20
 _MAX_THREADS = 1024
+_MAX_TUNED = 200
+"""So many pairs of machine and model are remembered; the oldest go first."""
 
 
 @dataclass(frozen=True)
-class TunedThreads:
-    """The thread counts that were measured to be fastest on this machine for one model."""
+class ThreadChoice:
+    """How many threads write and how many read the prompt, and whether they are bound to CPUs."""
 
     decode: int
     prefill: int
+    pinned: bool = False
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class ProgramState:
 
     last_model: str | None = None
     """Absolute path of the model that was opened last."""
-    tuned_threads: Mapping[str, TunedThreads] = field(default_factory=dict)
+    tuned_threads: Mapping[str, ThreadChoice] = field(default_factory=dict)
     """By machine and model, as the tuner names them."""
     theme: str | None = None
     """The theme that was chosen last on the screen."""
@@ -95,10 +98,13 @@ def remember_theme(name: str, path: Path | None = None) -> str | None:
     return save_state(dataclasses.replace(state, theme=name), path)
 
 
-def remember_threads(key: str, tuned: TunedThreads, path: Path | None = None) -> str | None:
-    """Note the best thread counts for one machine and model; returns a line where that failed."""
+def remember_threads(key: str, choice: ThreadChoice | None, path: Path | None = None) -> str | None:
+    """Note the threads chosen for one machine and model, or forget them; returns a line where that failed."""
     state, _ = load_state(path)
-    return save_state(dataclasses.replace(state, tuned_threads={**state.tuned_threads, key: tuned}), path)
+    kept = {name: value for name, value in state.tuned_threads.items() if name != key}
+    if choice is not None:
+        kept = dict([*kept.items(), (key, choice)][-_MAX_TUNED:])
+    return save_state(dataclasses.replace(state, tuned_threads=kept), path)
 
 
 def _read(path: Path) -> bytes:
@@ -129,12 +135,16 @@ def _parse(raw: bytes) -> ProgramState:
     return ProgramState(last_model, {key: _parse_threads(value) for key, value in tuned.items()}, theme)
 
 
-def _parse_threads(value: object) -> TunedThreads:
-    counts = [value.get("decode"), value.get("prefill")] if isinstance(value, dict) else []
-    decode, prefill = counts if len(counts) == 2 else (None, None)
-    if type(decode) is int and type(prefill) is int and all(1 <= n <= _MAX_THREADS for n in (decode, prefill)):
-        return TunedThreads(decode, prefill)
+def _parse_threads(value: object) -> ThreadChoice:
+    found: dict[str, Any] = value if isinstance(value, dict) else {}
+    decode, prefill, pinned = found.get("decode"), found.get("prefill"), found.get("pinned", False)
+    if _is_count(decode) and _is_count(prefill) and isinstance(pinned, bool):
+        return ThreadChoice(decode, prefill, pinned)
     raise _DamagedStateError("tuned_threads holds no thread counts")
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return type(value) is int and 1 <= value <= _MAX_THREADS
 
 
 def _is_newer(path: Path) -> bool:

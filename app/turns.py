@@ -10,7 +10,7 @@ from collections import deque
 from enum import Enum
 from pathlib import Path
 
-from app.bridge import Ask, Command, EngineBridge, Load, Regenerate, StartConversation
+from app.bridge import Ask, Command, EngineBridge, Load, Regenerate, StartConversation, Tune
 from app.conversation import ChatMessage, Conversation, Ending, ReplyFigures
 from app.messages import ModelLoaded
 
@@ -38,14 +38,15 @@ class Turns:
         self.model: ModelLoaded | None = None
         self.is_loading = False
         self.is_answering = False
+        self.is_tuning = False
         self._queued: deque[tuple[str, float]] = deque()
         """Texts that wait, and since when."""
         self._reply_pieces: list[str] = []
 
     @property
     def is_busy(self) -> bool:
-        """Whether the engine is loading or answering."""
-        return self.is_loading or self.is_answering
+        """Whether the engine is loading, answering or measuring its threads."""
+        return self.is_loading or self.is_answering or self.is_tuning
 
     @property
     def n_queued(self) -> int:
@@ -104,11 +105,18 @@ class Turns:
         self._bridge.send(StartConversation(self.conversation.system))
         return True
 
+    def tune(self, budget_s: float) -> bool:
+        """Find the best thread counts; False while the engine is busy or there is no model."""
+        if self.is_busy or self.model is None:
+            return False
+        self.is_tuning = self._bridge.send(Tune(budget_s))
+        return self.is_tuning
+
     def stop(self) -> bool:
-        """Stop the running reply; False when none runs."""
-        if self.is_answering:
+        """Stop the running reply or search for threads; False when none runs."""
+        if self.is_answering or self.is_tuning:
             self._bridge.cancel()
-        return self.is_answering
+        return self.is_answering or self.is_tuning
 
     # ---- what the engine reports
 
@@ -132,6 +140,15 @@ class Turns:
     def note_unanswered(self) -> None:
         """The turn ended before a reply began; the question stays, to be asked again or replaced."""
         self.is_answering = False
+
+    def stop_tuning(self) -> None:
+        """Stop the search for threads, if one runs."""
+        if self.is_tuning:
+            self._bridge.cancel()
+
+    def note_tuned(self) -> None:
+        """The search for threads has ended."""
+        self.is_tuning = False
 
     def take_back(self) -> str:
         """The question was refused: return it, as if it had not been asked."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
@@ -37,13 +38,16 @@ from app.messages import (
     PromptSubmitted,
     TakeBackRequested,
     TextGenerated,
+    ThreadsChanged,
     TranscriptScrolled,
+    TuningEnded,
 )
 from app.performance.interface_pace import Refreshes
 from app.performance.watch import PerformanceWatch
 from app.personas import load_persona, persona_names
 from app.refusals import Refusal
 from app.screens.drafting import Drafting, PromptHabits
+from app.thread_command import USAGE, ThreadsRefused, describe, describe_in_use, parse_threads
 from app.turns import Admission, Turns
 from app.widgets.activity_line import ActivityLine
 from app.widgets.message_view import ReplyView, UserView
@@ -218,6 +222,23 @@ class ChatScreen(Screen[None]):
             "/new starts a new conversation; a larger context_size holds more.",
             is_error=True,
         )
+        self._ask_next()
+
+    @on(ThreadsChanged)
+    def show_threads(self, message: ThreadsChanged) -> None:
+        """Say which threads compute now."""
+        before, now = message.before.now, message.in_use.now
+        was = f" (was {before.decode} and {before.prefill})" if before != now else ""
+        self.note(f"from now on {describe(now)}{was}")
+        if message.trouble:
+            self.note(f"threads not remembered: {message.trouble}", is_error=True)
+
+    @on(TuningEnded)
+    def end_tuning(self, message: TuningEnded) -> None:
+        """Answer what was sent meanwhile."""
+        self.turns.note_tuned()
+        if message.trouble:
+            self.note(f"threads could not be measured: {message.trouble}", is_error=True)
         self._ask_next()
 
     @property
@@ -407,6 +428,19 @@ class ChatScreen(Screen[None]):
             return
         await self.transcript.clear()
         self.note(note)
+
+    def action_threads(self, wanted: str = "") -> None:
+        """Show the threads, or use others from the next token on; remembered only by the tuning screen."""
+        in_use = self._bridge.threads
+        if in_use is None:
+            self.note(HOW_TO_LOAD)
+        elif not wanted:
+            self.note(f"{describe_in_use(in_use)}. {USAGE}, 1 to {in_use.most}; F4 finds the best and remembers it.")
+        else:
+            try:
+                self._bridge.wish_threads(replace(in_use, now=parse_threads(wanted, in_use)))
+            except ThreadsRefused as refused:
+                self.note(str(refused), is_error=True)
 
     async def action_copy(self) -> None:
         """Copy the last reply."""

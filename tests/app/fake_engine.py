@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -124,6 +125,8 @@ class Script:
     clock: FakeClock = field(default_factory=FakeClock)
     seconds_per_token: float = 0.5
     seconds_per_prompt_token: float = 0.1
+    thread_speeds: dict[int, float] | None = None
+    """How many times faster so many threads read than ``seconds_per_prompt_token``; None: all alike."""
     n_ctx: int = 512
     """Largest context that "fits"; asking for more raises MemoryPlanError."""
     held_back: str = ""
@@ -263,8 +266,10 @@ class FakeModel:
             vocab_size=self.tokenizer.vocab_size,
             context_length=2048,
         )
-        self.threads, self.prefill_threads = 2, 2
         self.weights_mode = "mmap"
+        self.threads, self.prefill_threads, self.pinned = 2, 2, False
+        self.most_threads, self.can_pin = 4, False
+        self.thread_calls: list[tuple[int, int]] = []
         self.weights_bytes, self.bytes_per_token = 1_000_000, 900_000
         self.sessions: list[FakeSession] = []
         self.is_closed = False
@@ -277,6 +282,7 @@ class FakeModel:
         weights: str = "mmap",
         *,
         prefill_threads: int | None = None,
+        pinned: bool = False,
         progress: Callable[[Any], None] | None = None,
         script: Script | None = None,
     ) -> FakeModel:
@@ -297,6 +303,11 @@ class FakeModel:
     def set_threads(self, decode: int, prefill: int | None = None) -> None:
         """Remember the counts."""
         self.threads, self.prefill_threads = decode, prefill or decode
+        self.thread_calls.append((self.threads, self.prefill_threads))
+
+    def set_pinned(self, pinned: bool) -> None:
+        """Remember whether threads are bound."""
+        self.pinned = pinned
 
     def session(self, n_ctx: int | None = None, kv: str = "f16") -> FakeSession:
         """Open a session, unless it is larger than the script allows."""
@@ -408,7 +419,9 @@ class FakeSession:
                 self.truncate(good_length)
                 raise Cancelled("stopped while reading the prompt")
             self.tokens.append(token_id)
-            self._script.clock.advance(self._script.seconds_per_prompt_token)
+            threads = self._model.prefill_threads if len(ids) > 3 else self._model.threads
+            speed = (self._script.thread_speeds or {}).get(threads, 1.0)
+            self._script.clock.advance(self._script.seconds_per_prompt_token / speed)
             if on_progress:
                 on_progress(done, len(ids))
         self.fed_counts.append(len(ids))
@@ -447,6 +460,15 @@ class FakeSession:
         if self._script.held_back:
             # Text that waited for a decision comes without a token of its own, as from the engine.
             yield Generated(self.tokens[-1], self._script.held_back)
+
+    @contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """Forget on leaving what was taken in."""
+        length = self.length
+        try:
+            yield
+        finally:
+            self.truncate(length)
 
     def truncate(self, n: int) -> None:
         """Forget what lies behind the first n tokens."""

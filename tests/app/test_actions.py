@@ -14,6 +14,7 @@ from app.app import JalopyApp
 from app.screens.chat import ChatScreen
 from app.screens.help import HelpScreen
 from app.screens.theme_picker import ThemePicker
+from app.screens.threads import ThreadsScreen
 from app.widgets.prompt import Prompt
 
 CARRIERS = {
@@ -22,6 +23,7 @@ CARRIERS = {
     "prompt": Prompt,
     "help": HelpScreen,
     "theme": ThemePicker,
+    "threads": ThreadsScreen,
 }
 
 

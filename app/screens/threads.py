@@ -1,0 +1,257 @@
+"""The best number of threads: measured on the loaded model behind the conversation, explained, applied with one key."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import Static
+
+from app import figures
+from app.actions import bindings
+from app.glyphs import choose_glyphs
+from app.state import ThreadChoice
+from app.thread_bars import pinning_line, progress_text
+from app.thread_command import describe_in_use
+from app.threads_in_use import ThreadsInUse
+from app.widgets.thread_curve import ThreadCurve
+
+if TYPE_CHECKING:
+    from app.app import JalopyApp
+    from app.engine_status import EngineStatus
+    from app.messages import ModelLoaded
+    from app.thread_bars import TuningReport
+
+REFRESH_S = 0.25
+BUDGET_S = 60.0
+_PHASES = ("decode", "prefill")
+_BAR_CELLS = 16
+
+
+class ThreadsScreen(Screen[None]):
+    """Measures when it opens, unless it has before; polls a record, and only while it is shown."""
+
+    CSS_PATH = "threads.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("threads")
+    AUTO_FOCUS = "#threads-body"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._glyphs = choose_glyphs()
+        self._phase = _PHASES[0]
+        self._wants_to_measure = False
+        self._timer: Timer | None = None
+        self._model: ModelLoaded | None = None
+        self._undo: list[ThreadsInUse] = []
+        self._texts: dict[str, str] = {}
+
+    def compose(self) -> ComposeResult:
+        """Lay out title, curves, reasons, state, progress and keys."""
+        yield Static(id="threads-title", markup=False)
+        with VerticalScroll(id="threads-body"):
+            with Horizontal(id="thread-curves"):
+                for phase in _PHASES:
+                    yield ThreadCurve(phase, id=f"thread-{phase}")
+            yield Static(id="thread-reasons", markup=False)
+            yield Static(id="thread-state", markup=False)
+        yield Static(id="thread-progress", markup=False)
+        yield Static(id="thread-keys", markup=False)
+
+    def on_mount(self) -> None:
+        """Begin to watch."""
+        self._timer = self.set_interval(REFRESH_S, self.refresh_figures, pause=True)
+
+    def on_screen_resume(self) -> None:
+        """Measure if nothing is known about this model yet."""
+        if self._timer is not None:
+            self._timer.resume()
+        report, model = self._jalopy.bridge.tuning, self._jalopy.chat.turns.model
+        is_unknown = report is None or not report.curves
+        self._wants_to_measure = is_unknown and not self._jalopy.chat.turns.is_tuning
+        if model is not self._model:
+            self._model = model
+            self._undo.clear()
+        self.refresh_figures()
+
+    def on_screen_suspend(self) -> None:
+        """Poll nothing while something else is shown."""
+        if self._timer is not None:
+            self._timer.pause()
+
+    def on_resize(self) -> None:
+        """Break the lines anew."""
+        self.call_after_refresh(self.refresh_figures)
+
+    @property
+    def _jalopy(self) -> JalopyApp:
+        return cast("JalopyApp", self.app)
+
+    @property
+    def _is_measuring(self) -> bool:
+        """Whether a search runs; the chat learns of its end a moment after the report says so."""
+        report = self._jalopy.bridge.tuning
+        return self._jalopy.chat.turns.is_tuning and (report is None or not report.is_over)
+
+    # ---- what is shown
+
+    def refresh_figures(self) -> None:
+        """Show how things stand; begin to measure once the engine is free."""
+        jalopy = self._jalopy
+        if self._wants_to_measure and jalopy.chat.turns.tune(BUDGET_S):
+            self._wants_to_measure = False
+        bridge = jalopy.bridge
+        report, in_use = bridge.tuning, bridge.threads
+        for phase in _PHASES:
+            curve = report.curve(phase) if report is not None else None
+            count = getattr(in_use.now, phase) if in_use is not None else 0
+            widget = self.query_one(f"#thread-{phase}", ThreadCurve)
+            widget.display = in_use is not None
+            widget.show(curve, count, phase == self._phase, self._glyphs)
+        self._write("threads-title", self._title(report)[: max(1, self.size.width - 2)])
+        self._write("thread-reasons", self._reasons(report))
+        self._write("thread-state", self._state(in_use))
+        self._write("thread-progress", self._progress(report, bridge.status))
+        self._write("thread-keys", self._keys(report, in_use))
+
+    def _write(self, widget_id: str, text: str) -> None:
+        """Show a text, broken into lines here: Textual 8.2 may keep the height of a text that was replaced at once."""
+        columns = max(1, self.size.width - 3)
+        text = "\n".join(part for line in text.splitlines() for part in textwrap.wrap(line, columns))
+        if self._texts.get(widget_id) != text:
+            self._texts[widget_id] = text
+            widget = self.query_one(f"#{widget_id}", Static)
+            widget.set_class(not text, "-empty")
+            widget.styles.height = 1 + text.count("\n")
+            widget.update(Content(text))
+
+    def _title(self, report: TuningReport | None) -> str:
+        model = self._jalopy.chat.turns.model
+        parts = ["Threads"]
+        if model is not None:
+            parts.append(f"{model.name} · {model.quantization}")
+        if report is not None:
+            parts.append(f"context {figures.count(report.n_context)}")
+        return "  ".join(parts[:1]) + ("   " + " · ".join(parts[1:]) if len(parts) > 1 else "")
+
+    def _reasons(self, report: TuningReport | None) -> str:
+        if report is None:
+            return ""
+        lines = [*report.reasons, pinning_line(report), *report.notes]
+        if not report.is_over and (cost := self._jalopy.watch_performance.pace.cost) is not None:
+            lines.append(f"The interface itself takes {100 * cost:.0f} % of one core meanwhile.")
+        return "\n".join(line for line in lines if line)
+
+    def _state(self, in_use: ThreadsInUse | None) -> str:
+        if in_use is None:
+            return "No model is loaded: /model PATH in the chat loads one."
+        settings = self._jalopy.settings
+        text = f"In use: {describe_in_use(in_use)}."
+        if in_use.remembered is not None and (settings.threads or settings.prefill_threads):
+            text += " The settings name threads: they go before what is remembered."
+        return text
+
+    def _progress(self, report: TuningReport | None, status: EngineStatus) -> str:
+        turns = self._jalopy.chat.turns
+        if self._is_measuring and report is not None:
+            done = figures.bar(int(10 * report.elapsed_s), max(1, int(10 * report.budget_s)), _BAR_CELLS)
+            return f"{progress_text(report)} {done} the conversation is untouched"
+        if self._is_measuring:
+            return "measuring begins"
+        if self._wants_to_measure and turns.is_busy:
+            rate = f" at {figures.rate(status.rate_tps)} tok/s" if status.rate_tps > 0 else ""
+            return f"the engine is {status.activity.value}{rate}; measuring begins when it is free"
+        return progress_text(report) if report is not None else ""
+
+    def _keys(self, report: TuningReport | None, in_use: ThreadsInUse | None) -> str:
+        key = self._jalopy.keymap.first_key
+        if in_use is None:
+            return f"{key('threads.leave')} back"
+        is_running = self._is_measuring
+        keys = []
+        if report is not None and report.curves:
+            best = report.best("decode") or in_use.now.decode, report.best("prefill") or in_use.now.prefill
+            keys.append(f"{key('threads.apply_best')} use the best ({best[0]}, {best[1]})")
+        keys += [f"1-{min(9, in_use.most)} choose by hand", f"{key('threads.other_phase')} other column"]
+        if self._undo:
+            before = self._undo[-1].now
+            keys.append(f"{key('threads.undo')} undo (was {before.decode}, {before.prefill})")
+        if not is_running:
+            keys.append(f"{key('threads.measure')} measure{' again' if report is not None else ''}")
+        keys.append(f"{key('threads.leave')} {'stop' if is_running else 'back'}")
+        return _wrapped(keys, self.size.width - 3)
+
+    # ---- what the user asks for
+
+    def action_apply_best(self) -> None:
+        """Use and remember the best of what was measured."""
+        report, in_use = self._jalopy.bridge.tuning, self._jalopy.bridge.threads
+        if report is None or in_use is None or not report.curves:
+            return
+        now = in_use.now
+        pinned = now.pinned if report.pinned is None else report.pinned
+        decode, prefill = report.best("decode"), report.best("prefill")
+        self._choose(ThreadChoice(decode or now.decode, prefill or now.prefill, pinned))
+
+    def on_key(self, event: events.Key) -> None:
+        """Choose a count by its digit, for the column that is marked."""
+        in_use = self._jalopy.bridge.threads
+        if in_use is not None and event.key in "123456789" and int(event.key) <= in_use.most:
+            event.stop()
+            count = int(event.key)
+            now = in_use.now
+            self._choose(replace(now, decode=count) if self._phase == "decode" else replace(now, prefill=count))
+
+    def action_undo(self) -> None:
+        """Bring back what held before the last choice, remembered or not."""
+        if self._undo:
+            self._end_measuring()
+            self._jalopy.bridge.wish_threads(self._undo.pop())
+            self.refresh_figures()
+
+    def action_measure(self) -> None:
+        """Measure again."""
+        self._wants_to_measure = not self._jalopy.chat.turns.is_tuning
+        self.refresh_figures()
+
+    def action_other_phase(self) -> None:
+        """Let digits choose for the other column."""
+        self._phase = _PHASES[1 - _PHASES.index(self._phase)]
+        self.refresh_figures()
+
+    def action_leave(self) -> None:
+        """Stop what is measured; with nothing to stop, go back."""
+        if self._is_measuring:
+            self._end_measuring()
+        else:
+            self._wants_to_measure = False
+            self._jalopy.action_tune()
+
+    def _end_measuring(self) -> None:
+        self._wants_to_measure = False
+        self._jalopy.chat.turns.stop_tuning()
+
+    def _choose(self, choice: ThreadChoice) -> None:
+        """Use and remember other threads; the engine follows between two steps, and what is shown follows it."""
+        bridge = self._jalopy.bridge
+        self._end_measuring()
+        if bridge.threads is None or (bridge.threads.now == bridge.threads.remembered == choice):
+            return
+        self._undo.append(bridge.threads)
+        bridge.wish_threads(ThreadsInUse(choice, remembered=choice, most=bridge.threads.most))
+
+
+def _wrapped(parts: list[str], columns: int) -> str:
+    """Join the parts, breaking lines only between them."""
+    lines = [parts[0]]
+    for part in parts[1:]:
+        joined = f"{lines[-1]} · {part}"
+        lines[-1:] = [joined] if len(joined) <= columns else [lines[-1], part]
+    return "\n".join(lines)
