@@ -110,5 +110,6 @@ def progress_text(report: TuningReport) -> str:
         }.get(report.state, report.state)
     if not report.measuring:
         return "warming up"
+    measuring = report.measuring.replace("decode", "writing").replace("prefill", "reading")
     left = figures.whole_seconds(report.seconds_left)
-    return f"round {report.round_number} of {report.n_rounds} · {report.measuring} · at most {left} left"
+    return f"round {report.round_number} of {report.n_rounds} · {measuring} · at most {left} left"

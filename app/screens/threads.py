@@ -165,9 +165,10 @@ class ThreadsScreen(Screen[None]):
             return f"{progress_text(report)} {done} the conversation is untouched"
         if self._is_measuring:
             return "measuring begins"
-        if self._wants_to_measure and turns.is_busy:
+        if turns.is_busy and not turns.is_tuning:
             rate = f" at {figures.rate(status.rate_tps)} tok/s" if status.rate_tps > 0 else ""
-            return f"the engine is {status.activity.value}{rate}; measuring begins when it is free"
+            later = "; measuring begins when it is free" if self._wants_to_measure else ""
+            return f"the engine is {status.activity.value}{rate}{later}"
         return progress_text(report) if report is not None else ""
 
     def _keys(self, report: TuningReport | None, in_use: ThreadsInUse | None) -> str:

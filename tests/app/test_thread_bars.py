@@ -71,7 +71,7 @@ def test_no_line_is_wider_than_it_may_be() -> None:
 
 
 def test_progress_names_round_setting_and_time_left() -> None:
-    assert progress_text(report()) == "round 4 of 6 · decode, 2 threads · at most 38 s left"
+    assert progress_text(report()) == "round 4 of 6 · writing, 2 threads · at most 38 s left"
     assert progress_text(report(measuring="")) == "warming up"
     assert progress_text(report("stopped")).startswith("stopped")
     assert progress_text(report("unsure")) == "over after 22 s; not all differences are certain"
