@@ -219,8 +219,9 @@ async def test_a_message_sent_while_threads_are_measured_is_answered_afterwards(
         assert gate is not None
         await driver.until(gate.waiting.is_set, "measuring")
         assert driver.chat.turns.is_busy
-        driver.chat._send("are you there?")
-        assert driver.chat.turns.n_queued == 1
+        driver.prompt.show_text("are you there?")
+        driver.prompt.action_send()
+        await driver.until(lambda: driver.chat.turns.n_queued == 1, "it waits")
         gate.open()
         await driver.until(lambda: driver.chat.turns.conversation.last_reply is not None, "the answer")
 
