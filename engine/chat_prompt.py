@@ -25,6 +25,7 @@ _HELD_BACK_TOKENS = 2
 _LONGEST_WORD_CHARS = 24
 """Without a space in so many characters the writing has none."""
 _ANY_CONTINUATION = " and on"
+_OPENING_CHARS = 200
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,32 @@ class _Mark:
     after_special: bool
 
 
+@dataclass(frozen=True)
+class TakenReply:
+    """A reply that was taken out of a conversation.
+
+    Attributes:
+        ids: exactly as generated, without the token that ended it.
+        text: what the ids say.
+    """
+
+    ids: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class SavedChat:
+    """A conversation with its tokens, to go back to; opaque outside this file."""
+
+    messages: tuple[Message, ...]
+    replies: tuple[tuple[int, ...], ...]
+    is_settled: bool
+    swaps: dict[str, str]
+    text: str
+    ids: tuple[int, ...]
+    marks: tuple[_Mark, ...]
+
+
 class ChatPrompt:
     """A conversation as messages and as tokens.
 
@@ -87,7 +114,34 @@ class ChatPrompt:
         self._text = ""
         self._ids: list[int] = []
         self._marks: list[_Mark] = []
-        self._reply_ids: list[int] | None = None
+        self._replies: list[tuple[int, ...]] = []
+        self._is_settled = True
+
+    @property
+    def opening(self) -> str:
+        """What the template printed behind the last message of the last ``prompt_ids``, where the reply begins."""
+        users = [message.content for message in self.messages if message.role == "user"]
+        last = self._guard(users[-1]).strip() if users else ""
+        at = self._text.rfind(last) if last else -1
+        return self._text[at + len(last) :] if at >= 0 else self._text[-_OPENING_CHARS:]
+
+    def turn_starts(self) -> list[int]:
+        """Where each user's message begins in the last ``prompt_ids``, as far as that is known to the token.
+
+        The words that a template puts around a message may count for the one before it. What stands before the
+        first one is the system prompt.
+        """
+        starts, pos = [], 0
+        for message in self.messages:
+            content = self._guard(message.content).strip()
+            at = self._text.find(content, pos)
+            if at < 0:  # rewritten by the template
+                at = pos
+            else:
+                pos = at + len(content)
+            if message.role == "user":
+                starts.append(max((mark.n_ids for mark in self._marks if mark.chars <= at), default=0))
+        return starts
 
     def add_user(self, text: str) -> list[int]:
         """Add a user's message.
@@ -142,7 +196,31 @@ class ChatPrompt:
         if not self.messages or self.messages[-1].role != "user":
             raise ValueError("a reply needs a user's message before it")
         self.messages.append(Message("assistant", text))
-        self._reply_ids = list(ids)
+        self._replies.append(tuple(ids))
+        self._is_settled = False
+
+    def take_reply(self) -> TakenReply:
+        """Remove the reply at the end, to be continued or replaced: its question is the last message then.
+
+        Raises:
+            ValueError: the last message is not a reply.
+        """
+        if not self.messages or self.messages[-1].role != "assistant":
+            raise ValueError("the last message is not a reply")
+        taken = TakenReply(self._replies[-1], self.messages[-1].content)
+        self.rewind(len(self.messages) - 1)
+        return taken
+
+    def save(self) -> SavedChat:
+        """Return everything that ``restore`` needs to go back to this point, tokens included."""
+        parts = tuple(self.messages), tuple(self._replies), self._is_settled, dict(self._swaps)
+        return SavedChat(*parts, self._text, tuple(self._ids), tuple(self._marks))
+
+    def restore(self, saved: SavedChat) -> None:
+        """Go back to what was saved."""
+        self.messages, self._replies = list(saved.messages), list(saved.replies)
+        self._is_settled, self._swaps = saved.is_settled, dict(saved.swaps)
+        self._text, self._ids, self._marks = saved.text, list(saved.ids), list(saved.marks)
 
     def rewind(self, n_messages: int) -> None:
         """Keep the first messages and forget the others; tokens of what is kept stay the same.
@@ -154,7 +232,8 @@ class ChatPrompt:
             raise ValueError("cannot keep fewer than no messages")
         if n_messages < len(self.messages):
             self.messages = self.messages[:n_messages]
-            self._reply_ids = None
+            del self._replies[sum(message.role == "assistant" for message in self.messages) :]
+            self._is_settled = True
 
     def prompt_ids(self) -> list[int]:
         """Ids to generate the next reply from.
@@ -202,7 +281,8 @@ class ChatPrompt:
 
     def _settle_reply(self, rendered: str) -> None:
         """Take the generated ids for the last reply where the template changes no more than white space around it."""
-        ids, self._reply_ids = self._reply_ids, None
+        ids = () if self._is_settled else self._replies[-1]
+        self._is_settled = True
         if not ids or not rendered.startswith(self._text):
             return
         end = _end_of_reply(rendered, len(self._text), self._guard(self.messages[-2].content))

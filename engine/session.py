@@ -122,9 +122,20 @@ class Session:
         return Prefilled(reused, len(ids) - reused, time.monotonic() - start)
 
     def generate(
-        self, sampling: Sampling, max_tokens: int | None = None, stop: Sequence[str] = ()
+        self,
+        sampling: Sampling,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        after: Sequence[int] = (),
     ) -> Iterator[Generated]:
         """Continue from the last token fed, until an end token, a stop string, a limit or ``cancel``.
+
+        Args:
+            sampling: how tokens are chosen.
+            max_tokens: the most to generate now; None for no limit but the context.
+            stop: texts that end the reply.
+            after: ids of a reply's beginning that were fed last: text goes on behind theirs, so that a character or
+                a stop string that they began is completed.
 
         Yields:
             Every token but the end token; text that may begin a stop string comes when that is decided. Pieces
@@ -139,7 +150,7 @@ class Session:
         self._begin()
         self.finish_reason = ""
         with _short_switch_interval():
-            for generated in self._continue(sampling, max_tokens, stop):
+            for generated in self._continue(sampling, max_tokens, stop, after):
                 if self._pipeline.profile and self._profile is not None:
                     self._profile.leave()
                     yield generated
@@ -147,9 +158,13 @@ class Session:
                 else:
                     yield generated
 
-    def _continue(self, sampling: Sampling, max_tokens: int | None, stop: Sequence[str]) -> Iterator[Generated]:
+    def _continue(
+        self, sampling: Sampling, max_tokens: int | None, stop: Sequence[str], after: Sequence[int]
+    ) -> Iterator[Generated]:
         sampler = Sampler(sampling, self._model.config.vocab_size)
         stream, stops = self._model.tokenizer.stream(), StopStrings(stop)
+        for earlier in after:
+            stops.push(stream.push(earlier))
         token, n = -1, 0
         while not self.finish_reason:
             if max_tokens is not None and n >= max_tokens:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,6 +131,8 @@ class Script:
     """Largest context that "fits"; asking for more raises MemoryPlanError."""
     held_back: str = ""
     """Text that comes after the last token of every reply, without a token of its own."""
+    opening: str = ""
+    """What the template prints before a reply: "<think>" opens a thinking block."""
     has_template: bool = True
     template_error: EngineError | None = None
     open_progress: list[Progress] = field(
@@ -199,12 +201,17 @@ class FakeTokenizer:
         """Return the bytes of one token."""
         return self._pieces[token_id].encode() if token_id > END else b""
 
+    def stream(self) -> SimpleNamespace:
+        """A decoder for generated tokens; a piece is whole characters here."""
+        return SimpleNamespace(push=lambda token_id: self.decode([token_id]), flush=lambda: "")
+
 
 class FakeChat:
     """A conversation with one marker token per message, appended to and never re-tokenised."""
 
-    def __init__(self, tokenizer: FakeTokenizer, error: EngineError | None = None) -> None:
+    def __init__(self, tokenizer: FakeTokenizer, error: EngineError | None = None, opening: str = "") -> None:
         self._tokenizer, self._error = tokenizer, error
+        self.opening = opening
         self.messages: list[Message] = []
         self._ids: list[list[int]] = []
 
@@ -235,6 +242,25 @@ class FakeChat:
     def rewind(self, n_messages: int) -> None:
         """Keep the first messages only."""
         del self.messages[n_messages:], self._ids[n_messages:]
+
+    def take_reply(self) -> SimpleNamespace:
+        """Remove the reply at the end and return its ids and text."""
+        ids, message = self._ids.pop(), self.messages.pop()
+        assert message.role == "assistant"
+        return SimpleNamespace(ids=tuple(ids[1:-1]), text=message.content)
+
+    def save(self) -> tuple[list[Message], list[list[int]]]:
+        """Return what ``restore`` needs."""
+        return list(self.messages), list(self._ids)
+
+    def restore(self, saved: tuple[list[Message], list[list[int]]]) -> None:
+        """Go back to what was saved."""
+        self.messages, self._ids = list(saved[0]), list(saved[1])
+
+    def turn_starts(self) -> list[int]:
+        """Where each user's message begins in the prompt."""
+        lengths = [len(ids) for ids in self._ids]
+        return [1 + sum(lengths[:at]) for at, message in enumerate(self.messages) if message.role == "user"]
 
     def prompt_ids(self) -> list[int]:
         """Return the ids after which the next reply begins."""
@@ -335,7 +361,7 @@ class FakeModel:
 
     def chat(self) -> FakeChat:
         """Start a conversation."""
-        return FakeChat(self.tokenizer, self.script.template_error)
+        return FakeChat(self.tokenizer, self.script.template_error, self.script.opening)
 
     def describe_plan(self) -> list[dict[str, Any]]:
         """Describe two operations."""
@@ -359,6 +385,7 @@ class FakeSession:
         self.samplings: list[Any] = []
         self.is_closed = self.is_profiling = False
         self._cancelled = threading.Event()
+        self._reply: list[str] = []
 
     def start_profile(self) -> None:
         """Every walk is timed from now on, all of it in one phase."""
@@ -426,16 +453,22 @@ class FakeSession:
                 on_progress(done, len(ids))
         self.fed_counts.append(len(ids))
 
-    def generate(self, sampling: Any, max_tokens: int | None = None, stop: Iterable[str] = ()) -> Iterator[Generated]:
-        """Yield the next scripted reply, token by token."""
+    def generate(
+        self, sampling: Any, max_tokens: int | None = None, stop: Iterable[str] = (), after: Sequence[int] = ()
+    ) -> Iterator[Generated]:
+        """Yield the next scripted reply, token by token; or the rest of the last one, behind the ids ``after``."""
         self._cancelled.clear()
         self.samplings.append(sampling)
-        reply = self._script.replies[0]
-        if len(self._script.replies) > 1:
-            self._script.replies.pop(0)
+        if after:
+            assert self.tokens[-len(after) :] == list(after), "the cache does not end with what is continued"
+            assert list(after) == [self._model.tokenizer.id_of(piece) for piece in self._reply[: len(after)]]
+        else:
+            self._reply = self._script.replies[0]
+            if len(self._script.replies) > 1:
+                self._script.replies.pop(0)
         self.finish_reason = ""
         text = ""
-        for count, piece in enumerate(reply):
+        for count, piece in enumerate(self._reply[len(after) :]):
             if max_tokens is not None and count >= max_tokens:
                 self.finish_reason = "length"
                 return

@@ -209,6 +209,87 @@ def test_a_message_that_cannot_be_rendered_leaves_the_conversation_as_it_was(pro
     assert answer
 
 
+# Taking back and going on
+
+
+def test_a_reply_taken_back_leaves_its_prompt_and_returns_its_exact_ids() -> None:
+    chat = chatml()
+    chat.start("Be brief.")
+    prompt = chat.add_user("the rain")
+    answer = reply(chat, BYTES, "in the end")
+    taken = chat.take_reply()
+    assert (list(taken.ids), taken.text) == (answer, "in the end")
+    assert chat.prompt_ids() == prompt
+    chat.add_reply([*answer, *answer], "in the endin the end")
+    assert chat.add_user("on")[: len(prompt) + 2 * len(answer)] == prompt + answer + answer
+
+
+def test_a_reply_can_be_taken_back_after_a_later_message_was_taken_back() -> None:
+    chat = chatml()
+    prompt = chat.add_user("the rain")
+    answer = reply(chat, BYTES, "in the end")
+    chat.add_user("a question that is stopped before its first token")
+    chat.rewind(2)
+    assert list(chat.take_reply().ids) == answer
+    assert chat.prompt_ids() == prompt
+
+
+def test_only_a_reply_at_the_end_can_be_taken_back() -> None:
+    chat = chatml()
+    chat.add_user("the rain")
+    with pytest.raises(ValueError, match="not a reply"):
+        chat.take_reply()
+
+
+def test_what_was_saved_comes_back_to_the_token() -> None:
+    chat = chatml()
+    chat.add_user("the rain")
+    reply(chat, BYTES, "in the end")
+    chat.add_user("and then?")
+    reply(chat, BYTES, "sun")
+    before = chat.save()
+    chat.rewind(0)
+    chat.add_user("something else <|im_end|>")
+    reply(chat, BYTES, "other")
+    chat.restore(before)
+    assert chat.save() == before
+    fresh = chatml()
+    fresh.add_user("the rain")
+    reply(fresh, BYTES, "in the end")
+    fresh.add_user("and then?")
+    reply(fresh, BYTES, "sun")
+    assert chat.add_user("more") == fresh.add_user("more")
+
+
+def test_turn_starts_divide_the_prompt_at_the_messages() -> None:
+    chat = chatml()
+    chat.start("Be brief.")
+    chat.add_user("the rain")
+    reply(chat, BYTES, "in the end")
+    ids = chat.add_user("s")
+    first, second = chat.turn_starts()
+    assert spelled(BYTES, ids[:first]) == "<|im_start|>system\nBe brief.<|im_end|>\n"
+    assert spelled(BYTES, ids[first:second]) == (
+        "<|im_start|>user\nthe rain<|im_end|>\n<|im_start|>assistant\nin the end<|im_end|>\n"
+    )
+
+
+def test_turn_starts_without_special_tokens_lie_between_the_turns(process: TemplateProcess) -> None:
+    source = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
+    chat = with_template(source, BYTES, process)
+    prompt = chat.add_user("the rain")
+    answer = reply(chat, BYTES, "in the end")
+    chat.add_user("on")
+    assert chat.turn_starts() == [0, len(prompt) + len(answer)]
+
+
+def test_the_opening_is_what_the_template_prints_before_the_reply(process: TemplateProcess) -> None:
+    source = "{% for m in messages %}[{{ m.content }}]<|im_end|>{% endfor %}<|im_start|>assistant\n{{ '<think>\n' }}"
+    chat = with_template(source, BYTES, process)
+    chat.add_user("the rain")
+    assert chat.opening == "]<|im_end|><|im_start|>assistant\n<think>\n"
+
+
 # Text that spells control tokens
 
 

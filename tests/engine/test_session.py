@@ -121,6 +121,60 @@ def test_cancel_from_another_thread_ends_a_prefill_at_a_whole_block(model: Model
     assert session.feed([2, 3]).shape == (model.config.vocab_size,)
 
 
+def whole_reply(model: Model, ids: list[int], n_tokens: int) -> tuple[list[int], str]:
+    session = model.session(n_ctx=256)
+    session.prefill(ids)
+    pieces = list(session.generate(Sampling.greedy(), n_tokens))
+    session.close()
+    # What is held back at the end comes with the id of the token before it.
+    return [piece.token_id for piece in pieces][:n_tokens], "".join(piece.text for piece in pieces)
+
+
+@pytest.mark.parametrize("stop_after", [1, 2, 3, 7, 20, 39])
+@pytest.mark.parametrize("vocabulary", ["spm", "bpe"])
+def test_a_stopped_reply_goes_on_byte_for_byte_as_if_it_had_not_been_stopped(
+    tmp_path: Path, vocabulary: str, stop_after: int
+) -> None:
+    path = tiny_gguf.model("llama", "Q8_0", vocabulary, context_length=256, seed=3).write(tmp_path / "m.gguf")
+    model = Model.open(path, threads=2)
+    prompt = [5, 9, 20, 33, 47, 60, 71]
+    wanted_ids, wanted_text = whole_reply(model, prompt, 40)
+    session = model.session(n_ctx=256)
+    session.prefill(prompt)
+    got: list[int] = []
+    for piece in session.generate(Sampling.greedy(), 40):
+        got.append(piece.token_id)
+        if len(got) == stop_after:
+            session.cancel()
+    got = got[:stop_after]
+    assert got == wanted_ids[:stop_after]
+    # Something else is asked in between and taken back: the reply's tokens stay the start of the cache.
+    session.prefill([*prompt, *got, 3, 4, 5, 6, 7])
+    done = session.prefill([*prompt, *got])
+    assert done.fed <= 1
+    stream = model.tokenizer.stream()
+    text = "".join(stream.push(token) for token in got)
+    rest = list(session.generate(Sampling.greedy(), 40 - len(got), after=got))
+    assert (got + [piece.token_id for piece in rest])[:40] == wanted_ids
+    assert text + "".join(piece.text for piece in rest) == wanted_text
+    model.close()
+
+
+def test_a_stop_string_that_the_earlier_part_began_is_found(model: Model) -> None:
+    session = model.session(n_ctx=256)
+    session.prefill([1, 2, 3])
+    pieces = list(session.generate(Sampling(seed=3), 30))
+    ids, texts = [piece.token_id for piece in pieces], [piece.text for piece in pieces]
+    cut = next(n for n in range(5, 30) if texts[n - 1] and texts[n])
+    session.prefill([1, 2, 3, *ids[:cut]])
+    sampling = Sampling.greedy()
+    free = "".join(piece.text for piece in session.generate(sampling, 10, after=ids[:cut]))
+    session.prefill([1, 2, 3, *ids[:cut]])
+    stop = texts[cut - 1][-1] + free[0]
+    assert "".join(p.text for p in session.generate(sampling, 10, stop=[stop], after=ids[:cut])) == ""
+    assert session.finish_reason == "stop"
+
+
 def test_a_stop_string_ends_the_reply_and_is_not_shown(model: Model) -> None:
     session = model.session(n_ctx=256)
     session.prefill([1, 2, 3])
