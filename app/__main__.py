@@ -158,11 +158,14 @@ def _chat(options: argparse.Namespace, settings: Settings) -> int:
 def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
     import gc
 
+    from app.console import choose_console
     from app.engine_access import glance_at_model
     from app.low_power import prepare_environment
     from app.start import choose_model
 
     path = choose_model(options.model, settings, glance_at_model)
+    if options.tty:
+        choose_console()
     prepare_environment(settings.low_power)  # Textual reads it when it is imported
     gc.disable()  # nothing of what is imported until the first frame is garbage; the application turns it on again
     from app.app import run_tui

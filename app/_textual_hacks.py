@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.keys import Keys
+from textual.scrollbar import ScrollBarRender
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
@@ -20,6 +21,15 @@ def open_block_source(markdown: Markdown) -> str:
     """
     lines = markdown.source.splitlines(keepends=True)
     return "".join(lines[markdown._last_parsed_line :])
+
+
+def draw_plain_scrollbars() -> None:
+    """Draw the ends of scroll bars as whole cells: consoles have no eighths of a block.
+
+    Textual 8.2 has no setting for these glyphs. Remove when it has.
+    """
+    ScrollBarRender.VERTICAL_BARS = [" "] * 8
+    ScrollBarRender.HORIZONTAL_BARS = [" "] * 8
 
 
 def teach_alt_enter() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from textual.binding import Binding, BindingType
 
-_WITHIN = {"prompt": "chat"}
+_WITHIN = {"prompt": "chat", "message": "chat"}
 """Scopes of widgets by the scope of the screen they stand in."""
 NO_KEY = "no-key"
 """Stands where Textual wants a key and there is none."""
@@ -28,7 +28,7 @@ class Action:
     title: str
     """What it does, as help and palette say it."""
     scope: str
-    """Who carries it out: "app", "chat" or "prompt"."""
+    """Who carries it out: "app", "chat", "prompt", or "message" for the message that has the focus."""
     keys: str = ""
     """Default keys, separated by commas, in Textual's names."""
     priority: bool = False
@@ -62,16 +62,21 @@ ACTIONS = _table(
     Action("newer", "Recall what was sent after that", "prompt", "alt+down"),
     Action("page_up", "Scroll the conversation up", "prompt", "pageup"),
     Action("page_down", "Scroll the conversation down", "prompt", "pagedown"),
-    Action("stop", "Stop the reply, keep what there is", "chat", "escape"),
+    Action("stop", "Stop the reply, keep what there is; back to the prompt", "chat", "escape"),
     Action("new", "Start a new conversation", "chat", command="new", aliases=("clear",)),
     Action("regenerate", "Answer the last message again", "chat", "ctrl+r", command="regen", aliases=("retry",)),
+    Action("continue_reply", "Go on with a reply that was stopped", "chat", command="continue", aliases=("go",)),
+    Action("edit", "Edit a message of yours and ask again", "chat", command="edit", argument="[number]"),
     Action("system", "Show or set the system prompt ('-' for none)", "chat", command="system", argument="[text]"),
     Action("persona", "List personas, or start anew with one", "chat", command="persona", argument="[name]"),
     Action("external_editor", "Write the message in your editor ($EDITOR)", "chat", "ctrl+g", command="editor"),
     Action("take_back", "Take back the message that waits", "chat", command="unsend"),
     Action("unfold", "Show pasted text whole, or folded again", "chat", "ctrl+o", command="unfold"),
-    Action("copy", "Copy the last reply", "chat", command="copy"),
+    Action("copy", "Copy the last reply", "chat", command="copy", argument="[code [n]] [file]"),
     Action("save", "Save the conversation as Markdown", "chat", "ctrl+s", command="save", argument="[path]"),
+    Action("thinking", "Show or fold what the model thought", "chat", command="think"),
+    Action("focus_older", "Go up to a message", "chat", "ctrl+up,shift+tab"),
+    Action("focus_newer", "Go down to a message or the prompt", "chat", "ctrl+down"),
     Action("model", "Load a model", "chat", command="model", argument="path"),
     Action("theme", "Choose the colours", "app", command="theme", argument="[name]"),
     Action("leave", "Go back", "help", "escape,q,enter"),
@@ -85,6 +90,12 @@ ACTIONS = _table(
     Action("performance", "Show speed, and where the time goes", "app", "f2", command="stats", aliases=("speed",)),
     Action("threads", "Show or set the threads", "chat", command="threads", argument="[write [read]]"),
     Action("tune", "Find the best number of threads", "app", "f4", command="tune"),
+    Action("copy_message", "Copy the message", "message", "y"),
+    Action("copy_code", "Copy its next code block", "message", "u"),
+    Action("continue_here", "Go on with it where it stopped", "message", "c"),
+    Action("regenerate_here", "Answer it again", "message", "r"),
+    Action("edit_here", "Edit it and ask again", "message", "e"),
+    Action("toggle_thinking", "Show or fold what the model thought", "message", "t"),
     Action("help", "Show keys and commands", "app", "f1", command="help"),
     Action("doctor", "Examine machine, terminal and model: what costs speed", "app", "f5", command="doctor"),
     Action("command_palette", "Open the command palette", "app", "ctrl+p"),

@@ -24,9 +24,10 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from app import engine_access, exit_codes, paths, refusals, state
-from app._textual_hacks import teach_alt_enter
+from app._textual_hacks import draw_plain_scrollbars, teach_alt_enter
 from app.actions import ACTIONS, Action, bindings
 from app.bridge import ChatOptions, EngineBridge
+from app.console import is_console
 from app.crash_log import log_without_text
 from app.keymap import Keymap, load_keymap
 from app.low_power import is_on_battery
@@ -133,7 +134,9 @@ class JalopyApp(App[None], inherit_bindings=False):
     def on_mount(self) -> None:
         """Take over the signals that Textual leaves to their defaults."""
         self.set_keymap(self.keymap.for_textual())
-        self.set_class(_is_on_console(), "-console")
+        self.set_class(is_console(), "-console")
+        if is_console():
+            draw_plain_scrollbars()
         self.set_interval(INTERFACE_COST_PERIOD_S, self._note_interface_cost)
         if self._theme_error:
             self.call_after_refresh(self.chat.note, self._theme_error, True)
@@ -226,7 +229,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Remember the theme for the next start; one chosen for a console suits no other terminal."""
         if name is None:
             return
-        trouble = None if _is_on_console() else state.remember_theme(name)
+        trouble = None if is_console() else state.remember_theme(name)
         if trouble:
             self.chat.note(trouble, True)
         elif self.settings.theme not in ("", name):
@@ -240,7 +243,7 @@ class JalopyApp(App[None], inherit_bindings=False):
                 self.register_theme(theme)
         except ThemeError as error:
             return str(error)
-        on_console = _is_on_console()
+        on_console = is_console()
         wanted = self.settings.theme or ("" if on_console else remembered)
         self.theme = choose_theme(wanted, self.available_themes, on_console)
         if self.settings.theme and self.settings.theme not in self.available_themes:
@@ -310,10 +313,6 @@ def may_read_ahead(settings: Settings) -> bool:
     """Whether the engine may work before anything is sent."""
     wanted = settings.prefill_while_typing
     return wanted == "on" or (wanted == "auto" and not is_on_battery())
-
-
-def _is_on_console() -> bool:
-    return os.environ.get("TERM") == "linux"
 
 
 def _usage(action: Action) -> str:

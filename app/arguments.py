@@ -116,6 +116,7 @@ def _chat_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Chat with a language model on the computer you already own.")
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file")
     parser.add_argument("--plain", action="store_true", help="line by line, without a screen")
+    parser.add_argument("--tty", action="store_true", help="draw for a plain console: ASCII borders, 16 colours")
     if command is None:
         parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and leave")
         parser.epilog = _OVERVIEW

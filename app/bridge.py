@@ -15,17 +15,19 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from queue import Full, Queue
 from typing import TYPE_CHECKING, Any
 
 from app.engine_status import Activity, EngineStatus
 from app.idle_work import IdleWork
-from app.messages import EngineMessage, TextGenerated
+from app.messages import EngineMessage, TextGenerated, ThoughtGenerated
 from app.performance.history import ReplyHistory
 from app.performance.records import EngineFigures
 from app.reply import Reply
 from app.state import ThreadChoice
+from app.thinking import Thinking
 from app.threads_in_use import ThreadsInUse, ThreadWishes
 
 if TYPE_CHECKING:
@@ -88,6 +90,8 @@ class Ask:
     text: str
     asked_s: float | None = None
     """When the user sent it, on the bridge's clock, if it had to wait."""
+    keep_turns: int | None = None
+    """Forget all turns but the first so many before it; None keeps all."""
 
 
 @dataclass(frozen=True)
@@ -129,12 +133,39 @@ class GrantThreads:
 
 
 @dataclass(frozen=True)
+class Continue:
+    """Go on with the last reply from the tokens it has."""
+
+    thinking: Thinking | None = None
+    """What it thought so far."""
+
+
+@dataclass(frozen=True)
+class Weigh:
+    """Find out what ``Ask`` with the same values would cost; changes nothing."""
+
+    text: str
+    keep_turns: int
+
+
+@dataclass(frozen=True)
 class Close:
     """End the thread."""
 
 
 Command = (
-    Load | StartConversation | Ask | Regenerate | Prepare | MeasureBandwidth | Examine | Tune | GrantThreads | Close
+    Load
+    | StartConversation
+    | Ask
+    | Regenerate
+    | Continue
+    | Weigh
+    | Prepare
+    | MeasureBandwidth
+    | Examine
+    | Tune
+    | GrantThreads
+    | Close
 )
 
 
@@ -167,23 +198,15 @@ class Wire:
 
     def drain(self) -> list[EngineMessage]:
         """Take everything emitted so far, in order, with neighbouring pieces of text joined."""
+        taken = [self._messages.popleft() for _ in range(len(self._messages))]
         drained: list[EngineMessage] = []
-        pieces: list[str] = []
-        while self._messages:
-            message = self._messages.popleft()
-            if isinstance(message, TextGenerated):
-                pieces.append(message.text)
-                continue
-            _close_run(pieces, drained)
-            drained.append(message)
-        _close_run(pieces, drained)
+        for kind, run in groupby(taken, type):
+            messages = list(run)
+            if kind is TextGenerated or kind is ThoughtGenerated:
+                text = "".join(m.text for m in messages if isinstance(m, (TextGenerated, ThoughtGenerated)))
+                messages = [kind(text)]
+            drained += messages
         return drained
-
-
-def _close_run(pieces: list[str], drained: list[EngineMessage]) -> None:
-    if pieces:
-        drained.append(TextGenerated("".join(pieces)))
-        pieces.clear()
 
 
 class EngineBridge:
@@ -239,7 +262,7 @@ class EngineBridge:
         if isinstance(command, Prepare):
             return self._send_idle_work(command)
         self._wire.idle_work.drop()
-        if isinstance(command, (Ask, Regenerate, Tune)):
+        if isinstance(command, (Ask, Regenerate, Continue, Tune)):
             self._wire.cancelled.clear()
         try:
             self._wire.commands.put_nowait(command)

@@ -5,8 +5,10 @@ Plain values: knows nothing of any screen and nothing of the engine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+
+from app.thinking import Thinking
 
 
 class Role(str, Enum):
@@ -44,6 +46,22 @@ class ReplyFigures:
     """Tokens of the prompt that had to be computed."""
     reused_tokens: int
     """Tokens of the prompt that the cache still held."""
+    range_tps: tuple[float, float] | None = None
+    """Lowest and highest rate over a second; None for a reply too short to have them."""
+
+    def continued_by(self, more: ReplyFigures) -> ReplyFigures:
+        """Return the figures of a reply that was stopped with these and went on with ``more``."""
+        seconds = [
+            (figures.tokens - 1) / figures.decode_tps for figures in (self, more) if figures.decode_tps is not None
+        ]
+        counted = sum(figures.tokens - 1 for figures in (self, more) if figures.decode_tps is not None)
+        ranges = [figures.range_tps for figures in (self, more) if figures.range_tps is not None]
+        return replace(
+            self,
+            tokens=self.tokens + more.tokens,
+            decode_tps=counted / sum(seconds) if sum(seconds) > 0 else None,
+            range_tps=(min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None,
+        )
 
 
 @dataclass
@@ -52,8 +70,10 @@ class ChatMessage:
 
     role: Role
     text: str
+    """What was said; of a reply without the thinking before it."""
     ending: Ending = Ending.COMPLETE
     figures: ReplyFigures | None = None
+    thinking: Thinking | None = None
 
 
 @dataclass
@@ -93,7 +113,9 @@ class Conversation:
         self.messages.append(message)
         return message
 
-    def add_reply(self, text: str, ending: Ending, figures: ReplyFigures | None) -> ChatMessage:
+    def add_reply(
+        self, text: str, ending: Ending, figures: ReplyFigures | None, thinking: Thinking | None = None
+    ) -> ChatMessage:
         """Append what the model answered.
 
         Raises:
@@ -101,7 +123,7 @@ class Conversation:
         """
         if not self.awaits_reply:
             raise ValueError("a reply needs a message it answers")
-        message = ChatMessage(Role.ASSISTANT, text, ending, figures)
+        message = ChatMessage(Role.ASSISTANT, text, ending, figures, thinking)
         self.messages.append(message)
         return message
 
@@ -111,11 +133,17 @@ class Conversation:
             raise ValueError("the last message has its answer")
         return self.messages.pop().text
 
-    def drop_reply(self) -> None:
-        """Remove the reply at the end, so that its question can be answered again."""
+    def drop_reply(self) -> ChatMessage:
+        """Remove the reply at the end, so that its question can be answered again, and return it."""
         if not self.messages or self.messages[-1].role is not Role.ASSISTANT:
             raise ValueError("the last message is not a reply")
-        self.messages.pop()
+        return self.messages.pop()
+
+    def cut(self, n_messages: int) -> list[ChatMessage]:
+        """Keep the first messages only and return the others."""
+        cut = self.messages[n_messages:]
+        del self.messages[n_messages:]
+        return cut
 
     def clear(self) -> None:
         """Forget the messages; the system prompt stays."""

@@ -43,7 +43,11 @@ class EngineStatus:
     """When the activity began, on the bridge's clock."""
     meter: ReplyMeter | None = None
     """Of the running reply, growing while it is read; after it, that of the last one."""
+    usual_prefill_tps: float = 0.0
+    """Prompt tokens read per second in earlier turns, for as long as this one has no rate of its own; 0 for unknown."""
     threads: int = 0
+    turn_starts: tuple[int, ...] = ()
+    """Where in the context each turn begins, oldest first; the system prompt stands before the first."""
     context_used: int = 0
     n_ctx: int = 0
 
@@ -58,14 +62,17 @@ class EngineStatus:
         if self.meter is None:
             return 0.0
         if self.activity is Activity.READING:
-            return self.meter.prefill_tps
+            return self.meter.prefill_tps or self.usual_prefill_tps
         if self.activity is Activity.WRITING:
             return self.meter.window_tps(RATE_WINDOW_S)
         return self.meter.decode_tps
 
-    @property
-    def seconds_left(self) -> float | None:
-        """Estimated time until the prompt is read; None while there is nothing to base it on."""
-        if self.activity is not Activity.READING or self.rate_tps <= 0:
+    def seconds_left(self, now_s: float) -> float | None:
+        """Estimated time until the prompt is read; None while there is nothing to base it on.
+
+        Counts down between two reports of progress, which may be many seconds apart.
+        """
+        if self.activity is not Activity.READING or self.rate_tps <= 0 or self.meter is None:
             return None
-        return (self.total - self.done) / self.rate_tps
+        since_report_s = now_s - self.since_s - self.meter.prefill_s
+        return max(0.0, (self.total - self.done) / self.rate_tps - since_report_s)

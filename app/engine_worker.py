@@ -6,6 +6,7 @@ knows ``Wire``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,35 +15,33 @@ from app.bridge import (
     ChatOptions,
     Close,
     Command,
+    Continue,
     Examine,
     GrantThreads,
     Load,
     MeasureBandwidth,
     Prepare,
-    Regenerate,
     StartConversation,
     Tune,
+    Weigh,
     Wire,
 )
-from app.clean_text import TextCleaner, clean_line
-from app.conversation import Ending
-from app.crash_log import log_without_text
+from app.clean_text import clean_line
 from app.engine_measures import EngineMeasures
 from app.engine_status import Activity, EngineStatus
 from app.engine_tuning import EngineTuning
+from app.engine_turn import EarlierPart, EngineTurn, kept_tokens, reason_of
 from app.messages import (
     GenerationFailed,
-    GenerationFinished,
     ModelFailed,
     ModelLoaded,
     PromptRefused,
-    PromptStopped,
-    TextGenerated,
+    PromptWeighed,
     TuningEnded,
 )
 from app.read_ahead import ReadAhead
-from app.reply import Reply, ReplyMeter
-from engine.errors import Cancelled, EngineError
+from app.reply import ReplyMeter
+from engine.errors import Cancelled
 
 if TYPE_CHECKING:
     from engine import Model, Session
@@ -50,6 +49,8 @@ if TYPE_CHECKING:
 
 MIN_REPLY_TOKENS = 16
 """Room that must be left for an answer before a prompt is taken."""
+TELLING_TOKENS = 16
+"""So many prompt tokens must be read before their rate says something about longer prompts."""
 
 
 class EngineWorker:
@@ -60,6 +61,9 @@ class EngineWorker:
         self._model: Model | None = None
         self._session: Session | None = None
         self._chat: ChatPrompt | None = None
+        self._turn_starts: tuple[int, ...] = ()
+        self._conversation_tokens = 0
+        self._prefill_tps = 0.0
         self._measures = EngineMeasures(wire, options.open_history(), wire.clock)
         self._ahead = ReadAhead(wire)
         self._tuning = EngineTuning(wire, options)
@@ -82,25 +86,28 @@ class EngineWorker:
         elif isinstance(command, StartConversation):
             if self._chat is not None:
                 self._chat.start(command.system)
-        elif isinstance(command, Ask):
-            self._ask(command.text, command.asked_s)
-        elif isinstance(command, Regenerate):
-            self._regenerate()
+                self._forget_turns()
+                self._settle()
+        elif isinstance(command, Weigh):
+            self._weigh(command)
         elif isinstance(command, Prepare):
-            self._prepare(command)
-        elif isinstance(command, MeasureBandwidth) and self._model is not None:
-            self._measures.measure_bandwidth(self._model, self._is_wanted)
+            self._read_ahead(command)
+        elif isinstance(command, MeasureBandwidth):
+            if self._model is not None:
+                self._measures.measure_bandwidth(self._model, self._is_wanted)
         elif isinstance(command, Examine):
             self._examine(command)
         elif isinstance(command, GrantThreads):
             self._tuning.grant()
         elif isinstance(command, Tune):
             self._tune(command)
+        else:
+            self._take_turn(command)
 
     def _is_wanted(self) -> bool:
         return self._wire.closing.is_set() or not self._wire.commands.empty()
 
-    def _prepare(self, command: Prepare) -> None:
+    def _read_ahead(self, command: Prepare) -> None:
         try:
             if self._session is not None and self._chat is not None:
                 self._ahead.prepare(self._session, self._chat, command)
@@ -119,14 +126,14 @@ class EngineWorker:
 
     def _report(self, command: Command, error: BaseException) -> None:
         reason = reason_of(error)
-        if isinstance(command, Prepare):
+        if isinstance(command, (Prepare, Weigh, MeasureBandwidth)):
             return  # nobody has asked for anything yet; what is wrong is said when the message is sent
         if isinstance(command, Load):
             self._unload()
             self._wire.emit(ModelFailed(reason))
         elif isinstance(command, Tune):
             self._wire.emit(TuningEnded(reason))
-        elif not isinstance(command, MeasureBandwidth):  # nobody waits for that one
+        else:
             self._settle()
             self._wire.emit(GenerationFailed(reason))
 
@@ -167,6 +174,7 @@ class EngineWorker:
     def _unload(self) -> None:
         session, model = self._session, self._model
         self._session = self._model = self._chat = None
+        self._forget_turns()
         self._measures.note_no_model()
         self._tuning.note_closed()
         for resource in (session, model):
@@ -176,52 +184,89 @@ class EngineWorker:
 
     # ---- turns
 
-    def _ask(self, text: str, asked_s: float | None) -> None:
+    def _take_turn(self, command: Command) -> None:
+        """Answer; where no reply comes of it, the conversation is what it was before."""
         chat = self._chat
         if chat is None:
             self._wire.emit(GenerationFailed("no model is loaded"))
             return
-        n_before = len(chat.messages)
+        saved, tokens = chat.save(), self._conversation_tokens
+        is_kept, turn = False, None
         try:
-            # Before the first token there is no turn yet: the engine's side forgets the question, and the screen
-            # decides whether to ask again.
-            if not self._answer(chat, chat.add_user(text), asked_s):
-                chat.rewind(n_before)
-        except BaseException:
-            chat.rewind(n_before)
-            raise
+            turn = self._prepare(chat, command)
+            is_kept = turn is not None and self._answer(turn, command.asked_s if isinstance(command, Ask) else None)
+        finally:
+            if not is_kept:
+                chat.restore(saved)
+                self._conversation_tokens = tokens
+            self._turn_starts = tuple(chat.turn_starts())
+            self._settle(turn.meter if turn is not None else None)
 
-    def _regenerate(self) -> None:
-        chat = self._chat
-        if chat is None or not chat.messages or chat.messages[-1].role != "assistant":
-            self._wire.emit(GenerationFailed("there is no reply to regenerate"))
-            return
-        n_before = len(chat.messages) - 1
-        chat.rewind(n_before)
-        try:
-            answered = self._answer(chat, chat.prompt_ids())
-        except BaseException:
-            chat.rewind(n_before - 1)
-            raise
-        if not answered:
-            chat.rewind(n_before - 1)
+    def _prepare(self, chat: ChatPrompt, command: Command) -> EngineTurn | None:
+        """Bring the conversation to where the reply begins; None where it cannot be asked for."""
+        earlier: EarlierPart | None = None
+        if isinstance(command, Ask):
+            if command.keep_turns is not None:
+                chat.rewind(_messages_of(chat, command.keep_turns))
+            ids = chat.add_user(command.text)
+        elif not chat.messages or chat.messages[-1].role != "assistant":
+            self._wire.emit(GenerationFailed("there is no reply"))
+            return None
+        else:
+            taken = chat.take_reply()
+            ids = chat.prompt_ids()
+            if isinstance(command, Continue):
+                earlier = EarlierPart(taken.ids, self._text_of(taken.ids), command.thinking)
+        session = self._session
+        assert session is not None
+        if earlier is not None and len(ids) + len(earlier.ids) >= session.n_ctx:
+            self._wire.emit(GenerationFailed("the context is full: there is no room to go on (/new begins anew)"))
+            return None
+        needed = len(ids) + min(MIN_REPLY_TOKENS, session.n_ctx // 8)
+        if earlier is None and needed > session.n_ctx:
+            self._wire.emit(PromptRefused(needed, session.n_ctx))
+            return None
+        return EngineTurn(self._wire, session, chat, self._options, ids, earlier, self._measures.note_progress)
 
-    def _answer(self, chat: ChatPrompt, ids: list[int], asked_s: float | None = None) -> bool:
+    def _text_of(self, ids: Sequence[int]) -> str:
+        """What a reply's beginning says, without a character that it only began."""
+        assert self._model is not None
+        stream = self._model.tokenizer.stream()
+        return "".join(stream.push(token_id) for token_id in ids)
+
+    def _answer(self, turn: EngineTurn, asked_s: float | None) -> bool:
         """Read the prompt and write the reply; False means that there is no reply and the turn does not count."""
         session, model = self._session, self._model
         assert session is not None
         assert model is not None
-        needed = len(ids) + min(MIN_REPLY_TOKENS, session.n_ctx // 8)
-        if needed > session.n_ctx:
-            self._wire.emit(PromptRefused(needed, session.n_ctx))
-            return False
-        turn = _Turn(self._wire, session, chat, self._options, ids, self._measures)
         self._measures.begin_reply(model, session, turn.meter, asked_s)
         try:
-            return turn.run()
+            is_kept = turn.run()
         finally:
             self._measures.end_reply(model)
-            self._settle(turn.meter)
+        if is_kept:
+            self._conversation_tokens = session.length
+        if turn.meter.read_tokens >= TELLING_TOKENS or not self._prefill_tps:
+            self._prefill_tps = turn.meter.prefill_tps
+        return is_kept
+
+    def _weigh(self, command: Weigh) -> None:
+        chat, session = self._chat, self._session
+        if chat is None or session is None:
+            return
+        saved = chat.save()
+        try:
+            chat.rewind(_messages_of(chat, command.keep_turns))
+            ids = chat.add_user(command.text)
+        finally:
+            chat.restore(saved)
+        kept = kept_tokens(session, ids)
+        read = len(ids) - kept
+        read_s = read / self._prefill_tps if self._prefill_tps > 0 else None
+        self._wire.emit(PromptWeighed(command.text, kept, session.length - kept, read, read_s))
+
+    def _forget_turns(self) -> None:
+        self._turn_starts, self._conversation_tokens = (), 0
 
     # ---- the doctor
 
@@ -246,85 +291,18 @@ class EngineWorker:
         self._set_status(EngineStatus(activity, meter=meter))
 
     def _set_status(self, status: EngineStatus) -> None:
-        self._wire.status = with_context(status, self._model, self._session)
-
-
-class _Turn:
-    """One prompt and its reply."""
-
-    def __init__(
-        self,
-        wire: Wire,
-        session: Session,
-        chat: ChatPrompt,
-        options: ChatOptions,
-        ids: list[int],
-        measures: EngineMeasures,
-    ) -> None:
-        self._wire, self._session, self._chat, self._measures = wire, session, chat, measures
-        self._cleaner = TextCleaner()
-        self._shown: list[str] = []
-        self._reply = Reply(
-            session,
-            ids,
-            options.sampling(),
-            max_tokens=options.max_tokens,
-            on_prompt_progress=self._show_progress,
-            clock=wire.clock,
+        status = with_context(status, self._model, self._session)
+        self._wire.status = replace(
+            status,
+            turn_starts=self._turn_starts,
+            context_used=self._conversation_tokens,
+            usual_prefill_tps=self._prefill_tps,
         )
 
-    @property
-    def meter(self) -> ReplyMeter:
-        """What is measured."""
-        return self._reply.meter
 
-    def run(self) -> bool:
-        """Answer; True when there is a reply, whole or partial, that the conversation now holds."""
-        self._wire.reply = self._reply
-        if self._wire.cancelled.is_set():  # asked for in the moment before the reply could be seen
-            self._reply.cancel()
-        try:
-            return self._run()
-        finally:
-            self._wire.reply = None
-
-    def _run(self) -> bool:
-        self._update(activity=Activity.READING, since_s=self.meter.started_s, meter=self.meter)
-        try:
-            for piece in self._reply:
-                self._show(self._cleaner.push(piece))
-                self._update(activity=Activity.WRITING, context_used=self._session.length)
-                self._measures.note_progress()
-        except BaseException as error:
-            if not self._reply.ids:
-                raise
-            self._keep_reply()
-            self._wire.emit(GenerationFailed(reason_of(error), self.meter.figures()))
-            return True
-        ending = self.meter.ending
-        if ending is Ending.STOPPED and not self._reply.ids:
-            self._wire.emit(PromptStopped())
-            return False
-        self._keep_reply()
-        self._wire.emit(GenerationFinished(ending, self.meter.figures()))
-        return True
-
-    def _show_progress(self, done: int, total: int) -> None:
-        self._update(done=done, total=total, context_used=self._session.length)
-        self._measures.note_progress()
-
-    def _update(self, **changes: Any) -> None:
-        self._wire.threads.grant()  # whoever calls stands between two steps
-        self._wire.status = replace(self._wire.status, **changes)
-
-    def _show(self, text: str) -> None:
-        if text:
-            self._shown.append(text)
-            self._wire.emit(TextGenerated(text))
-
-    def _keep_reply(self) -> None:
-        self._show(self._cleaner.flush())
-        self._chat.add_reply(self._reply.ids, self._reply.text)
+def _messages_of(chat: ChatPrompt, n_turns: int) -> int:
+    """Number of messages that the first turns are, the system message included."""
+    return 2 * n_turns + (bool(chat.messages) and chat.messages[0].role == "system")
 
 
 def with_context(status: EngineStatus, model: Model | None, session: Session | None) -> EngineStatus:
@@ -335,15 +313,3 @@ def with_context(status: EngineStatus, model: Model | None, session: Session | N
         context_used=session.length if session is not None else 0,
         n_ctx=session.n_ctx if session is not None else 0,
     )
-
-
-def reason_of(error: BaseException) -> str:
-    """Say in one clean line what went wrong; a bug goes to the log and is only named."""
-    if isinstance(error, EngineError):
-        return clean_line(str(error), 300)
-    if isinstance(error, MemoryError):
-        return "not enough memory for this turn; /new or a smaller context needs less"
-    if isinstance(error, OSError) and error.strerror:
-        return clean_line(f"{error.filename or 'model file'}: {error.strerror}", 300)
-    log = log_without_text(error)
-    return f"internal error in the engine: {type(error).__name__} ({f'details in {log}' if log else 'not logged'})"

@@ -16,12 +16,13 @@ from app.conversation import Conversation, Ending, Role
 _HEADINGS = {Role.USER: "You", Role.ASSISTANT: "Model"}
 
 
-def to_markdown(conversation: Conversation, model: str, now: datetime) -> str:
+def to_markdown(conversation: Conversation, model: str, now: datetime, with_thinking: bool = False) -> str:
     """Write the conversation down.
 
     Args:
         model: name and quantisation, clean; "" where none is known.
         now: the time that the front matter shows.
+        with_thinking: quote what the model thought before its answers.
     """
     replies = [m for m in conversation.messages if m.role is Role.ASSISTANT]
     front = {
@@ -36,7 +37,11 @@ def to_markdown(conversation: Conversation, model: str, now: datetime) -> str:
     if conversation.system:
         lines += ["## System", "", conversation.system, ""]
     for message in conversation.messages:
-        lines += [f"## {_HEADINGS[message.role]}", "", message.text, ""]
+        lines += [f"## {_HEADINGS[message.role]}", ""]
+        if with_thinking and message.thinking is not None:
+            lines += [*(f"> {line}".rstrip() for line in message.thinking.text.strip().split("\n")), ""]
+            lines += [f"*{figures.thinking_summary(message.thinking)}*", ""]
+        lines += [message.text, ""]
         if message.figures is not None or message.ending is not Ending.COMPLETE:
             lines += [f"*{figures.reply_footer(message.figures, message.ending)}*", ""]
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.conversation import Ending, ReplyFigures
+from app.thinking import Thinking
 
 _UNITS = ("B", "K", "M", "G", "T")
 
@@ -61,17 +62,31 @@ def bar(done: int, total: int, width: int) -> str:
     return "█" * filled + "░" * (width - filled)
 
 
-def reply_footer(figures: ReplyFigures | None, ending: Ending) -> str:
-    """Write the line that stays below a finished reply."""
+def thinking_summary(thinking: Thinking) -> str:
+    """Write in one line what the thinking before an answer cost."""
+    tokens = "1 token" if thinking.tokens == 1 else f"{count(thinking.tokens)} tokens"
+    line = f"thought for {seconds(thinking.duration_s)} · {tokens}"
+    return line if thinking.is_closed else f"{line} · not finished"
+
+
+def reply_footer(figures: ReplyFigures | None, ending: Ending, names_prompt: bool = True) -> str:
+    """Write the line that stays below a finished reply, with or without the tokens of its prompt."""
     parts = []
     if figures is not None:
         if figures.decode_tps is not None:
-            parts.append(f"{rate(figures.decode_tps)} tok/s")
+            parts.append(f"{rate(figures.decode_tps)} tok/s{_range(figures.range_tps)}")
         if figures.first_token_s is not None:
             parts.append(f"first token {seconds(figures.first_token_s)}")
         parts.append("1 token" if figures.tokens == 1 else f"{count(figures.tokens)} tokens")
-        if figures.reused_tokens:
-            parts.append(f"{count(figures.reused_tokens)} reused")
+        if names_prompt:
+            prompt = f"prompt {count(figures.prompt_tokens)} new"
+            parts.append(f"{prompt}, {count(figures.reused_tokens)} reused" if figures.reused_tokens else prompt)
     if _ENDING_NOTES[ending]:
         parts.append(_ENDING_NOTES[ending])
     return " · ".join(parts)
+
+
+def _range(range_tps: tuple[float, float] | None) -> str:
+    """Write the lowest and highest rate; nothing where they read the same."""
+    low, high = (rate(one) for one in range_tps) if range_tps is not None else ("", "")
+    return f" ({low}-{high})" if low != high else ""

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from app.console import is_console
+
 
 @dataclass(frozen=True)
 class Glyphs:
@@ -45,7 +47,7 @@ def choose_glyphs(environ: Mapping[str, str] = os.environ, encoding: str | None 
     Args:
         encoding: of the output; None takes stdout's.
     """
-    if environ.get("TERM") == "linux":
+    if is_console(environ):
         return ASCII
     if encoding is None:
         encoding = getattr(sys.__stdout__, "encoding", None) or "utf-8"

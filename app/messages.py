@@ -6,12 +6,17 @@ Text in them is clean already (``clean_text``) unless a field says otherwise.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from textual.events import Paste
 from textual.message import Message
 
 from app.conversation import Ending, ReplyFigures
 from app.draft import Draft
 from app.threads_in_use import ThreadsInUse
+
+if TYPE_CHECKING:
+    from app.widgets.message_view import MessageView
 
 
 @dataclass
@@ -43,6 +48,25 @@ class TranscriptScrolled(Message):
 
 
 @dataclass
+class MessageKeyPressed(Message):
+    """The user pressed a key on a focused message."""
+
+    view: MessageView
+    name: str
+    """Of the action, as in ``ACTIONS``."""
+
+
+@dataclass
+class MessageLeft(Message):
+    """The user went from a focused message back to the prompt."""
+
+    typed: str
+    """What they typed to do so; "" for nothing."""
+    paste: Paste | None = None
+    """What they pasted."""
+
+
+@dataclass
 class LinkChosen(Message):
     """The user chose a link in a reply; nothing opens by itself."""
 
@@ -71,9 +95,45 @@ class ModelFailed(Message):
 
 @dataclass
 class TextGenerated(Message):
-    """More of the running reply."""
+    """More of the running reply's answer."""
 
     text: str
+
+
+@dataclass
+class ThoughtGenerated(Message):
+    """More of what the model thinks before the answer."""
+
+    text: str
+
+
+@dataclass
+class ThinkingFinished(Message):
+    """The running reply's thinking is over, because the answer begins or because the reply ends."""
+
+    tokens: int
+    duration_s: float
+    is_closed: bool
+
+
+@dataclass
+class ReplyReopened(Message):
+    """A reply goes on that was stopped: its text follows from the beginning, then what is new."""
+
+
+@dataclass
+class PromptWeighed(Message):
+    """What it would cost to send a text in place of an earlier message and all after it."""
+
+    text: str
+    kept_tokens: int
+    """Cached tokens that stay."""
+    dropped_tokens: int
+    """Cached tokens that go."""
+    read_tokens: int
+    """Tokens that would be computed."""
+    read_s: float | None
+    """How long that takes at the rate measured last; None where none was measured."""
 
 
 @dataclass
@@ -143,11 +203,15 @@ EngineMessage = (
     ModelLoaded
     | ModelFailed
     | TextGenerated
+    | ThoughtGenerated
+    | ThinkingFinished
+    | ReplyReopened
     | GenerationFinished
     | GenerationFailed
     | PromptCounted
     | PromptStopped
     | PromptRefused
+    | PromptWeighed
     | ThreadsChanged
     | TuningEnded
 )

@@ -18,6 +18,10 @@ from app.refusals import exit_code_of
 Clock = Callable[[], float]
 PromptProgress = Callable[[int, int], None]
 
+RANGE_WINDOW_S = 1.0
+RANGE_TOKENS = 4
+"""Over fewer tokens a rate says more about the clock than about the machine."""
+
 _ENDINGS = {
     "stop": Ending.COMPLETE,
     "length": Ending.LENGTH,
@@ -59,6 +63,11 @@ class ReplyMeter:
         return self.token_times_s[0] - self.started_s if self.token_times_s else None
 
     @property
+    def generating_s(self) -> float:
+        """Seconds from the end of the prompt to the newest token; 0 before there is one."""
+        return self.token_times_s[-1] - self.started_s - self.prefill_s if self.token_times_s else 0.0
+
+    @property
     def prefill_tps(self) -> float:
         """Prompt tokens read per second; 0 where none had to be read."""
         return self.read_tokens / self.prefill_s if self.prefill_s > 0 else 0.0
@@ -80,6 +89,16 @@ class ReplyMeter:
         elapsed_s = now_s - self.token_times_s[first] if counted > 0 else 0.0
         return counted / elapsed_s if elapsed_s > 0 else 0.0
 
+    def range_tps(self, window_s: float = RANGE_WINDOW_S) -> tuple[float, float] | None:
+        """Return the lowest and highest rate over windows of so many seconds and some tokens; None if too short."""
+        times_s = self.token_times_s
+        rates = []
+        for last, end_s in enumerate(times_s):
+            first = min(last - RANGE_TOKENS, bisect_right(times_s, end_s - window_s) - 1)
+            if first >= 0 and end_s > times_s[first]:
+                rates.append((last - first) / (end_s - times_s[first]))
+        return (min(rates), max(rates)) if rates else None
+
     def spread_tps(self) -> tuple[float, float, float]:
         """Return the lowest, median and highest rate between neighbouring tokens; zeros before there are two."""
         times_s = self.token_times_s
@@ -99,6 +118,7 @@ class ReplyMeter:
             decode_tps=self.decode_tps if self.tokens > 1 else None,
             prompt_tokens=self.read_tokens,
             reused_tokens=self.reused_tokens,
+            range_tps=self.range_tps(),
         )
 
 
@@ -107,10 +127,11 @@ class Reply:
 
     Args:
         session: the engine's session; its cache decides what of the prompt must be read.
-        prompt_ids: the whole prompt.
+        prompt_ids: the whole prompt, with the beginning of the reply where one is continued.
         sampling: handed to the session as it is.
         max_tokens: None or 0 for no limit but the context.
         stop: texts that end the reply.
+        after: the beginning of a reply that is continued, as it stands at the end of ``prompt_ids``.
         on_prompt_progress: called with (tokens read, tokens to read) while the prompt is read.
         clock: monotonic seconds.
     """
@@ -123,6 +144,7 @@ class Reply:
         *,
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
+        after: Sequence[int] = (),
         on_prompt_progress: PromptProgress | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
@@ -130,7 +152,7 @@ class Reply:
         self._prompt_ids = prompt_ids
         self._sampling = sampling
         self._max_tokens = max_tokens or None
-        self._stop = stop
+        self._stop, self._after = stop, after
         self._on_prompt_progress = on_prompt_progress
         self._clock = clock
         self._cancelled = threading.Event()
@@ -174,7 +196,7 @@ class Reply:
         if self._cancelled.is_set():
             self.meter.finish_reason = "cancelled"
             return
-        for generated in self._session.generate(self._sampling, self._max_tokens, self._stop):
+        for generated in self._session.generate(self._sampling, self._max_tokens, self._stop, self._after):
             if not self._session.finish_reason:
                 self.meter.token_times_s.append(self._clock())
                 self.ids.append(generated.token_id)

@@ -66,7 +66,7 @@ def statistics_line(meter: ReplyMeter) -> str:
     read = f"read {count(meter.read_tokens)} prompt tokens"
     if meter.prefill_tps:
         read += f" at {rate(meter.prefill_tps)} tok/s"
-    return f"{reply_footer(meter.figures(), meter.ending)} · {read}"
+    return f"{reply_footer(meter.figures(), meter.ending, names_prompt=False)} · {read}"
 
 
 class _Answer:

@@ -10,9 +10,10 @@ from collections import deque
 from enum import Enum
 from pathlib import Path
 
-from app.bridge import Ask, Command, EngineBridge, Load, Regenerate, StartConversation, Tune
-from app.conversation import ChatMessage, Conversation, Ending, ReplyFigures
+from app.bridge import Ask, Command, Continue, EngineBridge, Load, Regenerate, StartConversation, Tune, Weigh
+from app.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
 from app.messages import ModelLoaded
+from app.thinking import Thinking
 
 
 class Admission(Enum):
@@ -42,6 +43,12 @@ class Turns:
         self._queued: deque[tuple[str, float]] = deque()
         """Texts that wait, and since when."""
         self._reply_pieces: list[str] = []
+        self._thought_pieces: list[str] = []
+        self._thinking: Thinking | None = None
+        self._replaced: list[ChatMessage] = []
+        """What the running turn takes the place of; it comes back if no reply does."""
+        self._continued: ChatMessage | None = None
+        """The reply that goes on."""
 
     @property
     def is_busy(self) -> bool:
@@ -79,6 +86,24 @@ class Turns:
         """Return the newest message that waits, which is asked no more; None when none waits."""
         return self._queued.pop()[0] if self._queued else None
 
+    def submit_edit(self, text: str, n_turn: int) -> bool:
+        """Ask in place of an earlier message and all after it; False while the engine is busy.
+
+        Args:
+            text: the new message.
+            n_turn: which turn it replaces, from 0 on.
+        """
+        if self.is_busy or self.model is None:
+            return False
+        self._replaced = self.conversation.cut(2 * n_turn)
+        self.conversation.add_user(text)
+        self._send(Ask(text, keep_turns=n_turn))
+        return True
+
+    def weigh_edit(self, text: str, n_turn: int) -> bool:
+        """Ask the engine what that would cost; the answer is a ``PromptWeighed``."""
+        return not self.is_busy and self.model is not None and self._bridge.send(Weigh(text, n_turn))
+
     def ask_next(self) -> bool:
         """Ask what has waited longest; False when nothing waits or the engine is not free."""
         if self.is_busy or self.model is None or not self._queued:
@@ -93,9 +118,24 @@ class Turns:
         if self.conversation.awaits_reply:
             self._begin(self.conversation.take_back_user())
         else:
-            self.conversation.drop_reply()
+            self._replaced = [self.conversation.drop_reply()]
             self._send(Regenerate())
         return True
+
+    def continue_reply(self) -> bool:
+        """Go on with the last reply; False when it is complete, there is none, or the engine is not free."""
+        if self.is_busy or self.model is None or not self.can_continue:
+            return False
+        self._continued = self.conversation.drop_reply()
+        self._replaced = [self._continued]
+        self._send(Continue(self._continued.thinking))
+        return True
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether the last message is a reply that ended before its end."""
+        messages = self.conversation.messages
+        return bool(messages) and messages[-1].role is Role.ASSISTANT and messages[-1].ending is not Ending.COMPLETE
 
     def start_anew(self, system: str | None) -> bool:
         """Forget all turns and begin with this system prompt; False while the engine is busy."""
@@ -132,14 +172,38 @@ class Turns:
         """More of the running reply."""
         self._reply_pieces.append(text)
 
+    def note_thought(self, text: str) -> None:
+        """More of the thinking before the answer."""
+        self._thought_pieces.append(text)
+
+    def note_thinking(self, tokens: int, duration_s: float, is_closed: bool) -> Thinking | None:
+        """The thinking is over; returns it, or None where there was nothing in it."""
+        text = "".join(self._thought_pieces)
+        self._thinking = Thinking(text, tokens, duration_s, is_closed) if text.strip() else None
+        return self._thinking
+
+    def note_reopened(self) -> None:
+        """The reply that goes on comes again from its beginning."""
+        self._forget_pieces()
+
     def note_reply(self, ending: Ending, figures: ReplyFigures) -> ChatMessage:
         """The running reply has ended and counts as a turn."""
         self.is_answering = False
-        return self.conversation.add_reply("".join(self._reply_pieces), ending, figures)
+        if self._continued is not None and self._continued.figures is not None:
+            figures = self._continued.figures.continued_by(figures)
+        message = self.conversation.add_reply("".join(self._reply_pieces), ending, figures, self._thinking)
+        self._replaced, self._continued = [], None
+        return message
 
-    def note_unanswered(self) -> None:
-        """The turn ended before a reply began; the question stays, to be asked again or replaced."""
+    def note_unanswered(self) -> bool:
+        """The turn ended before a reply began.
+
+        Returns:
+            Whether it took the place of something, which is back now. Otherwise the question stays, to be asked
+            again or replaced.
+        """
         self.is_answering = False
+        return self._restore()
 
     def stop_tuning(self) -> None:
         """Stop the search for threads, if one runs."""
@@ -153,13 +217,28 @@ class Turns:
     def take_back(self) -> str:
         """The question was refused: return it, as if it had not been asked."""
         self.is_answering = False
-        return self.conversation.take_back_user()
+        text = self.conversation.messages[-1].text
+        if not self._restore():
+            self.conversation.take_back_user()
+        return text
+
+    def _restore(self) -> bool:
+        replaced, self._replaced, self._continued = self._replaced, [], None
+        if replaced and replaced[0].role is Role.USER:
+            self.conversation.take_back_user()
+        self.conversation.messages += replaced
+        return bool(replaced)
 
     def _begin(self, text: str, asked_s: float | None = None) -> None:
         self.conversation.add_user(text)
         self._send(Ask(text, asked_s))
 
     def _send(self, command: Command) -> None:
-        self._reply_pieces.clear()
+        self._forget_pieces()
         # The queue cannot be full: the engine was free.
         self.is_answering = self._bridge.send(command)
+
+    def _forget_pieces(self) -> None:
+        self._reply_pieces.clear()
+        self._thought_pieces.clear()
+        self._thinking = None

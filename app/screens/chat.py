@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -16,28 +14,22 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Static, TextArea
 
-from app import clipboard, export, figures, paths
+from app import export, figures, paths
 from app.actions import bindings, find_command, nearest_command, split_command
 from app.bridge import EngineBridge
 from app.clean_text import clean_line, clean_text
-from app.conversation import Ending, ReplyFigures
 from app.draft import Draft
+from app.glyphs import ASCII, choose_glyphs
 from app.messages import (
-    GenerationFailed,
-    GenerationFinished,
     LinkChosen,
     ModelFailed,
     ModelLoaded,
     PasteRefused,
     PromptCounted,
-    PromptRefused,
-    PromptStopped,
     PromptSubmitted,
     TakeBackRequested,
-    TextGenerated,
     ThreadsChanged,
     TranscriptScrolled,
     TuningEnded,
@@ -47,10 +39,11 @@ from app.performance.watch import PerformanceWatch
 from app.personas import load_persona, persona_names
 from app.refusals import Refusal
 from app.screens.drafting import Drafting, PromptHabits
+from app.screens.message_actions import BUSY, MessageActions
 from app.thread_command import USAGE, ThreadsRefused, describe, describe_in_use, parse_threads
 from app.turns import Admission, Turns
 from app.widgets.activity_line import ActivityLine
-from app.widgets.message_view import ReplyView, UserView
+from app.widgets.message_view import MessageView
 from app.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING, Prompt, prompt_hint
 from app.widgets.status_line import StatusLine
 from app.widgets.strip_display import StripDisplay
@@ -62,10 +55,10 @@ MEMORY_PERIOD_S = 1.0
 
 HOW_TO_LOAD = "No model is loaded: start with `jalopy PATH/TO/MODEL.gguf`, or type /model PATH/TO/MODEL.gguf"
 _NO_PERSONAS = f"there are no personas: put text files into {paths.personas_dir()}"
-_BUSY = "the engine is busy: Esc stops a reply"
+_WITH_THINKING = "+thinking"
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(MessageActions):
     """The screen that everything else is reached from."""
 
     CSS_PATH = "chat.tcss"
@@ -85,9 +78,6 @@ class ChatScreen(Screen[None]):
         self._habits = habits or PromptHabits()
         self.turns = Turns(bridge, system)
         self._bridge, self._model_path, self._clock = bridge, model_path, clock
-        self._reply: ReplyView | None = None
-        self._asked: UserView | None = None
-        self._queued: deque[UserView] = deque()
         self._strip = StripDisplay(self, watch)
         self._refreshes = Refreshes(watch.pace)
         self._process = psutil.Process()
@@ -103,23 +93,21 @@ class ChatScreen(Screen[None]):
             yield self._strip.widget
         yield Suggestions(id="suggestions")
         yield ActivityLine(id="activity")
+        yield Static(markup=False, id="edit-line")
         yield Prompt(id="prompt", keymap=self._habits.keymap)
-        yield StatusLine(id="status")
+        yield StatusLine(id="status", ascii_only=choose_glyphs() is ASCII)
 
     def on_mount(self) -> None:
         """Begin to listen to the engine, once the first frame stands."""
         self.transcript = self.query_one(Transcript)
         self.prompt = self.query_one(Prompt)
+        self.query_one("#edit-line").display = False
         self.drafting = Drafting(self.prompt, self.turns, self._bridge, self._habits)
         self._measure_memory()
         self._show_status()
         self.set_interval(DRAIN_PERIOD_S, self._drain)
         self.set_interval(MEMORY_PERIOD_S, self._measure_memory)
         self.call_after_refresh(self._start_engine)
-
-    def note(self, text: str, is_error: bool = False) -> None:
-        """Say something between the messages; the text is cleaned here."""
-        self.transcript.add_note(clean_text(text), is_error, self._waiting)
 
     # ---- the engine's side
 
@@ -176,54 +164,6 @@ class ChatScreen(Screen[None]):
         self.note(message.reason, is_error=True)
         self.note(HOW_TO_LOAD)
 
-    @on(TextGenerated)
-    def show_text(self, message: TextGenerated) -> None:
-        """Let the reply grow."""
-        self.turns.note_text(message.text)
-        if self._reply is None:
-            self._reply = self.transcript.add_reply(self._waiting)
-        self._reply.body.append(message.text)
-
-    @on(GenerationFinished)
-    def finish_reply(self, message: GenerationFinished) -> None:
-        """Freeze the reply with its figures."""
-        self._finish(message.ending, message.figures)
-        self._ask_next()
-
-    @on(GenerationFailed)
-    def show_failure(self, message: GenerationFailed) -> None:
-        """Say why there is no reply, or only half of one; the chat goes on."""
-        if message.figures is not None:
-            self._finish(Ending.FAILED, message.figures)
-            self.note(message.reason, is_error=True)
-        else:
-            self._leave_unanswered()
-            self.note(f"{message.reason} (/regen asks again)", is_error=True)
-        self._ask_next()
-
-    @on(PromptStopped)
-    def show_stop(self) -> None:
-        """Say that the question stays unanswered."""
-        self._leave_unanswered()
-        self.note("stopped before the reply began (/regen asks again)")
-        self._ask_next()
-
-    @on(PromptRefused)
-    def give_back(self, message: PromptRefused) -> None:
-        """Return a message that does not fit to where it came from."""
-        text = self.turns.take_back()
-        if self._asked is not None:
-            self._asked.mark("not sent")
-            self._asked = None
-        self.prompt.give_back(text)
-        needed, n_ctx = figures.count(message.needed_tokens), figures.count(message.n_ctx)
-        self.note(
-            f"Not sent: the conversation with this message needs {needed} tokens, the context holds {n_ctx}. "
-            "/new starts a new conversation; a larger context_size holds more.",
-            is_error=True,
-        )
-        self._ask_next()
-
     @on(ThreadsChanged)
     def show_threads(self, message: ThreadsChanged) -> None:
         """Say which threads compute now."""
@@ -240,31 +180,6 @@ class ChatScreen(Screen[None]):
         if message.trouble:
             self.note(f"threads could not be measured: {message.trouble}", is_error=True)
         self._ask_next()
-
-    @property
-    def _waiting(self) -> UserView | None:
-        """The first message that waits its turn: what belongs to earlier ones stands above it."""
-        return self._queued[0] if self._queued else None
-
-    def _finish(self, ending: Ending, reply_figures: ReplyFigures) -> None:
-        if self._reply is None:
-            self._reply = self.transcript.add_reply(self._waiting)
-        self.turns.note_reply(ending, reply_figures)
-        self._reply.finish(figures.reply_footer(reply_figures, ending))
-        self._reply = self._asked = None
-
-    def _leave_unanswered(self) -> None:
-        self.turns.note_unanswered()
-        if self._asked is not None:
-            self._asked.mark("not answered")
-        self._reply = self._asked = None
-
-    def _ask_next(self) -> None:
-        if self.turns.ask_next():
-            self._asked = self._queued.popleft()
-            self._asked.mark("")
-            self.prompt.has_waiting = bool(self._queued)
-        self.drafting.note_free()
 
     @on(PromptCounted)
     def show_count(self, message: PromptCounted) -> None:
@@ -287,24 +202,28 @@ class ChatScreen(Screen[None]):
             self.prompt.give_back(message.text)
 
     def _send(self, text: str, draft: Draft) -> bool:
+        folded = clean_text(draft.shown.strip()) if draft.folds else ""
+        if self.is_editing:
+            return self._send_edit(text, folded)
         admission = self.turns.submit(text)
         if admission is Admission.NO_MODEL:
             self.note(HOW_TO_LOAD)
         elif admission is Admission.FULL:
             self.note("several messages wait already; this one was not sent")
         else:
-            self._show_question(text, draft, admission)
+            self._show_question(text, folded, admission)
             return True
         return False
 
-    def _show_question(self, text: str, draft: Draft, admission: Admission) -> None:
-        view = self.transcript.add_user(text, clean_text(draft.shown.strip()) if draft.folds else "")
+    def _show_question(self, text: str, folded: str, admission: Admission) -> None:
+        view = self.transcript.add_user(text, folded)
         if admission is Admission.QUEUED:
             view.mark("queued · Up in an empty prompt takes it back")
             self._queued.append(view)
             self.prompt.has_waiting = True
         else:
             self._asked = view
+            view.message = self.turns.conversation.messages[-1]
 
     async def _run_command(self, word: str, argument: str) -> bool:
         action = find_command(word)
@@ -334,7 +253,7 @@ class ChatScreen(Screen[None]):
     def scroll(self, message: TranscriptScrolled) -> None:
         """Move the transcript by pages."""
         if message.pages < 0:
-            self.transcript.scroll_page_up(animate=False)
+            self.transcript.page_up()
         else:
             self.transcript.scroll_page_down(animate=False)
 
@@ -363,8 +282,11 @@ class ChatScreen(Screen[None]):
         self._strip.toggle()
 
     def action_stop(self) -> None:
-        """Stop the reply and keep what there is."""
-        self.turns.stop()
+        """Leave a message or the editing; else stop the reply and keep what there is."""
+        if isinstance(self.focused, MessageView):
+            self._go_to_prompt()
+        elif not self.cancel_edit() and self.turns.stop():
+            self._focuses_stopped = True
 
     @on(TakeBackRequested)
     async def action_take_back(self) -> None:
@@ -399,15 +321,6 @@ class ChatScreen(Screen[None]):
             return
         await self._start_anew(system, f"persona {name}: {clean_line(system, 200)}")
 
-    def action_regenerate(self) -> None:
-        """Answer the last message again."""
-        if self.turns.is_busy:
-            self.note(_BUSY)
-        elif self.turns.regenerate():
-            self.note("answering again")
-        else:
-            self.note("there is nothing to answer again" if self.turns.model else HOW_TO_LOAD)
-
     async def action_new(self) -> None:
         """Start a new conversation."""
         await self._start_anew(self.turns.conversation.system, "A new conversation; the old one is gone.")
@@ -424,9 +337,9 @@ class ChatScreen(Screen[None]):
 
     async def _start_anew(self, system: str | None, note: str) -> None:
         if not self.turns.start_anew(system):
-            self.note(_BUSY)
+            self.note(BUSY)
             return
-        await self.transcript.clear()
+        await self._clear_transcript()
         self.note(note)
 
     def action_threads(self, wanted: str = "") -> None:
@@ -442,20 +355,15 @@ class ChatScreen(Screen[None]):
             except ThreadsRefused as refused:
                 self.note(str(refused), is_error=True)
 
-    async def action_copy(self) -> None:
-        """Copy the last reply."""
-        reply = self.turns.conversation.last_reply
-        if reply is None:
-            self.note("there is no reply to copy")
-        else:
-            await self.copy_out(reply.text)
-
-    async def copy_out(self, text: str) -> None:
-        """Copy a text and say by which route."""
-        self.note(await clipboard.copy(text, self.app.copy_to_clipboard, os.environ))
+    async def _clear_transcript(self) -> None:
+        self._end_edit()
+        self._asked, self._replaced = None, []
+        await self.transcript.clear()
 
     def action_save(self, wanted: str = "") -> None:
-        """Save the conversation as Markdown."""
+        """Save the conversation as Markdown; with "+thinking" at the end, what the model thought too."""
+        with_thinking = wanted.endswith(_WITH_THINKING)
+        wanted = wanted.removesuffix(_WITH_THINKING).rstrip()
         if self.turns.conversation.is_empty:
             self.note("there is nothing to save yet")
             return
@@ -464,13 +372,15 @@ class ChatScreen(Screen[None]):
         name = f"{model.name} {model.quantization}" if model else ""
         try:
             path = export.choose_path(wanted, now)
-            export.write_new(path, export.to_markdown(self.turns.conversation, name, now))
+            export.write_new(path, export.to_markdown(self.turns.conversation, name, now, with_thinking))
         except FileExistsError:
             self.note(f"not saved: {path} exists already; choose another name", is_error=True)
         except (OSError, ValueError, RuntimeError) as error:
             self.note(f"not saved: {clean_line(str(error), 200)}", is_error=True)
         else:
-            self.note(f"saved: {path.absolute()}")
+            has_thinking = any(message.thinking for message in self.turns.conversation.messages)
+            hint = f" (without the thinking; `/save PATH {_WITH_THINKING}` keeps it)"
+            self.note(f"saved: {path.absolute()}{hint if has_thinking and not with_thinking else ''}")
 
     async def action_model(self, wanted: str = "") -> None:
         """Load another model and begin a new conversation with it."""
@@ -482,7 +392,7 @@ class ChatScreen(Screen[None]):
         except RuntimeError:
             path = Path(wanted)
         if not self._load(path):
-            self.note(_BUSY)
+            self.note(BUSY)
             return
-        await self.transcript.clear()
+        await self._clear_transcript()
         self.note(f"loading {clean_line(path.name)}; a new conversation")

@@ -63,6 +63,12 @@ class Drafting:
         self._timer: Timer | None = None
         self._seen = self._counted = self._prepared = ""
         self._quiet_ticks = 0
+        self._is_paused = False
+
+    def set_paused(self, is_paused: bool) -> None:
+        """Neither estimate nor read ahead meanwhile: what stands in the prompt is no next message."""
+        self._is_paused = is_paused
+        self.note_change()
 
     # ---- history
 
@@ -110,7 +116,9 @@ class Drafting:
 
     @property
     def _text(self) -> str:
-        """What would be sent now; "" for commands."""
+        """What would be sent now as the next message; "" for commands."""
+        if self._is_paused:
+            return ""
         text = self._prompt.draft.text.strip()
         return "" if text.startswith("/") else text
 

@@ -18,7 +18,9 @@ def activity_line(status: EngineStatus, now_s: float, columns: int) -> str:
     """Return what the user waits for; "" when there is nothing to wait for."""
     if status.activity not in _WAITING:
         return ""
-    text = activity_text(status)
+    text = activity_text(status, now_s)
+    if len(text) > columns - 2:
+        text = activity_text(status, now_s, is_short=True)
     if status.activity is Activity.COMPILING:
         text = f"Getting ready for this CPU (once): {status.done}/{status.total} {status.step}"
         text += f" · {figures.seconds(max(0.0, now_s - status.since_s))}"
@@ -44,4 +46,4 @@ class ActivityLine(Static):
         if line != self.line:
             self.line = line
             self.display = bool(line)
-            self.update(Content(" " + line))
+            self.update(Content(" " + line), layout=False)

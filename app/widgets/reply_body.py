@@ -10,7 +10,9 @@ from textual.content import Content
 from textual.widgets import Static
 
 from app.crash_log import log_without_text
-from app.widgets.reply_markdown import ReplyMarkdown, shows_at_once
+from app.widgets.complete_blocks import complete_chars, ready_chars
+from app.widgets.growing_text import GrowingText
+from app.widgets.reply_markdown import ReplyMarkdown
 
 _TAIL_PIECE_CHARS = 2048
 """The plain tail is cut into widgets of about this size, so that only the last one is laid out again."""
@@ -22,16 +24,16 @@ class PlainTail(Vertical):
     def __init__(self) -> None:
         super().__init__()
         self._last_text = ""
-        self._last: Static | None = None
+        self._last: GrowingText | None = None
 
     async def add(self, text: str) -> None:
         """Append text, in a new piece when the last one is long."""
         if self._last is None or len(self._last_text) > _TAIL_PIECE_CHARS:
-            self._last, self._last_text = Static(markup=False), text.lstrip("\n")
+            self._last, self._last_text = GrowingText(), text.lstrip("\n")
             await self.mount(self._last)
         else:
             self._last_text += text
-        self._last.update(Content(self._last_text))
+        self._last.show(Content(self._last_text))
 
     async def clear(self) -> None:
         """Forget everything."""
@@ -40,25 +42,40 @@ class PlainTail(Vertical):
             await self.remove_children()
 
 
-class ReplyBody(Vertical):
-    """Markdown that grows ten times a second at most and gets one full pass at the end."""
+def _plain(text: str) -> Static:
+    return Static(Content(text), markup=False, classes="plain-reply")
 
-    def __init__(self) -> None:
+
+class ReplyBody(Vertical):
+    """Markdown that grows ten times a second at most and gets one full pass at the end.
+
+    Args:
+        finished: the text of an old reply, shown as one plain widget.
+    """
+
+    def __init__(self, finished: str | None = None) -> None:
         super().__init__()
-        self.text = ""
+        self.text = finished or ""
         """Everything appended so far."""
         self._markdown = ReplyMarkdown()
         self._tail = PlainTail()
         self._pending: list[str] = []
         self._tail_text = ""
+        self._is_block_open = False
+        """Whether the parsed part ends within a block."""
         self._is_scheduled = False
         self._plain: Static | None = None
         self._is_unparsable = False
+        if finished is not None:
+            self._plain, self._markdown.is_streaming = _plain(finished), False
 
     def compose(self) -> ComposeResult:
         """Lay out the parsed part and the tail."""
-        yield self._markdown
-        yield self._tail
+        if self._plain is not None:
+            yield self._plain
+        else:
+            yield self._markdown
+            yield self._tail
 
     def append(self, text: str) -> None:
         """Add text; it is shown soon, together with what else arrives until then."""
@@ -82,16 +99,25 @@ class ReplyBody(Vertical):
         """Whether the full pass has begun."""
         return not self._markdown.is_streaming
 
+    @property
+    def is_simplified(self) -> bool:
+        """Whether the text is shown as one plain widget."""
+        return self._plain is not None
+
     async def simplify(self) -> None:
         """Show the text as one plain widget: an old reply should cost no layout."""
         if self.is_final and self._plain is None:
-            self._plain = Static(Content(self.text), markup=False, classes="plain-reply")
+            self._plain = _plain(self.text)
             await self.remove_children()
             await self.mount(self._plain)
 
     async def on_click(self) -> None:
         """Show a simplified reply in full again."""
-        if self._plain is not None and not self._is_unparsable:
+        await self.enrich()
+
+    async def enrich(self) -> None:
+        """Show a simplified reply in full again."""
+        if self._plain is not None and not self._is_unparsable and self.is_attached:
             self._plain = None
             self._markdown = ReplyMarkdown()
             self._markdown.is_streaming = False
@@ -122,12 +148,17 @@ class ReplyBody(Vertical):
         if not text or self.is_final:
             return
         self._tail_text += text
-        if shows_at_once(self._markdown.open_source, self._tail_text):
-            whole, self._tail_text = self._tail_text, ""
-            await self._markdown.append(whole)
-            await self._tail.clear()
-        else:
+        context = self._markdown.open_source if self._is_block_open else ""
+        n_ready = ready_chars(context, self._tail_text)
+        if not n_ready:
             await self._tail.add(text)
+            return
+        ready, self._tail_text = self._tail_text[:n_ready], self._tail_text[n_ready:]
+        self._is_block_open = complete_chars(context + ready) < len(context + ready)
+        await self._markdown.append(ready)
+        await self._tail.clear()
+        if self._tail_text:
+            await self._tail.add(self._tail_text)
 
     async def _show_whole(self) -> None:
         self._pending.clear()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from markdown_it import MarkdownIt
 from textual.content import Content
 from textual.widgets import Markdown
@@ -12,39 +10,10 @@ from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 from app._textual_hacks import open_block_source
 from app.messages import LinkChosen
 
-PLAIN_TAIL_CHARS = 4096
-"""A block that is still open and longer than this is shown as plain text until it ends; see ``shows_at_once``."""
-
-_FENCE_START = re.compile(r"\s{0,3}(?:`{3,}|~{3,})")
-_FENCE_END = re.compile(r"^\s{0,3}(?:`{3,}|~{3,})\s*$", re.MULTILINE)
-_LIST_START = re.compile(r"\s{0,3}(?:[-*+]|\d{1,9}[.)])\s")
-_AFTER_LIST = re.compile(r"\n\n(?![\s*+-]|\d{1,9}[.)]\s)")
-
 
 def reply_parser() -> MarkdownIt:
     """Return the parser for text by a model: tables and strikethrough, no HTML, no links made of bare words."""
     return MarkdownIt("gfm-like", {"html": False, "linkify": False})
-
-
-def ends_block(open_source: str, tail: str) -> bool:
-    """Whether the Markdown block that ``open_source`` began ends within ``tail``; a guess that errs to no."""
-    if _FENCE_START.match(open_source):
-        return _FENCE_END.search(tail) is not None
-    joined = open_source[-2:] + tail
-    if _LIST_START.match(open_source):
-        return _AFTER_LIST.search(joined) is not None
-    return "\n\n" in joined
-
-
-def shows_at_once(open_source: str, tail: str) -> bool:
-    """Whether the tail is worth parsing now.
-
-    Each append parses the open block again, so that a long fence, list or table would cost quadratic time. A block
-    past the limit is parsed again only when it ends, or when it has doubled.
-    """
-    if len(open_source) + len(tail) <= PLAIN_TAIL_CHARS or len(tail) >= len(open_source):
-        return True
-    return ends_block(open_source, tail)
 
 
 class PlainFence(MarkdownFence):

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from textual.content import Content
 from textual.widgets import Static
 
 from app import figures
 from app.engine_status import Activity, EngineStatus
+from app.widgets.context_bar import ASCII, BLOCKS, coloured, context_parts, context_text
 
 NARROW_COLUMNS = 60
+WIDE_COLUMNS = 100
+_BAR_CELLS = 8
+_WIDE_BAR_CELLS = 14
 _SEPARATOR = " │ "
 _HINTS = "F1 help"
 
@@ -24,18 +27,21 @@ class Segment:
     rank: int
 
 
-def activity_text(status: EngineStatus) -> str:
-    """Say what the engine is doing, with progress and time left where they are known."""
+def activity_text(status: EngineStatus, now_s: float, is_short: bool = False) -> str:
+    """Say what the engine is doing, with progress and time left where they are known; in fewer words if need be."""
     if status.activity is Activity.COMPILING:
         return f"compiling {status.done}/{status.total} {status.step}".rstrip()
     if status.activity is Activity.LOADING:
         return f"loading {100 * status.done // status.total} %" if status.total else "loading"
     if status.activity is Activity.READING and status.total:
         text = f"reading {figures.count(status.done)} of {figures.count(status.total)} tokens"
+        if is_short:
+            text = f"{figures.count(status.done)}/{figures.count(status.total)} tokens"
         if status.rate_tps > 0:
             text += f" · {figures.rate(status.rate_tps)} tok/s"
-        if status.seconds_left is not None and status.done < status.total:
-            text += f" · about {figures.whole_seconds(status.seconds_left)} left"
+        left_s = status.seconds_left(now_s)
+        if left_s is not None and status.done < status.total:
+            text += f" · {'' if is_short else 'about '}{figures.whole_seconds(left_s)} left"
         return text
     return Activity(status.activity).value
 
@@ -50,15 +56,28 @@ def activity_word(status: EngineStatus) -> str:
     return Activity(status.activity).value
 
 
-def status_segments(status: EngineStatus, rss_bytes: int, is_narrow: bool) -> list[Segment]:
+def context_segment(status: EngineStatus, columns: int, glyphs: str = BLOCKS) -> str:
+    """Say how full the context is: in numbers on a narrow screen, else as a bar."""
+    if columns < NARROW_COLUMNS:
+        parts = context_parts(status)
+        left = "!" if parts.is_nearly_full else ""
+        return f"ctx {figures.count(status.context_used)}/{figures.count(status.n_ctx)}{left}"
+    return context_text(context_parts(status), bar_cells(columns), glyphs, with_names=columns >= WIDE_COLUMNS)
+
+
+def bar_cells(columns: int) -> int:
+    """Return the width of the context's bar."""
+    return _WIDE_BAR_CELLS if columns >= WIDE_COLUMNS else _BAR_CELLS
+
+
+def status_segments(status: EngineStatus, rss_bytes: int, columns: int, glyphs: str = BLOCKS) -> list[Segment]:
     """Return the line's figures from left to right."""
     has_rate = status.activity in (Activity.WRITING, Activity.READY)
     rate = f"{figures.rate(status.rate_tps) if status.rate_tps > 0 else '-':>4} tok/s"
-    context = f"ctx {figures.count(status.context_used)}/{figures.count(status.n_ctx)}"
     segments = [Segment(rate, 1)] if has_rate else [Segment(activity_word(status), 0)]
     if status.n_ctx:
-        segments.append(Segment(context, 2))
-    if is_narrow:
+        segments.append(Segment(context_segment(status, columns, glyphs), 2))
+    if columns < NARROW_COLUMNS:
         return segments
     if status.threads:
         segments.insert(1, Segment(f"{status.threads} thread{'s' if status.threads > 1 else ''}", 4))
@@ -81,8 +100,9 @@ def fit(segments: Iterable[Segment], columns: int) -> str:
 class StatusLine(Static):
     """Shows the engine's status and the memory of the process."""
 
-    def __init__(self, id: str | None = None) -> None:
+    def __init__(self, id: str | None = None, ascii_only: bool = False) -> None:
         super().__init__(id=id, markup=False)
+        self._glyphs = ASCII if ascii_only else BLOCKS
         self._shown: tuple[EngineStatus, int] = (EngineStatus(), 0)
         self.line = ""
         """The text as it stands."""
@@ -91,10 +111,12 @@ class StatusLine(Static):
         """Show these figures; nothing is drawn when the line stays the same."""
         self._shown = (status, rss_bytes)
         columns = self.size.width or 80
-        line = fit(status_segments(status, rss_bytes, columns < NARROW_COLUMNS), columns)
+        line = fit(status_segments(status, rss_bytes, columns, self._glyphs), columns)
         if line != self.line:
             self.line = line
-            self.update(Content(line))
+            context = context_segment(status, columns, self._glyphs)
+            # One line high whatever it says: nothing else has to move.
+            self.update(coloured(line, context, context_parts(status), bar_cells(columns)), layout=False)
 
     def on_resize(self) -> None:
         """Choose the figures again that have room."""

@@ -1,14 +1,33 @@
-"""The conversation as it is read: messages from old to new, notes by the program between them."""
+"""The conversation as it is read: messages from old to new, notes by the program between them.
+
+A layout of the screen walks every widget there is, so a long conversation may not have many: replies beyond a budget
+are shown as plain text, and of messages far back only what they say is kept until the user goes there.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
 
-from app.widgets.message_view import Note, ReplyView, UserView
+from app.conversation import ChatMessage
+from app.widgets.message_view import MessageView, Note, ReplyView, UserView
 
-RICH_REPLIES = 12
-"""So many of the newest replies are shown as Markdown; older ones as plain text, which costs far less layout."""
+RICH_WIDGETS = 150
+"""So many widgets the newest replies may have as Markdown together; older ones become plain text, which is one each."""
+LEAST_RICH_REPLIES = 2
+MOST_MOUNTED = 40
+"""Past so many messages and notes the oldest are put aside, down to ``KEPT_MOUNTED``."""
+KEPT_MOUNTED = 24
+EARLIER_AT_ONCE = 20
+"""So many of those come back at a time."""
+
+_DROPPED = "-dropped"
+
+Entry = MessageView | Note
 
 
 class Transcript(VerticalScroll, can_focus=False):
@@ -18,10 +37,15 @@ class Transcript(VerticalScroll, can_focus=False):
         super().__init__(id=id)
         # As high as the view at least: Textual pushes anchored content that is lower down to the bottom edge.
         self._messages = Vertical(id="messages")
+        self._earlier: list[Entry] = []
+        """What was put aside, oldest first, never mounted."""
+        self._earlier_line = Static(markup=False, classes="note", id="earlier")
+        self._earlier_line.display = False
 
     def compose(self) -> ComposeResult:
         """Lay out the one container that grows."""
-        yield self._messages
+        with self._messages:
+            yield self._earlier_line
 
     def on_mount(self) -> None:
         """Follow what is added."""
@@ -38,7 +62,6 @@ class Transcript(VerticalScroll, can_focus=False):
         """Show a reply that is about to begin, above the first message that still waits for its own."""
         view = ReplyView()
         self._messages.mount(view, before=waiting)
-        self._simplify_old_replies()
         return view
 
     def add_note(self, text: str, is_error: bool = False, waiting: UserView | None = None) -> None:
@@ -53,18 +76,90 @@ class Transcript(VerticalScroll, can_focus=False):
             view.unfold(is_any_folded)
 
     def notes(self) -> list[str]:
-        """Return the program's lines, oldest first."""
-        return [note.text for note in self.query(Note)]
+        """Return the program's lines that are shown, oldest first."""
+        return [entry.text for entry in self._entries() if isinstance(entry, Note)]
+
+    def messages(self) -> list[MessageView]:
+        """Return the messages of both sides that are shown, oldest first."""
+        return [entry for entry in self._entries() if isinstance(entry, MessageView)]
 
     def replies(self) -> list[ReplyView]:
-        """Return the replies, oldest first."""
-        return list(self.query(ReplyView))
+        """Return the replies that are shown, oldest first."""
+        return [entry for entry in self._entries() if isinstance(entry, ReplyView)]
+
+    def view_of(self, message: ChatMessage) -> MessageView | None:
+        """Return the widget of a message; one that was put aside comes back with all after it."""
+        at = next((i for i, entry in enumerate(self._earlier) if getattr(entry, "message", None) is message), None)
+        if at is not None:
+            self.show_earlier(len(self._earlier) - at)
+        return next((view for view in self.messages() if view.message is message), None)
+
+    def drop(self, views: Sequence[MessageView]) -> None:
+        """Take messages away for good."""
+        self._remove(views)
 
     async def clear(self) -> None:
         """Begin anew."""
-        await self._messages.remove_children()
+        self._earlier.clear()
+        self._show_earlier_line()
+        await self._messages.remove_children(self._entries())
         self.anchor()
 
+    def slim(self) -> None:
+        """Let old messages cost nothing, unless the user has scrolled up to them."""
+        self._simplify_old_replies()
+        entries = self._entries()
+        if len(entries) < KEPT_MOUNTED and self.show_earlier():  # an edit took the later ones away
+            self.anchor()
+        if len(entries) <= MOST_MOUNTED or self.scroll_y < self.max_scroll_y - 1:
+            return
+        aside = entries[:-KEPT_MOUNTED]
+        self._earlier += [entry.again() for entry in aside]
+        self._remove(aside)
+        self._show_earlier_line()
+
+    def show_earlier(self, n_entries: int = EARLIER_AT_ONCE) -> bool:
+        """Bring back the newest of what was put aside, where the user is; False when there is none."""
+        if not self._earlier:
+            return False
+        back = self._earlier[-n_entries:]
+        del self._earlier[-n_entries:]
+        self.release_anchor()
+        first = next(iter(self._entries()), None)
+        self._messages.mount_all(back, after=self._earlier_line)
+        self._show_earlier_line()
+        if first is not None:
+            self.call_after_refresh(self.scroll_to_widget, first, animate=False, top=True)
+        return True
+
+    def page_up(self) -> None:
+        """Scroll up by a page; at the top, bring back what was put aside."""
+        if self.scroll_y > 0 or not self.show_earlier():
+            self.scroll_page_up(animate=False)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Do the same for the mouse."""
+        if self.scroll_y <= 0:
+            self.show_earlier()
+
+    def _entries(self) -> list[Entry]:
+        entries = (child for child in self._messages.children if isinstance(child, (MessageView, Note)))
+        return [entry for entry in entries if not entry.has_class(_DROPPED)]
+
+    def _remove(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            # It stays among the children for a moment.
+            entry.add_class(_DROPPED)
+        self._messages.remove_children(entries)
+
+    def _show_earlier_line(self) -> None:
+        n_messages = sum(isinstance(entry, MessageView) for entry in self._earlier)
+        self._earlier_line.display = bool(self._earlier)
+        self._earlier_line.update(Content(f"{n_messages} earlier messages: Page up shows them"))
+
     def _simplify_old_replies(self) -> None:
-        for view in self.replies()[:-RICH_REPLIES]:
-            self.call_later(view.body.simplify)
+        n_widgets = 0
+        for number, view in enumerate(reversed(self.replies())):
+            n_widgets += len(view.body.query("*"))
+            if number >= LEAST_RICH_REPLIES and n_widgets > RICH_WIDGETS and not view.has_focus:
+                self.call_later(view.body.simplify)

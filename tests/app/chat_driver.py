@@ -46,6 +46,7 @@ class Driver:
 
     async def say(self, text: str) -> None:
         """Send a message or a command."""
+        self.prompt.focus()
         self.prompt.show_text(text)
         await self.pilot.press("enter")
 

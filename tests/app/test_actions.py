@@ -15,12 +15,14 @@ from app.screens.chat import ChatScreen
 from app.screens.help import HelpScreen
 from app.screens.theme_picker import ThemePicker
 from app.screens.threads import ThreadsScreen
+from app.widgets.message_view import MessageView
 from app.widgets.prompt import Prompt
 
 CARRIERS = {
     "app": JalopyApp,
     "chat": ChatScreen,
     "prompt": Prompt,
+    "message": MessageView,
     "help": HelpScreen,
     "theme": ThemePicker,
     "threads": ThreadsScreen,

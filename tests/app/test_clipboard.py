@@ -50,7 +50,7 @@ async def test_a_program_that_hangs_is_left_alone(monkeypatch: pytest.MonkeyPatc
 
 async def test_on_a_console_the_text_goes_to_a_private_file():
     words = await clipboard.copy("text", lambda text: None, {"TERM": "linux"})
-    assert words.startswith("this console has no clipboard; written to ")
+    assert words.startswith("this console has no clipboard: written to ")
     path = clipboard.paths.state_dir() / "copied.txt"
     assert path.read_text(encoding="utf-8") == "text"
     assert path.stat().st_mode & 0o777 == 0o600

@@ -1,38 +1,9 @@
 import pytest
 from textual.app import App, ComposeResult
 
+from app.widgets.growing_text import GrowingText
 from app.widgets.reply_body import ReplyBody
-from app.widgets.reply_markdown import PLAIN_TAIL_CHARS, ends_block, reply_parser, shows_at_once
-
-LONG = "x" * PLAIN_TAIL_CHARS
-
-
-@pytest.mark.parametrize(
-    ("open_source", "tail", "ends"),
-    [
-        ("```python\nx = 1\n", "y = 2\n", False),
-        ("```python\nx = 1\n", "y = 2\n\nz = 3\n", False),
-        ("```python\nx = 1\n", "y = 2\n```\n", True),
-        ("~~~\nx\n", "~~~", True),
-        ("- one\n", "- two\n\n- three\n", False),
-        ("1. one\n", "\n   more of one\n", False),
-        ("- one\n", "- two\n\nText.", True),
-        ("Some text", " and more.", False),
-        ("Some text\n", "\nA new paragraph", True),
-    ],
-)
-def test_the_end_of_a_block_is_seen_by_its_kind(open_source, tail, ends):
-    assert ends_block(open_source, tail) is ends
-
-
-def test_a_short_block_is_parsed_at_every_append():
-    assert shows_at_once("some text", " more")
-
-
-def test_a_long_open_block_is_parsed_again_only_when_it_ends_or_has_doubled():
-    assert not shows_at_once(LONG, " more")
-    assert shows_at_once(LONG, "\n\nmore")
-    assert shows_at_once(LONG, LONG)
+from app.widgets.reply_markdown import ReplyMarkdown, reply_parser
 
 
 def test_html_is_text_and_bare_words_are_no_links():
@@ -88,3 +59,37 @@ async def test_no_text_however_odd_ends_the_application(text):
         await pilot.pause()
         assert body.text == text
         assert app.is_running
+
+
+async def test_what_is_open_is_shown_as_it_came_and_what_is_complete_as_markdown():
+    app = BodyApp()
+    async with app.run_test() as pilot:
+        body = app.query_one(ReplyBody)
+        markdown = body.query_one(ReplyMarkdown)
+        body.append("# Title\n\nSome **bold** text.\n\nAnd *more")
+        while body.shown_source != body.text:
+            await pilot.pause()
+        assert markdown.source == "# Title\n\nSome **bold** text.\n\n"
+        body.append("* of it\n\n")
+        while markdown.source != body.text:
+            await pilot.pause()
+
+
+async def test_text_that_only_lengthens_its_line_lays_nothing_out_again():
+    app = BodyApp()
+    async with app.run_test() as pilot:
+        body = app.query_one(ReplyBody)
+        body.append("Some text")
+        while not body.query(GrowingText):
+            await pilot.pause()
+        text = body.query_one(GrowingText)
+        layouts = []
+        update = text.update
+        text.update = lambda content, *, layout=True: (layouts.append(layout), update(content, layout=layout))[1]
+        for piece in (" and", " more", " of", " it", " x" * 40):
+            body.append(piece)
+            while body.shown_source != body.text:
+                await pilot.pause()
+            await pilot.pause()
+        assert layouts == [False, False, False, False, True]
+        assert text.size.height == 2

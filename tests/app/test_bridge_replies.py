@@ -1,0 +1,273 @@
+"""Replies that are stopped, continued, answered again or replaced, as the engine's thread sees them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from app.bridge import Ask, Continue, Regenerate, StartConversation, Weigh
+from app.conversation import Ending
+from app.messages import (
+    GenerationFailed,
+    GenerationFinished,
+    PromptRefused,
+    PromptStopped,
+    PromptWeighed,
+    ReplyReopened,
+    TextGenerated,
+    ThinkingFinished,
+    ThoughtGenerated,
+)
+from app.thinking import Thinking
+from engine.errors import BrokenModelError
+from tests.app.fake_engine import Gate, Script
+from tests.app.test_bridge import Engine
+
+_PATIENCE_S = 20.0
+TEN = [f" {n}" for n in range(10)]
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def engine(script: Script) -> Iterator[Engine]:
+    engine = Engine(script)
+    yield engine
+    for gate in (script.prefill_gate, script.token_gate):
+        if gate:
+            gate.open()
+    assert engine.bridge.close(_PATIENCE_S)
+
+
+def ask_and_stop(engine: Engine, text: str, after: int) -> GenerationFinished:
+    """Ask, let so many tokens come, and stop."""
+    engine.script.token_gate = gate = Gate()
+    engine.bridge.send(Ask(text))
+    gate.allow(after)
+    assert gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    finished = engine.wait_for(GenerationFinished)
+    assert finished.ending is Ending.STOPPED
+    gate.open()
+    return finished
+
+
+def collect(engine: Engine, end: type = GenerationFinished) -> list[object]:
+    """Return all messages up to the one that ends the turn."""
+    collected: list[object] = []
+    while not any(isinstance(message, end) for message in collected):
+        collected += engine.bridge.drain()
+    return collected
+
+
+def texts(messages: list[object], kind: type = TextGenerated) -> str:
+    return "".join(message.text for message in messages if isinstance(message, kind))
+
+
+@pytest.mark.parametrize("stops", [[1], [9], [3, 2, 1]])
+def test_a_stopped_reply_goes_on_to_what_an_uninterrupted_one_would_be(engine: Engine, stops: list[int]) -> None:
+    engine.script.replies = [TEN]
+    engine.load()
+    engine.ask("count")
+    wanted = engine.session.tokens
+    engine.bridge.send(StartConversation(None))
+    ask_and_stop(engine, "count", stops[0])
+    for after in stops[1:]:
+        engine.script.token_gate = gate = Gate()
+        engine.bridge.send(Continue())
+        gate.allow(after)
+        assert gate.waiting.wait(_PATIENCE_S)
+        engine.bridge.cancel()
+        engine.wait_for(GenerationFinished)
+        gate.open()
+    engine.bridge.send(Continue())
+    messages = collect(engine)
+    assert isinstance(messages[0], ReplyReopened)
+    assert texts(messages) == "".join(TEN)
+    assert engine.session.tokens == wanted
+    finished = messages[-1]
+    assert (finished.ending, finished.figures.tokens) == (Ending.COMPLETE, 10 - sum(stops))
+    assert finished.figures.prompt_tokens <= 1
+
+
+def test_the_turn_after_a_continued_reply_reuses_all_of_it(engine: Engine) -> None:
+    engine.script.replies = [TEN]
+    engine.load()
+    ask_and_stop(engine, "count", 4)
+    engine.bridge.send(Continue())
+    engine.wait_for(GenerationFinished)
+    length = engine.session.length
+    assert engine.ask("more").figures.reused_tokens == length
+
+
+def test_a_continuation_stopped_before_its_first_token_leaves_the_reply_as_it_was(engine: Engine) -> None:
+    engine.script.replies = [TEN]
+    engine.load()
+    ask_and_stop(engine, "count", 4)
+    tokens = engine.session.tokens
+    engine.script.token_gate = gate = Gate()
+    engine.bridge.send(Continue())
+    assert gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    assert not any(isinstance(m, ReplyReopened) for m in collect(engine, PromptStopped))
+    gate.open()
+    assert engine.session.tokens == tokens
+    engine.bridge.send(Continue())
+    assert texts(collect(engine)) == "".join(TEN)
+
+
+def test_there_is_nothing_to_continue_before_a_reply(engine: Engine) -> None:
+    engine.load()
+    engine.bridge.send(Continue())
+    assert engine.wait_for(GenerationFailed).reason == "there is no reply"
+
+
+def test_a_full_context_has_no_room_to_go_on(engine: Engine) -> None:
+    engine.script.n_ctx, engine.script.replies = 16, [[" a"] * 100]
+    engine.load()
+    assert engine.ask("hi").ending is Ending.CONTEXT
+    engine.bridge.send(Continue())
+    assert "the context is full" in engine.wait_for(GenerationFailed).reason
+
+
+@pytest.mark.parametrize("trouble", ["stop", "error"])
+def test_the_old_reply_is_there_again_when_no_new_one_begins(engine: Engine, trouble: str) -> None:
+    engine.load()
+    engine.ask("hi")
+    whole = engine.session.tokens
+    if trouble == "stop":
+        engine.script.prefill_gate = gate = Gate()
+        engine.bridge.send(Regenerate())
+        assert gate.waiting.wait(_PATIENCE_S)
+        engine.bridge.cancel()
+        engine.wait_for(PromptStopped)
+        gate.open()
+    else:
+        engine.script.fail_after_tokens = 0
+        engine.bridge.send(Regenerate())
+        engine.wait_for(GenerationFailed)
+        engine.script.fail_after_tokens = None
+    engine.ask("and then")
+    assert engine.session.tokens[: len(whole)] == whole
+
+
+def test_an_edited_message_replaces_all_turns_from_it_on(engine: Engine, script: Script) -> None:
+    engine.load("be brief")
+    for text in ("one", "two", "three"):
+        engine.ask(text)
+    engine.bridge.send(Ask("zwei", keep_turns=1))
+    finished = engine.wait_for(GenerationFinished)
+    assert script.opened[-1].tokenizer.decode(engine.session.tokens) == "be briefoneHello there.zweiHello there."
+    assert finished.figures.reused_tokens == 1 + 4 + 3 + 5 + 1  # start, system, question, reply, <user>
+
+
+def test_weighing_an_edit_counts_exactly_and_changes_nothing(engine: Engine) -> None:
+    engine.load()
+    for text in ("one", "two", "three"):
+        engine.ask(text)
+    before = engine.session.tokens
+    engine.bridge.send(Weigh("zwei und mehr", keep_turns=1))
+    weighed = engine.wait_for(PromptWeighed)
+    assert engine.session.tokens == before
+    assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
+    engine.bridge.send(Ask("zwei und mehr", keep_turns=1))
+    figures = engine.wait_for(GenerationFinished).figures
+    assert (weighed.kept_tokens, weighed.read_tokens) == (figures.reused_tokens, figures.prompt_tokens)
+    assert weighed.read_s == pytest.approx(weighed.read_tokens / 10.0)  # the script reads ten a second
+
+
+def test_a_refused_edit_leaves_the_conversation_as_it_was(engine: Engine) -> None:
+    engine.load()
+    engine.ask("one")
+    engine.ask("two")
+    whole = engine.session.tokens
+    engine.bridge.send(Ask("word " * 600, keep_turns=0))
+    engine.wait_for(PromptRefused)
+    engine.ask("three")
+    assert engine.session.tokens[: len(whole)] == whole
+
+
+def test_the_status_divides_the_context_by_turns(engine: Engine) -> None:
+    engine.load("be brief")
+    engine.ask("one")
+    engine.ask("two")
+    status = engine.bridge.status
+    assert status.turn_starts == (5, 13)
+    assert status.context_used == engine.session.length == 5 + 8 + 7  # no <end> behind the last reply yet
+    engine.bridge.send(StartConversation(None))
+    while engine.bridge.status.context_used:
+        pass
+    assert engine.bridge.status.turn_starts == ()
+
+
+# Thinking
+
+
+def test_thinking_is_told_apart_and_timed(engine: Engine) -> None:
+    engine.script.replies = [["<think>", "\n", "hm ", "so", "</think>", "\n\n", "Yes", "."]]
+    engine.load()
+    engine.bridge.send(Ask("hi"))
+    messages = collect(engine)
+    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("hm so", "Yes.")
+    finished = next(m for m in messages if isinstance(m, ThinkingFinished))
+    assert (finished.tokens, finished.duration_s, finished.is_closed) == (5, pytest.approx(2.5), True)
+
+
+def test_a_template_may_open_the_block_in_the_prompt(script: Script) -> None:
+    script.opening, script.replies = "<assistant><think>\n", [["hm", "</think>", "Yes"]]
+    engine = Engine(script)
+    engine.load()
+    engine.bridge.send(Ask("hi"))
+    messages = collect(engine)
+    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("hm", "Yes")
+    assert engine.bridge.close(_PATIENCE_S)
+
+
+def test_thinking_that_is_stopped_and_continued_adds_up(engine: Engine) -> None:
+    engine.script.replies = [["<think>", "a", "b", "c", "</think>", "Yes"]]
+    engine.load()
+    engine.script.token_gate = gate = Gate()
+    engine.bridge.send(Ask("hi"))
+    gate.allow(2)
+    assert gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    messages = collect(engine)
+    gate.open()
+    stopped = next(m for m in messages if isinstance(m, ThinkingFinished))
+    assert (stopped.tokens, stopped.is_closed) == (2, False)
+    engine.bridge.send(Continue(Thinking("a", stopped.tokens, stopped.duration_s)))
+    messages = collect(engine)
+    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("abc", "Yes")
+    finished = next(m for m in messages if isinstance(m, ThinkingFinished))
+    assert (finished.tokens, finished.is_closed) == (5, True)
+    assert 2.5 <= finished.duration_s < 3.0
+
+
+def test_thinking_that_was_over_before_the_stop_keeps_its_figures(engine: Engine) -> None:
+    engine.script.replies = [["<think>", "a", "</think>", "Yes", " and", " no"]]
+    engine.load()
+    ask_and_stop(engine, "hi", 4)
+    engine.bridge.send(Continue(Thinking("a", 3, 9.0, True)))
+    messages = collect(engine)
+    assert texts(messages) == "Yes and no"
+    finished = next(m for m in messages if isinstance(m, ThinkingFinished))
+    assert (finished.tokens, finished.duration_s) == (3, 9.0)
+
+
+def test_a_reply_that_breaks_while_thinking_still_shows_what_was_thought(engine: Engine) -> None:
+    engine.script.replies, engine.script.fail_after_tokens = [["<think>", "a", "b"]], 2
+    engine.script.generate_error = BrokenModelError("NaN")
+    engine.load()
+    engine.bridge.send(Ask("hi"))
+    messages = collect(engine, GenerationFailed)
+    assert texts(messages, ThoughtGenerated) == "a"
+    assert not next(m for m in messages if isinstance(m, ThinkingFinished)).is_closed
+
+
+def test_loading_forgets_the_turns(engine: Engine) -> None:
+    engine.load()
+    engine.ask("one")
+    engine.load()
+    assert (engine.bridge.status.turn_starts, engine.bridge.status.context_used) == ((), 0)
