@@ -72,6 +72,7 @@ ACTIONS = _table(
     Action("external_editor", "Write the message in your editor ($EDITOR)", "chat", "ctrl+g", command="editor"),
     Action("take_back", "Take back the message that waits", "chat", command="unsend"),
     Action("unfold", "Show pasted text whole, or folded again", "chat", "ctrl+o", command="unfold"),
+    Action("read", "Attach a text file to the next message", "chat", command="read", argument="file"),
     Action("copy", "Copy the last reply", "chat", command="copy", argument="[code [n]] [file]"),
     Action("save", "Save the conversation as Markdown", "chat", "ctrl+s", command="save", argument="[path]"),
     Action("thinking", "Show or fold what the model thought", "chat", command="think"),

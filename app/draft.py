@@ -16,6 +16,7 @@ FOLD_FROM_LINES = 8
 MAX_PASTE_CHARS = 4_000_000
 """Larger pastes are not taken: no context holds them, and the prompt would stand still."""
 
+_NAME_CHARS = 30
 _NBSP = "\u00a0"
 _OPENING = f"[pasted{_NBSP}"
 _CHIP = re.compile(rf"\[pasted{_NBSP}(\d{{1,6}}):[^\[\]\n]{{1,60}}\]")
@@ -63,11 +64,12 @@ def is_large(text: str) -> bool:
     return len(text) >= FOLD_FROM_CHARS or text.count("\n") + 1 >= FOLD_FROM_LINES
 
 
-def write_chip(number: int, text: str) -> str:
-    """Write the chip for a paste: "[pasted 1: 3.1 kB, 42 lines]"."""
+def write_chip(number: int, text: str, name: str = "") -> str:
+    """Write the chip for a paste, "[pasted 1: 3.1 kB, 42 lines]", or for a file, which is named before its size."""
     n_lines = text.count("\n") + (not text.endswith("\n"))
     lines = "1 line" if n_lines == 1 else f"{n_lines:,} lines"
-    words = f"[pasted {number}: {_size(len(text.encode('utf-8', 'replace')))}, {lines}]"
+    name = re.sub(r"[\[\]\n]", "_", name)[:_NAME_CHARS] + ", " if name else ""
+    words = f"[pasted {number}: {name}{_size(len(text.encode('utf-8', 'replace')))}, {lines}]"
     return words.replace(" ", _NBSP)
 
 

@@ -40,6 +40,7 @@ from app.personas import load_persona, persona_names
 from app.refusals import Refusal
 from app.screens.drafting import Drafting, PromptHabits
 from app.screens.message_actions import BUSY, MessageActions
+from app.text_file import attached, read_text_file
 from app.thread_command import USAGE, ThreadsRefused, describe, describe_in_use, parse_threads
 from app.turns import Admission, Turns
 from app.widgets.activity_line import ActivityLine
@@ -354,6 +355,14 @@ class ChatScreen(MessageActions):
                 self._bridge.wish_threads(replace(in_use, now=parse_threads(wanted, in_use)))
             except ThreadsRefused as refused:
                 self.note(str(refused), is_error=True)
+
+    def action_read(self, wanted: str) -> None:
+        """Attach a text file to the message in the prompt."""
+        try:
+            path = Path(wanted).expanduser()
+            self.prompt.attach(path.name, attached(path.name, read_text_file(path)))
+        except (Refusal, RuntimeError) as refusal:
+            self.note(str(refusal), is_error=True)
 
     async def _clear_transcript(self) -> None:
         self._end_edit()

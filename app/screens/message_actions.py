@@ -218,7 +218,7 @@ class MessageActions(ReplyFlow):
         self.drafting.set_paused(True)
         for later in self._views_from(view):
             later.set_replaced(True)
-        self.prompt.show_text(message.text)
+        self.prompt.show_draft(self.prompt.past.find(message.text) or Draft(message.text))
         self.prompt.focus()
         first_key = self._habits.keymap.first_key
         self.hint(f"{first_key('prompt.send')} asks anew from here · {first_key('chat.stop')} keeps everything")

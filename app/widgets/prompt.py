@@ -184,10 +184,16 @@ class Prompt(TextArea):
         if result := self._replace_via_keyboard(text, *self.selection):
             self.move_cursor(result.end_location)
 
-    def _fold(self, text: str) -> str:
+    def attach(self, name: str, text: str) -> None:
+        """Put a file's text at the cursor, folded."""
+        chip = self._fold(drafts.without_chips(text), name)
+        if result := self._replace_via_keyboard(chip + " ", *self.selection):
+            self.move_cursor(result.end_location)
+
+    def _fold(self, text: str, name: str = "") -> str:
         """Keep a paste aside and return the chip that stands for it."""
         # Not the chips in sight: one that was deleted comes back when that is undone.
         number = 1 + drafts.highest_number(self._folds)
-        chip = drafts.write_chip(number, text)
+        chip = drafts.write_chip(number, text, name)
         self._folds = {**self._folds, chip: text}
         return chip
