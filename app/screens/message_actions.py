@@ -220,6 +220,8 @@ class MessageActions(ReplyFlow):
             later.set_replaced(True)
         self.prompt.show_draft(self.prompt.past.find(message.text) or Draft(message.text))
         self.prompt.focus()
+        self.transcript.release_anchor()
+        view.scroll_visible(animate=False, top=True)
         first_key = self._habits.keymap.first_key
         self.hint(f"{first_key('prompt.send')} asks anew from here · {first_key('chat.stop')} keeps everything")
         self._show_edit_line(f"editing message {index // 2 + 1}")
@@ -233,6 +235,7 @@ class MessageActions(ReplyFlow):
             view.set_replaced(False)
         self._end_edit()
         self.prompt.show_draft(self._draft)
+        self.transcript.anchor()
         return True
 
     def _end_edit(self) -> None:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from textual.pilot import Pilot
+from textual.scrollbar import ScrollBarRender
 
 from app.app import JalopyApp
 from app.bridge import ChatOptions
@@ -90,6 +91,7 @@ async def chatting(
     app = JalopyApp(
         chosen, Path(model) if model else None, options=options_for(script), clock=script.clock, keymap=keymap
     )
+    bars = ScrollBarRender.VERTICAL_BARS, ScrollBarRender.HORIZONTAL_BARS
     async with app.run_test(size=size) as pilot:
         driver = Driver(app, pilot, script)
         if model and wait:
@@ -98,3 +100,5 @@ async def chatting(
         for gate in (script.open_gate, script.prefill_gate, script.token_gate):
             if gate:
                 gate.open()
+    # A console has plain ones, which would stay for the next test.
+    ScrollBarRender.VERTICAL_BARS, ScrollBarRender.HORIZONTAL_BARS = bars
