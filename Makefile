@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: help run test format-check lint types contracts pytest fix bench clean
+.PHONY: help run test format-check lint types contracts pytest fix pictures bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -43,6 +43,10 @@ pytest: $(VENV)/.installed-test
 fix: $(VENV)/.installed-test  ## format, and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+pictures: $(VENV)/.installed-test  ## draw the tests' pictures of screens anew
+	JALOPY_WRITE_PICTURES=1 $(BIN)/python -m pytest tests/app/test_chat_pictures.py
+	git diff --stat -- tests/app/pictures
 
 bench: $(VENV)/.installed  ## measure a model: make bench MODEL=path/to/model.gguf
 	@$(BIN)/jalopy bench "$(MODEL)"

@@ -1,13 +1,12 @@
 """Pictures of screens as text files: what stands in ``pictures/`` is what the terminal shows.
 
-``JALOPY_WRITE_PICTURES=1 python -m pytest tests/app`` draws them anew; look at the difference before keeping it.
+``make pictures`` draws them anew; look at the difference before keeping it.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
-import re
 import time
 from pathlib import Path
 
@@ -22,8 +21,7 @@ _QUIET_S = 0.35
 
 
 def picture_of(text: str) -> str:
-    """Take out what differs from one run to the next: the process's memory, and the last eighth of a scroll bar."""
-    text = re.sub(r"rss +[\d.]+[KMG]", lambda match: "rss " + "#" * (len(match[0]) - 4), text)
+    """Take out what differs from one run to the next: the last eighth of a scroll bar."""
     return "\n".join(line.rstrip(" ▁▂▃▄▅▆▇█") for line in text.splitlines()) + "\n"
 
 
@@ -47,12 +45,10 @@ def check_picture(name: str, text: str) -> None:
     path = _FOLDER / f"{name}.txt"
     if os.environ.get("JALOPY_WRITE_PICTURES"):
         path.write_text(text, encoding="utf-8")
-    assert path.is_file(), f"draw it: JALOPY_WRITE_PICTURES=1 python -m pytest ({path.name})"
+    assert path.is_file(), f"draw it: make pictures ({path.name})"
     kept = path.read_text(encoding="utf-8")
-    changed = "\n".join(
-        difflib.unified_diff(kept.splitlines(), text.splitlines(), path.name, "shown", lineterm="", n=0)
-    )
-    assert text == kept, changed
+    lines = difflib.unified_diff(kept.splitlines(), text.splitlines(), path.name, "shown", lineterm="", n=0)
+    assert text == kept, "\n".join(lines)
 
 
 def colours_of(driver: Driver) -> set[ColorType]:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from rich.color import ColorType
 
+from app.screens.chat import ChatScreen
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
 from tests.app.picture import check_picture, colours_of, settled
@@ -24,6 +25,11 @@ free -m
 """
 SECOND = "<think>\nThe user wants to clean it. Power first.\n</think>\n\nPower it off and take out the battery first."
 SIZES = [(80, 24), (60, 20), (200, 60), (40, 15), (100, 30)]
+
+
+@pytest.fixture(autouse=True)
+def process_of_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ChatScreen, "_measure_memory", lambda screen: setattr(screen, "_rss_bytes", 118 << 20))
 
 
 def tokens(text: str) -> list[str]:
