@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from textual.events import Paste
+from textual.events import Key, Paste
 from textual.message import Message
 
 from app.conversation import Ending, ReplyFigures
@@ -60,10 +60,8 @@ class MessageKeyPressed(Message):
 class MessageLeft(Message):
     """The user went from a focused message back to the prompt."""
 
-    typed: str
-    """What they typed to do so; "" for nothing."""
-    paste: Paste | None = None
-    """What they pasted."""
+    event: Key | Paste | None = None
+    """What they typed or pasted to do so, which is for the prompt."""
 
 
 @dataclass

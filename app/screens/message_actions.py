@@ -64,10 +64,8 @@ class MessageActions(ReplyFlow):
     @on(MessageLeft)
     def _leave_message(self, message: MessageLeft) -> None:
         self._go_to_prompt()
-        if message.typed:
-            self.prompt.insert(message.typed)
-        if message.paste is not None:
-            self.prompt.post_message(message.paste)
+        if message.event is not None:
+            self.prompt.post_message(message.event)
 
     def _go_to_prompt(self) -> None:
         self.hint()
@@ -77,6 +75,7 @@ class MessageActions(ReplyFlow):
     def focus_stopped(self, view: ReplyView) -> None:
         """Put the focus on a reply that Esc stopped, unless the user is writing the next message."""
         if self.focused is self.prompt and not self.prompt.text:
+            view.hesitates = True
             view.focus()
             self.hint(self._keys_of(view))
 

@@ -20,6 +20,8 @@ from app.widgets.thinking_view import ThinkingView
 if TYPE_CHECKING:
     from app.widgets.reply_body import ReplyBody
 
+HESITATION_S = 0.35
+"""Letters of a word follow each other faster."""
 _REPLACED = "-replaced"
 
 
@@ -28,6 +30,7 @@ class MessageView(Horizontal, can_focus=True):
 
     Attributes:
         message: what it shows, once that is part of the conversation.
+        hesitates: wait a moment before a letter acts, since the user may be typing the next message.
     """
 
     # A click selects text or unfolds; it must not take the cursor out of the prompt.
@@ -38,6 +41,9 @@ class MessageView(Horizontal, can_focus=True):
     def __init__(self) -> None:
         super().__init__(classes="message")
         self.message: ChatMessage | None = None
+        self.hesitates = False
+        self._is_left = False
+        self._pending: events.Key | None = None
         self._speaker = Static(Content(self.SPEAKER), markup=False, classes=f"speaker -{self.SPEAKER}")
         self._body = Vertical(classes="message-body")
 
@@ -67,28 +73,58 @@ class MessageView(Horizontal, can_focus=True):
 
     def on_focus(self) -> None:
         """Mark the message by shape, since colour may be missing."""
+        self._is_left, self._pending = False, None
         self._mark_speaker(">")
 
     def on_blur(self) -> None:
         """Take the mark away."""
+        self.hesitates = False
         self._mark_speaker("-" if self.has_class(_REPLACED) else "")
 
     def _mark_speaker(self, mark: str) -> None:
         self._speaker.update(Content(mark + self.SPEAKER))
 
     def on_key(self, event: events.Key) -> None:
-        """Enter leads back to the prompt; so does a letter that means nothing here: the user has begun to type."""
-        if event.key == "enter":
+        """Enter leads back to the prompt; so does a letter that means nothing here: the user has begun to type.
+
+        What comes behind that letter belongs to the prompt as well, even before the focus has moved.
+        """
+        if self._is_left:
+            self._leave(event)
+        elif event.key == "enter":
+            self._leave(event, is_for_prompt=False)
+        elif event.is_printable:
+            self._take_letter(event)
+
+    def _take_letter(self, event: events.Key) -> None:
+        is_bound = event.key in self.screen.active_bindings
+        if self._pending is not None or not is_bound:
+            if self._pending is not None:
+                self._leave(self._pending)
+            self._leave(event)
+        elif self.hesitates:
             event.stop()
-            self.post_message(MessageLeft(""))
-        elif event.is_printable and event.character and event.key not in self.screen.active_bindings:
-            event.stop()
-            self.post_message(MessageLeft(event.character))
+            self._pending = event
+            self.set_timer(HESITATION_S, self._act_on_pending)
+
+    async def _act_on_pending(self) -> None:
+        """No second letter came: the first one was meant for this message."""
+        event, self._pending = self._pending, None
+        bound = self.screen.active_bindings.get(event.key) if event is not None and not self._is_left else None
+        if bound is not None:
+            self.hesitates = False
+            await self.app.run_action(bound.binding.action, bound.node)
 
     def on_paste(self, event: events.Paste) -> None:
         """Hand what is pasted to the prompt."""
+        self._leave(event)
+
+    def _leave(self, event: events.Key | events.Paste, is_for_prompt: bool = True) -> None:
         event.stop()
-        self.post_message(MessageLeft("", event))
+        self._is_left = True
+        # A fresh one: this one has been handled.
+        fresh = events.Key(event.key, event.character) if isinstance(event, events.Key) else events.Paste(event.text)
+        self.post_message(MessageLeft(fresh if is_for_prompt else None))
 
     def action_copy_message(self) -> None:
         """Copy the text."""

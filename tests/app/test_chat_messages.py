@@ -122,6 +122,17 @@ async def test_escape_puts_the_focus_on_the_partial_reply_and_c_goes_on():
         await driver.note("there is no unfinished reply at the end")
 
 
+async def test_words_typed_after_a_stop_are_the_next_message_whatever_they_begin_with():
+    async with chatting(Script(replies=[tokens("one two three four")])) as driver:
+        for words in ("read", "cut it", "Short one", "you"):
+            partial = await stop_after(driver, 2)
+            await driver.until(lambda partial=partial: driver.app.focused is partial)
+            await driver.type(words)
+            await driver.until(lambda words=words: driver.prompt.text == words)
+            assert driver.transcript.replies()[-1] is partial
+            driver.prompt.show_text("")
+
+
 async def test_escape_leaves_the_focus_alone_while_the_next_message_is_being_written():
     async with chatting(Script(replies=[tokens("one two three")])) as driver:
         driver.script.token_gate = gate = Gate()
