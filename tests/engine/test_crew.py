@@ -33,15 +33,15 @@ class Trace:
         self.seen.append((row, thread, n_threads))
         self.on_row(row, thread)
 
-    @property
-    def table(self) -> tuple[int, int]:
-        return self.rows.ctypes.data, len(self.rows)
+    def walk(self, crew: Crew, n_threads: int) -> bool:
+        """Have the crew walk this table, which lives as long as the walk: the crew only sees addresses."""
+        return crew.walk((self.rows.ctypes.data, len(self.rows)), n_threads)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 5])
 def test_every_thread_runs_every_row_behind_one_barrier_a_row(n_threads: int) -> None:
     crew, trace = Crew(), Trace(20)
-    assert crew.walk(trace.table, n_threads)
+    assert trace.walk(crew, n_threads)
     assert [row for row, _, _ in trace.seen] == sorted(row for row, _, _ in trace.seen)
     assert sorted(trace.seen) == [(row, t, n_threads) for row in range(20) for t in range(n_threads)]
     crew.close()
@@ -51,7 +51,7 @@ def test_the_number_of_threads_may_change_from_walk_to_walk() -> None:
     crew = Crew()
     for n_threads in (3, 1, 2, 4, 1, 3) * 10:
         trace = Trace(4)
-        assert crew.walk(trace.table, n_threads)
+        assert trace.walk(crew, n_threads)
         assert len(trace.seen) == 4 * n_threads
     crew.close()
 
@@ -60,19 +60,19 @@ def test_the_number_of_threads_may_change_from_walk_to_walk() -> None:
 def test_a_cancel_ends_the_walk_for_all_threads_at_the_same_row(n_threads: int) -> None:
     crew, trace = Crew(), Trace(20)
     trace.on_row = lambda row, thread: crew.cancel() if (row, thread) == (7, n_threads - 1) else None
-    assert not crew.walk(trace.table, n_threads)
+    assert not trace.walk(crew, n_threads)
     last = max(row for row, _, _ in trace.seen)
     assert last in (7, 8)
     assert [row for row, _, _ in trace.seen].count(last) == n_threads
     crew.rearm()
     again = Trace(20)
-    assert crew.walk(again.table, n_threads)
+    assert again.walk(crew, n_threads)
     crew.close()
 
 
 def test_a_closed_crew_leaves_no_thread_behind() -> None:
     crew = Crew()
-    crew.walk(Trace(2).table, 3)
+    Trace(2).walk(crew, 3)
     followers = list(crew._followers)
     crew.close()
     crew.close()
@@ -97,13 +97,13 @@ def test_every_row_is_claimed_once_whoever_comes(n_rows: int, n_threads: int) ->
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads cannot be bound to CPUs here")
 def test_followers_are_bound_and_let_go_while_the_crew_lives() -> None:
     allowed, crew = os.sched_getaffinity(0), Crew()
-    crew.walk(Trace(2).table, 2)
+    Trace(2).walk(crew, 2)
     follower = crew._followers[0].native_id
     assert follower is not None
     assert os.sched_getaffinity(follower) == allowed
     crew.set_pinned(True)
     assert len(os.sched_getaffinity(follower)) == 1
-    assert crew.walk(Trace(2).table, 3)
+    assert Trace(2).walk(crew, 3)
     assert len(os.sched_getaffinity(crew._followers[1].native_id)) == 1  # hired while pinned
     assert os.sched_getaffinity(0) == allowed
     crew.set_pinned(False)
