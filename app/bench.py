@@ -26,6 +26,12 @@ QUESTION = "What is the capital of France?"
 ANSWER = "Paris"
 _LONGEST_ANSWER_TOKENS = 48
 _SEED = 0
+_PROFILED = {
+    "decode": "a token written",
+    "few": "a few tokens read",
+    "block": "the prompt read",
+}
+"""The plans a profile may name, as the table calls them; the head of a prompt, one row, is left to ``--json``."""
 
 
 @dataclass(frozen=True)
@@ -160,23 +166,23 @@ def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings
 
 
 def profiled(session: Any, options: BenchOptions, vocab_size: int) -> dict[str, list[dict[str, Any]]]:
-    """Run one more round with every operation timed; "block" is prefill, all times are of one token or one prompt."""
+    """Run one more round with every operation timed; times are of one token ("decode") or one prompt (the others)."""
     session.start_profile()
     measure(session, replace(options, rounds=0), vocab_size, time.perf_counter)
     times = session.end_profile()
-    per = {"decode": options.n_gen, "block": 1, "head": 1}
     return {
-        name: [
-            {
-                "phase": phase.phase,
-                "ms": 1000 * phase.seconds / per[name],
-                "bytes": phase.weight_bytes // per[name],
-                "gbps": phase.gbps,
-                "share": phase.share,
-            }
-            for phase in phases
-        ]
+        name: [_phase_report(phase, options.n_gen if name == "decode" else 1) for phase in phases]
         for name, phases in times.items()
+    }
+
+
+def _phase_report(phase: Any, n_times: int) -> dict[str, Any]:
+    return {
+        "phase": phase.phase,
+        "ms": 1000 * phase.seconds / n_times,
+        "bytes": phase.weight_bytes // n_times,
+        "gbps": phase.gbps,
+        "share": phase.share,
     }
 
 
@@ -209,7 +215,7 @@ class _Table:
         share = report["decode_gbps"] / report["memory_gbps"]
         limit = f"{report['decode_gbps']:.1f} of {report['memory_gbps']:.1f} GB/s ({share:.0%})"
         print(f"{report['threads']:7}  {columns[0]:>22}  {columns[1]:>22}  {limit:>32}", flush=True)
-        for title, name in (("a token written", "decode"), ("the prompt read", "block")):
+        for name, title in _PROFILED.items():
             _print_phases(title, report["profile"].get(name, []))
         self._gates.append(f"{report['threads']} threads: {report['gate']}")
 

@@ -13,7 +13,7 @@ import numpy as np
 from engine.compilation import compile_kernels
 from engine.errors import Cancelled
 from engine.memory import Memory
-from engine.records import PROBE
+from engine.records import MATMUL, PROBE
 
 if TYPE_CHECKING:
     from engine.crew import Crew
@@ -64,7 +64,7 @@ class ProfileTable:
         self._phase_of = np.array([self._names.index(operation.phase) for operation in operations], np.intp)
         self._bytes_per_walk = [0] * len(self._names)
         for operation, number in zip(operations, self._phase_of, strict=True):
-            if operation.kernel.startswith("mat"):
+            if operation.record is MATMUL:
                 self._bytes_per_walk[number] += int(operation.describe()["bytes"])
         self.n_walks = 0
         self.seconds = 0.0

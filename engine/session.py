@@ -239,7 +239,7 @@ class Session:
         return self._profile.phases() if self._profile is not None and self._pipeline.profile else {}
 
     def end_profile(self) -> dict[str, list[PhaseTime]]:
-        """Stop timing; returns the phases of ``"decode"``, ``"block"`` (prefill) and ``"head"``."""
+        """Stop timing; returns the phases of ``"decode"``, ``"few"`` and ``"block"`` (prefill), and ``"head"``."""
         phases, self._pipeline.profile = self.read_profile(), {}
         return phases
 

@@ -5,7 +5,6 @@ sub-blocks of 32), eight pairs of int16 minima, and the two f32 scales.
 """
 
 from engine.jit import inner
-from engine.kernels.tiles import SCRATCH_BYTES as SCRATCH_BYTES
 from engine.simd import (
     add,
     broadcast_4_bytes,
@@ -128,12 +127,6 @@ def minima_of_16(tile, t, sums):
 def offsets_of_16(tile, t, sums):
     """The same where the minima are multiples of the scales, and so stay integers."""
     return fmul(load_f32x8(tile + _D), f32_of_i32x8(add(t, minima_total(8, tile, sums))))
-
-
-@inner
-def no_minima(tile, t, sums):
-    """The same without minima."""
-    return fmul(load_f32x8(tile + _D), f32_of_i32x8(t))
 
 
 @inner

@@ -99,7 +99,7 @@ def _splat(v):
 
 
 splat_i8x32, splat_i8x16 = _splat(i8x32), _splat(i8x16)
-splat_i16x16, splat_i16x8 = _splat(i16x16), _splat(i16x8)
+splat_i16x16 = _splat(i16x16)
 splat_i32x8, splat_i32x4 = _splat(i32x8), _splat(i32x4)
 splat_f32x8, splat_f32x4 = _splat(f32x8), _splat(f32x4)
 

@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 from engine.simd import level
 from engine.simd.arith import _pick
 from engine.simd.memory import _widen_halves
-from engine.simd.types import I32, I64, f32x4, f32x8, i8x16, i8x32, i16x8, i16x16, i32x4, i32x8, shuffle
+from engine.simd.types import I32, I64, f32x4, f32x8, i8x16, i8x32, i16x16, i32x4, i32x8, shuffle
 
 I8, I16 = ir.IntType(8), ir.IntType(16)
 
@@ -216,20 +216,6 @@ def four_u32(typingctx, a, b, c, d):
         return builder.bitcast(v, i8x16.ir)
 
     return i8x16(*[types.uint32] * 4), emit
-
-
-@intrinsic
-def interleave_8_bytes(typingctx, even, odd):
-    """Two u32 as eight unsigned bytes, those of the first at even places, widened to i16x8."""
-
-    def emit(context, builder, signature, args):
-        v = ir.Constant(ir.VectorType(I32, 2), ir.Undefined)
-        for k in range(2):
-            v = builder.insert_element(v, args[k], ir.Constant(I32, k))
-        mixed = shuffle(builder, builder.bitcast(v, ir.VectorType(I8, 8)), [0, 4, 1, 5, 2, 6, 3, 7])
-        return builder.zext(mixed, i16x8.ir)
-
-    return i16x8(types.uint32, types.uint32), emit
 
 
 def constant_i8x32(lanes):

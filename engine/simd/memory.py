@@ -216,7 +216,7 @@ def _prefetch(locality):
     return prefetch
 
 
-prefetch_l1, prefetch_l2 = _prefetch(3), _prefetch(2)
+prefetch_l2 = _prefetch(2)
 
 
 @intrinsic

@@ -44,7 +44,6 @@ from engine.simd import (
     i32_of_i16x8,
     i32x8_of_i32x4,
     in_order,
-    interleave_8_bytes,
     join_i8,
     lane0,
     lane7,
@@ -187,18 +186,17 @@ def placements(at, out, _):
     store_i8x32(out + 576, join_i8(sixteen, load_i8x16(at + B)))
     store_i32x8(out + 608, i32x8_of_i32x4(low_half_i32(words)))
     store_i16x8(out + 640, widen_8_bytes(load_u32(at), load_u32(at + 4)))
-    store_i16x8(out + 672, interleave_8_bytes(load_u32(at), load_u32(at + 4)))
-    store_i8x16(out + 704, four_u32(load_u32(at + 12), load_u32(at + 8), load_u32(at + 4), load_u32(at)))
-    store_i16x16(out + 736, widen_i8x16(sixteen))
-    store_i16x16(out + 768, widen_u8x16(sixteen))
-    store_i32x8(out + 800, i32_of_i16x8(shorts))
-    store_i16x16(out + 832, i16_of_i8(load_i8x32(at)))
-    store_i8x32(out + 864, fifth_bits(broadcast_4_bytes(at)))
-    store_i8x32(out + 896, fifth_bits_low(broadcast_two_4_bytes(at, at + 4)))
-    store_i8x32(out + 928, fifth_bits_high(broadcast_two_4_bytes(at, at + 4)))
-    store_four_i8(out + 960, 4, words)
-    store_four_i16(out + 968, 8, words)
-    store_i64(out + 992, rolled(77))
+    store_i8x16(out + 672, four_u32(load_u32(at + 12), load_u32(at + 8), load_u32(at + 4), load_u32(at)))
+    store_i16x16(out + 704, widen_i8x16(sixteen))
+    store_i16x16(out + 736, widen_u8x16(sixteen))
+    store_i32x8(out + 768, i32_of_i16x8(shorts))
+    store_i16x16(out + 800, i16_of_i8(load_i8x32(at)))
+    store_i8x32(out + 832, fifth_bits(broadcast_4_bytes(at)))
+    store_i8x32(out + 864, fifth_bits_low(broadcast_two_4_bytes(at, at + 4)))
+    store_i8x32(out + 896, fifth_bits_high(broadcast_two_4_bytes(at, at + 4)))
+    store_four_i8(out + 928, 4, words)
+    store_four_i16(out + 936, 8, words)
+    store_i64(out + 960, rolled(77))
 
 
 @kernel
