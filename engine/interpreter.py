@@ -28,13 +28,17 @@ ROW_BYTES, ROW_KERNEL, ROW_RECORD, ROW_FLAGS = 24, 0, 8, 16
 
 SPIN_CYCLES = 200_000
 """About 80 microseconds: longer than any imbalance, shorter than a time slice."""
+LEAST_SPIN_CYCLES = 8_000
+"""What spinning comes down to while it does not help: the thread waited for has no core, perhaps this very one."""
 QUIT = 255
 """The thread count that sends every follower home."""
 
 
 @inner
-def wait_at_barrier(state, n_threads, lead):
-    """Wait for all threads; returns whether the walk is to be given up.
+def wait_at_barrier(state, n_threads, lead, spin):
+    """Wait for all threads, for so many cycles awake; returns whether the walk is to be given up, and the next spin.
+
+    Every wait that ends asleep halves the next spin, every other doubles it.
 
     Only the lead looks at the cancel flag, and the last to arrive publishes its verdict with the epoch: were each to
     look for itself, two could disagree and the next barrier would never close.
@@ -50,40 +54,46 @@ def wait_at_barrier(state, n_threads, lead):
         atomic_store(state + EPOCH, ((epoch >> 1) + 1) * 2 + verdict)
         if atomic_load(state + WAITERS) != 0:
             wake_all(state + EPOCH)
-        return verdict
-    begin = cycles()
+        return verdict, spin
+    begin, next_spin = cycles(), min(2 * spin, SPIN_CYCLES)
     now = atomic_load(state + EPOCH)
     while now == epoch:
-        if cycles() - begin < SPIN_CYCLES:
+        if cycles() - begin < spin:
             pause()
         else:  # asleep, not only yielding: the system can then move the thread it waits for to this core
+            next_spin = max(spin >> 1, LEAST_SPIN_CYCLES)
             atomic_add(state + WAITERS, 1)
             sleep_while_equal(state + EPOCH, epoch & 0xFFFFFFFF)
             atomic_add(state + WAITERS, -1)
         now = atomic_load(state + EPOCH)
-    return now & 1
+    return now & 1, next_spin
 
 
 @inner
 def walk(table, n_operations, state, thread, n_threads):
     """Run the table's rows in order; returns 1 if cancelled."""
+    spin = SPIN_CYCLES
     for i in range(n_operations):
         row = table + i * ROW_BYTES
         call_kernel(load_i64(row + ROW_KERNEL), load_i64(row + ROW_RECORD), thread, n_threads)
-        if load_i64(row + ROW_FLAGS) & BARRIER and wait_at_barrier(state, n_threads, thread == 0):
-            return 1
+        if load_i64(row + ROW_FLAGS) & BARRIER:
+            cancelled, spin = wait_at_barrier(state, n_threads, thread == 0, spin)
+            if cancelled:
+                return 1
     return 0
 
 
 @inner
 def walk_timed(table, n_operations, state, n_threads, times):
     """``walk`` for the lead, adding each row's cycles, barrier included, to ``times`` (n_operations int64)."""
-    before = cycles()
+    before, spin = cycles(), SPIN_CYCLES
     for i in range(n_operations):
         row = table + i * ROW_BYTES
         call_kernel(load_i64(row + ROW_KERNEL), load_i64(row + ROW_RECORD), 0, n_threads)
-        if load_i64(row + ROW_FLAGS) & BARRIER and wait_at_barrier(state, n_threads, True):
-            return 1
+        if load_i64(row + ROW_FLAGS) & BARRIER:
+            cancelled, spin = wait_at_barrier(state, n_threads, True, spin)
+            if cancelled:
+                return 1
         now = cycles()
         store_i64(times + 8 * i, load_i64(times + 8 * i) + now - before)
         before = now

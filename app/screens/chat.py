@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,6 +22,7 @@ from app.actions import bindings, find_command, nearest_command, split_command
 from app.bridge import EngineBridge
 from app.clean_text import clean_line, clean_text
 from app.draft import Draft
+from app.engine_status import Activity
 from app.glyphs import ASCII, choose_glyphs
 from app.messages import (
     LinkChosen,
@@ -52,6 +54,9 @@ from app.widgets.suggestions import Suggestions
 from app.widgets.transcript import Transcript
 
 DRAIN_PERIOD_S = 0.1
+STATUS_EVERY = 5
+"""While a reply is written the status line changes with every fifth drain: what is painted then reaches from the text
+down to that line."""
 MEMORY_PERIOD_S = 1.0
 
 HOW_TO_LOAD = "No model is loaded: start with `jalopy PATH/TO/MODEL.gguf`, or type /model PATH/TO/MODEL.gguf"
@@ -82,7 +87,8 @@ class ChatScreen(MessageActions):
         self._strip = StripDisplay(self, watch)
         self._refreshes = Refreshes(watch.pace)
         self._process = psutil.Process()
-        self._rss_bytes = 0
+        self._rss_bytes = self._n_drains = 0
+        self._shown_activity: Activity | None = None
 
     def compose(self) -> ComposeResult:
         """Lay out the screen from top to bottom."""
@@ -131,10 +137,14 @@ class ChatScreen(MessageActions):
             return
         for message in self._bridge.drain():
             self.post_message(message)
-        self._show_status()
+        self._n_drains += 1
+        is_the_same = self._bridge.status.activity is Activity.WRITING is self._shown_activity
+        if not is_the_same or self._n_drains % STATUS_EVERY == 0:
+            self._show_status()
 
     def _show_status(self) -> None:
         status = self._bridge.status
+        self._shown_activity = status.activity
         self.query_one(ActivityLine).show(status, self._clock())
         self.query_one(StatusLine).show(status, self._rss_bytes)
 
@@ -155,6 +165,7 @@ class ChatScreen(MessageActions):
             self.note(line)
         self.drafting.note_model()
         self._ask_next()
+        self.call_after_refresh(_import_reply_widgets)
 
     @on(ModelFailed)
     def show_load_failure(self, message: ModelFailed) -> None:
@@ -405,3 +416,8 @@ class ChatScreen(MessageActions):
             return
         await self._clear_transcript()
         self.note(f"loading {clean_line(path.name)}; a new conversation")
+
+
+def _import_reply_widgets() -> None:
+    """Markdown takes a tenth of a second to import: before the first reply, and behind the first frame."""
+    import_module("app.widgets.reply_body")

@@ -1,4 +1,4 @@
-"""Text that changes often: laid out again only when it needs more lines or fewer."""
+"""Text that changes often: laid out again only when it needs more lines or fewer, painted only where it changed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,39 @@ from typing import cast
 
 from textual.content import Content
 from textual.css.styles import RulesMap
-from textual.widgets import Static
+from textual.geometry import Region
+from textual.widget import Widget
 
 
-class GrowingText(Static):
-    """A static text whose update costs no layout of the screen while its height stays the same."""
+class GrowingText(Widget):
+    """A text whose update costs no layout of the screen while its height stays the same."""
 
     def __init__(self, classes: str | None = None) -> None:
         super().__init__(markup=False, classes=classes)
+        self._content = Content("")
+
+    def render(self) -> Content:
+        """Return the text."""
+        return self._content
 
     def show(self, content: Content) -> None:
         """Show this in place of what is there."""
         width, height = self.content_size
-        keeps_height = width > 0 and content.get_height(cast(RulesMap, self.styles), width) == height
-        self.update(content, layout=not keeps_height)
+        self._content = content
+        self.refresh(layout=width == 0 or self.needed_rows != height)
+
+    def grow(self, text: str) -> None:
+        """Add text at the end. The height stays: where it does not suffice, ``needed_rows`` says so."""
+        first = max(0, self.needed_rows - 1)
+        self._content = Content(self._content.plain + text)
+        if self.size.width == 0:
+            self.refresh(layout=True)
+        else:
+            # The lines above stay as they are, and painting is what a growing reply costs most.
+            self.refresh(Region(0, first, self.size.width, max(1, self.size.height - first)))
+
+    @property
+    def needed_rows(self) -> int:
+        """Rows the whole text needs at the present width; 0 before it was laid out."""
+        width = self.content_size.width
+        return self._content.get_height(cast(RulesMap, self.styles), width) if width else 0

@@ -15,31 +15,44 @@ from app.widgets.growing_text import GrowingText
 from app.widgets.reply_markdown import ReplyMarkdown
 
 _TAIL_PIECE_CHARS = 2048
-"""The plain tail is cut into widgets of about this size, so that only the last one is laid out again."""
+"""The plain tail is cut into widgets of about this size, so that only the last one is wrapped again."""
+_LEAST_ROOM, _MOST_ROOM = 2, 8
+_ROOM_SHARE = 5
+"""A growing reply gets room for a fifth of the screen at once: every row that it gains lays out the screen again and
+scrolls it, which costs more than all else that the interface does meanwhile."""
 
 
 class PlainTail(Vertical):
-    """Text that is not parsed yet."""
+    """Text that is not parsed yet, in the room that its reply has left."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._last_text = ""
         self._last: GrowingText | None = None
+        self._last_chars = 0
 
     async def add(self, text: str) -> None:
         """Append text, in a new piece when the last one is long."""
-        if self._last is None or len(self._last_text) > _TAIL_PIECE_CHARS:
-            self._last, self._last_text = GrowingText(), text.lstrip("\n")
+        if self._last is None or self._last_chars > _TAIL_PIECE_CHARS:
+            if self._last is not None:
+                self._last.remove_class("-last")
+            self._last, self._last_chars, text = GrowingText("-last"), 0, text.lstrip("\n")
             await self.mount(self._last)
-        else:
-            self._last_text += text
-        self._last.show(Content(self._last_text))
+        self._last_chars += len(text)
+        self._last.grow(text)
 
     async def clear(self) -> None:
         """Forget everything."""
         if self._last is not None:
-            self._last, self._last_text = None, ""
+            self._last = None
             await self.remove_children()
+
+    def missing_rows(self, n_rows: int) -> int:
+        """Return how many rows the text lacks if the reply has ``n_rows``; below 0, so many are free.
+
+        Known once the reply was laid out.
+        """
+        own = self._last.virtual_region.y + self._last.needed_rows if self._last is not None else 0
+        return self.virtual_region.y + own - n_rows
 
 
 def _plain(text: str) -> Static:
@@ -64,6 +77,8 @@ class ReplyBody(Vertical):
         self._is_block_open = False
         """Whether the parsed part ends within a block."""
         self._is_scheduled = False
+        self._rows = 0
+        """Held while it grows."""
         self._plain: Static | None = None
         self._is_unparsable = False
         if finished is not None:
@@ -76,6 +91,16 @@ class ReplyBody(Vertical):
         else:
             yield self._markdown
             yield self._tail
+
+    def on_mount(self) -> None:
+        """Take the first room of a reply that will grow."""
+        if self._plain is None:
+            self._set_rows(self._room)
+
+    def on_resize(self) -> None:
+        """See whether what came before the first layout has room."""
+        if self._rows:
+            self.call_later(self._guarded, self._fit)
 
     def append(self, text: str) -> None:
         """Add text; it is shown soon, together with what else arrives until then."""
@@ -108,6 +133,7 @@ class ReplyBody(Vertical):
         """Show the text as one plain widget: an old reply should cost no layout."""
         if self.is_final and self._plain is None:
             self._plain = _plain(self.text)
+            self._set_rows(0)
             await self.remove_children()
             await self.mount(self._plain)
 
@@ -127,7 +153,6 @@ class ReplyBody(Vertical):
 
     async def _guarded(self, step: Callable[[], Awaitable[None]]) -> None:
         """Take a step, unless the transcript was cleared; a text that Textual's Markdown cannot show stays plain."""
-        self._is_scheduled = False
         if not self.is_attached:
             return
         try:
@@ -143,26 +168,51 @@ class ReplyBody(Vertical):
                 await self.simplify()
 
     async def _show_pending(self) -> None:
+        self._is_scheduled = False
         text = "".join(self._pending)
         self._pending.clear()
         if not text or self.is_final:
             return
         self._tail_text += text
+        await self._tail.add(text)
+        await self._fit()
+
+    async def _fit(self) -> None:
+        """Parse what is complete when new room is needed, and not before: both lay the screen out."""
+        if self.size.height == self._rows and self._tail.missing_rows(self._rows) > 0 and not self.is_final:
+            self._set_rows(self._rows + self._room)
+            await self._parse_ready()
+            self.call_after_refresh(self._make_room)
+
+    async def _parse_ready(self) -> None:
         context = self._markdown.open_source if self._is_block_open else ""
         n_ready = ready_chars(context, self._tail_text)
-        if not n_ready:
-            await self._tail.add(text)
-            return
-        ready, self._tail_text = self._tail_text[:n_ready], self._tail_text[n_ready:]
-        self._is_block_open = complete_chars(context + ready) < len(context + ready)
-        await self._markdown.append(ready)
-        await self._tail.clear()
-        if self._tail_text:
-            await self._tail.add(self._tail_text)
+        if n_ready:
+            ready, self._tail_text = self._tail_text[:n_ready], self._tail_text[n_ready:]
+            self._is_block_open = complete_chars(context + ready) < len(context + ready)
+            await self._markdown.append(ready)
+            await self._tail.clear()
+            if self._tail_text:
+                await self._tail.add(self._tail_text)
 
     async def _show_whole(self) -> None:
         self._pending.clear()
         self._tail_text = ""
         self._markdown.is_streaming = False
         await self._markdown.update(self.text)
-        await self._tail.clear()
+        self._tail.display = False
+        self._set_rows(0)
+
+    @property
+    def _room(self) -> int:
+        return min(_MOST_ROOM, max(_LEAST_ROOM, self.app.size.height // _ROOM_SHARE))
+
+    def _make_room(self) -> None:
+        missing = self._tail.missing_rows(self._rows)
+        if missing > 0 and not self.is_final:
+            self._set_rows(self._rows + missing + self._room - 1)
+
+    def _set_rows(self, n_rows: int) -> None:
+        """Hold so many rows; 0 for as many as the content has."""
+        self._rows = n_rows
+        self.styles.height = n_rows or "auto"
