@@ -30,8 +30,9 @@ from app.bridge import ChatOptions, EngineBridge
 from app.console import is_console
 from app.crash_log import log_without_text
 from app.keymap import Keymap, load_keymap
-from app.low_power import is_on_battery
+from app.low_power import is_on_battery, is_weak_machine
 from app.performance.history import ReplyHistory
+from app.performance.interface_pace import InterfacePace
 from app.performance.watch import PerformanceWatch
 from app.personas import persona_names
 from app.screens.chat import ChatScreen
@@ -43,6 +44,9 @@ QUIT_WINDOW_S = 3.0
 """A second ctrl+c within this time quits."""
 
 INTERFACE_COST_PERIOD_S = 1.0
+
+WEAK_DIVISOR = 2
+"""Where the engine takes every core, drawing begins at half its pace instead of finding out during the first reply."""
 
 LENT_SIGNALS_S = 0.2
 """So long after another program had the terminal, ctrl+c still means that one."""
@@ -122,7 +126,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.keymap = keymap or Keymap()
         self._theme_error = self._set_up_theme(remembered_theme)
         habits = PromptHabits(self.keymap, settings.prompt_history == "on", partial(may_read_ahead, settings))
-        self.watch_performance = PerformanceWatch(self.bridge)
+        pace = InterfacePace(WEAK_DIVISOR if is_weak_machine() else 1)
+        self.watch_performance = PerformanceWatch(self.bridge, pace=pace)
         self.chat = ChatScreen(
             self.bridge, settings.system_prompt or None, model_path, clock, self.watch_performance, habits
         )

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-MOST_SHARE = 0.10
-"""Of one core, which is 5 % of two; above it the interface draws more rarely."""
-RELAXED_SHARE = 0.04
+MOST_SHARE = 0.03
+"""Of one core; above it the interface draws more rarely. Where every core decodes, a millisecond of drawing costs more
+than one of decoding: the threads wait for the one that has lost its core."""
+RELAXED_SHARE = 0.01
 SLOWEST = 4
 _SMOOTHING = 0.3
-_SETTLING = 3
+_SETTLING = 2
 """Samples between two changes, so that the effect of one shows before the next."""
 
 
 class InterfacePace:
-    """Turns the interface's cost into a divisor of its refresh rate: 1, 2 or 4."""
+    """Turns the interface's cost into a divisor of its refresh rate: 1, 2 or 4.
 
-    def __init__(self) -> None:
-        self.divisor = 1
+    Args:
+        divisor: to begin with, before anything is measured.
+    """
+
+    def __init__(self, divisor: int = 1) -> None:
+        self.divisor = divisor
         self._cost: float | None = None
         self._settling = _SETTLING
 
@@ -28,13 +33,16 @@ class InterfacePace:
         """Take one measurement, about once a second. Only while the engine works does drawing take from it."""
         if share is None:
             return
+        if not is_engine_busy:
+            self._cost = share
+            return
         self._cost = share if self._cost is None else self._cost + _SMOOTHING * (share - self._cost)
         self._settling -= 1
         if self._settling > 0:
             return
-        if self._cost > MOST_SHARE and is_engine_busy and self.divisor < SLOWEST:
+        if self._cost > MOST_SHARE and self.divisor < SLOWEST:
             self._change(self.divisor * 2)
-        elif self.divisor > 1 and (self._cost < RELAXED_SHARE or not is_engine_busy):
+        elif self._cost < RELAXED_SHARE and self.divisor > 1:
             self._change(self.divisor // 2)
 
     def _change(self, divisor: int) -> None:

@@ -64,10 +64,13 @@ class PerformanceWatch:
     Args:
         bridge: asked for status and figures, and for a measurement of the memory when it is idle.
         monitor: looks at the machine.
+        pace: of all that is drawn while the engine works.
     """
 
-    def __init__(self, bridge: EngineBridge, monitor: MachineMonitor | None = None) -> None:
-        self.pace = InterfacePace()
+    def __init__(
+        self, bridge: EngineBridge, monitor: MachineMonitor | None = None, pace: InterfacePace | None = None
+    ) -> None:
+        self.pace = pace or InterfacePace()
         self._bridge = bridge
         self._monitor = monitor or MachineMonitor()
         self._interface = InterfaceMeter()

@@ -54,8 +54,8 @@ from app.widgets.suggestions import Suggestions
 from app.widgets.transcript import Transcript
 
 DRAIN_PERIOD_S = 0.1
-STATUS_EVERY = 5
-"""While a reply is written the status line changes with every fifth drain: what is painted then reaches from the text
+STATUS_EVERY = 2
+"""While a reply is written the status line changes with every second drain: what is painted then reaches from the text
 down to that line."""
 MEMORY_PERIOD_S = 1.0
 
@@ -133,13 +133,13 @@ class ChatScreen(MessageActions):
         return begins
 
     def _drain(self) -> None:
-        if self._refreshes.is_left_out():
+        is_writing_on = self._bridge.status.activity is Activity.WRITING is self._shown_activity
+        if is_writing_on and self._refreshes.is_left_out():
             return
         for message in self._bridge.drain():
             self.post_message(message)
         self._n_drains += 1
-        is_the_same = self._bridge.status.activity is Activity.WRITING is self._shown_activity
-        if not is_the_same or self._n_drains % STATUS_EVERY == 0:
+        if not is_writing_on or self._n_drains % STATUS_EVERY == 0:
             self._show_status()
 
     def _show_status(self) -> None:
