@@ -228,7 +228,7 @@ def _refuse_what_is_no_whole_model(read: _Reader) -> None:
     if not isinstance(n_parts, int) or isinstance(n_parts, bool):
         raise read.fail(f"split.count is {_kind(n_parts)}: must be an integer")
     if n_parts > 1:
-        raise read.fail(f"split.count is {n_parts}: the model is split into files (merge them with llama-gguf-split)")
+        raise read.fail(f"split.count is {n_parts}: the model is split into files (open its first part)")
     if read.integer("n_experts", 0, MAX_DIM, default=0):
         raise read.fail(f"{read.key('n_experts')} is {read.raw('n_experts')}: mixtures of experts are not supported")
     if read.raw("causal") not in (None, True):

@@ -22,6 +22,7 @@ from engine.errors import EngineError, UnsupportedQuantError
 from engine.ggml_types import GGML_TYPES, GGMLType
 from engine.gguf_header import U32, U64, Header, amount, checked_name, read_metadata
 from engine.model_file import ModelFile
+from engine.split_gguf import read_parts
 
 __all__ = ["GGML_TYPES", "GGMLType", "GGUFFile", "TensorInfo", "read_gguf"]
 
@@ -39,6 +40,7 @@ class TensorInfo:
     Attributes:
         shape: in numpy's order, slowest first: (n_rows, n_cols) of a matrix. GGUF stores the reverse.
         offset_bytes: from the start of the file.
+        part: which of the model's files that is, from 0 on.
     """
 
     name: str
@@ -47,17 +49,19 @@ class TensorInfo:
     shape: tuple[int, ...]
     offset_bytes: int
     size_bytes: int
+    part: int = 0
 
 
 @dataclass(frozen=True)
 class GGUFFile:
-    """A sound GGUF file, still open.
+    """A sound GGUF file, or a model in several of them, still open.
 
     Attributes:
         metadata: by key. Numbers and bools as Python's own; strings as str (bytes that are not UTF-8 as surrogate
             escapes); arrays of strings as list[bytes]; arrays of numbers and bools as read-only numpy arrays.
         tensors: by name, in the file's order; inside the file, aligned, and apart from each other.
-        data_start: where tensor data begin, in bytes from the start of the file.
+        data_start: where tensor data begin, in bytes from the start of the file; of a model in parts, its first.
+        more_files: the other parts of a model that comes in several files.
     """
 
     file: ModelFile
@@ -65,6 +69,7 @@ class GGUFFile:
     metadata: dict[str, Any]
     tensors: dict[str, TensorInfo]
     data_start: int
+    more_files: tuple[ModelFile, ...] = ()
 
     @property
     def path(self) -> Path:
@@ -77,32 +82,49 @@ class GGUFFile:
         return self.file.shown_name
 
     @property
+    def files(self) -> tuple[ModelFile, ...]:
+        """All files of the model; ``TensorInfo.part`` counts them."""
+        return (self.file, *self.more_files)
+
+    @property
     def map(self) -> mmap.mmap:
-        """The whole file, read-only."""
+        """The whole file, the first of several, read-only."""
         return self.file.map
 
     @property
     def file_bytes(self) -> int:
-        """Length of the file."""
-        return self.file.size_bytes
+        """Length of all files together."""
+        return sum(file.size_bytes for file in self.files)
 
     def changed(self) -> bool:
-        """Tell whether the file was written to or shortened since it was opened; if so, the map is not to be used."""
-        return self.file.changed()
+        """Tell whether a file was written to or shortened since it was opened; if so, the maps are not to be used."""
+        return any(file.changed() for file in self.files)
 
     def close(self) -> None:
-        """Give descriptor and map back; no address into the map may be used from here on."""
-        self.file.close()
+        """Give descriptors and maps back; no address into a map may be used from here on."""
+        for file in self.files:
+            file.close()
 
 
 def read_gguf(path: str | os.PathLike[str]) -> GGUFFile:
     """Open a GGUF file of version 2 or 3 and check its structure. A file without tensors is accepted here.
+
+    The first part of a model in several files opens all of them as one.
 
     Raises:
         FileUnreadableError: missing, no permission, or not a regular file.
         GGUFError: not GGUF, truncated, or contradicting itself; the message names the field.
         UnsupportedQuantError: a tensor has a type this reader has no layout for.
     """
+    gguf = _read_one(path)
+    n_parts = gguf.metadata.get("split.count")
+    if type(n_parts) is int and n_parts > 1:
+        return read_parts(gguf, n_parts, _read_one)
+    return gguf
+
+
+def _read_one(path: str | os.PathLike[str]) -> GGUFFile:
+    """Open one file, whole or a part."""
     file = ModelFile(path)
     try:
         header = Header(file)

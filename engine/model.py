@@ -271,7 +271,7 @@ class Model:
         """Read a file that is not in memory yet once, in order, if it fits there at all."""
         share, size_bytes = self._weights.resident_share(), self._checked.gguf.file_bytes
         if share < residency.RESIDENT_ENOUGH and size_bytes < host.available_memory_bytes():
-            residency.read_in_order(self.path, size_bytes, self._report_bytes)
+            residency.read_in_order([file.path for file in self._checked.gguf.files], size_bytes, self._report_bytes)
 
     def _report_bytes(self, done: int, total: int) -> None:
         if self._progress is not None:

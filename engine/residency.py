@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,20 +54,22 @@ def _parts(n_pages: int, most_pages: int) -> list[tuple[int, int]]:
     return [(i * (n_pages - PART_PAGES) // max(1, n_parts - 1), PART_PAGES) for i in range(n_parts)]
 
 
-def read_in_order(path: Path, size_bytes: int, progress: Callable[[int, int], None]) -> None:
-    """Read a file once from begin to end, so that the system keeps it in memory; errors end it quietly.
+def read_in_order(paths: Sequence[Path], size_bytes: int, progress: Callable[[int, int], None]) -> None:
+    """Read files once from begin to end, so that the system keeps them in memory; errors end it quietly.
 
     Args:
+        size_bytes: of all files together.
         progress: called with (bytes done, bytes in all) after every few megabytes.
     """
     buffer = bytearray(STEP_BYTES)
+    done = 0
     try:
-        with path.open("rb", buffering=0) as file:
-            if hasattr(os, "posix_fadvise"):
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-            done = 0
-            while n := file.readinto(buffer):
-                done += n
-                progress(min(done, size_bytes), size_bytes)
+        for path in paths:
+            with path.open("rb", buffering=0) as file:
+                if hasattr(os, "posix_fadvise"):
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+                while n := file.readinto(buffer):
+                    done += n
+                    progress(min(done, size_bytes), size_bytes)
     except OSError:
         return  # the map will say what is wrong, page by page

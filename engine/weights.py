@@ -72,10 +72,10 @@ class Weights:
 
     def __init__(self, gguf: GGUFFile, tensors: Mapping[str, TensorInfo]) -> None:
         self._memory: Memory | None = None
-        self._bytes = np.frombuffer(gguf.map, np.uint8)
+        self._views = [np.frombuffer(file.map, np.uint8) for file in gguf.files]
         self._file_type = gguf.metadata.get("general.file_type")
-        base = self._bytes.ctypes.data
-        self.tensors = {name: _tensor(info, base) for name, info in tensors.items()}
+        bases = [view.ctypes.data for view in self._views]
+        self.tensors = {name: _tensor(info, bases[info.part]) for name, info in tensors.items()}
         self.total_bytes = sum(tensor.size_bytes for tensor in self.tensors.values())
 
     @classmethod
@@ -113,14 +113,14 @@ class Weights:
             starts[tensor.name] = size_bytes
             size_bytes += (tensor.size_bytes + _COPY_ALIGNMENT - 1) // _COPY_ALIGNMENT * _COPY_ALIGNMENT
         copy._memory = Memory(size_bytes + _COPY_ALIGNMENT)
-        copy._bytes = copy._memory.bytes
+        copy._views = [copy._memory.bytes]
         done = 0
         for tensor in in_file_order:
-            start = tensor.address - self._bytes.ctypes.data
+            view, start = self._place(tensor)
             for part in range(0, tensor.size_bytes, _COPY_STEP_BYTES):
                 n = min(_COPY_STEP_BYTES, tensor.size_bytes - part)
                 at = starts[tensor.name] + part
-                copy._bytes[at : at + n] = self._bytes[start + part : start + part + n]
+                copy._views[0][at : at + n] = view[start + part : start + part + n]
                 done += n
                 progress(done, self.total_bytes)
         copy.tensors = {
@@ -135,18 +135,25 @@ class Weights:
 
     def resident_share(self) -> float:
         """Share of the file that lies in memory now; 1 for copied weights and where the system does not say."""
-        if self._memory:
-            return 1.0
-        found = residency.resident_bytes(self._bytes)
-        return 1.0 if found is None else found / len(self._bytes)
+        share = None if self._memory else self._share_in_memory()
+        return 1.0 if share is None else share
 
     def resident_bytes(self) -> int | None:
         """Estimate how much of the weights, in the map or copied, lies in memory now, looking at a part of the pages.
 
         None where the system does not say.
         """
-        found = residency.resident_bytes(self._bytes, _GLANCE_PAGES)
-        return None if found is None else round(self.total_bytes * found / len(self._bytes))
+        share = self._share_in_memory(_GLANCE_PAGES)
+        return None if share is None else round(self.total_bytes * share)
+
+    def _share_in_memory(self, most_pages: int = 0) -> float | None:
+        total_bytes, found_bytes = sum(map(len, self._views)), 0
+        for view in self._views:
+            found = residency.resident_bytes(view, most_pages and max(1, most_pages * len(view) // total_bytes))
+            if found is None:
+                return None
+            found_bytes += found
+        return found_bytes / total_bytes
 
     def get(self, name: str) -> Tensor | None:
         """Return a tensor by its GGUF name, or None where the file does without."""
@@ -158,8 +165,16 @@ class Weights:
     def rows(self, name: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """Look at a tensor's bytes: (n_rows, row_bytes) uint8, C-contiguous, read-only, inside the map."""
         tensor = self.tensors[name]
-        start = tensor.address - self._bytes.ctypes.data
-        return self._bytes[start : start + tensor.size_bytes].reshape(tensor.n_rows, tensor.row_bytes)
+        view, start = self._place(tensor)
+        return view[start : start + tensor.size_bytes].reshape(tensor.n_rows, tensor.row_bytes)
+
+    def _place(self, tensor: Tensor) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], int]:
+        """Return the view that a tensor lies in, and where in it."""
+        for view in self._views:
+            start = tensor.address - view.ctypes.data
+            if 0 <= start < len(view):
+                return view, start
+        raise AssertionError(f"{tensor.name} lies in no view")
 
     def quantization_label(self) -> str:
         """Name the mix: what the file says (``Q4_K_M``) if its tensors agree, else its matrices' commonest type."""

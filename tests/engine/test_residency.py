@@ -34,18 +34,18 @@ def test_a_pass_in_order_reports_every_step_up_to_the_end(tmp_path: Path, monkey
     path = tmp_path / "file"
     path.write_bytes(bytes(2500))
     seen: list[tuple[int, int]] = []
-    residency.read_in_order(path, 2500, lambda done, total: seen.append((done, total)))
+    residency.read_in_order([path], 2500, lambda done, total: seen.append((done, total)))
     assert seen == [(1000, 2500), (2000, 2500), (2500, 2500)]
 
 
 def test_a_file_that_went_away_is_no_error_here(tmp_path: Path) -> None:
-    residency.read_in_order(tmp_path / "none", 10, lambda done, total: None)
+    residency.read_in_order([tmp_path / "none"], 10, lambda done, total: None)
 
 
 def test_a_model_on_disk_is_read_in_order_before_the_first_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(residency, "resident_bytes", lambda view: 0)
+    monkeypatch.setattr(residency, "resident_bytes", lambda view, _: 0)
     seen = []
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1, progress=seen.append)
     model.session(n_ctx=16)
@@ -56,7 +56,7 @@ def test_a_model_on_disk_is_read_in_order_before_the_first_token(
 
 
 def test_a_model_in_memory_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(residency, "resident_bytes", len)
+    monkeypatch.setattr(residency, "resident_bytes", lambda view, _: len(view))
     seen = []
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1, progress=seen.append)
     model.session(n_ctx=16)

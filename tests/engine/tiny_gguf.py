@@ -333,3 +333,18 @@ def build(**arguments: Any) -> bytes:
 def write(path: Path, architecture: str = "llama", quant: str = "F32", **arguments: Any) -> Path:
     """Write ``model(architecture, quant, ...)`` to a file and return its path."""
     return model(architecture, quant, **arguments).write(path)
+
+
+def write_parts(directory: Path, stem: str, n_parts: int, **arguments: Any) -> list[Path]:
+    """Write ``model(**arguments)`` as so many files, as llama-gguf-split does: all metadata in the first."""
+    whole = model(**arguments)
+    parts = []
+    for number in range(n_parts):
+        part = TinyGGUF(keys=list(whole.keys) if number == 0 else [])
+        part.set("split.no", number, U16)
+        part.set("split.count", n_parts, U16)
+        part.set("split.tensors.count", len(whole.tensors), I32)
+        first, last = (len(whole.tensors) * n // n_parts for n in (number, number + 1))
+        part.tensors = whole.tensors[first:last]
+        parts.append(part.write(directory / f"{stem}-{number + 1:05}-of-{n_parts:05}.gguf"))
+    return parts
