@@ -74,6 +74,10 @@ def obey(options: argparse.Namespace) -> int:
 
         wanted = InspectOptions(_given_model(options), options.tensors, options.plan, options.json)
         return inspect(wanted, settings)
+    if options.command == "models":
+        from app.models.command import ModelsOptions, models
+
+        return models(ModelsOptions(options.words, options.measure, options.json), settings)
     if options.command == "bench":
         return _bench(options, settings)
     if options.command == "doctor":

@@ -12,7 +12,7 @@ from app.personas import load_persona, read_system_file
 from app.refusals import Refusal
 from app.settings import Settings, override
 
-COMMANDS = ("run", "chat", "bench", "tune", "inspect", "doctor", "compare")
+COMMANDS = ("run", "chat", "bench", "tune", "models", "inspect", "doctor", "compare")
 
 _OVERVIEW = """\
 commands:
@@ -21,6 +21,7 @@ commands:
   jalopy run MODEL -p TEXT       one answer on standard output
   jalopy bench MODEL             check and measure
   jalopy tune MODEL              find the best number of threads
+  jalopy models [WORDS]          what lies on this machine, what fits, how fast
   jalopy inspect MODEL           show what a model file holds
   jalopy compare MODEL           against an installed llama-cpp-python
   jalopy doctor [MODEL]          what this machine does for speed, and what fits
@@ -177,6 +178,15 @@ def _tune_parser(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def _models_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "List the models on this machine: what fits, and how fast it would be.")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only models with all these words in their row")
+    parser.add_argument("--measure", action="store_true", help="measure this machine anew")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    _add_settings(parser, "threads", "prefill_threads", "kv_type", "weights")
+    return parser
+
+
 def _inspect_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Check a model file and show what it holds.")
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
@@ -202,6 +212,7 @@ _BUILDERS = {
     "run": _run_parser,
     "bench": _bench_parser,
     "tune": _tune_parser,
+    "models": _models_parser,
     "inspect": _inspect_parser,
     "doctor": _doctor_parser,
     "compare": _compare_parser,

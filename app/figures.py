@@ -56,6 +56,20 @@ def count(n: int) -> str:
     return f"{n:,}"
 
 
+def parameters(n: int) -> str:
+    """Write a model's size: "3.2B", "135M", "260K"."""
+    for unit, factor in (("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if n >= 0.9995 * factor:
+            value = n / factor
+            return f"{value:.1f}{unit}" if value < 9.95 else f"{value:.0f}{unit}"
+    return str(n)
+
+
+def short_tokens(n: int) -> str:
+    """Write a context in the units models are named by, rounded down: "128k" for 131,072."""
+    return f"{n // 1024}k" if n >= 1024 else str(n)
+
+
 def bar(done: int, total: int, width: int) -> str:
     """Draw progress in ``width`` cells of two glyphs that every terminal font has."""
     filled = width * min(done, total) // total if total > 0 else 0

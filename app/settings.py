@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 from app import exit_codes, paths
 from app.refusals import Refusal
@@ -55,6 +55,8 @@ class Settings:
 
     model: str = _setting()
     """The model that opens when the command line names none; "" = the last one used."""
+    model_directories: tuple[str, ...] = _setting()
+    """Directories that are searched for models, besides those of other programs; downloads go into the first."""
     context_size: int = _setting(least=0, most=_MAX_COUNT)
     """Tokens the conversation may hold; 0 = as many as the model and the free memory allow."""
     kv_type: str = _setting(choices=("f16", "f32", "q8_0"))
@@ -194,23 +196,27 @@ def _checked(table: Any, name: str, value: object, where: str) -> Any:
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     choices, least, most = rules["choices"], rules["least"], rules["most"]
-    is_right = type(value) is wanted
+    if wanted == tuple[str, ...] and isinstance(value, list) and all(isinstance(one, str) for one in value):
+        value = tuple(value)
+    is_right = type(value) is (get_origin(wanted) or wanted)
     if is_right and choices is not None:
         is_right = value in choices
     if is_right and isinstance(value, (int, float)):
         is_right = math.isfinite(value) and least <= value <= most
-    if is_right and isinstance(value, str):
-        is_right = "\0" not in value
+    if is_right and isinstance(value, (str, tuple)):
+        is_right = not any("\0" in one for one in value)
     if is_right:
         return value
     raise SettingsError(f"{where} is {_kind(value)}; allowed: {_allowed(wanted, rules)}", exit_codes.BAD_DATA)
 
 
-def _allowed(wanted: type, rules: Mapping[str, Any]) -> str:
+def _allowed(wanted: Any, rules: Mapping[str, Any]) -> str:
     if rules["choices"]:
         return ", ".join(f'"{choice}"' for choice in rules["choices"])
     if wanted is str:
         return "text"
+    if get_origin(wanted) is tuple:
+        return "a list of texts"
     noun = "a whole number" if wanted is int else "a number"
     return f"{noun} from {rules['least']} to {rules['most']}"
 

@@ -132,22 +132,27 @@ def needs_of_file(path: str | os.PathLike[str], kv: str = "f16") -> ModelNeeds:
     """
     gguf = read_gguf(path)
     try:
-        config = ModelConfig.from_gguf(gguf)
-        matrices = _matrices(gguf)
-        label = Weights(gguf, gguf.tensors).quantization_label()
-        name = gguf.metadata.get("general.name")
-        return ModelNeeds(
-            name=name if isinstance(name, str) and name else gguf.path.stem,
-            quantization=label,
-            weights_bytes=sum(tensor.size_bytes for tensor in gguf.tensors.values()),
-            read_bytes=_read_bytes(gguf, matrices),
-            products=_products(matrices),
-            kv_bytes_per_position=kv_type_of(kv, config).bytes_per_position(config),
-            context_length=config.context_length,
-            n_layers=config.n_layers,
-        )
+        return needs_of(gguf, kv)
     finally:
         gguf.close()
+
+
+def needs_of(gguf: GGUFFile, kv: str = "f16") -> ModelNeeds:
+    """Do what ``needs_of_file`` does for a file that is open already."""
+    config = ModelConfig.from_gguf(gguf)
+    matrices = _matrices(gguf)
+    label = Weights(gguf, gguf.tensors).quantization_label()
+    name = gguf.metadata.get("general.name")
+    return ModelNeeds(
+        name=name if isinstance(name, str) and name else gguf.path.stem,
+        quantization=label,
+        weights_bytes=sum(tensor.size_bytes for tensor in gguf.tensors.values()),
+        read_bytes=_read_bytes(gguf, matrices),
+        products=_products(matrices),
+        kv_bytes_per_position=kv_type_of(kv, config).bytes_per_position(config),
+        context_length=config.context_length,
+        n_layers=config.n_layers,
+    )
 
 
 def fit(needs: ModelNeeds, memory: MachineMemory, rates: MachineRates, n_ctx: int | None = None) -> Fit:

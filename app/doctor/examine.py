@@ -15,6 +15,7 @@ from app.clean_text import clean_line
 from app.doctor import advice
 from app.doctor.advice import MemoryRow, Suggestion
 from app.doctor.readings import EngineReadings
+from app.models.rates import remember_rates
 from engine import fit as fitting
 
 if TYPE_CHECKING:
@@ -33,12 +34,14 @@ class Examination:
     """What was found out with the engine's help.
 
     Attributes:
+        rates: what was measured.
         memory: with what this process holds already counted as available: it is what a model would use.
         best: of the suggestions, the one to take.
         memory_row: of the table by memory, this machine's.
     """
 
     engine: EngineReadings
+    rates: fitting.MachineRates
     memory: fitting.MachineMemory
     needs: fitting.ModelNeeds | None
     fit: fitting.Fit | None
@@ -65,10 +68,11 @@ def examine(
     """
     quants = [COMMON_TYPE, *(needs.products if needs else ())]
     readings, rates = measure(threads, prefill_threads, quants, progress, crew)
-    memory = _memory()
+    memory = memory_for_models()
     found = advice.suggestions(memory, rates)
     return Examination(
         engine=readings,
+        rates=rates,
         memory=memory,
         needs=needs,
         fit=fitting.fit(needs, memory, rates, n_ctx) if needs else None,
@@ -106,6 +110,7 @@ def _measure(
         finally:
             if crew is None:
                 used.close()
+        remember_rates(threads, rates)
     cache_bytes, stale_bytes = _cache_sizes(jit.CACHE_DIRECTORY)
     readings = EngineReadings(
         level=LEVEL,
@@ -120,7 +125,8 @@ def _measure(
     return readings, rates
 
 
-def _memory() -> fitting.MachineMemory:
+def memory_for_models() -> fitting.MachineMemory:
+    """Read the machine's memory, with what this process holds counted as available: it is what a model would use."""
     import psutil
 
     memory = fitting.machine_memory()

@@ -51,6 +51,14 @@ class Earlier:
     best_unix_s: float
 
 
+@dataclass(frozen=True)
+class Usual:
+    """Median speeds of earlier replies; 0 for unknown."""
+
+    decode_tps: float
+    prefill_tps: float
+
+
 class ReplyHistory:
     """Earlier replies, kept in a file or, without one, for as long as the program runs.
 
@@ -73,6 +81,18 @@ class ReplyHistory:
         best = max(replies, key=lambda reply: reply.decode_tps)
         median = statistics.median(reply.decode_tps for reply in replies)
         return Earlier(len(replies), median, best.decode_tps, best.finished_unix_s)
+
+    def usual(self, identity: str) -> Usual | None:
+        """Return the usual speeds of the thread count that wrote fastest; None where there was no reply."""
+        speeds = [
+            Usual(
+                statistics.median(reply.decode_tps for reply in replies),
+                statistics.median(reply.prefill_tps for reply in replies),
+            )
+            for key, replies in self._replies.items()
+            if key.startswith(f"{identity}.") and replies
+        ]
+        return max(speeds, key=lambda speed: speed.decode_tps, default=None)
 
     def add(self, key: str, reply: PastReply) -> None:
         """Remember a reply, unless it was too short to say anything."""

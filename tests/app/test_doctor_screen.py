@@ -24,6 +24,7 @@ def examination() -> examine.Examination:
     needs = advice.needs_of_size(8e9, "Q4_K_M")
     return examine.Examination(
         engine=EngineReadings("avx2", 2, 12.0, 40.0, "/cache/kernels-1", 1_000_000),
+        rates=RATES,
         memory=MEMORY,
         needs=needs,
         fit=fit(needs, MEMORY, RATES, 4096),

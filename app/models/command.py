@@ -1,0 +1,99 @@
+"""``jalopy models``: what lies on this machine, what fits, and how fast it would be. No Textual."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from app import exit_codes
+from app.engine_thread import EngineThread
+from app.figures import size
+from app.json_line import json_line
+from app.models import rows
+from app.models.listing import Lister, ModelEntry, list_models, make_lister
+from app.models.places import Place, places
+from app.models.rates import KnownRates, load_rates
+from app.progress_line import ProgressLine
+from app.settings import Settings
+
+MOST_COLUMNS = 120
+
+
+@dataclass(frozen=True)
+class ModelsOptions:
+    """What the command line of ``models`` asks for, besides settings.
+
+    Attributes:
+        words: only models in whose row all of them stand.
+        measure: measure this machine anew, and not only if it never was.
+    """
+
+    words: Sequence[str] = ()
+    measure: bool = False
+    as_json: bool = False
+
+
+def models(options: ModelsOptions, settings: Settings) -> int:
+    """Find, read, compare and print."""
+    looked_in = places(settings.model_directories)
+    lister = make_lister(rates_for(settings, options.measure), settings.kv_type, settings.weights)
+    found = [entry for entry in list_models(looked_in, lister) if entry.matches(" ".join(options.words))]
+    if options.as_json:
+        print(json_line(_values(found, lister, looked_in), indent=1), flush=True)
+    else:
+        print("\n".join(_lines(found, lister, looked_in)), flush=True)
+    return exit_codes.OK
+
+
+def rates_for(settings: Settings, anew: bool = False) -> KnownRates:
+    """Return what this machine was measured to do; measure it the first time, which takes a few seconds."""
+    from engine import host
+
+    threads = settings.threads or host.cores().default_threads
+    known = load_rates(threads)
+    if known.read_gbps and not anew:
+        return known
+    from app.doctor.examine import COMMON_TYPE, measure
+
+    engine, progress = EngineThread(), ProgressLine()
+    progress.show("measuring this machine, once")
+    rates = engine.run(
+        lambda: measure(settings.threads, settings.prefill_threads, [COMMON_TYPE], progress.show_opening)[1]
+    )
+    progress.clear()
+    return known.joined(rates)
+
+
+def _lines(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place]) -> list[str]:
+    columns = min(MOST_COLUMNS, shutil.get_terminal_size().columns)
+    where = ", ".join(dict.fromkeys(place.label for place in looked_in))
+    if not found:
+        return [
+            "No model was found.",
+            f"Looked in: {where}",
+            "`jalopy pull OWNER/REPO` downloads one; model_directories in your settings names more places.",
+        ]
+    speed = f", memory reads {lister.rates.read_gbps:.1f} GB/s" if lister.rates.read_gbps else ""
+    models = "1 model" if len(found) == 1 else f"{len(found)} models"
+    head = f"{models}; {size(lister.memory.available_bytes)} of memory free{speed}"
+    legend = rows.LEGEND if lister.rates.read_gbps else rows.NO_RATES
+    foot = [f"writes, reads: tok/s; {legend}", f"Looked in: {where}"]
+    return [
+        head,
+        "",
+        *rows.table(found, columns),
+        "",
+        *(part for line in foot for part in textwrap.wrap(line, columns)),
+    ]
+
+
+def _values(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place]) -> dict[str, Any]:
+    return {
+        "models": [{**asdict(entry), "path": str(entry.path)} for entry in found],
+        "available_bytes": lister.memory.available_bytes,
+        "read_gbps": lister.rates.read_gbps,
+        "looked_in": [str(place.path) for place in looked_in],
+    }

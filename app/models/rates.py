@@ -1,0 +1,117 @@
+"""What this machine's kernels were measured to do, kept across starts: estimates of speed are made from it.
+
+Numbers by machine and threads, in one small file that the doctor's measurements and those of the models screen fill.
+The best of all measurements counts: another program can only make one slower. Nothing here raises.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from app import paths
+from app.performance.history import history_key, identity_of
+from app.small_file import read_bounded, replace_file
+
+VERSION = 1
+FILE_NAME = "rates.json"
+_MOST_FILE_BYTES = 1 << 18
+_MOST_KEYS = 32
+_FASTEST = 1e6
+
+
+@dataclass(frozen=True)
+class KnownRates:
+    """As ``engine.fit.MachineRates``, whose fields it has: this file imports no engine."""
+
+    read_gbps: float | None = None
+    decode_gbps: Mapping[str, float] = field(default_factory=dict)
+    prefill_gops: Mapping[str, float] = field(default_factory=dict)
+
+    def joined(self, other: Any) -> KnownRates:
+        """Return the better of both, figure by figure."""
+        return KnownRates(
+            _better(self.read_gbps, other.read_gbps),
+            _better_of_each(self.decode_gbps, other.decode_gbps),
+            _better_of_each(self.prefill_gops, other.prefill_gops),
+        )
+
+
+def load_rates(threads: int, path: Path | None = None) -> KnownRates:
+    """Return what is known for so many threads; empty where nothing is."""
+    return _checked(_read(path).get(_key(threads)))
+
+
+def remember_rates(threads: int, rates: Any, path: Path | None = None) -> KnownRates:
+    """Keep a measurement (``engine.fit.MachineRates``) and return what is known now."""
+    known = _read(path)
+    key = _key(threads)
+    joined = _checked(known.pop(key, None)).joined(rates)
+    known[key] = {
+        "read_gbps": joined.read_gbps,
+        "decode_gbps": dict(joined.decode_gbps),
+        "prefill_gops": dict(joined.prefill_gops),
+    }
+    place = path or _file()
+    if place is not None and paths.private_directory(place.parent) is not None:
+        content = {"version": VERSION, "rates": dict(list(known.items())[-_MOST_KEYS:])}
+        with suppress(OSError, ValueError):  # they are measured again next time
+            replace_file(place, json.dumps(content).encode("ascii"), durable=False)
+    return joined
+
+
+def _key(threads: int) -> str:
+    return history_key(identity_of("rates"), threads)
+
+
+def _file() -> Path | None:
+    directory = paths.state_dir()
+    return directory / FILE_NAME if directory else None
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    place = path or _file()
+    if place is None:
+        return {}
+    try:
+        content = json.loads(read_bounded(place, _MOST_FILE_BYTES) or b"null")
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(content, dict) or content.get("version") != VERSION:
+        return {}
+    rates = content.get("rates")
+    return rates if isinstance(rates, dict) else {}
+
+
+def _checked(found: Any) -> KnownRates:
+    if not isinstance(found, dict):
+        return KnownRates()
+    read_gbps = found.get("read_gbps")
+    return KnownRates(
+        float(read_gbps) if _is_rate(read_gbps) else None,
+        _checked_by_type(found.get("decode_gbps")),
+        _checked_by_type(found.get("prefill_gops")),
+    )
+
+
+def _checked_by_type(found: Any) -> dict[str, float]:
+    if not isinstance(found, dict):
+        return {}
+    return {name: float(rate) for name, rate in found.items() if _is_rate(rate)}
+
+
+def _is_rate(value: Any) -> TypeGuard[float]:
+    return type(value) in (int, float) and math.isfinite(value) and 0 < value < _FASTEST
+
+
+def _better(one: float | None, other: float | None) -> float | None:
+    return max((rate for rate in (one, other) if rate), default=None)
+
+
+def _better_of_each(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {name: max(one.get(name, 0.0), other.get(name, 0.0)) for name in dict.fromkeys([*one, *other])}

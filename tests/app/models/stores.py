@@ -1,0 +1,39 @@
+"""Writes stores of other programs into a directory of a test's own: Ollama's, Hugging Face's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from tests.engine import tiny_gguf
+
+
+def ollama_model(store: Path, name: str, tag: str, content: bytes, host: str = "registry.ollama.ai/library") -> Path:
+    """Put a model into Ollama's store; returns its blob."""
+    digest = hashlib.sha256(content).hexdigest()
+    blob = store / "blobs" / f"sha256-{digest}"
+    blob.parent.mkdir(parents=True, exist_ok=True)
+    blob.write_bytes(content)
+    manifest = store / "manifests" / host / name / tag
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    layers = [
+        {"mediaType": "application/vnd.ollama.image.template", "digest": "sha256:" + "0" * 64, "size": 1},
+        {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}", "size": len(content)},
+    ]
+    manifest.write_text(json.dumps({"schemaVersion": 2, "layers": layers}))
+    return blob
+
+
+def hugging_face_model(cache: Path, repository: str, file_name: str, revisions: int = 1) -> Path:
+    """Put a model into the cache of Hugging Face's programs; returns the blob that the snapshots link to."""
+    content = tiny_gguf.build()
+    place = cache / f"models--{repository.replace('/', '--')}"
+    blob = place / "blobs" / hashlib.sha256(content).hexdigest()
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(content)
+    for n in range(revisions):
+        snapshot = place / "snapshots" / f"{n:040x}"
+        snapshot.mkdir(parents=True)
+        (snapshot / file_name).symlink_to(blob)
+    return blob
