@@ -56,6 +56,7 @@ EXIT_PATIENCE_S = 1.5
 
 PERFORMANCE_MODE = "performance"
 THREADS_MODE = "threads"
+MODELS_MODE = "models"
 
 _SIGNAL_EXITS = {
     signal.SIGTERM: exit_codes.TERMINATED,
@@ -92,6 +93,12 @@ def _threads_screen() -> Screen[None]:
     from app.screens.threads import ThreadsScreen
 
     return ThreadsScreen()
+
+
+def _models_screen() -> Screen[None]:
+    from app.screens.models import ModelsScreen
+
+    return ModelsScreen()
 
 
 class JalopyApp(App[None], inherit_bindings=False):
@@ -135,6 +142,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.add_mode(self.DEFAULT_MODE, lambda: self.chat)
         self.add_mode(PERFORMANCE_MODE, lambda: _performance_screen(self.watch_performance))
         self.add_mode(THREADS_MODE, _threads_screen)
+        self.add_mode(MODELS_MODE, _models_screen)
 
     def on_mount(self) -> None:
         """Take over the signals that Textual leaves to their defaults."""
@@ -207,6 +215,34 @@ class JalopyApp(App[None], inherit_bindings=False):
         elif self.current_mode == THREADS_MODE and not self.screen.is_modal:
             self.chat.turns.stop_tuning()
             self.switch_mode(self.DEFAULT_MODE)
+
+    def action_models(self) -> None:
+        """Show the models on this machine; on the screen that does, go back."""
+        if self.screen is self.chat:
+            self.switch_mode(MODELS_MODE)
+        elif self.current_mode == MODELS_MODE and not self.screen.is_modal:
+            self.switch_mode(self.DEFAULT_MODE)
+
+    def open_model(self, path: Path, title: str, prefill_tps: float | None = None) -> None:
+        """Open a model in the chat, after asking what becomes of a conversation that there is.
+
+        Args:
+            title: how to name it; clean.
+            prefill_tps: how fast it is expected to read; None for unknown.
+        """
+        if self.chat.turns.conversation.is_empty:
+            self._open_in_chat(path, "anew")
+            return
+        from app.screens.switch_model import SwitchModelScreen
+
+        question = SwitchModelScreen(title, self.bridge.status.context_used, prefill_tps, self.keymap)
+        self.push_screen(question, partial(self._open_in_chat, path))
+
+    def _open_in_chat(self, path: Path, answer: str | None) -> None:
+        if answer is not None:
+            if self.current_mode != self.DEFAULT_MODE:
+                self.switch_mode(self.DEFAULT_MODE)
+            self.chat.call_later(self.chat.switch_model, path, answer == "keep")
 
     async def action_quit(self) -> None:
         """Quit."""

@@ -70,10 +70,12 @@ class ChatOptions:
 
 @dataclass(frozen=True)
 class Load:
-    """Open a model in place of the present one and start a conversation."""
+    """Open a model in place of the present one and start a conversation, or go on with one that another model had."""
 
     path: Path
     system: str | None
+    turns: tuple[tuple[str, str], ...] = ()
+    """Questions and replies of the conversation, which the model reads before anything new is asked."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,8 @@ class Wire:
         """What runs only until something is asked for."""
         self.sweep: Sweep | None = None
         """The running one."""
+        self.rereading: Session | None = None
+        """Reads a conversation that another model had."""
         self.tuning: TuningReport | None = None
         """What the last sweep found, or the running one has found so far; None before one with this model."""
         self.threads = ThreadWishes()
@@ -262,7 +266,7 @@ class EngineBridge:
         if isinstance(command, Prepare):
             return self._send_idle_work(command)
         self._wire.idle_work.drop()
-        if isinstance(command, (Ask, Regenerate, Continue, Tune)):
+        if isinstance(command, (Ask, Regenerate, Continue, Tune, Load)):
             self._wire.cancelled.clear()
         try:
             self._wire.commands.put_nowait(command)
@@ -271,9 +275,9 @@ class EngineBridge:
         return True
 
     def cancel(self) -> None:
-        """Stop the running turn or sweep, or the next one if it has not begun."""
+        """Stop what runs, a turn, a sweep or the reading of a conversation, or the next one if it has not begun."""
         self._wire.cancelled.set()
-        for running in (self._wire.reply, self._wire.sweep):
+        for running in (self._wire.reply, self._wire.sweep, self._wire.rereading):
             if running is not None:
                 running.cancel()
 

@@ -102,6 +102,11 @@ class Conversation:
         """The newest reply, or None."""
         return next((m for m in reversed(self.messages) if m.role is Role.ASSISTANT), None)
 
+    def turns(self) -> tuple[tuple[str, str], ...]:
+        """Return every question that has a reply, with the reply."""
+        pairs = zip(self.messages[::2], self.messages[1::2], strict=False)
+        return tuple((question.text, reply.text) for question, reply in pairs)
+
     def add_user(self, text: str) -> ChatMessage:
         """Append what the user said; an unanswered message before it leaves the conversation.
 

@@ -32,6 +32,7 @@ from app.engine_status import Activity, EngineStatus
 from app.engine_tuning import EngineTuning
 from app.engine_turn import EarlierPart, EngineTurn, kept_tokens, reason_of
 from app.messages import (
+    ConversationReread,
     GenerationFailed,
     ModelFailed,
     ModelLoaded,
@@ -41,6 +42,7 @@ from app.messages import (
 )
 from app.read_ahead import ReadAhead
 from app.reply import ReplyMeter
+from app.rereading import Rereading, take_over
 from engine.errors import Cancelled
 
 if TYPE_CHECKING:
@@ -162,6 +164,25 @@ class EngineWorker:
                 notices=tuple(self._model.notices),
             )
         )
+        if command.turns:
+            self._reread(command.turns)
+
+    def _reread(self, turns: Sequence[tuple[str, str]]) -> None:
+        """Let the model read a conversation that another one had; what goes wrong does not cost the model."""
+        assert self._model is not None
+        assert self._session is not None
+        assert self._chat is not None
+        try:
+            take_over(self._chat, self._model.tokenizer, turns)
+            reread = Rereading(self._wire, self._session, self._chat).run(MIN_REPLY_TOKENS)
+        except BaseException as error:
+            reread = ConversationReread(0, 0, 0.0, reason_of(error))
+        self._conversation_tokens = self._session.length
+        self._turn_starts = tuple(self._chat.turn_starts())
+        if reread.read_tokens >= TELLING_TOKENS and reread.read_s > 0:
+            self._prefill_tps = reread.read_tokens / reread.read_s
+        self._settle()
+        self._wire.emit(reread)
 
     def _show_progress(self, progress: Any) -> None:
         if self._wire.closing.is_set():

@@ -85,6 +85,17 @@ class ModelLoaded(Message):
 
 
 @dataclass
+class ConversationReread(Message):
+    """A newly opened model has read the conversation that another one had, or as much as it could."""
+
+    read_tokens: int
+    total_tokens: int
+    read_s: float
+    trouble: str = ""
+    """Why not all of it was read; "" if it was, or if the user stopped it."""
+
+
+@dataclass
 class ModelFailed(Message):
     """No model could be opened; the one loaded before is gone too."""
 
@@ -200,6 +211,7 @@ class TuningEnded(Message):
 EngineMessage = (
     ModelLoaded
     | ModelFailed
+    | ConversationReread
     | TextGenerated
     | ThoughtGenerated
     | ThinkingFinished

@@ -40,6 +40,8 @@ class Turns:
         self.is_loading = False
         self.is_answering = False
         self.is_tuning = False
+        self.is_rereading = False
+        """Whether a newly opened model reads the conversation, or will."""
         self._queued: deque[tuple[str, float]] = deque()
         """Texts that wait, and since when."""
         self._reply_pieces: list[str] = []
@@ -52,8 +54,8 @@ class Turns:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the engine is loading, answering or measuring its threads."""
-        return self.is_loading or self.is_answering or self.is_tuning
+        """Whether the engine is loading, reading a conversation again, answering or measuring its threads."""
+        return self.is_loading or self.is_rereading or self.is_answering or self.is_tuning
 
     @property
     def n_queued(self) -> int:
@@ -62,12 +64,18 @@ class Turns:
 
     # ---- what the user asks for
 
-    def load(self, path: Path) -> bool:
-        """Open a model and begin a new conversation with it; False while the engine is busy."""
-        if self.is_busy or not self._bridge.send(Load(path, self.conversation.system)):
+    def load(self, path: Path, keeps: bool = False) -> bool:
+        """Open a model and begin a new conversation with it; False while the engine is busy.
+
+        Args:
+            keeps: go on with the conversation instead, which the model reads first.
+        """
+        turns = self.conversation.turns() if keeps else ()
+        if self.is_busy or not self._bridge.send(Load(path, self.conversation.system, turns)):
             return False
-        self.model, self.is_loading = None, True
-        self.conversation.clear()
+        self.model, self.is_loading, self.is_rereading = None, True, bool(turns)
+        if not keeps:
+            self.conversation.clear()
         return True
 
     def submit(self, text: str) -> Admission:
@@ -153,10 +161,11 @@ class Turns:
         return self.is_tuning
 
     def stop(self) -> bool:
-        """Stop the running reply or search for threads; False when none runs."""
-        if self.is_answering or self.is_tuning:
+        """Stop the running reply, search for threads or reading of a conversation; False when none runs."""
+        runs = self.is_answering or self.is_tuning or (self.is_rereading and not self.is_loading)
+        if runs:
             self._bridge.cancel()
-        return self.is_answering or self.is_tuning
+        return runs
 
     # ---- what the engine reports
 
@@ -166,7 +175,11 @@ class Turns:
 
     def note_load_failed(self) -> None:
         """There is no model now."""
-        self.model, self.is_loading = None, False
+        self.model, self.is_loading, self.is_rereading = None, False, False
+
+    def note_reread(self) -> None:
+        """The model has read the conversation."""
+        self.is_rereading = False
 
     def note_text(self, text: str) -> None:
         """More of the running reply."""

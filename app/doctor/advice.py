@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -120,22 +120,33 @@ def base_type(quantization: str) -> str:
 
 
 def suggestions(memory: MachineMemory, rates: MachineRates) -> list[Suggestion]:
-    """Return, for every size that fits into the free memory, its best type here; the largest size first.
-
-    The best type is the one with most bits that still keeps up with a reader, else the usual one, else what fits.
-    """
+    """Return, for every size that fits into the free memory, its best type here; the largest size first."""
     found = []
     for shape in reversed(shapes()):
-        fitting = [one for one in _four_bits_or_more() if (trial := _try(shape, one, memory, rates)).verdict == "yes"]
-        if not fitting:
-            continue
-        fast = [one for one in fitting if (_try(shape, one, memory, rates).decode_tps or 0) >= READING_TPS]
-        candidates = fast[:1] if fast and bits_per_weight()[fast[0]] > bits_per_weight()[USUAL_TYPE] else []
-        usual = [one for one in fitting if one == USUAL_TYPE]
-        best = (candidates or usual or fitting)[0]
-        trial = _try(shape, best, memory, rates)
-        found.append(Suggestion(shape.size, best, trial.weights_bytes, trial))
+        best = best_type(shape.parameters, memory, rates)
+        if best is not None:
+            trial = _try(shape.parameters, best, memory, rates)
+            found.append(Suggestion(shape.size, best, trial.weights_bytes, trial))
     return found
+
+
+def best_type(
+    parameters: float, memory: MachineMemory, rates: MachineRates, among: Iterable[str] | None = None
+) -> str | None:
+    """Return the type to take of a model of this size; None where none fits into the free memory.
+
+    It is the one with most bits that still keeps up with a reader, else the usual one, else what fits.
+
+    Args:
+        among: types there are; None for all of four bits or more.
+    """
+    there = _four_bits_or_more() if among is None else [one for one in bits_per_weight() if one in set(among)]
+    trials = {one: _try(parameters, one, memory, rates) for one in there}
+    fitting = [one for one, trial in trials.items() if trial.verdict == "yes"]
+    fast = [one for one in fitting if (trials[one].decode_tps or 0) >= READING_TPS]
+    candidates = fast[:1] if fast and bits_per_weight()[fast[0]] > bits_per_weight()[USUAL_TYPE] else []
+    usual = [one for one in fitting if one == USUAL_TYPE]
+    return next(iter(candidates or usual or fitting), None)
 
 
 def best_suggestion(found: list[Suggestion]) -> Suggestion | None:
@@ -155,7 +166,9 @@ def derive_best(row: MemoryRow) -> tuple[str, ...]:
     room = int((row.gib - row.system) * (1 << 30))
     memory, best = MachineMemory(row.gib << 30, room), []
     for shape in reversed(shapes()):
-        fitting = (one for one in _four_bits_or_more() if _try(shape, one, memory, MachineRates()).verdict == "yes")
+        fitting = (
+            one for one in _four_bits_or_more() if _try(shape.parameters, one, memory, MachineRates()).verdict == "yes"
+        )
         quantization = next(fitting, None)
         if quantization:
             best.append(f"{shape.size} {quantization}")
@@ -166,8 +179,8 @@ def _four_bits_or_more() -> list[str]:
     return [name for name, bits in bits_per_weight().items() if 4.0 < bits < 16]
 
 
-def _try(shape: Shape, quantization: str, memory: MachineMemory, rates: MachineRates) -> Fit:
-    return fit(needs_of_size(shape.parameters, quantization), memory, rates, CHAT_CONTEXT)
+def _try(parameters: float, quantization: str, memory: MachineMemory, rates: MachineRates) -> Fit:
+    return fit(needs_of_size(parameters, quantization), memory, rates, CHAT_CONTEXT)
 
 
 @cache

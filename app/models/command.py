@@ -15,7 +15,7 @@ from app.json_line import json_line
 from app.models import rows
 from app.models.listing import Lister, ModelEntry, list_models, make_lister
 from app.models.places import Place, places
-from app.models.rates import KnownRates, load_rates
+from app.models.rates import KnownRates, load_rates, usual_threads
 from app.progress_line import ProgressLine
 from app.settings import Settings
 
@@ -50,10 +50,7 @@ def models(options: ModelsOptions, settings: Settings) -> int:
 
 def rates_for(settings: Settings, anew: bool = False) -> KnownRates:
     """Return what this machine was measured to do; measure it the first time, which takes a few seconds."""
-    from engine import host
-
-    threads = settings.threads or host.cores().default_threads
-    known = load_rates(threads)
+    known = load_rates(usual_threads(settings))
     if known.read_gbps and not anew:
         return known
     from app.doctor.examine import COMMON_TYPE, measure

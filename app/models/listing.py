@@ -21,7 +21,7 @@ from app.models.rates import KnownRates
 from app.performance.history import ReplyHistory, Usual, identity_of
 
 if TYPE_CHECKING:
-    from engine.fit import MachineMemory
+    from engine.fit import MachineMemory, MachineRates, ModelNeeds
 
 _LONGEST_TITLE = 60
 _LONGEST_REASON = 200
@@ -56,6 +56,7 @@ class ModelEntry:
         place: where it was found.
         reason: why it cannot be opened; "" where nothing is against it.
         outlook: None where it cannot be opened.
+        repository: where it can be downloaded, if it is not here; its size and outlook are estimates then.
     """
 
     path: Path
@@ -71,11 +72,17 @@ class ModelEntry:
     licence: str
     reason: str = ""
     outlook: Outlook | None = None
+    repository: str = ""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it lies on this machine."""
+        return not self.repository
 
     @property
     def can_open(self) -> bool:
-        """Whether nothing is known against opening it."""
-        return not self.reason
+        """Whether it is here and nothing is known against opening it."""
+        return self.is_here and not self.reason
 
     def matches(self, words: str) -> bool:
         """Whether every word typed is somewhere in the row."""
@@ -119,15 +126,19 @@ class Lister:
         )
 
     def outlook(self, header: ModelHeader) -> Outlook | None:
-        """Compare a model with the machine."""
+        """Compare a model with the machine; None for one that cannot be opened."""
+        needs = header.needs_with(self.kv_type)
+        return self.outlook_of(needs, self._usual(header)) if needs is not None else None
+
+    def outlook_of(self, needs: ModelNeeds, usual: Usual | None = None) -> Outlook:
+        """Compare with the machine what a model needs.
+
+        Args:
+            usual: speeds of its earlier replies.
+        """
         from engine import fit as fitting
 
-        needs = header.needs_with(self.kv_type)
-        if needs is None:
-            return None
-        rates = fitting.MachineRates(self.rates.read_gbps, self.rates.decode_gbps, self.rates.prefill_gops)
-        fit = fitting.fit(needs, self.memory, rates)
-        usual = self._usual(header)
+        fit = fitting.fit(needs, self.memory, self.machine_rates())
         return Outlook(
             verdict=fit.verdict,
             needed_bytes=fit.needed_bytes,
@@ -136,6 +147,12 @@ class Lister:
             prefill_tps=(usual.prefill_tps or fit.prefill_tps) if usual else fit.prefill_tps,
             is_measured=usual is not None,
         )
+
+    def machine_rates(self) -> MachineRates:
+        """Return the rates as the engine's arithmetic takes them."""
+        from engine.fit import MachineRates
+
+        return MachineRates(self.rates.read_gbps, self.rates.decode_gbps, self.rates.prefill_gops)
 
     def _usual(self, header: ModelHeader) -> Usual | None:
         assert header.needs is not None

@@ -12,11 +12,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from app import paths
 from app.performance.history import history_key, identity_of
 from app.small_file import read_bounded, replace_file
+
+if TYPE_CHECKING:
+    from app.settings import Settings
 
 VERSION = 1
 FILE_NAME = "rates.json"
@@ -40,6 +43,13 @@ class KnownRates:
             _better_of_each(self.decode_gbps, other.decode_gbps),
             _better_of_each(self.prefill_gops, other.prefill_gops),
         )
+
+
+def usual_threads(settings: Settings) -> int:
+    """Return the threads that measurements are kept for: those of the settings, else the engine's own choice."""
+    from engine import host
+
+    return settings.threads or host.cores().default_threads
 
 
 def load_rates(threads: int, path: Path | None = None) -> KnownRates:

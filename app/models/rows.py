@@ -34,7 +34,7 @@ _COLUMNS = (
     _Column("fits", 5),
     _Column("context", 9, 66),
     _Column("writes", 6),
-    _Column("reads", 6, 78),
+    _Column("reads", 6, 74),
     _Column("from", 14, 100),
 )
 _RIGHT = frozenset(("params", "size", "context", "writes", "reads"))
@@ -47,16 +47,16 @@ def heading(columns: int) -> str:
 
 def row(entry: ModelEntry, columns: int) -> str:
     """Write one model in so many columns; one that cannot be opened says why."""
-    if not entry.can_open:
+    if entry.reason:
         title = _cut(entry.title, _title_width(columns)).ljust(_title_width(columns))
         return f"{title}  {_cut(entry.reason, max(10, columns - _title_width(columns) - 2))}"
     outlook = entry.outlook
     cells = {
         "type": entry.quantization,
         "params": figures.parameters(entry.parameters),
-        "size": figures.size(entry.size_bytes),
+        "size": figures.size(entry.size_bytes) if entry.is_here else f"{ESTIMATE}{figures.size(entry.size_bytes)}",
         "fits": outlook.verdict if outlook else "-",
-        "context": context(outlook, entry.context_length),
+        "context": context(outlook, entry.context_length) if entry.is_here else "-",
         "writes": speed(outlook, outlook.decode_tps) if outlook else "-",
         "reads": speed(outlook, outlook.prefill_tps) if outlook else "-",
         "from": entry.place,
@@ -89,17 +89,19 @@ def details(entry: ModelEntry) -> list[str]:
         f"{entry.n_parts} files" if entry.n_parts > 1 else "",
         f"calls itself {entry.name}" if entry.name and entry.name != entry.title else "",
     ]
-    lines = [clean_line(str(entry.path), 400), " · ".join(part for part in parts if part)]
-    return [line for line in [*lines, entry.reason or outlook_text(entry.outlook)] if line]
+    where = clean_line(str(entry.path), 400) if entry.is_here else f"not here: jalopy pull {entry.repository}"
+    lines = [where, " · ".join(part for part in parts if part)]
+    return [line for line in [*lines, entry.reason or outlook_text(entry.outlook, entry.is_here)] if line]
 
 
-def outlook_text(outlook: Outlook | None) -> str:
+def outlook_text(outlook: Outlook | None, names_context: bool = True) -> str:
     """Say in a sentence whether it fits and how fast it would be."""
     if outlook is None:
         return ""
     needed = f"needs {figures.size(outlook.needed_bytes)}"
+    room = f"with up to {figures.count(outlook.largest_ctx)} tokens of context"
     fits = {
-        "yes": f"fits, with up to {figures.count(outlook.largest_ctx)} tokens of context",
+        "yes": f"fits, {room}" if names_context else f"fits ({needed})",
         "tight": f"fits only with other programs closed ({needed})",
         "no": f"does not fit ({needed}): it would read from disk for every token",
     }[outlook.verdict]

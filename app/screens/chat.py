@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import psutil
 from textual import events, on
@@ -25,6 +25,7 @@ from app.draft import Draft
 from app.engine_status import Activity
 from app.glyphs import ASCII, choose_glyphs
 from app.messages import (
+    ConversationReread,
     LinkChosen,
     ModelFailed,
     ModelLoaded,
@@ -53,13 +54,15 @@ from app.widgets.strip_display import StripDisplay
 from app.widgets.suggestions import Suggestions
 from app.widgets.transcript import Transcript
 
+if TYPE_CHECKING:
+    from app.app import JalopyApp
+
 DRAIN_PERIOD_S = 0.1
 STATUS_EVERY = 2
 """While a reply is written the status line changes with every second drain: what is painted then reaches from the text
 down to that line."""
 MEMORY_PERIOD_S = 1.0
 
-HOW_TO_LOAD = "No model is loaded: start with `jalopy PATH/TO/MODEL.gguf`, or type /model PATH/TO/MODEL.gguf"
 _NO_PERSONAS = f"there are no personas: put text files into {paths.personas_dir()}"
 _WITH_THINKING = "+thinking"
 
@@ -122,12 +125,17 @@ class ChatScreen(MessageActions):
         self._bridge.start()
         self.drafting.load_history()
         if self._model_path is None:
-            self.note(HOW_TO_LOAD)
+            self.note(self._how_to_load())
         else:
             self._load(self._model_path)
 
-    def _load(self, path: Path) -> bool:
-        begins = self.turns.load(path)
+    def _how_to_load(self) -> str:
+        key = self._habits.keymap.first_key("app.models")
+        shown = f"{key} or /models" if key else "/models"
+        return f"No model is loaded: {shown} shows what is on this machine and what fits; /model PATH opens a file"
+
+    def _load(self, path: Path, keeps: bool = False) -> bool:
+        begins = self.turns.load(path, keeps)
         if begins:
             self.prompt.placeholder = PLACEHOLDER_LOADING
         return begins
@@ -167,6 +175,19 @@ class ChatScreen(MessageActions):
         self._ask_next()
         self.call_after_refresh(_import_reply_widgets)
 
+    @on(ConversationReread)
+    def end_rereading(self, message: ConversationReread) -> None:
+        """Say what the model has read, and answer what was sent meanwhile."""
+        self.turns.note_reread()
+        read, total = figures.count(message.read_tokens), figures.count(message.total_tokens)
+        if message.trouble:
+            self.note(message.trouble, is_error=True)
+        elif message.read_tokens < message.total_tokens:
+            self.note(f"read {read} of {total} tokens of the conversation; the rest is read with the next message")
+        else:
+            self.note(f"read the conversation again: {total} tokens in {figures.seconds(message.read_s)}")
+        self._ask_next()
+
     @on(ModelFailed)
     def show_load_failure(self, message: ModelFailed) -> None:
         """Say why there is no model."""
@@ -174,7 +195,7 @@ class ChatScreen(MessageActions):
         self.prompt.placeholder = PLACEHOLDER
         self.query_one("#model-name", Static).update(Content(""))
         self.note(message.reason, is_error=True)
-        self.note(HOW_TO_LOAD)
+        self.note(self._how_to_load())
 
     @on(ThreadsChanged)
     def show_threads(self, message: ThreadsChanged) -> None:
@@ -219,7 +240,7 @@ class ChatScreen(MessageActions):
             return self._send_edit(text, folded)
         admission = self.turns.submit(text)
         if admission is Admission.NO_MODEL:
-            self.note(HOW_TO_LOAD)
+            self.note(self._how_to_load())
         elif admission is Admission.FULL:
             self.note("several messages wait already; this one was not sent")
         else:
@@ -358,7 +379,7 @@ class ChatScreen(MessageActions):
         """Show the threads, or use others from the next token on; remembered only by the tuning screen."""
         in_use = self._bridge.threads
         if in_use is None:
-            self.note(HOW_TO_LOAD)
+            self.note(self._how_to_load())
         elif not wanted:
             self.note(f"{describe_in_use(in_use)}. {USAGE}, 1 to {in_use.most}; F4 finds the best and remembers it.")
         else:
@@ -402,8 +423,8 @@ class ChatScreen(MessageActions):
             hint = f" (without the thinking; `/save PATH {_WITH_THINKING}` keeps it)"
             self.note(f"saved: {path.absolute()}{hint if has_thinking and not with_thinking else ''}")
 
-    async def action_model(self, wanted: str = "") -> None:
-        """Load another model and begin a new conversation with it."""
+    def action_model(self, wanted: str = "") -> None:
+        """Load another model, after asking what becomes of the conversation."""
         if not wanted:
             self.prompt.show_text("/model ")
             return
@@ -411,11 +432,22 @@ class ChatScreen(MessageActions):
             path = Path(wanted).expanduser()
         except RuntimeError:
             path = Path(wanted)
-        if not self._load(path):
+        cast("JalopyApp", self.app).open_model(path, clean_line(path.name))
+
+    async def switch_model(self, path: Path, keeps: bool) -> None:
+        """Load another model and begin a new conversation with it, or go on with this one.
+
+        Args:
+            keeps: go on: the model reads the conversation first.
+        """
+        if not self._load(path, keeps):
             self.note(BUSY)
             return
-        await self._clear_transcript()
-        self.note(f"loading {clean_line(path.name)}; a new conversation")
+        if not keeps:
+            await self._clear_transcript()
+        self._go_to_prompt()
+        consequence = "it reads the conversation first" if keeps else "a new conversation"
+        self.note(f"loading {clean_line(path.name)}; {consequence}")
 
 
 def _import_reply_widgets() -> None:

@@ -151,7 +151,7 @@ class ThreadsScreen(Screen[None]):
 
     def _state(self, in_use: ThreadsInUse | None) -> str:
         if in_use is None:
-            return "No model is loaded: /model PATH in the chat loads one."
+            return "No model is loaded: F3 in the chat shows which there are."
         settings = self._jalopy.settings
         text = f"In use: {describe_in_use(in_use)}."
         if in_use.remembered is not None and (settings.threads or settings.prefill_threads):

@@ -13,6 +13,8 @@ from app.actions import (
 from app.app import JalopyApp
 from app.screens.chat import ChatScreen
 from app.screens.help import HelpScreen
+from app.screens.models import ModelsScreen
+from app.screens.switch_model import SwitchModelScreen
 from app.screens.theme_picker import ThemePicker
 from app.screens.threads import ThreadsScreen
 from app.widgets.message_view import MessageView
@@ -26,6 +28,8 @@ CARRIERS = {
     "help": HelpScreen,
     "theme": ThemePicker,
     "threads": ThreadsScreen,
+    "models": ModelsScreen,
+    "switch": SwitchModelScreen,
 }
 
 

@@ -229,7 +229,7 @@ async def test_an_empty_reply_is_shown_as_one():
 
 async def test_without_a_model_one_line_says_how_to_load_one_and_the_message_stays():
     async with chatting(model=None) as driver:
-        await driver.note("No model is loaded: start with `jalopy PATH/TO/MODEL.gguf`")
+        await driver.note("No model is loaded: F3 or /models shows")
         await driver.say("anyone there?")
         await driver.until(lambda: len(driver.transcript.notes()) == 2)
         assert driver.prompt.text == "anyone there?"
@@ -411,7 +411,7 @@ async def test_the_palette_carries_actions_out_wherever_they_belong():
         await driver.last_reply()
         await commands["Copy the last reply"]()
         await driver.until(lambda: driver.app.clipboard == "Hello there.")
-        await commands["Load a model"]()
+        await commands["Load a model file"]()
         assert driver.prompt.text == "/model "
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,8 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str, **options: Any) -> str:
-    settings = built_in_settings()
-    import dataclasses
-
-    code = models(ModelsOptions(words, **options), dataclasses.replace(settings, threads=2))
+    settings = dataclasses.replace(built_in_settings(), threads=2)
+    code = models(ModelsOptions(words, **options), settings)
     assert code == exit_codes.OK
     return capsys.readouterr().out
 

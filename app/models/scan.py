@@ -1,0 +1,106 @@
+"""Finding and reading models in a thread of its own, for a screen that looks at the result now and then.
+
+The thread is a daemon: a network disk that does not answer must not hold up quitting. What it has found so far is one
+immutable record, replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from app.clean_text import clean_line
+from app.crash_log import log_without_text
+from app.models.find import find_files
+from app.models.header_cache import HeaderCache
+from app.models.known import advice_line, offers
+from app.models.listing import ModelEntry, in_order, make_lister, read_models
+from app.models.places import places
+from app.models.rates import load_rates, usual_threads
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+
+_SHOW_PERIOD_S = 0.3
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known so far.
+
+    Attributes:
+        entries: those on this machine first, then what could be downloaded.
+        n_files: files that look like models; 0 while they are still searched for.
+        looked_in: labels of the places.
+        advice: what suits this machine, in a line.
+        trouble: why it ended early; "" if it did not.
+    """
+
+    entries: tuple[ModelEntry, ...] = ()
+    n_files: int = 0
+    looked_in: tuple[str, ...] = ()
+    advice: str = ""
+    read_gbps: float | None = None
+    available_bytes: int = 0
+    is_done: bool = False
+    trouble: str = ""
+
+
+class Scan:
+    """One look at everything.
+
+    Args:
+        settings: say where to look, and what to compare with.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._is_wanted = True
+        self.found = Found()
+
+    def start(self) -> Scan:
+        """Begin; the result is ``found``, at any time."""
+        threading.Thread(target=self._run, name="jalopy-models", daemon=True).start()
+        return self
+
+    def cancel(self) -> None:
+        """End after the file that is being read."""
+        self._is_wanted = False
+
+    def _run(self) -> None:
+        try:
+            self._look()
+        except Exception as error:
+            log = log_without_text(error)
+            trouble = f"internal error: {type(error).__name__} ({f'details in {log}' if log else 'not logged'})"
+            self.found = Found(self.found.entries, is_done=True, trouble=clean_line(trouble, 200))
+
+    def _look(self) -> None:
+        settings = self._settings
+        lister = make_lister(load_rates(usual_threads(settings)), settings.kv_type, settings.weights)
+        looked_in = places(settings.model_directories)
+        files = find_files(looked_in)
+        labels = tuple(dict.fromkeys(clean_line(place.label, 60) for place in looked_in))
+        here: list[ModelEntry] = []
+
+        def show(is_done: bool) -> None:
+            rows = in_order(here)
+            self.found = Found(
+                (*rows, *offers(lister, rows)) if is_done else tuple(rows),
+                len(files),
+                labels,
+                advice_line(lister),
+                lister.rates.read_gbps,
+                lister.memory.available_bytes,
+                is_done,
+            )
+
+        shown_s = time.monotonic()
+        for file, header in read_models(files, HeaderCache(), lambda: self._is_wanted):
+            here.append(lister.entry(file, header))
+            if time.monotonic() - shown_s > _SHOW_PERIOD_S:
+                shown_s = time.monotonic()
+                show(is_done=False)
+        show(is_done=True)

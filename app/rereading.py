@@ -1,0 +1,79 @@
+"""A conversation goes on with another model: the engine's side of reading it again.
+
+Another vocabulary, another template: no token of the old model means anything to the new one, so the whole text is
+read. It is read before anything new is asked, so that what is asked next is answered as fast as usual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from app import exit_codes
+from app.engine_status import Activity
+from app.figures import count
+from app.messages import ConversationReread
+from app.refusals import exit_code_of
+from app.reply import ReplyMeter
+
+if TYPE_CHECKING:
+    from app.bridge import Wire
+    from engine import Session
+    from engine.chat_prompt import ChatPrompt
+    from engine.tokenizer import Tokenizer
+
+
+def take_over(chat: ChatPrompt, tokenizer: Tokenizer, turns: Sequence[tuple[str, str]]) -> None:
+    """Put questions and replies into a conversation that has none yet, in this model's tokens."""
+    for question, reply in turns:
+        chat.add_user(question)
+        chat.add_reply(tokenizer.encode(reply, bos=False, special=False), reply)
+
+
+class Rereading:
+    """Reads what a conversation's next prompt will begin with, with progress, until done or cancelled.
+
+    Args:
+        wire: takes the status; its ``rereading`` is what a cancel reaches.
+        session: of the new model, empty.
+        chat: holds the turns.
+    """
+
+    def __init__(self, wire: Wire, session: Session, chat: ChatPrompt) -> None:
+        self._wire, self._session, self._chat = wire, session, chat
+
+    def run(self, least_free_tokens: int) -> ConversationReread:
+        """Read.
+
+        Args:
+            least_free_tokens: room for a reply that must be left; without it nothing is read.
+        """
+        ids = self._chat.opening_ids("")
+        if len(ids) + least_free_tokens > self._session.n_ctx:
+            sizes = f"the conversation has {count(len(ids))} tokens, this model's context holds {self._session.n_ctx:,}"
+            return ConversationReread(0, len(ids), 0.0, f"{sizes}: /new begins a new one")
+        self._meter = ReplyMeter(len(ids), self._wire.clock)
+        self._update(activity=Activity.READING, since_s=self._meter.started_s, meter=self._meter, total=len(ids))
+        self._wire.rereading = self._session
+        try:
+            if ids and not self._wire.cancelled.is_set():
+                self._session.prefill(ids, on_progress=self._note_progress)
+        except Exception as error:
+            if exit_code_of(error) != exit_codes.INTERRUPTED:
+                raise
+        finally:
+            self._wire.rereading = None
+        read_s = self._wire.clock() - self._meter.started_s
+        return ConversationReread(self._session.length, len(ids), read_s)
+
+    def _note_progress(self, done: int, total: int) -> None:
+        if self._wire.cancelled.is_set():
+            self._session.cancel()
+        self._meter.read_tokens = done
+        self._meter.prefill_s = self._wire.clock() - self._meter.started_s
+        self._update(done=done, total=total, context_used=self._session.length)
+
+    def _update(self, **changes: Any) -> None:
+        self._wire.threads.grant()  # whoever calls stands between two steps
+        self._wire.status = replace(self._wire.status, **changes)
