@@ -72,8 +72,12 @@ def obey(options: argparse.Namespace) -> int:
     if options.command == "inspect":
         from app.inspect import InspectOptions, inspect
 
-        wanted = InspectOptions(_given_model(options), options.tensors, options.plan, options.json)
+        wanted = InspectOptions(_given_model(options), options.tensors, options.plan, options.template, options.json)
         return inspect(wanted, settings)
+    if options.command == "verify":
+        from app.verify import VerifyOptions, verify
+
+        return verify(VerifyOptions(_given_model(options), options.sha256, not options.no_run, options.json), settings)
     if options.command == "models":
         from app.models.command import ModelsOptions, models
 

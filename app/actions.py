@@ -95,6 +95,7 @@ ACTIONS = _table(
     Action("measure", "Measure this machine, for the speeds", "models", "ctrl+r"),
     Action("rescan", "Look again for models", "models", "f6"),
     Action("leave", "Clear the filter, or go back", "models", "escape"),
+    Action("leave", "Go back", "inspect", "escape,q,tab"),
     Action("keep", "Go on with this conversation", "switch", "enter,y"),
     Action("anew", "Begin a new conversation", "switch", "n"),
     Action("leave", "Open no other model", "switch", "escape,q"),

@@ -12,7 +12,7 @@ from app.personas import load_persona, read_system_file
 from app.refusals import Refusal
 from app.settings import Settings, override
 
-COMMANDS = ("run", "chat", "bench", "tune", "models", "inspect", "doctor", "compare")
+COMMANDS = ("run", "chat", "bench", "tune", "models", "inspect", "verify", "doctor", "compare")
 
 _OVERVIEW = """\
 commands:
@@ -23,6 +23,7 @@ commands:
   jalopy tune MODEL              find the best number of threads
   jalopy models [WORDS]          what lies on this machine, what fits, how fast
   jalopy inspect MODEL           show what a model file holds
+  jalopy verify MODEL            is the file whole, does it write sense
   jalopy compare MODEL           against an installed llama-cpp-python
   jalopy doctor [MODEL]          what this machine does for speed, and what fits
 
@@ -192,8 +193,19 @@ def _inspect_parser(command: str | None) -> argparse.ArgumentParser:
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
     parser.add_argument("--tensors", action="store_true", help="list the tensors")
     parser.add_argument("--plan", action="store_true", help="list the operations of the plan")
+    parser.add_argument("--template", action="store_true", help="show the chat template whole")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     _add_settings(parser, "threads", "prefill_threads", "weights")
+    return parser
+
+
+def _verify_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Check a model: its hash, that its weights are numbers, and that it writes.")
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("--sha256", default="", metavar="HEX", help="the hash that the file must have")
+    parser.add_argument("--no-run", action="store_true", help="look at the file only")
+    parser.add_argument("--json", action="store_true", help="one JSON object, at the end")
+    _add_settings(parser, "threads", "prefill_threads")
     return parser
 
 
@@ -214,6 +226,7 @@ _BUILDERS = {
     "tune": _tune_parser,
     "models": _models_parser,
     "inspect": _inspect_parser,
+    "verify": _verify_parser,
     "doctor": _doctor_parser,
     "compare": _compare_parser,
 }

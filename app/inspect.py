@@ -7,11 +7,12 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
 from typing import Any
 
-from app import engine_access, exit_codes
-from app.clean_text import clean_line
-from app.figures import count, size
+from app import engine_access, exit_codes, inspect_parts
+from app.clean_text import clean_line, clean_text
+from app.figures import count, parameters, size
 from app.json_line import json_line
 from app.settings import Settings
 
@@ -19,6 +20,8 @@ _SHOWN_CHARS = 60
 _JSON_CHARS = 65_536
 _LONGEST_WHOLE = 16
 _FIRST_ELEMENTS = 4
+_FIRST_TEMPLATE_LINES = 8
+_FIRST_SPECIAL = 12
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class InspectOptions:
     model: str
     tensors: bool = False
     plan: bool = False
+    template: bool = False
+    """Show the chat template and the special tokens whole."""
     as_json: bool = False
 
 
@@ -47,30 +52,65 @@ def inspect(options: InspectOptions, settings: Settings) -> int:
     if options.as_json:
         print(json_line(report, indent=1))
     else:
-        print("\n".join(_lines(report)))
+        print("\n".join(report_lines(report, options.template)))
     sys.stdout.flush()
     return exit_codes.OK
 
 
+def report_of_file(path: Path) -> list[str]:
+    """Check a file and write what it holds, with the template whole.
+
+    Raises:
+        EngineError: the file cannot be used.
+    """
+    checked = engine_access.validate_model(path)
+    try:
+        report = describe(checked)
+    finally:
+        checked.gguf.close()
+    del report["tensors"]
+    return list(report_lines(report, shows_template=True))
+
+
 def describe(checked: Any, longest: int = _SHOWN_CHARS) -> dict[str, Any]:
-    """Return metadata, configuration, types and tensors of a checked file as clean, plain values.
+    """Return everything that a checked file holds but its weights, as clean, plain values.
 
     Args:
         checked: what ``engine.loader.validate`` returns.
         longest: most characters of one text.
     """
     gguf = checked.gguf
+    tensors = gguf.tensors.values()
     return {
         "file": clean_line(str(gguf.path), 4096),
         "file_bytes": gguf.file_bytes,
+        "n_files": len(getattr(gguf, "files", (gguf,))),
         "gguf_version": gguf.version,
+        "parameters": inspect_parts.parameters_of(tensors),
         "config": {key: _plain(value, longest) for key, value in _fields(checked.config).items()},
-        "types": _sum_types(gguf.tensors.values()),
+        "types": _sum_types(tensors),
+        "layers": [_whole(row) for row in inspect_parts.layers_of(tensors)],
+        "rope": _plain(inspect_parts.rope_of(checked.config, gguf.metadata, gguf.tensors), longest),
+        "tokenizer": _whole(inspect_parts.tokenizer_of(checked.tokenizer, gguf.metadata)),
+        "template": _template(gguf.metadata),
         "n_tensors": len(gguf.tensors),
         "vocab_size": checked.tokenizer.vocab_size,
         "metadata": {clean_line(key, 120): _plain(value, longest) for key, value in gguf.metadata.items()},
         "tensors": [_describe_tensor(tensor) for tensor in gguf.tensors.values()],
     }
+
+
+def _whole(value: Any) -> Any:
+    """Clean every text in a structure of our own, which has no array to shorten."""
+    if isinstance(value, Mapping):
+        return {str(key): _whole(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_whole(one) for one in value]
+    return clean_line(value, _SHOWN_CHARS) if isinstance(value, str) else value
+
+
+def _template(metadata: Mapping[str, Any]) -> str:
+    return clean_text(inspect_parts.template_of(metadata)[:_JSON_CHARS])
 
 
 def _plan(path: str, settings: Settings) -> list[dict[str, Any]]:
@@ -131,12 +171,25 @@ def _plain_array(values: Any, longest: int) -> Any:
     return plain if length <= _LONGEST_WHOLE else {"first": plain, "length": length}
 
 
-def _lines(report: Mapping[str, Any]) -> Iterable[str]:
+def report_lines(report: Mapping[str, Any], shows_template: bool = False) -> Iterable[str]:
+    """Write a report of ``describe`` for people.
+
+    Args:
+        shows_template: the chat template and the special tokens whole, and not only how they begin.
+    """
     yield report["file"]
     types = ", ".join(f"{row['type']} ({row['tensors']} tensors, {size(row['bytes'])})" for row in report["types"])
-    yield f"  GGUF version {report['gguf_version']}, {size(report['file_bytes'])}, {report['n_tensors']} tensors"
+    files = f" in {report['n_files']} files" if report["n_files"] > 1 else ""
+    yield f"  GGUF version {report['gguf_version']}, {size(report['file_bytes'])}{files}, {report['n_tensors']} tensors"
+    yield f"  parameters: {parameters(report['parameters'])} ({count(report['parameters'])})"
     yield f"  types: {types}"
     yield f"  vocabulary: {count(report['vocab_size'])} tokens"
+    yield "layers:"
+    yield from _layer_lines(report["layers"])
+    yield "rope and context:"
+    yield from _key_lines({key: value for key, value in report["rope"].items() if value not in (None, {})})
+    yield from _tokenizer_lines(report["tokenizer"], shows_template)
+    yield from _template_lines(report["template"], shows_template)
     for title in ("config", "metadata"):
         yield f"{title}:"
         yield from _key_lines(report[title])
@@ -146,6 +199,40 @@ def _lines(report: Mapping[str, Any]) -> Iterable[str]:
     if "plan" in report:
         yield "plan:"
         yield from _table(["phase", "op", "weights", "type", "shape", "bytes", "threads"], report["plan"])
+
+
+def _layer_lines(layers: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    parts = list(dict.fromkeys(part for row in layers for part in row["types"]))
+    rows = [
+        {
+            "layers": row["layers"],
+            "parameters": parameters(row["parameters"]),
+            "bytes": size(row["bytes"]),
+            **{part: row["types"].get(part, "") for part in parts},
+        }
+        for row in layers
+    ]
+    yield from _table(["layers", "parameters", "bytes", *parts], rows)
+
+
+def _tokenizer_lines(tokenizer: Mapping[str, Any], is_whole: bool) -> Iterable[str]:
+    yield "tokenizer:"
+    special = tokenizer["special"]
+    yield from _key_lines({key: value for key, value in tokenizer.items() if key != "special" and value is not None})
+    shown = special if is_whole else special[:_FIRST_SPECIAL]
+    if shown:
+        yield from _table(["id", "text", "roles"], list(shown))
+    if len(special) > len(shown):
+        yield f"  ... {len(special) - len(shown)} more (--template shows them)"
+
+
+def _template_lines(template: str, is_whole: bool) -> Iterable[str]:
+    lines = [clean_line(line, 180) for line in template.split("\n")] if template else []
+    yield "chat template:" if lines else "chat template: none in the file"
+    shown = lines if is_whole else lines[:_FIRST_TEMPLATE_LINES]
+    yield from (f"  {line}" for line in shown)
+    if len(lines) > len(shown):
+        yield f"  ... {len(lines) - len(shown)} more lines (--template shows them)"
 
 
 def _key_lines(values: Mapping[str, Any]) -> Iterable[str]:

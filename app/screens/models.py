@@ -245,6 +245,11 @@ class ModelsScreen(Screen[None]):
 
     def action_inspect(self) -> None:
         """Show what the file under the cursor holds."""
+        entry = self._highlighted()
+        if entry is not None and entry.is_here:
+            from app.screens.inspect import InspectScreen
+
+            self.app.push_screen(InspectScreen(entry.path, entry.title, self._jalopy.keymap))
 
     def action_leave(self) -> None:
         """Clear the filter, or go back to the chat."""

@@ -13,6 +13,7 @@ from app.actions import (
 from app.app import JalopyApp
 from app.screens.chat import ChatScreen
 from app.screens.help import HelpScreen
+from app.screens.inspect import InspectScreen
 from app.screens.models import ModelsScreen
 from app.screens.switch_model import SwitchModelScreen
 from app.screens.theme_picker import ThemePicker
@@ -28,6 +29,7 @@ CARRIERS = {
     "help": HelpScreen,
     "theme": ThemePicker,
     "threads": ThreadsScreen,
+    "inspect": InspectScreen,
     "models": ModelsScreen,
     "switch": SwitchModelScreen,
 }

@@ -298,3 +298,23 @@ def test_the_price_is_named_with_time_where_it_is_known() -> None:
 
 def test_the_application_registers_the_screen() -> None:
     assert hasattr(JalopyApp, "action_models")
+
+
+async def test_tab_shows_what_the_file_holds_and_leads_back() -> None:
+    async with chatting() as driver:
+        screen = await opened(driver)
+        await driver.type("second")
+        await driver.pilot.press("tab")
+        text = await shows(driver, "parameters:", "layers:")
+        assert "Q8_0" in text
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is screen)
+        assert "filter: second_" in await shows(driver, "second")
+
+
+async def test_inspecting_what_is_no_model_says_so() -> None:
+    async with chatting() as driver:
+        await opened(driver)
+        await driver.type("portal")
+        await driver.pilot.press("tab")
+        await shows(driver, "portal.gguf: is a web page")

@@ -1,0 +1,71 @@
+"""What a model file holds, as `jalopy inspect` prints it: read in a thread of its own, shown when it is there."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import Static
+
+from app.actions import bindings
+from app.clean_text import clean_line
+from app.inspect import report_of_file
+from app.keymap import Keymap
+from app.refusals import exit_code_of
+
+LOOK_PERIOD_S = 0.1
+
+
+class InspectScreen(Screen[None]):
+    """Shows one file.
+
+    Args:
+        path: of a model, or of the first part of one.
+        title: how to name it; clean.
+    """
+
+    CSS_PATH = "inspect.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("inspect")
+    AUTO_FOCUS = "#inspect"
+
+    def __init__(self, path: Path, title: str, keymap: Keymap) -> None:
+        super().__init__()
+        self._path, self._title, self._keymap = path, title, keymap
+        self._text: str | None = None
+        self._timer: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        """Lay out title, report and keys."""
+        yield Static(Content(self._title), markup=False, id="inspect-title")
+        with VerticalScroll(id="inspect"):
+            yield Static(Content("reading ..."), markup=False, id="inspect-report")
+        back = self._keymap.first_key("inspect.leave")
+        yield Static(Content(f"{back} back · arrows, PgUp, PgDn scroll"), markup=False, id="inspect-keys")
+
+    def on_mount(self) -> None:
+        """Begin to read."""
+        self._timer = self.set_interval(LOOK_PERIOD_S, self._look)
+        threading.Thread(target=self._read, name="jalopy-inspect", daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            self._text = "\n".join(report_of_file(self._path))
+        except Exception as error:
+            known = exit_code_of(error) is not None
+            self._text = clean_line(str(error) if known else f"internal error: {type(error).__name__}", 300)
+
+    def _look(self) -> None:
+        if self._text is not None and self._timer is not None:
+            self._timer.stop()
+            self.query_one("#inspect-report", Static).update(Content(self._text))
+
+    def action_leave(self) -> None:
+        """Go back to the list."""
+        self.dismiss()
