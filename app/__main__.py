@@ -74,6 +74,10 @@ def obey(options: argparse.Namespace) -> int:
 
         wanted = InspectOptions(_given_model(options), options.tensors, options.plan, options.template, options.json)
         return inspect(wanted, settings)
+    if options.command == "pull":
+        from app.downloads.command import PullOptions, pull
+
+        return pull(PullOptions(options.what, options.sha256, options.to, options.dry_run, options.anyway), settings)
     if options.command == "verify":
         from app.verify import VerifyOptions, verify
 

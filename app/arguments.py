@@ -12,7 +12,7 @@ from app.personas import load_persona, read_system_file
 from app.refusals import Refusal
 from app.settings import Settings, override
 
-COMMANDS = ("run", "chat", "bench", "tune", "models", "inspect", "verify", "doctor", "compare")
+COMMANDS = ("run", "chat", "bench", "tune", "models", "pull", "inspect", "verify", "doctor", "compare")
 
 _OVERVIEW = """\
 commands:
@@ -22,6 +22,7 @@ commands:
   jalopy bench MODEL             check and measure
   jalopy tune MODEL              find the best number of threads
   jalopy models [WORDS]          what lies on this machine, what fits, how fast
+  jalopy pull OWNER/REPO         download a model, checked
   jalopy inspect MODEL           show what a model file holds
   jalopy verify MODEL            is the file whole, does it write sense
   jalopy compare MODEL           against an installed llama-cpp-python
@@ -199,6 +200,16 @@ def _inspect_parser(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def _pull_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Download a model and check it. Shows size, free disk and memory before it starts.")
+    parser.add_argument("what", metavar="WHAT", help="OWNER/REPO, OWNER/REPO:Q4_K_M, or a file's address")
+    parser.add_argument("--to", default="", metavar="DIR", help="where it goes (the first of model_directories)")
+    parser.add_argument("--sha256", default="", metavar="HEX", help="the hash of a file outside of Hugging Face")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be downloaded")
+    parser.add_argument("--anyway", action="store_true", help="also what is not supported or does not fit")
+    return parser
+
+
 def _verify_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Check a model: its hash, that its weights are numbers, and that it writes.")
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
@@ -227,6 +238,7 @@ _BUILDERS = {
     "models": _models_parser,
     "inspect": _inspect_parser,
     "verify": _verify_parser,
+    "pull": _pull_parser,
     "doctor": _doctor_parser,
     "compare": _compare_parser,
 }

@@ -24,7 +24,7 @@ from engine.gguf_header import U32, U64, Header, amount, checked_name, read_meta
 from engine.model_file import ModelFile
 from engine.split_gguf import read_parts
 
-__all__ = ["GGML_TYPES", "GGMLType", "GGUFFile", "TensorInfo", "read_gguf"]
+__all__ = ["GGML_TYPES", "GGMLType", "GGUFFile", "TensorInfo", "read_gguf", "read_single"]
 
 MAX_TENSOR_NAME_BYTES = 63
 MAX_DIMS = 4
@@ -116,15 +116,15 @@ def read_gguf(path: str | os.PathLike[str]) -> GGUFFile:
         GGUFError: not GGUF, truncated, or contradicting itself; the message names the field.
         UnsupportedQuantError: a tensor has a type this reader has no layout for.
     """
-    gguf = _read_one(path)
+    gguf = read_single(path)
     n_parts = gguf.metadata.get("split.count")
     if type(n_parts) is int and n_parts > 1:
-        return read_parts(gguf, n_parts, _read_one)
+        return read_parts(gguf, n_parts, read_single)
     return gguf
 
 
-def _read_one(path: str | os.PathLike[str]) -> GGUFFile:
-    """Open one file, whole or a part."""
+def read_single(path: str | os.PathLike[str]) -> GGUFFile:
+    """Open one file by itself, be it whole or a part of a model; otherwise as ``read_gguf``."""
     file = ModelFile(path)
     try:
         header = Header(file)

@@ -45,7 +45,7 @@ def places(
         environ, home: of the user; None takes the process's.
     """
     environ = os.environ if environ is None else environ
-    home = _home() if home is None else home
+    home = user_home() if home is None else home
     found: dict[str, Place] = {}
     for place in _all_places(directories, environ, home):
         found.setdefault(os.path.realpath(place.path), place)
@@ -158,7 +158,8 @@ def _shortened(path: Path, home: Path | None) -> str:
     return f"~/{path.relative_to(home)}" if home and home in path.parents else str(path)
 
 
-def _home() -> Path | None:
+def user_home() -> Path | None:
+    """Return the user's home directory; None where there is none."""
     try:
         return Path.home()
     except RuntimeError:

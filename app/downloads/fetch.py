@@ -1,0 +1,259 @@
+"""From a plan to files: everything is looked at before a byte is asked for, and nothing gets its name unchecked.
+
+Knows nothing of terminals and screens: progress is a small record, and whoever wants to stop says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from app import exit_codes
+from app.clean_text import clean_line
+from app.downloads.hub import RemoteFile
+from app.downloads.part_file import PartFile, part_bytes
+from app.downloads.web import MOST_RETRIES, ConnectionCut, DownloadError, Response, StatusError, Web, pause_before_retry
+from app.figures import size
+from app.verify import sha256_of
+
+SPARE_DISK_BYTES = 64 << 20
+"""Left free on the disk."""
+_PIECE_BYTES = 1 << 18
+_FRUIT_BYTES = 1 << 16
+"""An attempt that brings so much was worth it, and more may follow without end."""
+_RATE_WINDOW_S = 10.0
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})")
+
+
+class Stopped(DownloadError):
+    """The user stopped it; what came is kept."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name}: stopped; what came is kept, and the same again goes on from there",
+                         exit_codes.INTERRUPTED)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far all files together are.
+
+    Attributes:
+        stage: "download", "check" what was there already, or "wait" before another attempt.
+        rate_bps: bytes a second over the last seconds; 0 for unknown.
+        note: why it waits.
+    """
+
+    stage: str
+    name: str
+    done_bytes: int
+    total_bytes: int
+    rate_bps: float = 0.0
+    note: str = ""
+
+    @property
+    def left_s(self) -> float | None:
+        """Time left at this rate; None for unknown."""
+        return (self.total_bytes - self.done_bytes) / self.rate_bps if self.rate_bps > 0 else None
+
+
+Report = Callable[[Progress], object]
+
+
+@dataclass(frozen=True)
+class DownloadPlan:
+    """What will be downloaded where.
+
+    Attributes:
+        here_bytes: of it that are there already, whole files and parts.
+        free_bytes: of the disk; None for unknown.
+    """
+
+    files: tuple[RemoteFile, ...]
+    directory: Path
+    here_bytes: int
+    free_bytes: int | None
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all files."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def left_bytes(self) -> int:
+        """Still to come."""
+        return self.total_bytes - self.here_bytes
+
+    def refuse_full_disk(self) -> None:
+        """Raise where the disk has no room for what is to come."""
+        if self.free_bytes is not None and self.left_bytes + SPARE_DISK_BYTES > self.free_bytes:
+            raise DownloadError(
+                f"{clean_line(str(self.directory), 120)}: {size(self.left_bytes)} are still to come, but only "
+                f"{size(self.free_bytes)} are free on that disk",
+                exit_codes.IO_ERROR,
+            )
+
+
+def make_plan(files: tuple[RemoteFile, ...], directory: Path) -> DownloadPlan:
+    """Look at the directory and the disk; nothing is created."""
+    here = sum(
+        file.size_bytes if _has_size(directory / file.name, file.size_bytes) else part_bytes(directory, file)
+        for file in files
+    )
+    return DownloadPlan(files, directory, here, _free_bytes(directory))
+
+
+def download(plan: DownloadPlan, web: Web, report: Report, is_wanted: Callable[[], bool] = lambda: True) -> list[Path]:
+    """Download the files one after the other and return where they are.
+
+    Raises:
+        Stopped: ``is_wanted`` says no; parts are kept.
+        DownloadError: one line that says what is wrong.
+        OSError: the directory cannot be written.
+    """
+    plan.directory.mkdir(parents=True, exist_ok=True)
+    done, paths = 0, []
+    for remote in plan.files:
+        paths.append(_Download(remote, plan, done, web, report, is_wanted).run())
+        done += remote.size_bytes
+    return paths
+
+
+class _Download:
+    """One file."""
+
+    def __init__(
+        self, remote: RemoteFile, plan: DownloadPlan, before_bytes: int, web: Web, report: Report,
+        is_wanted: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self._remote, self._plan, self._web = remote, plan, web
+        self._before_bytes, self._report, self._is_wanted = before_bytes, report, is_wanted
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def run(self) -> Path:
+        final = self._plan.directory / self._remote.name
+        if os.path.lexists(final):
+            return self._existing(final)
+        try:
+            with PartFile(self._plan.directory, self._remote) as part:
+                part.hash_existing(lambda done, _: self._show("check", done))
+                self._fill(part)
+                return part.finish()
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DownloadError(f"{self._remote.name}: the disk is full; what came is kept") from None
+            raise
+
+    def _existing(self, final: Path) -> Path:
+        """Accept a file of this name that is this very file."""
+        if final.is_file() and final.stat().st_size == self._remote.size_bytes:
+            digest = sha256_of(final, lambda done, total, left_s: self._show("check", done))
+            if digest == self._remote.sha256:
+                return final
+        raise DownloadError(f"{clean_line(str(final), 200)}: is there already and is another file (move it away)")
+
+    def _fill(self, part: PartFile) -> None:
+        """Ask for what is missing until nothing is; attempts that bring nothing are counted."""
+        fruitless = 0
+        while part.left_bytes:
+            before = part.size_bytes
+            try:
+                self._ask(part)
+            except (ConnectionCut, StatusError) as error:
+                fruitless = 0 if part.size_bytes - before >= _FRUIT_BYTES else fruitless + 1
+                if isinstance(error, StatusError) and error.status == 416:
+                    part.begin()
+                    pause_s: float | None = 0.0 if fruitless <= MOST_RETRIES else None
+                else:
+                    pause_s = pause_before_retry(error, fruitless)
+                if pause_s is None:
+                    raise
+                self._wait(pause_s, part, str(error))
+
+    def _ask(self, part: PartFile) -> None:
+        headers = {}
+        if part.size_bytes:
+            headers["Range"] = f"bytes={part.size_bytes}-"
+            if part.etag:
+                headers["If-Range"] = part.etag
+        response = self._web.get(self._remote.url, headers)
+        try:
+            self._check_answer(response, part)
+            while part.left_bytes:
+                if not self._is_wanted():
+                    raise Stopped(self._remote.name)
+                piece = response.read(_PIECE_BYTES)
+                if not piece:
+                    raise ConnectionCut(f"{self._remote.name}: the connection ended before the file did")
+                part.append(piece)
+                self._show("download", part.size_bytes)
+            if response.read(1):
+                part.append(b"\0")  # refuses: the file is complete
+        finally:
+            response.close()
+
+    def _check_answer(self, response: Response, part: PartFile) -> None:
+        """Begin anew where the server sends the whole or another file; refuse what cannot be the file."""
+        headers, name = response.headers, self._remote.name
+        if headers.get_content_type() == "text/html":
+            raise DownloadError(f"{name}: what came is a web page, not a model (a login page in between?)",
+                                exit_codes.BAD_DATA)  # fmt: skip
+        etag = _strong_etag(headers.get("ETag", ""))
+        expected = self._remote.size_bytes
+        if response.status == 206:
+            match = _CONTENT_RANGE.fullmatch((headers.get("Content-Range") or "").strip())
+            if match is None or int(match[1]) != part.size_bytes or int(match[3]) != expected:
+                part.begin(etag)
+                raise ConnectionCut(f"{name}: the server sent another part of the file than was asked for")
+            return
+        length = (headers.get("Content-Length") or "").strip()
+        if length.isdigit() and int(length) != expected:
+            raise DownloadError(f"{name}: the server has {int(length)} bytes instead of {expected}: it is another file",
+                                exit_codes.BAD_DATA)  # fmt: skip
+        part.begin(etag)
+
+    def _wait(self, pause_s: float, part: PartFile, why: str) -> None:
+        self._show("wait", part.size_bytes, why)
+        if not self._is_wanted():
+            raise Stopped(self._remote.name)
+        self._web.pause(pause_s)
+        self._marks.clear()
+
+    def _show(self, stage: str, done_bytes: int, note: str = "") -> None:
+        now_s = time.monotonic()
+        if stage == "download":
+            self._marks.append((now_s, done_bytes))
+            while len(self._marks) > 2 and now_s - self._marks[0][0] > _RATE_WINDOW_S:
+                self._marks.popleft()
+        first_s, first_bytes = self._marks[0] if self._marks else (now_s, done_bytes)
+        rate_bps = (done_bytes - first_bytes) / (now_s - first_s) if now_s > first_s and stage == "download" else 0.0
+        done = self._before_bytes + done_bytes
+        self._report(Progress(stage, self._remote.name, done, self._plan.total_bytes, max(0.0, rate_bps), note))
+
+
+def _strong_etag(text: str) -> str:
+    """Return a tag that If-Range may carry; weak ones promise nothing about bytes."""
+    return text if re.fullmatch(r'"[!#-~]{1,200}"', text) else ""
+
+
+def _has_size(path: Path, size_bytes: int) -> bool:
+    try:
+        return path.is_file() and path.stat().st_size == size_bytes
+    except OSError:
+        return False
+
+
+def _free_bytes(directory: Path) -> int | None:
+    """Return what is free where the directory is, or will be."""
+    for place in (directory, *directory.parents):
+        try:
+            return shutil.disk_usage(place).free
+        except OSError:
+            continue
+    return None

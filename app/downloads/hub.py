@@ -1,0 +1,158 @@
+"""Hugging Face's hub: which files a repository has, how large they are and what their sha256 is.
+
+One request answers all of it: ``/api/models/OWNER/REPO/revision/REV?blobs=true``. What comes back is checked like a
+model file: names that could leave the target directory, sizes that are none and files without a hash do not exist here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from app import exit_codes
+from app.clean_text import clean_line
+from app.downloads.web import DownloadError, Web, split_address
+from app.models.places import hugging_face_home, user_home
+from app.small_file import read_bounded
+
+DEFAULT_ENDPOINT = "https://huggingface.co"
+SAFE_NAME = re.compile(r"[A-Za-z0-9._-]+\.gguf")
+MOST_NAME_BYTES = 250
+_SAFE_DIRECTORY = re.compile(r"[A-Za-z0-9._-]+")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_LARGEST_FILE_BYTES = 1 << 50
+_MOST_FILES = 10_000
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file that can be downloaded and checked.
+
+    Attributes:
+        name: fit to be a file's name here.
+        url: of this very version.
+    """
+
+    name: str
+    url: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Repository:
+    """What the hub says of a repository.
+
+    Attributes:
+        files: the GGUF files that can be checked, by name.
+        parameters: of the model; 0 for unknown.
+        architecture: as the hub read it from the files; "" for unknown.
+        licence: clean; "" for unknown.
+    """
+
+    name: str
+    files: tuple[RemoteFile, ...]
+    parameters: int = 0
+    architecture: str = ""
+    licence: str = ""
+
+
+def endpoint(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the hub's address, or that of its mirror that HF_ENDPOINT names."""
+    return (environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
+
+
+def token(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> str:
+    """Return the user's token from HF_TOKEN, or from the file where Hugging Face's programs keep it; "" for none."""
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        if environ.get(name):
+            return _sound_token(environ[name])
+    given = environ.get("HF_TOKEN_PATH")
+    directory = hugging_face_home(environ, home)
+    path = Path(given) if given else directory / "token" if directory else None
+    if path is None:
+        return ""
+    try:
+        return _sound_token((read_bounded(path, 4096) or b"").decode("ascii"))
+    except (OSError, ValueError):
+        return ""
+
+
+def connect(environ: Mapping[str, str] = os.environ, **options: Any) -> Web:
+    """Return a client that shows the token to the hub and to nobody else."""
+    return Web(token(environ, user_home()), split_address(endpoint(environ)).netloc, **options)
+
+
+def read_repository(web: Web, name: str, revision: str = "main", base: str | None = None) -> Repository:
+    """Ask the hub for a repository's files.
+
+    Raises:
+        DownloadError: it cannot be had, or the answer is none.
+    """
+    base = base or endpoint()
+    body = web.get_body(f"{base}/api/models/{quote(name)}/revision/{quote(revision, safe='')}?blobs=true")
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        raise DownloadError(f"{name}: the hub's answer is not what a hub says (a login page in between?)") from None
+    siblings = content.get("siblings") if isinstance(content, dict) else None
+    if not isinstance(siblings, list):
+        raise DownloadError(f"{name}: the hub's answer lists no files", exit_codes.BAD_DATA)
+    commit = content.get("sha")
+    version = commit if isinstance(commit, str) and _COMMIT.fullmatch(commit) else revision
+    files = [
+        _remote_file(one, f"{base}/{quote(name)}/resolve/{quote(version, safe='')}/") for one in siblings[:_MOST_FILES]
+    ]
+    sound = sorted((file for file in files if file is not None), key=lambda file: file.name)
+    parameters, architecture = _gguf(content)
+    return Repository(name, tuple(sound), parameters, architecture, _licence(content))
+
+
+def _remote_file(sibling: Any, base: str) -> RemoteFile | None:
+    path = sibling.get("rfilename") if isinstance(sibling, dict) else None
+    lfs = sibling.get("lfs") if isinstance(sibling, dict) else None
+    if not isinstance(path, str) or not isinstance(lfs, dict):
+        return None
+    *directories, name = path.split("/")
+    sha256, size_bytes = lfs.get("sha256") or lfs.get("oid"), lfs.get("size", sibling.get("size"))
+    is_sound = (
+        is_safe_name(name)
+        and all(_SAFE_DIRECTORY.fullmatch(one) and one not in (".", "..") for one in directories)
+        and isinstance(sha256, str)
+        and _SHA256.fullmatch(sha256) is not None
+        and type(size_bytes) is int
+        and 0 < size_bytes < _LARGEST_FILE_BYTES
+    )
+    return RemoteFile(name, base + quote(path), size_bytes, str(sha256)) if is_sound else None
+
+
+def is_safe_name(name: str) -> bool:
+    """Whether a name from elsewhere may become a file's name here."""
+    return bool(SAFE_NAME.fullmatch(name)) and not name.startswith(("-", ".")) and len(name) <= MOST_NAME_BYTES
+
+
+def _gguf(content: Mapping[str, Any]) -> tuple[int, str]:
+    """Return parameters and architecture, as the hub read them from one of the files."""
+    found = content.get("gguf")
+    gguf: dict[str, Any] = found if isinstance(found, dict) else {}
+    total, architecture = gguf.get("total"), gguf.get("architecture")
+    is_count = type(total) is int and 0 < total < 1 << 50
+    return (int(str(total)) if is_count else 0), architecture if isinstance(architecture, str) else ""
+
+
+def _licence(content: Mapping[str, Any]) -> str:
+    card = content.get("cardData")
+    licence = card.get("license") if isinstance(card, dict) else None
+    return clean_line(licence, 40) if isinstance(licence, str) else ""
+
+
+def _sound_token(text: str) -> str:
+    text = text.strip()
+    return text if re.fullmatch(r"[!-~]{1,200}", text) else ""

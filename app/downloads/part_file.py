@@ -1,0 +1,219 @@
+"""A file while it is being downloaded: ``NAME.part`` beside where it will be, locked, resumed, and renamed when sound.
+
+Beside it lies ``NAME.part.json``, which says what it is a part of; a part of anything else is begun anew. The hash runs
+along with the writing; of a part that is resumed it reads what is there already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from app import exit_codes
+from app.clean_text import clean_line
+from app.downloads.hub import RemoteFile
+from app.downloads.web import DownloadError
+from app.small_file import read_bounded, replace_file
+
+_READ_BYTES = 1 << 20
+_MOST_NOTE_BYTES = 4096
+_MAGIC = b"GGUF"
+
+HashProgress = Callable[[int, int], None]
+
+
+class PartFile:
+    """The open, locked part of one file; use it as a context.
+
+    Args:
+        directory: where the file goes; it exists.
+        remote: what it must become.
+
+    Attributes:
+        etag: of the version that the part came from, for a request that resumes; "" for none.
+
+    Raises:
+        DownloadError: another process downloads it, or what is there is no plain file.
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, directory: Path, remote: RemoteFile) -> None:
+        self.remote = remote
+        self.final = directory / remote.name
+        self.path = directory / f"{remote.name}.part"
+        self._note = directory / f"{remote.name}.part.json"
+        self.etag = ""
+        self._hash = hashlib.sha256()
+        self._fd = _open_plain(self.path)
+        try:
+            _lock(self._fd, remote.name)
+            self.size_bytes = os.fstat(self._fd).st_size
+            self._take_up()
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def __enter__(self) -> PartFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def left_bytes(self) -> int:
+        """What is still to come."""
+        return self.remote.size_bytes - self.size_bytes
+
+    def close(self) -> None:
+        """Let go of the part, which stays."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def hash_existing(self, progress: HashProgress | None = None) -> None:
+        """Let the hash catch up with what is there already."""
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        done = 0
+        while done < self.size_bytes and (piece := os.read(self._fd, min(_READ_BYTES, self.size_bytes - done))):
+            self._hash.update(piece)
+            done += len(piece)
+            if progress is not None:
+                progress(done, self.size_bytes)
+
+    def begin(self, etag: str = "") -> None:
+        """Throw away what is there; what comes now is of the version with this tag."""
+        os.ftruncate(self._fd, 0)
+        self._hash, self.size_bytes, self.etag = hashlib.sha256(), 0, etag
+        note = {"sha256": self.remote.sha256, "size": self.remote.size_bytes, "etag": etag}
+        replace_file(self._note, json.dumps(note).encode("ascii"), durable=False)
+
+    def append(self, piece: bytes) -> None:
+        """Write more.
+
+        Raises:
+            DownloadError: it is more than the file has, or not the beginning of a model.
+            OSError: it cannot be written.
+        """
+        if len(piece) > self.left_bytes:
+            self.discard()
+            raise DownloadError(f"{self.remote.name}: more came than the {self.remote.size_bytes} bytes it has",
+                                exit_codes.BAD_DATA)  # fmt: skip
+        if self.size_bytes == 0 and not piece.startswith(_MAGIC[: len(piece)]):
+            self.discard()
+            what = "a web page" if piece.lstrip()[:1] == b"<" else "something else"
+            raise DownloadError(f"{self.remote.name}: what came is {what}, not a model (a login page in between?)",
+                                exit_codes.BAD_DATA)  # fmt: skip
+        os.lseek(self._fd, self.size_bytes, os.SEEK_SET)
+        view = memoryview(piece)
+        while view:
+            view = view[os.write(self._fd, view) :]
+        self._hash.update(piece)
+        self.size_bytes += len(piece)
+
+    def finish(self) -> Path:
+        """Check size, hash and header, and give the file its name.
+
+        Raises:
+            DownloadError: it is not what it must be; the part is gone.
+            OSError: it cannot be flushed or renamed; the part stays.
+        """
+        if self.size_bytes != self.remote.size_bytes or self._hash.hexdigest() != self.remote.sha256:
+            self.discard()
+            raise DownloadError(f"{self.remote.name}: the hash of what came is wrong; it was thrown away (try again)",
+                                exit_codes.BAD_DATA)  # fmt: skip
+        self._check_header()
+        os.fsync(self._fd)
+        if os.path.lexists(self.final):
+            raise DownloadError(
+                f"{clean_line(str(self.final), 160)}: came to be there meanwhile; {self.path.name} stays"
+            )
+        os.rename(self.path, self.final)
+        with suppress(OSError):
+            self._note.unlink()
+        _flush_directory(self.final.parent)
+        return self.final
+
+    def _check_header(self) -> None:
+        from engine.errors import EngineError
+        from engine.gguf import read_single
+
+        try:
+            read_single(self.path).close()
+        except EngineError as error:
+            self.discard()
+            raise DownloadError(f"{error}; it was thrown away", exit_codes.BAD_DATA) from None
+
+    def discard(self) -> None:
+        """Delete the part."""
+        for path in (self.path, self._note):
+            with suppress(OSError):
+                path.unlink()
+
+    def _take_up(self) -> None:
+        """Keep a part of this very file; begin anew otherwise."""
+        note = _read_note(self._note)
+        is_ours = note.get("sha256") == self.remote.sha256 and note.get("size") == self.remote.size_bytes
+        if not is_ours or self.size_bytes > self.remote.size_bytes:
+            self.begin()
+        else:
+            etag = note.get("etag")
+            self.etag = etag if isinstance(etag, str) and etag.isprintable() and etag.isascii() else ""
+
+
+def part_bytes(directory: Path, remote: RemoteFile) -> int:
+    """Return how much of a file is there already, without touching it."""
+    note = _read_note(directory / f"{remote.name}.part.json")
+    if note.get("sha256") != remote.sha256:
+        return 0
+    try:
+        return min(remote.size_bytes, (directory / f"{remote.name}.part").lstat().st_size)
+    except OSError:
+        return 0
+
+
+def _read_note(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(read_bounded(path, _MOST_NOTE_BYTES) or b"null")
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _open_plain(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+    flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    if path.is_symlink():
+        raise DownloadError(f"{clean_line(str(path), 160)}: is a link, which is not written to (remove it)")
+    fd = os.open(path, flags, 0o644)
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(fd)
+        raise DownloadError(f"{clean_line(str(path), 160)}: is no plain file of its own (remove it)")
+    return fd
+
+
+def _lock(fd: int, name: str) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows: opening is not exclusive there, and the hash finds what two writers spoil
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise DownloadError(f"{name}: another process downloads it already") from None
+
+
+def _flush_directory(path: Path) -> None:
+    if hasattr(os, "O_DIRECTORY"):
+        with suppress(OSError):
+            directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)

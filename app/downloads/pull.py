@@ -1,0 +1,158 @@
+"""From what the user typed to a plan with its price, and from there to files: what the command and the screen share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from app import exit_codes, figures
+from app.clean_text import clean_line
+from app.downloads import hub
+from app.downloads.fetch import DownloadPlan, Report, download, make_plan
+from app.downloads.hub import RemoteFile, Repository
+from app.downloads.source import Choice, Wanted, choose, parameters_of, parse_wanted, type_of
+from app.downloads.web import DownloadError, Web
+from app.models.find import find_files
+from app.models.header import ModelHeader, read_header
+from app.models.listing import Lister, Outlook, make_lister
+from app.models.places import download_directory, places
+from app.models.rates import load_rates, usual_threads
+from app.models.rows import outlook_text
+from app.verify import stated_sha256
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What would be downloaded, and what is to be said before it is.
+
+    Attributes:
+        title: what it is, clean.
+        why: why these files.
+        outlook: whether it would fit and how fast it would be, estimated; None for unknown.
+        trouble: why it should not be downloaded; "" for nothing.
+        here: a file with the same hash that lies on this machine already.
+    """
+
+    title: str
+    quantization: str
+    why: str
+    plan: DownloadPlan
+    outlook: Outlook | None = None
+    licence: str = ""
+    trouble: str = ""
+    here: Path | None = None
+
+
+def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory: Path | None = None) -> Prepared:
+    """Find out what that means, how large it is, and whether this machine has room for it; downloads nothing.
+
+    Args:
+        sha256: of the file behind an address that no hub states one for.
+        directory: where it goes; None takes the settings'.
+
+    Raises:
+        DownloadError: it means nothing, or cannot be had.
+    """
+    wanted = parse_wanted(text, hub.endpoint())
+    target = directory or download_directory(settings.model_directories)
+    if target is None:
+        raise DownloadError("there is no directory for downloads (name one: --to DIR)", exit_codes.USAGE)
+    if wanted.url:
+        return _prepare_address(wanted, web, sha256, target)
+    lister = make_lister(load_rates(usual_threads(settings)), settings.kv_type, settings.weights)
+    repository = hub.read_repository(web, wanted.repository, wanted.revision)
+    choice, why = choose(repository, wanted, lister.memory, lister.machine_rates())
+    outlook = _outlook(repository, choice, lister)
+    return Prepared(
+        title=clean_line(repository.name, 100),
+        quantization=choice.quantization,
+        why=why,
+        plan=make_plan(choice.files, target),
+        outlook=outlook,
+        licence=repository.licence,
+        trouble=_trouble(repository, outlook),
+        here=_here(choice, settings.model_directories),
+    )
+
+
+def carry_out(
+    prepared: Prepared, web: Web, report: Report, is_wanted: Callable[[], bool] = lambda: True
+) -> tuple[Path, ModelHeader]:
+    """Download, and return the first file with what its header says.
+
+    Raises:
+        DownloadError, OSError: see ``fetch.download``.
+    """
+    prepared.plan.refuse_full_disk()
+    first = download(prepared.plan, web, report, is_wanted)[0]
+    return first, read_header(first)
+
+
+def price_lines(prepared: Prepared) -> list[str]:
+    """Write what will happen, before it does."""
+    plan = prepared.plan
+    n_files = f" in {len(plan.files)} files" if len(plan.files) > 1 else ""
+    what = f"{prepared.title} {prepared.quantization}".strip()
+    lines = [f"{what} ({prepared.why}): {figures.size(plan.total_bytes)}{n_files}"]
+    if plan.here_bytes:
+        lines.append(f"{figures.size(plan.here_bytes)} of it are here already")
+    free = f", {figures.size(plan.free_bytes)} free there" if plan.free_bytes is not None else ""
+    lines.append(f"goes to {clean_line(str(plan.directory), 200)}{free}")
+    if prepared.outlook is not None:
+        lines.append(f"on this machine: {outlook_text(prepared.outlook, names_context=False)}")
+    if prepared.licence:
+        lines.append(f"licence: {prepared.licence}")
+    return lines
+
+
+def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> Prepared:
+    if not sha256:
+        raise DownloadError("nothing states a hash for this address: give the one it should have with --sha256 HEX",
+                            exit_codes.USAGE)  # fmt: skip
+    response = web.get(wanted.url)
+    length = (response.headers.get("Content-Length") or "").strip()
+    is_page = response.headers.get_content_type() == "text/html"
+    response.close()
+    if is_page or not (length.isdigit() and 0 < int(length) < 1 << 50):
+        problem = "is a web page, not a model" if is_page else "does not say how large it is"
+        raise DownloadError(f"{wanted.url}: {problem}", exit_codes.BAD_DATA)
+    name = unquote(urlsplit(wanted.url).path).rpartition("/")[2]
+    file = RemoteFile(name, wanted.url, int(length), sha256)
+    return Prepared(clean_line(name, 100), type_of(name), "as named", make_plan((file,), directory))
+
+
+def _outlook(repository: Repository, choice: Choice, lister: Lister) -> Outlook | None:
+    """Estimate by size and type; the size is the real one."""
+    from dataclasses import replace
+
+    from app.doctor.advice import bits_per_weight, needs_of_size
+
+    if choice.quantization not in bits_per_weight():
+        return None
+    needs = needs_of_size(parameters_of(repository, choice), choice.quantization, lister.kv_type)
+    return lister.outlook_of(replace(needs, weights_bytes=choice.size_bytes))
+
+
+def _trouble(repository: Repository, outlook: Outlook | None) -> str:
+    from engine.models import ARCHITECTURES
+
+    if repository.architecture and repository.architecture not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        return f"its architecture {clean_line(repository.architecture, 30)} is not supported (supported: {known})"
+    if outlook is not None and outlook.verdict == "no":
+        return f"it needs {figures.size(outlook.needed_bytes)} of memory, more than this machine has"
+    return ""
+
+
+def _here(choice: Choice, directories: Sequence[str]) -> Path | None:
+    """Look for the same content in stores that name files by their hash."""
+    if len(choice.files) != 1:
+        return None
+    sha256 = choice.files[0].sha256
+    return next((file.path for file in find_files(places(directories)) if stated_sha256(file.path) == sha256), None)

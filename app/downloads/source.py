@@ -1,0 +1,169 @@
+"""What the user wants to have: a repository with or without a type, or an address; and which files that means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from app import exit_codes
+from app.clean_text import clean_line
+from app.downloads.hub import RemoteFile, Repository, is_safe_name
+from app.downloads.web import DownloadError, split_address
+from engine.split_gguf import part_name
+
+if TYPE_CHECKING:
+    from engine.fit import MachineMemory, MachineRates
+
+_REPOSITORY = re.compile(
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*)(?::(?P<type>[A-Za-z0-9_]+))?"
+)
+_HUB_FILE = re.compile(r"/(?P<name>[^/]+/[^/]+)/(?:resolve|blob|raw)/(?P<revision>[^/]+)/(?P<path>.+)")
+_TYPE = re.compile(
+    r"(?<![A-Za-z0-9])(I?Q[1-9]_[A-Z0-9]+(?:_[A-Z0-9]+)*|BF16|F16|F32|FP16)(?![A-Za-z0-9])", re.IGNORECASE
+)
+_MOST_NAMED = 12
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for.
+
+    Attributes:
+        repository: OWNER/REPO; "" for an address elsewhere.
+        quantization: in capitals; "" lets advice choose.
+        file_name: of one file of the repository.
+        url: of a file elsewhere.
+    """
+
+    repository: str = ""
+    quantization: str = ""
+    file_name: str = ""
+    revision: str = "main"
+    url: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One model of a repository: a file, or several that are one."""
+
+    quantization: str
+    files: tuple[RemoteFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files."""
+        return sum(file.size_bytes for file in self.files)
+
+
+def parse_wanted(text: str, hub: str) -> Wanted:
+    """Read what the user typed.
+
+    Args:
+        hub: the hub's address: files behind it are looked up there.
+
+    Raises:
+        DownloadError: it is neither a repository nor an address of a GGUF file.
+    """
+    if "://" not in text:
+        match = _REPOSITORY.fullmatch(text)
+        if match is None:
+            raise DownloadError(f"{text}: name a repository as OWNER/REPO or OWNER/REPO:Q4_K_M, or give an address",
+                                exit_codes.USAGE)  # fmt: skip
+        return Wanted(match["name"], (match["type"] or "").upper())
+    parts = split_address(text)
+    if f"{parts.scheme}://{parts.netloc}" == hub:
+        match = _HUB_FILE.fullmatch(unquote(parts.path))
+        if match is None:
+            raise DownloadError(f"{text}: is no file of the hub (name OWNER/REPO, or copy a file's address)",
+                                exit_codes.USAGE)  # fmt: skip
+        return Wanted(match["name"], file_name=match["path"].rpartition("/")[2], revision=match["revision"])
+    name = unquote(parts.path).rpartition("/")[2]
+    if not is_safe_name(name):
+        raise DownloadError(f"{text}: does not end in a file name like NAME.gguf", exit_codes.USAGE)
+    return Wanted(url=text)
+
+
+def choices_of(repository: Repository) -> list[Choice]:
+    """Group a repository's files into models; incomplete sets of parts and what is no language model are left out."""
+    groups: dict[str, list[RemoteFile]] = {}
+    for file in repository.files:
+        if not re.search(r"mmproj|imatrix", file.name, re.IGNORECASE):
+            part = part_name(file.name)
+            groups.setdefault(f"{part.stem}/{part.count}" if part else file.name, []).append(file)
+    choices = []
+    for files in groups.values():
+        first = part_name(files[0].name)
+        is_complete = first is None or [part_name(file.name) for file in files] == [
+            part_name(first.of(number)) for number in range(1, first.count + 1)
+        ]
+        if is_complete:
+            choices.append(Choice(type_of(files[0].name), tuple(files)))
+    return choices
+
+
+def type_of(file_name: str) -> str:
+    """Return the type a file's name ends with, in capitals; "" for none."""
+    found = _TYPE.findall(file_name)
+    return found[-1].upper().replace("FP16", "F16") if found else ""
+
+
+def choose(repository: Repository, wanted: Wanted, memory: MachineMemory, rates: MachineRates) -> tuple[Choice, str]:
+    """Return the model to download and why it is this one.
+
+    Raises:
+        DownloadError: there is none like it, or none that fits.
+    """
+    choices = choices_of(repository)
+    if not choices:
+        raise DownloadError(f"{repository.name}: has no GGUF file that could be checked (another repository has them?)",
+                            exit_codes.BAD_DATA)  # fmt: skip
+    if wanted.file_name:
+        named = [one for one in choices if any(file.name == wanted.file_name for file in one.files)]
+        return _only(named, repository, wanted.file_name, choices), "as named"
+    if wanted.quantization:
+        named = [one for one in choices if one.quantization == wanted.quantization]
+        return _only(named, repository, wanted.quantization, choices), "as named"
+    if len(choices) == 1:
+        return choices[0], "the only one there"
+    return _advised(choices, repository, memory, rates)
+
+
+def parameters_of(repository: Repository, choice: Choice) -> float:
+    """Return the model's parameters: as the hub says, else by size and type."""
+    from app.doctor.advice import bits_per_weight
+
+    if repository.parameters:
+        return float(repository.parameters)
+    return 8 * choice.size_bytes / bits_per_weight().get(choice.quantization, 5.0)
+
+
+def _advised(
+    choices: Sequence[Choice], repository: Repository, memory: MachineMemory, rates: MachineRates
+) -> tuple[Choice, str]:
+    from app.doctor.advice import best_type
+
+    parameters = parameters_of(repository, choices[0])
+    best = best_type(parameters, memory, rates, [one.quantization for one in choices])
+    found = next((one for one in choices if one.quantization == best), None)
+    if found is None:
+        raise DownloadError(
+            f"{repository.name}: nothing in it fits into this machine's free memory; there are {_named(choices)} "
+            f"(name one to take it all the same: {repository.name}:TYPE)",
+            exit_codes.NO_MEMORY,
+        )
+    return found, "what suits this machine"
+
+
+def _only(found: Sequence[Choice], repository: Repository, wanted: str, choices: Iterable[Choice]) -> Choice:
+    if not found:
+        raise DownloadError(f"{repository.name}: has no {wanted}; there are {_named(choices)}", exit_codes.UNREADABLE)
+    return found[0]
+
+
+def _named(choices: Iterable[Choice]) -> str:
+    names = sorted({one.quantization or one.files[0].name for one in choices})
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return clean_line(", ".join(names[:_MOST_NAMED]) + more, 200)

@@ -1,0 +1,251 @@
+"""A hub on 127.0.0.1 that says what Hugging Face says and misbehaves on demand.
+
+    with LocalHub() as hub:
+        hub.add("someone/Tiny-GGUF", "tiny-Q8_0.gguf", content)
+        hub.faults.append(Cut(after_bytes=1000))      # the next answer with a file's bytes ends early
+        ...                                           # hub.requests says what was asked for
+
+Files come from a second server, as they do from a content network: another host, as far as tokens are concerned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client asked for."""
+
+    server: str
+    path: str
+    headers: dict[str, str]
+
+
+@dataclass
+class Answer:
+    """What will be sent; faults change it before it is."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    cut_after: int | None = None
+    is_endless: bool = False
+    stall: threading.Event | None = None
+
+
+Fault = Callable[[Answer], None]
+
+
+def cut(after_bytes: int) -> Fault:
+    """Close the connection in the middle of the body."""
+
+    def change(answer: Answer) -> None:
+        answer.cut_after = after_bytes
+
+    return change
+
+
+def status(code: int, **headers: str) -> Fault:
+    """Refuse."""
+
+    def change(answer: Answer) -> None:
+        answer.status, answer.body = code, b"no"
+        answer.headers = {"Content-Length": "2", **{name.replace("_", "-"): value for name, value in headers.items()}}
+
+    return change
+
+
+def whole(answer: Answer) -> None:
+    """Ignore the range that was asked for."""
+    full: bytes = getattr(answer, "full")  # noqa: B009 - set by the server for this very fault
+    answer.status, answer.body = 200, full
+    answer.headers.pop("Content-Range", None)
+    answer.headers["Content-Length"] = str(len(full))
+
+
+def with_headers(**headers: str) -> Fault:
+    """Lie in the headers."""
+
+    def change(answer: Answer) -> None:
+        answer.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
+
+    return change
+
+
+def other_bytes(answer: Answer) -> None:
+    """Send as many bytes of something else that begins like a model."""
+    answer.body = (b"GGUF" if answer.status == 200 else b"") + b"\x55" * len(answer.body)
+    answer.body = answer.body[: int(answer.headers["Content-Length"])]
+
+
+def web_page(answer: Answer) -> None:
+    """Answer like a captive portal: with success and HTML."""
+    answer.status, answer.body = 200, b"<!DOCTYPE html><html>Please log in</html>"
+    answer.headers = {"Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(answer.body))}
+
+
+def web_page_without_type(answer: Answer) -> None:
+    """The same without saying so."""
+    size = int(answer.headers["Content-Length"])
+    answer.body = b"<html>".ljust(size)
+
+
+def endless(answer: Answer) -> None:
+    """Never end."""
+    answer.headers.pop("Content-Length", None)
+    answer.is_endless = True
+
+
+def redirect(target: str) -> Fault:
+    """Lead elsewhere."""
+    return status(302, Location=target)
+
+
+@dataclass
+class LocalHub:
+    """The hub and its content server."""
+
+    files: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    hashes: dict[str, str] = field(default_factory=dict)
+    """By content's path: what the hub states instead of the truth."""
+    extra: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By repository: more of what the hub says."""
+    siblings: list[Any] = field(default_factory=list)
+    """More entries of the list of files, as they are."""
+    faults: list[Fault] = field(default_factory=list)
+    """Of the coming answers with a file's bytes, one each."""
+    hub_faults: list[Fault] = field(default_factory=list)
+    """Of the coming answers of the hub itself."""
+    requests: list[Request] = field(default_factory=list)
+    stalled: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> LocalHub:
+        self._hub = _serve(self, "hub")
+        self._content = _serve(self, "content")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stalled.set()
+        for server in (self._hub, self._content):
+            server.shutdown()
+            server.server_close()
+
+    @property
+    def address(self) -> str:
+        """What HF_ENDPOINT would be."""
+        return f"http://127.0.0.1:{self._hub.server_address[1]}"
+
+    @property
+    def content_address(self) -> str:
+        """Of the content server."""
+        return f"http://localhost:{self._content.server_address[1]}"
+
+    def add(self, repository: str, path: str, content: bytes) -> str:
+        """Put a file into a repository; returns its sha256."""
+        self.files.setdefault(repository, {})[path] = content
+        return hashlib.sha256(content).hexdigest()
+
+    def asked(self, server: str) -> list[Request]:
+        """What one of the servers was asked for."""
+        return [request for request in self.requests if request.server == server]
+
+    def answer(self, server: str, path: str, headers: dict[str, str]) -> Answer:
+        """Say what a well-behaved server would."""
+        parts = unquote(urlsplit(path).path).strip("/").split("/")
+        if server == "content":
+            return self._bytes_of("/".join(parts[:2]), "/".join(parts[2:]), headers)
+        if parts[:2] == ["api", "models"] and len(parts) == 6:
+            return self._describe("/".join(parts[2:4]))
+        if len(parts) >= 5 and parts[2] == "resolve":
+            repository, file_path = "/".join(parts[:2]), "/".join(parts[4:])
+            if file_path in self.files.get(repository, {}):
+                target = f"{self.content_address}/{repository}/{file_path}?signature=secret"
+                return Answer(302, {"Location": target, "Content-Length": "0"}, b"")
+        return Answer(404, {"Content-Length": "0"}, b"")
+
+    def _describe(self, repository: str) -> Answer:
+        if repository not in self.files:
+            return Answer(401, {"Content-Length": "0"}, b"")
+        siblings: list[Any] = [{"rfilename": "README.md", "size": 12, "blobId": "f" * 40}, *self.siblings]
+        for path, content in self.files[repository].items():
+            sha256 = self.hashes.get(path, hashlib.sha256(content).hexdigest())
+            lfs = {"sha256": sha256, "size": len(content), "pointerSize": 135}
+            siblings.append({"rfilename": path, "size": len(content), "blobId": "e" * 40, "lfs": lfs})
+        content = {"id": repository, "sha": COMMIT, "siblings": siblings, **self.extra.get(repository, {})}
+        body = json.dumps(content).encode()
+        return Answer(200, {"Content-Type": "application/json", "Content-Length": str(len(body))}, body)
+
+    def _bytes_of(self, repository: str, path: str, headers: dict[str, str]) -> Answer:
+        content = self.files[repository][path]
+        etag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+        common = {"ETag": etag, "Content-Type": "binary/octet-stream"}
+        wanted = headers.get("range", "")
+        if wanted and headers.get("if-range", etag) == etag:
+            start = int(wanted.removeprefix("bytes=").rstrip("-"))
+            if start >= len(content):
+                return Answer(416, {"Content-Length": "0"}, b"")
+            found = f"bytes {start}-{len(content) - 1}/{len(content)}"
+            body = content[start:]
+            answer = Answer(206, {**common, "Content-Range": found, "Content-Length": str(len(body))}, body)
+        else:
+            answer = Answer(200, {**common, "Content-Length": str(len(content))}, content)
+        answer.full = content  # type: ignore[attr-defined]
+        return answer
+
+
+def _serve(hub: LocalHub, name: str) -> ThreadingHTTPServer:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            headers = {key.lower(): value for key, value in self.headers.items()}
+            hub.requests.append(Request(name, self.path, headers))
+            answer = hub.answer(name, self.path, headers)
+            faults = hub.faults if name == "content" else hub.hub_faults
+            if faults:
+                faults.pop(0)(answer)
+            _send(self, answer, hub.stalled)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    return server
+
+
+def stalls(answer: Answer) -> None:
+    """Send half and then nothing, until the hub is taken down."""
+    answer.stall = threading.Event()
+
+
+def _send(handler: BaseHTTPRequestHandler, answer: Answer, until: threading.Event) -> None:
+    handler.close_connection = True
+    handler.send_response(answer.status)
+    for key, value in {**answer.headers, "Connection": "close"}.items():
+        handler.send_header(key, value)
+    handler.end_headers()
+    try:
+        if answer.stall is not None:
+            handler.wfile.write(answer.body[: len(answer.body) // 2])
+            handler.wfile.flush()
+            until.wait(30)
+        elif answer.is_endless:
+            handler.wfile.write(answer.body)
+            while not until.is_set():
+                handler.wfile.write(bytes(1 << 16))
+        else:
+            handler.wfile.write(answer.body[: answer.cut_after])
+    except OSError:
+        return

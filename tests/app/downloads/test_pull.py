@@ -1,0 +1,634 @@
+"""Downloads against a hub that misbehaves: what came is whole and checked, or there is one line and no such file."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app import exit_codes
+from app.downloads import fetch, hub, pull
+from app.downloads.command import PullOptions
+from app.downloads.command import pull as run_pull
+from app.downloads.hub import RemoteFile, read_repository
+from app.downloads.part_file import PartFile
+from app.downloads.source import choices_of, parse_wanted, type_of
+from app.downloads.web import DownloadError, StatusError, Web
+from app.models.places import Place
+from app.models.rates import KnownRates
+from app.settings import built_in_settings
+from engine.fit import MachineMemory
+from tests.app.downloads import local_hub
+from tests.app.downloads.local_hub import COMMIT, LocalHub, cut, endless, redirect, stalls, status, web_page
+from tests.app.models.stores import ollama_model
+from tests.engine import tiny_gguf
+
+REPOSITORY = "someone/Tiny-GGUF"
+NAME = "tiny-Q8_0.gguf"
+GIB = 1 << 30
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalHub]:
+    """A hub with one model, which the environment names; nobody's token, no proxy, 8 GB of memory."""
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    with LocalHub() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        monkeypatch.setattr(pull, "places", lambda directories: [])
+        monkeypatch.setattr(pull, "usual_threads", lambda settings: 2)
+        monkeypatch.setattr("app.doctor.examine.memory_for_models", lambda: MachineMemory(8 * GIB, 6 * GIB))
+        server.add(REPOSITORY, NAME, content())
+        yield server
+
+
+def content(quant: str = "Q8_0", **arguments: Any) -> bytes:
+    """A model of some hundred kilobytes."""
+    return tiny_gguf.build(quant=quant, n_layers=6, **arguments)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "models"
+
+
+def client(pauses: list[float] | None = None, **options: Any) -> Web:
+    return hub.connect(pause=(pauses if pauses is not None else []).append, **options)
+
+
+def get(target: Path, what: str = REPOSITORY, web: Web | None = None, **options: Any) -> int:
+    settings = dataclasses.replace(built_in_settings(), model_directories=(str(target),))
+    return run_pull(PullOptions(what, **options), settings, web or client())
+
+
+def refusal(target: Path, what: str = REPOSITORY, web: Web | None = None, **options: Any) -> DownloadError:
+    """Expect one short clean line and no file of the model's name."""
+    with pytest.raises(DownloadError) as caught:
+        get(target, what, web, **options)
+    line = str(caught.value)
+    assert line.isprintable()
+    assert len(f"jalopy: {line}") <= 300
+    assert not list(target.glob("*.gguf")) if target.exists() else True
+    return caught.value
+
+
+def left_over(target: Path) -> list[str]:
+    return sorted(path.name for path in target.iterdir()) if target.exists() else []
+
+
+# ---- what goes well
+
+
+def test_a_model_is_downloaded_checked_and_nothing_else_is_left(
+    server: LocalHub, target: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert get(target) == exit_codes.OK
+    assert (target / NAME).read_bytes() == content()
+    assert left_over(target) == [NAME]
+    out = capsys.readouterr().out
+    assert "the only one there" in out
+    assert "free there" in out
+    assert "on this machine: fits" in out
+    assert "Here and checked" in out
+
+
+def test_the_very_version_that_was_described_is_asked_for(server: LocalHub, target: Path) -> None:
+    get(target)
+    assert server.asked("hub")[1].path == f"/{REPOSITORY}/resolve/{COMMIT}/{NAME}"
+    assert server.requests[-1].headers["accept-encoding"] == "identity"
+
+
+def test_a_dry_run_says_everything_and_downloads_nothing(
+    server: LocalHub, target: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert get(target, dry_run=True) == exit_codes.OK
+    assert "goes to" in capsys.readouterr().out
+    assert server.asked("content") == []
+    assert not target.exists()
+
+
+def test_a_type_can_be_named_in_any_case_and_advice_chooses_without_one(
+    server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for quant in ("Q4_K", "F16"):
+        server.add(REPOSITORY, f"tiny-{quant}.gguf" if quant == "F16" else "tiny-Q4_K_M.gguf", content(quant))
+    assert get(target, f"{REPOSITORY}:q4_k_m") == exit_codes.OK
+    assert left_over(target) == ["tiny-Q4_K_M.gguf"]
+    monkeypatch.setattr(pull, "load_rates", lambda threads: KnownRates(12.0))
+    assert get(target) == exit_codes.OK
+    assert left_over(target) == ["tiny-Q4_K_M.gguf", NAME]  # fast enough here for the most bits
+
+
+def test_several_parts_come_in_order_and_open_as_one(server: LocalHub, target: Path, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    for path in tiny_gguf.write_parts(tmp_path / "source", "big-Q8_0", 3, quant="Q8_0"):
+        server.add("someone/Big-GGUF", f"q8/{path.name}", path.read_bytes())
+    assert get(target, "someone/Big-GGUF") == exit_codes.OK
+    names = [f"big-Q8_0-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
+    assert left_over(target) == names
+    assert [request.path.split("?")[0].split("/")[-1] for request in server.asked("content")] == names
+
+
+def test_what_is_here_already_is_not_downloaded_again(server: LocalHub, target: Path) -> None:
+    get(target)
+    server.requests.clear()
+    assert get(target) == exit_codes.OK
+    assert server.asked("content") == []
+
+
+def test_the_same_content_in_another_store_is_named_instead(
+    server: LocalHub, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blob = ollama_model(tmp_path / "ollama", "tiny", "latest", content())
+    monkeypatch.setattr(pull, "places", lambda directories: [Place("Ollama", tmp_path / "ollama", is_ollama=True)])
+    assert get(target) == exit_codes.OK
+    assert f"It is here already: {blob}" in capsys.readouterr().out
+    assert server.asked("content") == []
+
+
+def test_an_address_elsewhere_needs_a_hash_and_is_checked_by_it(server: LocalHub, target: Path) -> None:
+    url = f"{server.content_address}/{REPOSITORY}/{NAME}"
+    assert "--sha256" in str(refusal(target, url))
+    assert "hash of what came is wrong" in str(refusal(target, url, sha256="0" * 64))
+    assert get(target, url, sha256=hashlib.sha256(content()).hexdigest()) == exit_codes.OK
+    assert left_over(target) == [NAME]
+
+
+def test_the_address_of_a_file_on_the_hub_is_looked_up_there(server: LocalHub, target: Path) -> None:
+    assert get(target, f"{server.address}/{REPOSITORY}/blob/main/{NAME}") == exit_codes.OK
+    assert left_over(target) == [NAME]
+
+
+# ---- tokens
+
+
+def test_the_token_goes_to_the_hub_and_to_nobody_else(
+    server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    get(target)
+    assert {request.headers.get("authorization") for request in server.asked("hub")} == {"Bearer hf_secret"}
+    assert {request.headers.get("authorization") for request in server.asked("content")} == {None}
+
+
+@pytest.mark.parametrize("where", ["HF_HOME", "HF_TOKEN_PATH"])
+def test_the_token_is_found_where_other_programs_keep_it(where: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("hf_kept\n")
+    value = tmp_path if where == "HF_HOME" else tmp_path / "token"
+    assert hub.token({where: str(value)}) == "hf_kept"
+    assert hub.token({where: str(value), "HF_TOKEN": "hf_given"}) == "hf_given"
+
+
+@pytest.mark.parametrize("bad", ["a b", "x\r\nHost: evil", "ü", "x" * 500])
+def test_a_token_that_is_none_is_not_sent(bad: str) -> None:
+    assert hub.token({"HF_TOKEN": bad}) == ""
+
+
+def test_a_token_is_never_sent_in_the_clear_over_a_network() -> None:
+    from urllib.parse import urlsplit
+
+    from app.downloads.web import _may_have_token
+
+    assert not _may_have_token(urlsplit("http://mirror.example/api"), "mirror.example")
+    assert _may_have_token(urlsplit("https://mirror.example/api"), "mirror.example")
+    assert not _may_have_token(urlsplit("https://other.example/api"), "mirror.example")
+
+
+# ---- bad lines
+
+
+@pytest.mark.parametrize("after", [0, 1, 3, 4, 1000, 100_000])
+def test_a_cut_connection_is_resumed_where_it_broke(after: int, server: LocalHub, target: Path) -> None:
+    server.faults += [cut(after), cut(50_000)]
+    pauses: list[float] = []
+    assert get(target, web=client(pauses)) == exit_codes.OK
+    assert (target / NAME).read_bytes() == content()
+    ranges = [request.headers.get("range") for request in server.asked("content")]
+    assert ranges[0] is None
+    assert ranges[1] == (f"bytes={after}-" if after else None)
+    assert all("if-range" in request.headers for request in server.asked("content") if "range" in request.headers)
+    assert len(pauses) == 2
+
+
+def test_a_line_that_brings_nothing_is_given_up_and_the_part_stays(server: LocalHub, target: Path) -> None:
+    server.faults += [cut(70_000), *[cut(0)] * 20]
+    pauses: list[float] = []
+    assert "connection ended before the file did" in str(refusal(target, web=client(pauses)))
+    assert (target / f"{NAME}.part").stat().st_size == 70_000
+    assert len(pauses) <= 6
+    server.faults.clear()
+    assert get(target) == exit_codes.OK
+    assert server.asked("content")[-1].headers["range"] == "bytes=70000-"
+    assert left_over(target) == [NAME]
+
+
+def test_a_stall_ends_by_itself_and_is_resumed(server: LocalHub, target: Path) -> None:
+    server.faults.append(stalls)
+    assert get(target, web=client(timeout_s=0.2)) == exit_codes.OK
+    assert "range" in server.asked("content")[1].headers
+
+
+def test_a_server_that_ignores_the_range_makes_it_start_over(server: LocalHub, target: Path) -> None:
+    server.faults += [cut(100_000), local_hub.whole]
+    assert get(target) == exit_codes.OK
+    assert (target / NAME).read_bytes() == content()
+
+
+@pytest.mark.parametrize(
+    "lie", ["bytes 0-9/10", "bytes 5-9/999999", "chunks 1-2/3", "", "bytes 99999999999999999999-1/2"]
+)
+def test_another_range_than_asked_for_makes_it_start_over(lie: str, server: LocalHub, target: Path) -> None:
+    server.faults += [cut(100_000), local_hub.with_headers(Content_Range=lie)]
+    assert get(target) == exit_codes.OK
+    assert (target / NAME).read_bytes() == content()
+
+
+def test_a_file_that_changed_between_attempts_is_begun_anew(server: LocalHub, target: Path) -> None:
+    server.faults += [cut(70_000), *[cut(0)] * 20]
+    refusal(target)
+    server.faults.clear()
+    changed = content(seed=7)
+    server.add(REPOSITORY, NAME, changed)
+    assert get(target) == exit_codes.OK
+    assert (target / NAME).read_bytes() == changed
+
+
+def test_a_part_larger_than_the_file_is_begun_anew(server: LocalHub, target: Path) -> None:
+    target.mkdir()
+    digest = hashlib.sha256(content()).hexdigest()
+    (target / f"{NAME}.part").write_bytes(b"x" * (len(content()) + 1))
+    note = {"sha256": digest, "size": len(content()), "etag": ""}
+    (target / f"{NAME}.part.json").write_text(json.dumps(note))
+    assert get(target) == exit_codes.OK
+    assert (target / NAME).read_bytes() == content()
+
+
+@pytest.mark.parametrize("code", [429, 500, 502, 503, 504])
+def test_an_overloaded_server_is_asked_again_after_a_pause(code: int, server: LocalHub, target: Path) -> None:
+    server.faults += [status(code), status(code, Retry_After="7")]
+    pauses: list[float] = []
+    assert get(target, web=client(pauses)) == exit_codes.OK
+    assert pauses == [2.0, 7.0]
+
+
+@pytest.mark.parametrize("code", [429, 503])
+def test_the_hub_itself_is_asked_again_too_but_not_for_ever(code: int, server: LocalHub, target: Path) -> None:
+    server.hub_faults += [status(code, Retry_After="99999")] * 3
+    pauses: list[float] = []
+    assert get(target, web=client(pauses)) == exit_codes.OK
+    assert pauses == [60.0] * 3
+    server.hub_faults += [status(code)] * 50
+    (target / NAME).unlink()
+    assert isinstance(refusal(target), StatusError)
+    assert len(server.hub_faults) == 45
+
+
+# ---- refusals
+
+
+REFUSED = {401: "no such repository, or it asks for a token: set HF_TOKEN", 403: "access is refused", 404: "no such"}
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_a_refusal_is_one_line_and_not_tried_again(code: int, server: LocalHub, target: Path) -> None:
+    server.hub_faults.append(status(code))
+    error = refusal(target)
+    assert REFUSED[code] in str(error)
+    assert error.exit_code == exit_codes.UNREADABLE
+    assert len(server.requests) == 1
+
+
+def test_a_wrong_hash_is_thrown_away(server: LocalHub, target: Path) -> None:
+    server.hashes[NAME] = "0" * 64
+    error = refusal(target)
+    assert error.exit_code == exit_codes.BAD_DATA
+    assert left_over(target) == []
+
+
+def test_other_bytes_of_the_right_size_are_thrown_away(server: LocalHub, target: Path) -> None:
+    server.faults.append(local_hub.other_bytes)
+    assert refusal(target).exit_code == exit_codes.BAD_DATA
+    assert left_over(target) == []
+
+
+def test_right_bytes_that_are_no_sound_model_get_no_name(server: LocalHub, target: Path) -> None:
+    server.add(REPOSITORY, NAME, b"GGUF" + b"\xff" * 5000)
+    error = refusal(target)
+    assert error.exit_code == exit_codes.BAD_DATA
+    assert left_over(target) == []
+
+
+@pytest.mark.parametrize("page", [web_page, local_hub.web_page_without_type])
+def test_a_login_page_is_not_a_model(page: Any, server: LocalHub, target: Path) -> None:
+    server.faults.append(page)
+    error = refusal(target)
+    assert "a web page, not a model" in str(error)
+    assert error.exit_code == exit_codes.BAD_DATA
+    assert not (target / f"{NAME}.part").exists() or (target / f"{NAME}.part").stat().st_size == 0
+
+
+def test_a_login_page_instead_of_the_hub_is_named(server: LocalHub, target: Path) -> None:
+    server.hub_faults.append(web_page)
+    assert "login page" in str(refusal(target))
+
+
+def test_a_compressed_body_is_refused(server: LocalHub, target: Path) -> None:
+    server.faults.append(local_hub.with_headers(Content_Encoding="gzip"))
+    assert "compressed" in str(refusal(target))
+
+
+@pytest.mark.parametrize("length", ["1", "99999999999"])
+def test_another_length_than_the_hub_stated_is_another_file(length: str, server: LocalHub, target: Path) -> None:
+    server.faults.append(local_hub.with_headers(Content_Length=length))
+    assert "another file" in str(refusal(target))
+
+
+def test_an_endless_body_ends_at_the_expected_size(server: LocalHub, target: Path) -> None:
+    server.faults.append(endless)
+    assert "more came than" in str(refusal(target))
+    assert left_over(target) == []
+
+
+def test_an_endless_answer_of_the_hub_is_cut(server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.downloads.web._MOST_BODY_BYTES", 1 << 20)
+    server.hub_faults.append(endless)
+    assert "does not end" in str(refusal(target))
+
+
+@pytest.mark.parametrize(
+    ("location", "words"),
+    [
+        ("file:///etc/passwd", "redirects to file"),
+        ("ftp://127.0.0.1/x", "redirects to ftp"),
+        ("javascript:alert(1)", "redirects to javascript"),
+        ("", "redirects to nowhere"),
+        ("http://[::1/x", "redirects to what is no address"),
+        ("http://user:password@127.0.0.1/", "is no http or https address"),
+    ],
+)
+def test_a_redirect_to_something_else_is_not_followed(
+    location: str, words: str, server: LocalHub, target: Path
+) -> None:
+    server.hub_faults.append(redirect(location))
+    assert words in str(refusal(target))
+
+
+def test_redirects_in_a_circle_end(server: LocalHub, target: Path) -> None:
+    server.hub_faults += [redirect("/a"), redirect("/b"), redirect("/a"), redirect("/b")]
+    assert "circle" in str(refusal(target))
+
+
+def test_redirects_without_end_end(server: LocalHub, target: Path) -> None:
+    server.hub_faults += [redirect(f"/{n}") for n in range(20)]
+    assert "redirects more than 5 times" in str(refusal(target))
+
+
+def test_https_is_never_left_for_http() -> None:
+    from app.downloads.web import _next_url
+
+    with pytest.raises(DownloadError, match="redirects to http, which is not followed"):
+        _next_url("https://hub.example/a", "http://hub.example/a")
+
+
+def test_a_host_that_is_not_there_is_a_line(server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert "127.0.0.1:9: cannot be reached" in str(refusal(target))
+
+
+# ---- names and places
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../evil.gguf", "/etc/evil.gguf", "a/../../evil.gguf", "a\\b.gguf", "nul\0.gguf", "C:evil.gguf", "-rf.gguf",
+        ".hidden.gguf", "esc\x1b[2J.gguf", "x" * 300 + ".gguf", "a b.gguf", "model.gguf.exe", "é.gguf", "", ".gguf/x",
+    ],
+)  # fmt: skip
+def test_a_name_that_could_leave_the_directory_does_not_exist(name: str, server: LocalHub, target: Path) -> None:
+    server.files[REPOSITORY] = {name: content()}
+    assert "no GGUF file that could be checked" in str(refusal(target))
+    assert server.asked("content") == []
+
+
+@pytest.mark.parametrize(
+    "sibling",
+    [
+        None, 7, [], {}, {"rfilename": 3}, {"rfilename": "a.gguf"}, {"rfilename": "a.gguf", "lfs": None},
+        {"rfilename": "a.gguf", "lfs": {"sha256": "00", "size": 5}},
+        {"rfilename": "a.gguf", "lfs": {"sha256": "0" * 64}},
+        {"rfilename": "a.gguf", "lfs": {"sha256": "0" * 64, "size": -1}},
+        {"rfilename": "a.gguf", "lfs": {"sha256": "0" * 64, "size": 1 << 60}},
+        {"rfilename": "a.gguf", "lfs": {"sha256": "0" * 64, "size": True}},
+        {"rfilename": "a.gguf", "lfs": {"sha256": "0" * 64, "size": "12"}},
+    ],
+)  # fmt: skip
+def test_an_entry_that_is_not_sound_is_passed_over(sibling: Any, server: LocalHub) -> None:
+    server.siblings.append(sibling)
+    assert [file.name for file in read_repository(client(), REPOSITORY).files] == [NAME]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"siblings": 3}', b"[" * 100_000, b"\xff"])
+def test_an_answer_of_the_hub_that_is_none_is_a_line(body: bytes, server: LocalHub, target: Path) -> None:
+    def change(answer: Any) -> None:
+        answer.body = body
+        answer.headers["Content-Length"] = str(len(body))
+
+    server.hub_faults.append(change)
+    refusal(target)
+
+
+def test_a_link_in_the_target_is_not_written_to(server: LocalHub, target: Path, tmp_path: Path) -> None:
+    target.mkdir()
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (target / f"{NAME}.part").symlink_to(victim)
+    assert "is a link" in str(refusal(target))
+    assert victim.read_text() == "mine"
+    (target / f"{NAME}.part").unlink()
+    os.link(victim, target / f"{NAME}.part")
+    assert "no plain file of its own" in str(refusal(target))
+    assert victim.read_text() == "mine"
+
+
+def test_another_file_of_that_name_is_left_alone(server: LocalHub, target: Path) -> None:
+    target.mkdir()
+    (target / NAME).write_bytes(b"mine")
+    with pytest.raises(DownloadError, match="is another file"):
+        get(target)
+    assert (target / NAME).read_bytes() == b"mine"
+
+
+def test_the_same_file_twice_at_once_is_refused(server: LocalHub, target: Path) -> None:
+    target.mkdir()
+    remote = RemoteFile(NAME, "http://127.0.0.1/x", len(content()), hashlib.sha256(content()).hexdigest())
+    with PartFile(target, remote):
+        assert "another process downloads it" in str(refusal(target))
+    assert get(target) == exit_codes.OK
+
+
+def test_a_full_disk_is_seen_before_anything_is_asked_for(
+    server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "_free_bytes", lambda directory: 1000)
+    assert "are free on that disk" in str(refusal(target))
+    assert server.asked("content") == []
+
+
+def test_a_disk_that_fills_up_keeps_the_part(server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import errno
+
+    written = PartFile.append
+
+    def append(self: PartFile, piece: bytes) -> None:
+        if self.size_bytes > 60_000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written(self, piece[:65_536])
+        if len(piece) > 65_536:
+            append(self, piece[65_536:])
+
+    monkeypatch.setattr(PartFile, "append", append)
+    assert "the disk is full" in str(refusal(target))
+    monkeypatch.setattr(PartFile, "append", written)
+    assert get(target) == exit_codes.OK
+
+
+def test_a_directory_that_cannot_be_made_is_an_error_of_input_and_output(server: LocalHub, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(OSError, match=r"Not a directory|File exists"):
+        get(tmp_path / "file" / "models")
+
+
+# ---- stopping, and what should not be downloaded
+
+
+def test_stopping_keeps_the_part_and_the_next_time_goes_on(
+    server: LocalHub, target: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    server.faults += [cut(80_000)]
+    web = Web(pause=interrupt)
+    assert get(target, web=web) == exit_codes.INTERRUPTED
+    assert "goes on from there" in capsys.readouterr().out
+    assert (target / f"{NAME}.part").stat().st_size == 80_000
+    assert get(target) == exit_codes.OK
+    assert "78K of it are here already" in capsys.readouterr().out
+
+
+def test_a_screen_can_stop_it_between_two_pieces(server: LocalHub, target: Path) -> None:
+    settings = dataclasses.replace(built_in_settings(), model_directories=(str(target),))
+    prepared = pull.prepare(REPOSITORY, settings, client())
+    seen: list[fetch.Progress] = []
+    with pytest.raises(fetch.Stopped):
+        pull.carry_out(prepared, client(), seen.append, lambda: len(seen) < 1)
+    assert (target / f"{NAME}.part").stat().st_size > 0
+    path, header = pull.carry_out(prepared, client(), seen.append)
+    assert path == target / NAME
+    assert header.architecture == "llama"
+    assert seen[-1].done_bytes == seen[-1].total_bytes == len(content())
+
+
+def test_an_architecture_that_cannot_run_is_not_downloaded_unless_asked(server: LocalHub, target: Path) -> None:
+    server.extra[REPOSITORY] = {"gguf": {"total": 1000, "architecture": "mamba\x1b[2J"}}
+    assert "its architecture mamba␛[2J is not supported" in str(refusal(target))
+    assert get(target, anyway=True) == exit_codes.OK
+
+
+def test_what_never_fits_is_not_downloaded_unless_named(
+    server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.doctor.examine.memory_for_models", lambda: MachineMemory(GIB // 2, GIB // 4))
+    assert "more than this machine has" in str(refusal(target))
+    server.add(REPOSITORY, "tiny-Q4_K_M.gguf", content("Q4_K"))
+    assert "nothing in it fits" in str(refusal(target))
+    assert get(target, f"{REPOSITORY}:Q8_0", anyway=True) == exit_codes.OK
+
+
+def test_a_type_that_is_not_there_names_those_that_are(server: LocalHub, target: Path) -> None:
+    server.add(REPOSITORY, "tiny-Q4_K_M.gguf", content("Q4_K"))
+    assert "has no Q5_K_M; there are Q4_K_M, Q8_0" in str(refusal(target, f"{REPOSITORY}:Q5_K_M"))
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["", "one", "a/b/c", "a/b:", "../b", "a/..", "a b/c", "-a/b", "ftp://127.0.0.1/x.gguf", "http://127.0.0.1/", "https://u:p@h/x.gguf",
+     "http://127.0.0.1/x\r\ny.gguf", "http://[::1/x.gguf", "http://127.0.0.1:99999/x.gguf", "file:///x.gguf"],
+)  # fmt: skip
+def test_what_is_neither_repository_nor_address_is_refused(what: str, server: LocalHub, target: Path) -> None:
+    refusal(target, what, sha256="0" * 64)
+    assert server.asked("content") == []
+
+
+# ---- the pieces
+
+
+@pytest.mark.parametrize(
+    ("name", "quantization"),
+    [
+        ("Llama-3.2-3B-Instruct-Q4_K_M.gguf", "Q4_K_M"),
+        ("qwen2.5-1.5b-instruct-q8_0.gguf", "Q8_0"),
+        ("Qwen3-4B-IQ4_XS.gguf", "IQ4_XS"),
+        ("model.Q5_K_S.gguf", "Q5_K_S"),
+        ("model-f16.gguf", "F16"),
+        ("model-fp16.gguf", "F16"),
+        ("model-bf16-00001-of-00002.gguf", "BF16"),
+        ("model.gguf", ""),
+    ],
+)
+def test_the_type_is_read_from_the_name(name: str, quantization: str) -> None:
+    assert type_of(name) == quantization
+
+
+def test_incomplete_sets_and_projectors_are_no_choices() -> None:
+    def file(name: str) -> RemoteFile:
+        return RemoteFile(name, "http://127.0.0.1/x", 100, "0" * 64)
+
+    names = ["a-Q4_0-00001-of-00002.gguf", "b-Q8_0-00001-of-00002.gguf", "b-Q8_0-00002-of-00002.gguf",
+             "mmproj-F16.gguf", "x-Q4_0.imatrix.gguf", "c-Q6_K.gguf"]  # fmt: skip
+    repository = hub.Repository("a/b", tuple(file(name) for name in sorted(names)))
+    assert [(one.quantization, len(one.files)) for one in choices_of(repository)] == [("Q8_0", 2), ("Q6_K", 1)]
+
+
+def test_a_typed_repository_is_read_with_its_type() -> None:
+    wanted = parse_wanted("Some-One/Model_1.5-GGUF:q4_k_m", "https://huggingface.co")
+    assert (wanted.repository, wanted.quantization) == ("Some-One/Model_1.5-GGUF", "Q4_K_M")
+
+
+def test_the_shape_of_the_real_hubs_answer_is_understood(server: LocalHub) -> None:
+    """As the hub answered for a repository in 2026, shortened; a file of Xet storage carries one more key."""
+    server.siblings += [
+        {"rfilename": ".gitattributes", "size": 1519, "blobId": "a6344aac8c09253b3b630fb776ae94478aa0275b"},
+        {
+            "rfilename": "Other-Q4_K_M.gguf", "size": 807694464, "blobId": "b2a9",
+            "lfs": {"sha256": "6f85a640a97cf2bf5b8e764087b1e83da0fdb51d7c9fab7d0fece9385611df83",
+                    "size": 807694464, "pointerSize": 134},
+            "xetHash": "0" * 64,
+        },
+    ]  # fmt: skip
+    server.extra[REPOSITORY] = {
+        "_id": "66f4", "private": False, "gated": False, "disabled": False, "downloads": 100, "tags": ["gguf"],
+        "gguf": {"total": 1235814432, "architecture": "llama", "context_length": 131072},
+        "cardData": {"license": "llama3.2", "base_model": "meta-llama/Llama-3.2-1B-Instruct"},
+    }  # fmt: skip
+    repository = read_repository(client(), REPOSITORY)
+    assert [file.name for file in repository.files] == ["Other-Q4_K_M.gguf", NAME]
+    assert repository.files[0].size_bytes == 807694464
+    assert (repository.parameters, repository.architecture, repository.licence) == (1235814432, "llama", "llama3.2")
+
+
+def test_a_random_line_of_cuts_still_gives_the_very_file(server: LocalHub, target: Path) -> None:
+    rng = np.random.default_rng(5)
+    server.faults += [cut(int(n)) for n in rng.integers(66_000, 90_000, 6)]
+    assert get(target) == exit_codes.OK
+    assert (target / NAME).read_bytes() == content()
