@@ -190,8 +190,12 @@ class Web:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
+    """Leaves every redirect to ``Web.get``, unread: the library would parse what a server sends."""
+
+    def http_error_302(self, *_: Any) -> None:
         return None
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302  # type: ignore[assignment]
 
 
 def pause_before_retry(error: DownloadError, attempt: int) -> float | None:
