@@ -90,12 +90,17 @@ class DownloadPlan:
         """Still to come."""
         return self.total_bytes - self.here_bytes
 
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the disk has no room for what is to come."""
+        return self.free_bytes is not None and self.left_bytes + SPARE_DISK_BYTES > self.free_bytes
+
     def refuse_full_disk(self) -> None:
         """Raise where the disk has no room for what is to come."""
-        if self.free_bytes is not None and self.left_bytes + SPARE_DISK_BYTES > self.free_bytes:
+        if self.is_too_large:
             raise DownloadError(
                 f"{clean_line(str(self.directory), 120)}: {size(self.left_bytes)} are still to come, but only "
-                f"{size(self.free_bytes)} are free on that disk",
+                f"{size(self.free_bytes or 0)} are free on that disk",
                 exit_codes.IO_ERROR,
             )
 

@@ -6,7 +6,9 @@ its record while it runs, and at nothing once it is done.
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import events, on
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from app.app import JalopyApp
 
 LOOK_PERIOD_S = 0.25
-_MOST_FILTER_CHARS = 60
+_MOST_FILTER_CHARS = 200
+_LIKE_A_REPOSITORY = re.compile(r"[^/ ]+/[^/ ]+")
 _DETAIL_LINES = 3
 _FRAME_COLUMNS = 4
 _NOTHING = "No model was found. Those below can be downloaded; model_directories in your settings names more places."
@@ -177,6 +180,8 @@ class ModelsScreen(Screen[None]):
         if not found.is_done:
             n_read = len(found.entries)
             return f"reading headers: {n_read} of {found.n_files}" if found.n_files else "looking for models ..."
+        if _LIKE_A_REPOSITORY.search(self._filter):
+            return f"{self._jalopy.keymap.first_key('models.download')} downloads {self._filter}"
         if found.entries and not self._shown:
             return f"no model has all these words in its row: {self._filter}"
         if not any(entry.is_here for entry in found.entries):
@@ -191,8 +196,8 @@ class ModelsScreen(Screen[None]):
         names = {
             "open": "opens",
             "inspect": "inspects",
+            "download": "downloads",
             "measure": "measures",
-            "rescan": "looks again",
             "leave": "back",
         }
         return " · ".join(f"{key(f'models.{name}')} {word}" for name, word in names.items() if key(f"models.{name}"))
@@ -217,6 +222,7 @@ class ModelsScreen(Screen[None]):
             self._filter += event.character
         else:
             return
+        self._trouble = ""
         event.stop()
         event.prevent_default()
         self._show()
@@ -242,6 +248,30 @@ class ModelsScreen(Screen[None]):
         elif entry.is_here:
             self._filter = ""
             self._jalopy.open_model(entry.path, entry.title, entry.outlook.prefill_tps if entry.outlook else None)
+        else:
+            self._download(entry.repository)
+
+    def action_download(self) -> None:
+        """Download the repository or address that is typed, else the known model under the cursor."""
+        entry = self._highlighted()
+        if _LIKE_A_REPOSITORY.search(self._filter):
+            self._download(self._filter)
+        elif entry is not None and not entry.is_here:
+            self._download(entry.repository)
+        else:
+            self._trouble = "type OWNER/REPO or an address to download, or go to a row with +"
+            self._show()
+
+    def _download(self, what: str) -> None:
+        from app.downloads.job import PullJob
+        from app.screens.download import DownloadScreen
+
+        self._filter, self._trouble = "", ""
+        self.app.push_screen(DownloadScreen(what, PullJob(what, self._jalopy.settings)), self._open_downloaded)
+
+    def _open_downloaded(self, path: str | None) -> None:
+        if path is not None:
+            self._jalopy.open_model(Path(path), clean_line(Path(path).name))
 
     def action_inspect(self) -> None:
         """Show what the file under the cursor holds."""

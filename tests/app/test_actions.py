@@ -12,6 +12,7 @@ from app.actions import (
 )
 from app.app import JalopyApp
 from app.screens.chat import ChatScreen
+from app.screens.download import DownloadScreen
 from app.screens.help import HelpScreen
 from app.screens.inspect import InspectScreen
 from app.screens.models import ModelsScreen
@@ -31,6 +32,7 @@ CARRIERS = {
     "threads": ThreadsScreen,
     "inspect": InspectScreen,
     "models": ModelsScreen,
+    "download": DownloadScreen,
     "switch": SwitchModelScreen,
 }
 

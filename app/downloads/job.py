@@ -1,0 +1,120 @@
+"""A download in a thread of its own, for a screen: it asks for the price, waits for a yes, and can be stopped.
+
+The thread is a daemon and owns nothing that quitting could spoil: what came stays as a part. What it is doing is one
+immutable record, replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.clean_text import clean_line
+from app.crash_log import log_without_text
+from app.downloads import hub
+from app.downloads.fetch import Progress, Stopped
+from app.downloads.pull import Prepared, carry_out, prepare
+from app.downloads.web import Web
+from app.refusals import exit_code_of
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+
+
+class Stage(str, Enum):
+    """Where a download stands."""
+
+    ASKING = "asking"
+    """The hub is asked for files and sizes."""
+    READY = "ready"
+    """It waits for a yes."""
+    DOWNLOADING = "downloading"
+    DONE = "done"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class JobState:
+    """A download at one moment; the text is clean."""
+
+    stage: Stage = Stage.ASKING
+    prepared: Prepared | None = None
+    progress: Progress | None = None
+    path: Path | None = None
+    """Of the model, once it is here."""
+    trouble: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing happens any more by itself."""
+        return self.stage in (Stage.DONE, Stage.STOPPED, Stage.FAILED)
+
+
+class PullJob:
+    """One download.
+
+    Args:
+        what: a repository or an address, as the user typed it.
+        connect: makes the client.
+    """
+
+    def __init__(self, what: str, settings: Settings, connect: Callable[[], Web] | None = None) -> None:
+        self._what, self._settings, self._connect = what, settings, connect or hub.connect
+        self._answered = threading.Event()
+        self._is_wanted = True
+        self.state = JobState()
+
+    def start(self) -> PullJob:
+        """Begin to ask for the price."""
+        threading.Thread(target=self._run, name="jalopy-download", daemon=True).start()
+        return self
+
+    def proceed(self) -> None:
+        """Say yes."""
+        self._answered.set()
+
+    def stop(self) -> None:
+        """Stop, or say no; what came is kept."""
+        self._is_wanted = False
+        self._answered.set()
+
+    def _run(self) -> None:
+        try:
+            self._pull(self._connect())
+        except Stopped as error:
+            self._end(Stage.STOPPED, str(error))
+        except Exception as error:
+            if exit_code_of(error) is not None:
+                self._end(Stage.FAILED, clean_line(str(error), 280))
+            else:
+                log = log_without_text(error)
+                where = f"details in {log}" if log else "not logged"
+                self._end(Stage.FAILED, clean_line(f"internal error: {type(error).__name__} ({where})", 280))
+
+    def _pull(self, web: Web) -> None:
+        prepared = prepare(self._what, self._settings, web)
+        if prepared.here is not None:
+            self.state = JobState(Stage.DONE, prepared, path=prepared.here)
+            return
+        self.state = JobState(Stage.READY, prepared)
+        self._answered.wait()
+        if not self._is_wanted:
+            self.state = replace(self.state, stage=Stage.STOPPED)
+            return
+        self.state = replace(self.state, stage=Stage.DOWNLOADING)
+        path, header = carry_out(prepared, web, self._note, lambda: self._is_wanted)
+        if header.reason:
+            self._end(Stage.FAILED, f"it is here, but cannot be opened: {clean_line(header.reason, 200)}")
+        else:
+            self.state = replace(self.state, stage=Stage.DONE, path=path)
+
+    def _note(self, progress: Progress) -> None:
+        self.state = replace(self.state, progress=progress)
+
+    def _end(self, stage: Stage, trouble: str) -> None:
+        self.state = replace(self.state, stage=stage, trouble=trouble)

@@ -1,0 +1,141 @@
+"""From a home with nothing in it to a pulled model chatting: every key is on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.downloads import hub, pull
+from app.models import scan
+from app.models.places import Place
+from app.screens.download import DownloadScreen
+from app.screens.models import ModelsScreen
+from engine.fit import MachineMemory
+from tests.app.chat_driver import Driver, chatting
+from tests.app.downloads.local_hub import LocalHub, cut, stalls, status
+from tests.engine import tiny_gguf
+
+REPOSITORY = "bartowski/SmolLM2-135M-Instruct-GGUF"
+NAME = "SmolLM2-135M-Instruct-Q4_K_M.gguf"
+GIB = 1 << 30
+
+
+@pytest.fixture
+def content() -> bytes:
+    return tiny_gguf.build(quant="Q4_K", n_layers=4)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> Iterator[LocalHub]:
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with LocalHub() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        monkeypatch.setattr("app.downloads.web.TIMEOUT_S", 0.3)
+        monkeypatch.setattr(hub, "Web", lambda *given, **options: _Web(*given, **{"timeout_s": 0.3, **options}))
+        monkeypatch.setattr(scan, "places", lambda given: [Place("models", tmp_path / "models")])
+        monkeypatch.setattr(pull, "places", lambda given: [])
+        monkeypatch.setattr("app.doctor.examine.memory_for_models", lambda: MachineMemory(8 * GIB, 6 * GIB))
+        server.add(REPOSITORY, NAME, content)
+        server.add(REPOSITORY, "SmolLM2-135M-Instruct-Q8_0.gguf", tiny_gguf.build(quant="Q8_0"))
+        yield server
+
+
+def _Web(*given: object, **options: object) -> object:
+    from app.downloads.web import Web
+
+    return Web(*given, **{"pause": lambda seconds: None, **options})  # type: ignore[arg-type]
+
+
+async def shows(driver: Driver, *words: str) -> str:
+    await driver.until(lambda: all(word in driver.screen_text() for word in words), f"shown: {words}")
+    return driver.screen_text()
+
+
+async def at_the_price(driver: Driver, tmp_path: Path) -> None:
+    """Go from the chat to the price of the smallest known model."""
+    await driver.pilot.press("f3")
+    await shows(driver, "No model was found")
+    await driver.type("smollm2")
+    await shows(driver, "+ SmolLM2 135M")
+    await driver.pilot.press("enter")
+    await driver.until(lambda: isinstance(driver.app.screen, DownloadScreen))
+    await shows(driver, "Enter downloads", "free there")
+
+
+async def test_from_nothing_to_a_chat_with_a_pulled_model(server: LocalHub, tmp_path: Path, content: bytes) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await driver.note("F3 or /models shows what is on this machine")
+        assert server.requests == []
+        await at_the_price(driver, tmp_path)
+        assert server.asked("content") == []
+        server.faults.append(cut(100_000))
+        await driver.pilot.press("enter")
+        await shows(driver, "Here and checked", "Enter opens it")
+        assert (tmp_path / "models" / NAME).read_bytes() == content
+        await driver.pilot.press("enter")
+        await driver.ready()
+        assert driver.app.screen is driver.chat
+        reply = await driver.ask("hello")
+        assert reply.text == "Hello there."
+
+
+async def test_escape_stops_and_keeps_what_came(server: LocalHub, tmp_path: Path) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await at_the_price(driver, tmp_path)
+        server.faults.append(stalls)
+        await driver.pilot.press("enter")
+        part = tmp_path / "models" / f"{NAME}.part"
+        await driver.until(lambda: part.exists() and part.stat().st_size > 0, "some of it came")
+        await shows(driver, "stops; what came is kept")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
+        assert part.stat().st_size > 0
+
+
+async def test_saying_no_downloads_nothing(server: LocalHub, tmp_path: Path) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await at_the_price(driver, tmp_path)
+        await driver.pilot.press("escape")
+        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
+        assert server.asked("content") == []
+        assert not (tmp_path / "models").exists()
+
+
+async def test_a_repository_that_is_typed_can_be_downloaded(server: LocalHub, tmp_path: Path) -> None:
+    server.add("me/Mine", "mine-Q8_0.gguf", tiny_gguf.build(quant="Q8_0"))
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await driver.pilot.press("f3")
+        await shows(driver, "No model was found")
+        for character in "me/Mine":
+            await driver.pilot.press("slash" if character == "/" else character)
+        await shows(driver, "ctrl+d downloads me/Mine")
+        await driver.pilot.press("ctrl+d")
+        await shows(driver, "me/Mine Q8_0 (the only one there)", "Enter downloads")
+
+
+@pytest.mark.parametrize(("code", "words"), [(404, "no such repository"), (401, "set HF_TOKEN"), (403, "refused")])
+async def test_what_the_hub_refuses_is_a_line(code: int, words: str, server: LocalHub, tmp_path: Path) -> None:
+    server.hub_faults.append(status(code))
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await driver.pilot.press("f3")
+        await shows(driver, "No model was found")
+        await driver.type("smollm2")
+        await driver.pilot.press("enter")
+        await shows(driver, words, "Esc back")
+        await driver.pilot.press("enter")
+        assert isinstance(driver.app.screen, DownloadScreen)
+
+
+async def test_nothing_is_asked_of_any_network_before_somebody_asks(server: LocalHub, tmp_path: Path) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await driver.pilot.press("f3")
+        await shows(driver, "No model was found")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+    assert server.requests == []
