@@ -120,10 +120,12 @@ class ModelsScreen(Screen[None]):
             if error is not None:
                 self._trouble = clean_line(f"not measured: {type(error).__name__}: {error}", 120)
             self.action_rescan()
-        if self._scan is not None and self._scan.found is not self._found:
-            self._found = self._scan.found
+        found = self._scan.found if self._scan is not None else self._found
+        # Rows stay while they are looked for again.
+        if found.is_done or len(found.entries) >= len(self._found.entries):
+            self._found = found
         self._show()
-        if self._found.is_done and self._measurement is None and self._timer is not None:
+        if found.is_done and self._measurement is None and self._timer is not None:
             self._timer.pause()
 
     # ---- what is shown
