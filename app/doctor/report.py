@@ -105,8 +105,19 @@ def advice_lines(examination: Examination) -> list[str]:
     if examination.suggestions:
         lines += ["", "What suits this machine now: estimates for a short conversation, > is the advice"]
         lines += _suggestion_lines(examination.suggestions, examination.best)
+        lines += _known_lines(examination)
     lines += ["", "The largest models by memory, > is this machine"]
     return lines + _memory_table_lines(examination.memory_rows, examination.memory_row)
+
+
+def _known_lines(examination: Examination) -> list[str]:
+    """Name a well-known model that suits this machine, and how to get it."""
+    from app.models.known import best_known, checked_on
+
+    known = best_known(examination.memory, examination.rates)
+    if known is None:
+        return []
+    return [f"    for instance {known.name}: jalopy pull {known.repository} (list of {checked_on()})"]
 
 
 def _suggestion_lines(found: Iterable[Suggestion], best: Suggestion | None) -> list[str]:

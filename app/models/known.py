@@ -40,7 +40,7 @@ def checked_on() -> str:
 
 
 def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
-    """Return the largest model that fits and keeps up with a reader, else the smallest that fits."""
+    """Return the largest model that fits and keeps up with a reader, else the smallest; None without a measurement."""
     from app.doctor import advice
     from engine.fit import fit
 
@@ -49,19 +49,21 @@ def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
         chosen = advice.best_type(model.parameters, memory, rates)
         if chosen is not None:
             needs = advice.needs_of_size(model.parameters, chosen)
-            fitting.append((model, fit(needs, memory, rates, advice.CHAT_CONTEXT).decode_tps or 0.0))
+            decode_tps = fit(needs, memory, rates, advice.CHAT_CONTEXT).decode_tps
+            if decode_tps is not None:
+                fitting.append((model, decode_tps))
     fast = [model for model, decode_tps in fitting if decode_tps >= advice.READING_TPS]
     return fast[-1] if fast else fitting[0][0] if fitting else None
 
 
 def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
-    """Return rows for known models that are not here and fit, each in its best type; the advised one first."""
+    """Return rows for known models that are not here and fit, in their best types: the advised one, then by size."""
     from app.doctor import advice
 
     have = {_plain(entry.name) for entry in here} | {_plain(entry.title) for entry in here}
     rates, best = lister.machine_rates(), best_known(lister.memory, lister.machine_rates())
     rows = []
-    for model in sorted(known_models(), key=lambda one: (one is not best, -one.parameters)):
+    for model in sorted(known_models(), key=lambda one: (one is not best, one.parameters)):
         chosen = advice.best_type(model.parameters, lister.memory, rates)
         if chosen is None or _plain(model.name) in have:
             continue

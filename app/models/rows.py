@@ -29,8 +29,8 @@ class _Column:
 
 _COLUMNS = (
     _Column("type", 7),
-    _Column("params", 6, 72),
-    _Column("size", 5, 46),
+    _Column("params", 6, 88),
+    _Column("size", 6, 46),
     _Column("fits", 5),
     _Column("context", 9, 66),
     _Column("writes", 6),

@@ -14,6 +14,7 @@ from textual.widgets import Static
 
 from app import figures
 from app.actions import bindings
+from app.clean_text import clean_line
 from app.downloads.command import progress_text
 from app.downloads.job import JobState, PullJob, Stage
 from app.downloads.pull import price_lines
@@ -90,7 +91,8 @@ class DownloadScreen(ModalScreen[str | None]):
             done, total = state.progress.done_bytes, state.progress.total_bytes
             lines += ["", self._bar(done, total), progress_text(state.progress)]
         elif state.stage is Stage.DONE:
-            lines += ["", f"Here and checked: {state.path}" if state.progress else f"It is here already: {state.path}"]
+            words = "Here and checked" if state.progress else "It is here already"
+            lines += ["", f"{words}: {clean_line(str(state.path), 300)}"]
         if state.trouble:
             lines += ["", state.trouble]
         return lines
