@@ -17,8 +17,9 @@ from engine.config import ModelConfig
 from engine.errors import GGUFError, UnsupportedQuantError
 from engine.gguf import GGUFFile, read_gguf
 from engine.kv_cache import kv_type_of
-from engine.model import DEFAULT_CONTEXT, RESERVE_BYTES
+from engine.model import DEFAULT_CONTEXT
 from engine.quants import QUANTS
+from engine.weight_modes import RESERVE_BYTES
 from engine.weights import Weights
 
 if TYPE_CHECKING:

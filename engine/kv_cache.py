@@ -87,6 +87,24 @@ class KVCache:
         """Estimate how much of it lies in memory from a part of its pages; None where the system does not say."""
         return residency.resident_bytes(self._memory.bytes, _GLANCE_PAGES)
 
+    def repeat(self, n: int, upto: int) -> None:
+        """Copy the keys and values of the first n positions behind them, again and again up to a position.
+
+        What is read there afterwards means nothing, but reading it takes the time that any context takes.
+
+        Args:
+            n, upto: multiples of eight, since K lies in tiles of so many positions.
+        """
+        elements, scales = self._n_kv_heads * self.head_bytes, self._n_kv_heads * self.scale_bytes
+        layers = self._memory.bytes[: self.n_bytes].reshape(-1, 2 * (elements + scales))
+        for first, n_bytes in ((0, self.head_bytes), (2 * elements, self.scale_bytes)):
+            each = n_bytes // self.max_seq_len
+            for layer in layers if each else ():
+                heads = layer[first : first + 2 * self._n_kv_heads * n_bytes].reshape(-1, n_bytes)
+                for at in range(n, upto, n):
+                    count = min(n, upto - at) * each
+                    heads[:, at * each : at * each + count] = heads[:, :count]
+
     def addresses(self, layer: int) -> tuple[int, int, int, int]:
         """Where a layer's keys, values, key scales and value scales begin."""
         elements, scales = self._n_kv_heads * self.head_bytes, self._n_kv_heads * self.scale_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from engine.kv_cache import KVType, kv_type_of
 from engine.loader import validate
 from engine.memory import shown_bytes
 from engine.session import Session
+from engine.weight_modes import MMAP, RESERVE_BYTES, WEIGHT_MODES, RoomForBoth, WeightModes
 
 if TYPE_CHECKING:
     from engine.chat_prompt import ChatPrompt
@@ -23,11 +24,8 @@ if TYPE_CHECKING:
     from engine.pipeline import Pipeline
     from engine.weights import Tensor
 
-WEIGHT_MODES = ("mmap", "huge")
 DEFAULT_CONTEXT = 8192
 """Largest context chosen without being asked for: more of it costs memory that few conversations use."""
-RESERVE_BYTES = 300 << 20
-"""Left to the interpreter, the buffers and the rest of the machine when a context is chosen."""
 MOST_THREADS = 128
 
 
@@ -41,7 +39,7 @@ class Model:
         name: ``general.name``, as untrusted as any metadata, or the file's stem.
         quantization: the mix of types, ``"Q4_K_M"``.
         threads, prefill_threads: of a decode step, and of a prefill block.
-        weights_mode: one of ``WEIGHT_MODES``, as asked for.
+        weights_mode: the one of ``WEIGHT_MODES`` in use.
         weights_bytes: of all tensors.
         bytes_per_token: weights that one decode step reads.
     """
@@ -57,13 +55,13 @@ class Model:
         self.weights_bytes = self._checked.weights.total_bytes
         self.quantization = self._checked.weights.quantization_label()
         self.threads, self.prefill_threads = threads, prefill_threads
-        self.weights_mode = weights
+        self.weights_mode = MMAP
         self._progress = progress
         self._sessions: list[Session] = []
         self._crew: Any = None
         self._pinned = False
-        if weights == "huge":
-            self._copy_weights()
+        self._modes = WeightModes(self._weights, self.shown_name)
+        self.use_weights(weights)
 
     @classmethod
     def open(
@@ -157,22 +155,23 @@ class Model:
 
         return ChatPrompt(self.tokenizer, self.chat_template)
 
-    def session(self, n_ctx: int | None = None, kv: str = "f16") -> Session:
+    def session(self, n_ctx: int | None = None, kv: str = "f16", progress: ProgressCallback | None = None) -> Session:
         """Allocate a cache and compile what it needs.
 
         Args:
             n_ctx: tokens; None takes what the model was trained for, the memory allows and few conversations exceed.
             kv: a key of ``engine.kv_cache.KV_TYPES``.
+            progress: told what is slow in place of what the model was opened with; what it raises passes through.
 
         Raises:
             MemoryPlanError: it does not fit; the message names the largest context that does.
             UnsupportedCPUError: the kernels cannot be compiled for this processor.
         """
         kv_type = kv_type_of(kv, self.config)
-        self._bring_weights_in()
+        self.bring_weights_in()
         n_ctx = self._context(n_ctx, kv_type)
         pipeline = self._pipeline(kv_type, n_ctx)
-        pipeline.compile(self._progress)
+        pipeline.compile(progress or self._progress)
         session = Session(self, pipeline, n_ctx)
         self._sessions.append(session)
         return session
@@ -219,6 +218,32 @@ class Model:
         if self._crew is not None:
             self._crew.set_pinned(pinned)
 
+    def use_weights(self, mode: str, progress: ProgressCallback | None = None, keep_copy: bool = False) -> None:
+        """Have all sessions read the weights in another mode from their next steps on; what they hold stays.
+
+        Args:
+            mode: one of ``WEIGHT_MODES``. Weights that are not in huge pages yet are copied there first.
+            progress: told about the copying in place of what the model was opened with; what it raises ends that, and
+                everything is as it was.
+            keep_copy: hold on to the copy in huge pages while the map is used, so that going back costs nothing.
+
+        Raises:
+            MemoryPlanError: there is no room for a copy; everything is as it was.
+        """
+        report = self._report_bytes if progress is None else partial(self._report_bytes, to=progress)
+        weights = self._modes.in_mode(mode, report)
+        for session in self._sessions:
+            session.use_weights(weights, keep_copy)
+        self._weights, self.weights_mode = weights, mode
+        if mode == MMAP and not keep_copy:
+            self._modes.let_copy_go()
+            if self._sessions:
+                self.bring_weights_in()
+
+    def room_for_both_modes(self) -> RoomForBoth:
+        """What it takes to have the weights in the map and in huge pages at once."""
+        return self._modes.room_for_both()
+
     def read_bandwidth_gbps(self, threads: int | None = None, is_unwanted: Callable[[], bool] = lambda: False) -> float:
         """Measure how fast this machine reads memory with so many threads (None: those of decode), in GB/s.
 
@@ -256,26 +281,16 @@ class Model:
             self.chat_template.close()
         self._checked.gguf.close()
 
-    def _copy_weights(self) -> None:
-        """Copy the weights into huge pages, after a look at the memory there is."""
-        available, wanted = host.available_memory_bytes(), self.weights_bytes + RESERVE_BYTES
-        if wanted > available:
-            raise MemoryPlanError(
-                f"{self.shown_name}: weights in huge pages need {shown_bytes(wanted)} of their own, "
-                f"{shown_bytes(available)} are available (use weights = mmap)"
-            )
-
-        self._weights = self._checked.weights.copied_to_huge_pages(self._report_bytes)
-
-    def _bring_weights_in(self) -> None:
+    def bring_weights_in(self) -> None:
         """Read a file that is not in memory yet once, in order, if it fits there at all."""
         share, size_bytes = self._weights.resident_share(), self._checked.gguf.file_bytes
         if share < residency.RESIDENT_ENOUGH and size_bytes < host.available_memory_bytes():
             residency.read_in_order([file.path for file in self._checked.gguf.files], size_bytes, self._report_bytes)
 
-    def _report_bytes(self, done: int, total: int) -> None:
-        if self._progress is not None:
-            self._progress(Progress("load", self.shown_name, done, total))
+    def _report_bytes(self, done: int, total: int, to: ProgressCallback | None = None) -> None:
+        report = to or self._progress
+        if report is not None:
+            report(Progress("load", self.shown_name, done, total))
 
     @property
     def huge_bytes(self) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,15 @@ NARROWEST_BLOCK = 32
 ATTENTION_PRODUCTS = 400_000_000
 """Of one operation of prefill attention, about 15 ms on two cores of today and 80 on those of 2014."""
 STEP_BYTES = 128
+
+
+@dataclass(frozen=True, eq=False)
+class _Walkable:
+    """Plans over weights at one place, and their tables."""
+
+    weights: Weights
+    plans: dict[str, Plan]
+    tables: dict[str, tuple[int, int]]
 
 
 class Pipeline:
@@ -63,28 +73,52 @@ class Pipeline:
         self._words[STEP.tokens // 8] = self._tokens.address
         each = scratch_bytes_per_thread(config.n_heads // config.n_kv_heads, config.head_dim, self.cache.max_seq_len)
         self._scratch = Memory(each * n_threads)
+        self._scratch_each = each
         self.logits = self._buffers.logits.array()[0]
-        architecture = load_architecture(config.architecture)
-        scratch = self._scratch.address, each
-        self.plans = {
-            name: Plan(self._step.address, width, scratch, n_threads) for name, width in self._widths().items()
-        }
-        for name, plan in self.plans.items():
-            d = decoder.Decoder(plan, config, weights, self.cache, self._buffers)
+        self.plans = self._compose(weights)
+        self._addresses: dict[str, int] = {}
+        self._tables: dict[str, tuple[int, int]] = {}
+        self._kept: list[_Walkable] = []
+        self.profile: dict[str, ProfileTable] = {}
+
+    def _compose(self, weights: Weights) -> dict[str, Plan]:
+        scratch = self._scratch.address, self._scratch_each
+        plans = {name: Plan(self._step.address, width, scratch, self._room) for name, width in self._widths().items()}
+        architecture = load_architecture(self._config.architecture)
+        for name, plan in plans.items():
+            d = decoder.Decoder(plan, self._config, weights, self.cache, self._buffers)
             if name != "head":
                 architecture.compose(d)
             if name in ("decode", "head"):
                 decoder.output_head(d)
-        self._tables: dict[str, tuple[int, int]] = {}
-        self.profile: dict[str, ProfileTable] = {}
+        return plans
 
     def _widths(self) -> dict[str, int]:
         return {"decode": 1, "few": FEW_COLUMNS, "block": self.columns, "head": 1}
 
     def compile(self, progress: ProgressCallback | None) -> None:
         """Make the plans runnable; until then they can only be described."""
-        addresses = compile_kernels([name for plan in self.plans.values() for name in plan.kernels()], progress)
-        self._tables = {name: plan.table(addresses) for name, plan in self.plans.items()}
+        names = [name for plan in self.plans.values() for name in plan.kernels()]
+        self._addresses = compile_kernels(names, progress)
+        self._tables = {name: plan.table(self._addresses) for name, plan in self.plans.items()}
+
+    def use_weights(self, weights: Weights, keep_others: bool = False) -> None:
+        """Read the same weights at another place from the next walk on.
+
+        Args:
+            keep_others: hold on to those used before, so that going back to them costs nothing.
+        """
+        if weights is not self._weights:
+            self._kept.append(_Walkable(self._weights, self.plans, self._tables))
+            found = next((kept for kept in self._kept if kept.weights is weights), None)
+            if found is None:
+                plans = self._compose(weights)  # the same kernels on other addresses: nothing is compiled
+                found = _Walkable(weights, plans, {name: plan.table(self._addresses) for name, plan in plans.items()})
+            else:
+                self._kept.remove(found)
+            self._weights, self.plans, self._tables = found.weights, found.plans, found.tables
+        if not keep_others:
+            self._kept.clear()
 
     def decode(self, token: int, pos: int, n_threads: int) -> bool:
         """Compute one token at a position and its logits; False if cancelled."""

@@ -20,6 +20,7 @@ from engine.stopping import StopStrings
 if TYPE_CHECKING:
     from engine.model import Model
     from engine.pipeline import Pipeline
+    from engine.weights import Weights
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
 PrefillProgress = Callable[[int, int], None]
@@ -74,6 +75,11 @@ class Session:
     def length(self) -> int:
         """How many tokens the cache holds."""
         return len(self._tokens)
+
+    @property
+    def kv_type(self) -> str:
+        """How the cache keeps keys and values: a key of ``engine.kv_cache.KV_TYPES``."""
+        return self._pipeline.cache.kv_type.name
 
     @property
     def kv_bytes(self) -> int:
@@ -221,6 +227,23 @@ class Session:
             self.truncate(length)
             if kept_all:
                 self._logits = logits
+
+    def stretch(self, n: int) -> None:
+        """Make the cache hold n tokens by repeating those it holds, without computing them: a context to measure in.
+
+        Multiples of eight only; what would be written behind it means nothing. Use it inside ``forgetting``.
+        """
+        length = self.length
+        if n > self.n_ctx:
+            raise self._full(n)
+        if n > length:
+            self._pipeline.cache.repeat(length, n)
+            self._tokens += [self._tokens[i % length] for i in range(length, n)]
+            self._logits = None
+
+    def use_weights(self, weights: Weights, keep_others: bool) -> None:
+        """Read the same weights at another place from the next step on; called by the model."""
+        self._pipeline.use_weights(weights, keep_others)
 
     def cancel(self) -> None:
         """End what runs: ``feed`` and ``prefill`` raise ``Cancelled``, ``generate`` finishes. For any thread."""

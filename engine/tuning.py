@@ -2,6 +2,7 @@
 
 A pass measures every live count once, upwards, the next pass downwards (ABCD DCBA), decode and prefill in turn: slow
 drift of the machine then hits all of them alike. Two passes are a round; after each, what is clearly slower is dropped.
+What else may be compared (``tuning_options.py``) is, with the counts that won.
 """
 
 from __future__ import annotations
@@ -9,31 +10,38 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Protocol
 
 from engine.errors import Cancelled
 from engine.topology import Cores
+from engine.tuning_options import OptionSearch, OptionTrials, Setup, TimeUp
 from engine.tuning_reasons import explain
 from engine.tuning_report import (
+    COUNTS,
     DECODE,
     DONE,
+    KV,
     MEASURING,
+    PINNING,
     PREFILL,
     STOPPED,
     UNSURE,
+    WEIGHTS,
+    Comparison,
     Curve,
     Point,
     TuningReport,
 )
 from engine.tuning_statistics import Contest
 
-DEFAULT_BUDGET_S = 60.0
+BUDGETS_S = {COUNTS: 48.0, PINNING: 12.0, WEIGHTS: 45.0, KV: 60.0}
+"""How long each part may take, in the order in which they run; what one leaves is the next one's."""
+THREADS = (COUNTS, PINNING)
 MOST_ROUNDS = 6
 ALL_COUNTS_UP_TO = 12
 """With more logical CPUs than this, only telling counts are tried."""
 TELLING_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-COUNTS_SHARE = 0.8
-"""Of the time, for thread counts; the rest is for pinning."""
 UNPINNED, PINNED = 0, 1
 
 
@@ -43,6 +51,9 @@ class Trials(Protocol):
     n_context: int
     bytes_per_token: int
     can_pin: bool
+    threads: dict[str, int]
+    """Those in use, by phase."""
+    pinned: bool
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -56,6 +67,9 @@ class Trials(Protocol):
 
     def measure(self, phase: str, n_threads: int, pinned: bool) -> float:
         """Take one sample; returns tokens per second. Raises ``Cancelled``."""
+
+    def options(self, part: str) -> OptionTrials:
+        """What the options of one part are measured with."""
 
     def cancel(self) -> None:
         """Make what runs raise ``Cancelled``. For any thread."""
@@ -73,30 +87,47 @@ def counts_to_try(cores: Cores) -> list[int]:
     return sorted(count for count in telling if 1 <= count <= most)
 
 
+def default_budget_s(parts: Sequence[str]) -> float:
+    """Return the time that suits a search for so much."""
+    return sum(BUDGETS_S[part] for part in parts)
+
+
 class Sweep:
     """One search. Iterate over it in the thread that owns the session; ``cancel`` is for all others.
 
     Args:
         trials: what measures.
         cores: the machine.
-        budget_s: it takes no longer than this, give or take a sample.
+        budget_s: it takes no longer than this, give or take a sample; None for what suits the parts.
         clock: monotonic seconds.
+        parts: what to find out, of ``BUDGETS_S``.
+        earlier: found before on this session; what it says of other parts is said again, and its winners are used.
+
+    Attributes:
+        on_preparing: called, in the iterating thread, with a report while something is prepared that takes a while.
     """
 
     def __init__(
         self,
         trials: Trials,
         cores: Cores,
-        budget_s: float = DEFAULT_BUDGET_S,
+        budget_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        parts: Sequence[str] = THREADS,
+        earlier: TuningReport | None = None,
     ) -> None:
-        self._trials, self._cores, self._budget_s, self._clock = trials, cores, budget_s, clock
+        self._trials, self._cores, self._clock = trials, cores, clock
+        self._budget_s = default_budget_s(parts) if budget_s is None else budget_s
+        self._parts = [part for part in BUDGETS_S if part in parts]
+        self._earlier = earlier
         self._cancelled = threading.Event()
         self._started_s = clock()
         self._contests: dict[str, Contest] = {}
         self._pinning: dict[str, Contest] = {}
+        self._searches = [OptionSearch(trials.options(part), clock) for part in (WEIGHTS, KV) if part in parts]
         self._round = 0
-        self._measuring = ""
+        self._measuring = self._preparing = ""
+        self.on_preparing: Callable[[TuningReport], None] = _show_nobody
 
     def cancel(self) -> None:
         """Stop measuring; what was found so far is reported."""
@@ -118,19 +149,53 @@ class Sweep:
             state = STOPPED
         finally:
             self._trials.restore()
-        self._measuring = ""
+        self._measuring = self._preparing = ""
         yield self._report(state)
 
     def _measure_all(self) -> Iterator[None]:
-        self._trials.prepare()
+        if self._parts != [KV]:  # caches that are compared are prepared by themselves
+            self._trials.prepare()
         phases = [phase for phase in (DECODE, PREFILL) if self._trials.n_tokens(phase)]
-        self._contests = {phase: Contest(counts_to_try(self._cores)) for phase in phases}
-        yield from self._play(self._contests, self._started_s + COUNTS_SHARE * self._budget_s, self._measure_count)
-        if self._trials.can_pin:
-            crowds = [phase for phase in phases if (self._contests[phase].winner or 1) > 1]
+        if COUNTS in self._parts:
+            self._contests = {phase: Contest(counts_to_try(self._cores)) for phase in phases}
+            yield from self._play(self._contests, self._deadline_s(COUNTS), self._measure_count)
+        if PINNING in self._parts and self._trials.can_pin:
+            crowds = [phase for phase in phases if self._threads(phase) > 1]
             self._pinning = {phase: Contest([UNPINNED, PINNED]) for phase in crowds}
         if self._pinning:
-            yield from self._play(self._pinning, self._started_s + self._budget_s, self._measure_pinning)
+            yield from self._play(self._pinning, self._deadline_s(PINNING), self._measure_pinning)
+        for search in self._searches:
+            yield from self._compare(search)
+
+    def _compare(self, search: OptionSearch) -> Iterator[None]:
+        """Find out about one more thing, with the threads that are known to be best."""
+        self._trials.restore()
+        pinned = self._trials.pinned if self._pinned is None else self._pinned
+        until_s = self._deadline_s(search.part)
+
+        def tell(text: str) -> None:
+            self._check()
+            if self._clock() >= until_s:
+                raise TimeUp
+            self._preparing, self._measuring = text, ""
+            self.on_preparing(self._report(MEASURING))
+
+        with closing(search.run(Setup(self._threads, pinned, until_s, MOST_ROUNDS, self._check), tell)) as samples:
+            for _ in samples:
+                self._preparing, self._round, self._measuring = "", search.round_number, search.measuring
+                yield
+        self._preparing = ""
+
+    def _deadline_s(self, part: str) -> float:
+        """When a part must be over: its share of the time, and what those before it left."""
+        before = self._parts[: self._parts.index(part) + 1]
+        return self._started_s + self._budget_s * default_budget_s(before) / default_budget_s(self._parts)
+
+    def _threads(self, phase: str) -> int:
+        """The best count that is known."""
+        contest = self._contests.get(phase)
+        earlier = self._earlier.best(phase) if self._earlier is not None else None
+        return (contest.winner if contest is not None else earlier) or self._trials.threads[phase]
 
     def _play(
         self, contests: dict[str, Contest], until_s: float, measure: Callable[[str, int], float]
@@ -161,31 +226,37 @@ class Sweep:
         return self._sample(phase, n_threads, False)
 
     def _measure_pinning(self, phase: str, setting: int) -> float:
-        n_threads = self._contests[phase].winner
-        assert n_threads is not None
+        n_threads = self._threads(phase)
         self._measuring = f"{phase}, {n_threads} threads, {'pinned' if setting == PINNED else 'not pinned'}"
         return self._sample(phase, n_threads, setting == PINNED)
 
     def _sample(self, phase: str, n_threads: int, pinned: bool) -> float:
-        if self._cancelled.is_set():  # one that came between two samples
-            raise Cancelled("stopped")
+        self._check()
         return self._trials.measure(phase, n_threads, pinned)
+
+    def _check(self) -> None:
+        """Notice a cancel that came between two samples."""
+        if self._cancelled.is_set():
+            raise Cancelled("stopped")
 
     # ---- reports
 
     @property
     def _is_unsure(self) -> bool:
-        return not self._contests or not all(contest.is_settled for contest in self._contests.values())
+        if COUNTS in self._parts and not self._contests:
+            return True
+        compared = [search.comparison(is_over=True) for search in self._searches]
+        return not all(contest.is_settled for contest in self._contests.values()) or not all(
+            comparison.is_settled for comparison in compared if comparison.is_measured
+        )
 
     def _report(self, state: str) -> TuningReport:
+        is_over = state != MEASURING
+        earlier = self._earlier if COUNTS not in self._parts else None
         curves = tuple(self._curve(phase, contest) for phase, contest in self._contests.items())
-        reasons = (
-            ()
-            if state == MEASURING
-            else tuple(
-                explain(curve, self._cores, self._trials.bytes_per_token) for curve in curves if curve.best is not None
-            )
-        )
+        reasons = tuple(self._explain(curve) for curve in curves if is_over and curve.best is not None)
+        if earlier is not None:
+            curves, reasons = earlier.curves, earlier.reasons
         return TuningReport(
             curves=curves,
             cores=self._cores,
@@ -199,7 +270,19 @@ class Sweep:
             pinned=self._pinned,
             notes=self._trials.notes,
             reasons=reasons,
+            comparisons=self._comparisons(is_over),
+            preparing=self._preparing,
         )
+
+    def _explain(self, curve: Curve) -> str:
+        return explain(curve, self._cores, self._trials.bytes_per_token)
+
+    def _comparisons(self, is_over: bool) -> tuple[Comparison, ...]:
+        """Those of this search, and of the earlier one what this does not look at, as far as it still holds."""
+        own = [search.comparison(is_over) for search in self._searches]
+        earlier = self._earlier.comparisons if self._earlier is not None else ()
+        kept = [comparison for comparison in earlier if comparison.part not in self._parts]
+        return tuple(sorted([*kept, *own], key=lambda comparison: list(BUDGETS_S).index(comparison.part)))
 
     def _curve(self, phase: str, contest: Contest) -> Curve:
         best, fastest = contest.winner, contest.leader
@@ -222,6 +305,10 @@ class Sweep:
         """Whether binding the threads helps somewhere and hurts nowhere; None before it was measured at all."""
         measured = [contest for contest in self._pinning.values() if contest.ratio(PINNED, UNPINNED) is not None]
         if not measured:
-            return None
+            return self._earlier.pinned if self._earlier is not None and COUNTS not in self._parts else None
         helps = any(contest.winner == PINNED and contest.is_settled for contest in measured)
         return helps and not any(contest.is_beaten(PINNED) for contest in measured)
+
+
+def _show_nobody(report: TuningReport) -> None:
+    pass

@@ -1,13 +1,17 @@
-"""What a sweep over thread counts has found so far: small immutable records, for whoever shows them."""
+"""What a sweep has found so far: small immutable records, for whoever shows them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from engine.topology import Cores
 from engine.tuning_statistics import Interval
 
 DECODE, PREFILL = "decode", "prefill"
+
+COUNTS, PINNING, WEIGHTS, KV = "counts", "pinning", "weights", "kv"
+"""What a sweep may be about; the last two compare ways of keeping something in memory."""
 
 MEASURING, DONE, STOPPED, UNSURE = "measuring", "done", "stopped", "unsure"
 """States of a sweep. Unsure, with time or rounds used up, it still names a best."""
@@ -58,6 +62,58 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Option:
+    """One way to keep something in memory.
+
+    Attributes:
+        own_bytes: of memory that it takes for itself.
+        tps: tokens per second by phase, where it was measured.
+        gain: how many times faster than the present option, by phase; nothing for the present one itself.
+    """
+
+    name: str
+    own_bytes: int
+    tps: Mapping[str, Interval] = field(default_factory=dict)
+    gain: Mapping[str, Interval] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Ways to keep weights, or keys and values, in memory, against the one in use.
+
+    Attributes:
+        part: ``WEIGHTS`` or ``KV``.
+        present: the option in use.
+        options: in order of the memory they take.
+        best: the present one, unless another is faster in one phase and slower in none, beyond doubt.
+        is_settled: whether going on would hardly change ``best``.
+        n_context: tokens the measured steps attend to.
+        estimate: what trying takes, known before.
+        left_out: why it was not, or not wholly, measured; "" if it was.
+        reason: a sentence about the outcome; "" before there is one.
+    """
+
+    part: str
+    present: str
+    options: tuple[Option, ...]
+    best: str
+    is_settled: bool
+    n_context: int
+    estimate: str
+    left_out: str = ""
+    reason: str = ""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether anything was."""
+        return any(option.gain for option in self.options)
+
+    def option(self, name: str) -> Option | None:
+        """The option of a name."""
+        return next((option for option in self.options if option.name == name), None)
+
+
+@dataclass(frozen=True)
 class TuningReport:
     """A sweep, running or over.
 
@@ -68,6 +124,8 @@ class TuningReport:
         n_context: tokens the measured steps attend to.
         notes: what could not be measured, and why.
         reasons: why each winner won, one sentence or two per phase; empty while it runs.
+        comparisons: of ways to keep things in memory, those that were asked for.
+        preparing: what takes a while before something can be measured; "" while something is.
     """
 
     curves: tuple[Curve, ...]
@@ -82,6 +140,12 @@ class TuningReport:
     pinned: bool | None = None
     notes: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    preparing: str = ""
+
+    def comparison(self, part: str) -> Comparison | None:
+        """The comparison of one part."""
+        return next((comparison for comparison in self.comparisons if comparison.part == part), None)
 
     def curve(self, phase: str) -> Curve | None:
         """The curve of one phase."""

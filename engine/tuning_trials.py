@@ -11,11 +11,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.session import FEW_UP_TO
-from engine.tuning_report import DECODE, PREFILL
+from engine.tuning_report import DECODE, PREFILL, WEIGHTS
 
 if TYPE_CHECKING:
     from engine.model import Model
     from engine.session import Session
+    from engine.tuning_options import OptionTrials
 
 DECODE_SAMPLE_S, PREFILL_SAMPLE_S = 0.4, 0.8
 """So long a sample should take: long against the clock and a time slice, short against the patience of who waits."""
@@ -36,12 +37,13 @@ class SessionTrials:
 
     def __init__(self, model: Model, session: Session, clock: Callable[[], float] = time.perf_counter) -> None:
         self._model, self._session, self._clock = model, session, clock
-        self._before = model.threads, model.prefill_threads, model.pinned
+        self.threads = {DECODE: model.threads, PREFILL: model.prefill_threads}
+        self.pinned = model.pinned
         self.n_context = session.length
         self.bytes_per_token = model.bytes_per_token
         self.can_pin = model.can_pin
         self._ids = session.tokens or [0]
-        self._sizes = {DECODE: 0, PREFILL: 0}
+        self.sizes = {DECODE: 0, PREFILL: 0}
 
     @property
     def _room(self) -> int:
@@ -66,15 +68,15 @@ class SessionTrials:
         if self._room > LEAST_DECODE:
             self._decode(1)
             seconds = self._decode(1)
-            self._sizes[DECODE] = sample_size(1, seconds, DECODE_SAMPLE_S, LEAST_DECODE, MOST_DECODE, self._room - 1)
+            self.sizes[DECODE] = sample_size(1, seconds, DECODE_SAMPLE_S, LEAST_DECODE, MOST_DECODE, self._room - 1)
         if self._room >= FIRST_PREFILL:
             n = FIRST_PREFILL
             seconds = self._prefill(n)
-            self._sizes[PREFILL] = sample_size(n, seconds, PREFILL_SAMPLE_S, LEAST_PREFILL, MOST_PREFILL, self._room)
+            self.sizes[PREFILL] = sample_size(n, seconds, PREFILL_SAMPLE_S, LEAST_PREFILL, MOST_PREFILL, self._room)
 
     def n_tokens(self, phase: str) -> int:
         """Tokens of one sample."""
-        return self._sizes[phase]
+        return self.sizes[phase]
 
     def measure(self, phase: str, n_threads: int, pinned: bool) -> float:
         """Take one sample; returns tokens per second.
@@ -82,14 +84,19 @@ class SessionTrials:
         Raises:
             Cancelled: it was.
         """
-        decode, prefill = self._before[:2]
+        counts = {**self.threads, phase: n_threads}
         self._model.set_pinned(pinned)
-        if phase == DECODE:
-            self._model.set_threads(n_threads, prefill)
-        else:
-            self._model.set_threads(decode, n_threads)
-        n = self._sizes[phase]
+        self._model.set_threads(counts[DECODE], counts[PREFILL])
+        n = self.sizes[phase]
         return n / max(1e-9, self._decode(n) if phase == DECODE else self._prefill(n))
+
+    def options(self, part: str) -> OptionTrials:
+        """What ways to keep weights, or keys and values, in memory are measured with."""
+        from engine.option_trials import KVTrials, WeightTrials
+
+        if part == WEIGHTS:
+            return WeightTrials(self._model, self)
+        return KVTrials(self._model, self._session, self._clock)
 
     def cancel(self) -> None:
         """Make the running sample raise ``Cancelled``."""
@@ -97,9 +104,8 @@ class SessionTrials:
 
     def restore(self) -> None:
         """Set the counts and the pinning that were found."""
-        decode, prefill, pinned = self._before
-        self._model.set_threads(decode, prefill)
-        self._model.set_pinned(pinned)
+        self._model.set_threads(self.threads[DECODE], self.threads[PREFILL])
+        self._model.set_pinned(self.pinned)
 
     def _decode(self, n_tokens: int) -> float:
         """Seconds for so many tokens, one by one; the one before them wakes the threads and is not counted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.errors import Cancelled
+from engine.errors import Cancelled, EngineError
 
 Rate = Callable[[str, int, bool, int], float]
 """Phase, threads, pinned, how many samples were taken before -> tokens per second."""
@@ -23,6 +23,8 @@ class ScriptedTrials:
         self.clock, self._rate, self._sample_s = Clock(), rate, sample_s
         self.sizes = sizes or {"decode": 4, "prefill": 32}
         self.n_context, self.bytes_per_token, self.notes, self.can_pin = 840, 2 << 30, (), False
+        self.threads, self.pinned = {"decode": 2, "prefill": 2}, False
+        self.option_trials: dict[str, ScriptedOptions] = {}
         self.taken: list[tuple[str, int, bool]] = []
         self.cancel_after: int | None = None
         self.is_cancelled = False
@@ -42,8 +44,62 @@ class ScriptedTrials:
         self.clock.now_s += self._sample_s
         return rate
 
+    def options(self, part: str) -> ScriptedOptions:
+        return self.option_trials[part]
+
     def cancel(self) -> None:
         self.is_cancelled = True
 
     def restore(self) -> None:
         self.n_restored += 1
+
+
+OptionRate = Callable[[str, str, int], float]
+"""Phase, option, how many samples were taken before -> tokens per second."""
+
+
+class ScriptedOptions:
+    """Ways to keep something in memory that are as fast as is written down."""
+
+    def __init__(
+        self, trials: ScriptedTrials, part: str, options: tuple[str, ...], present: str, rate: OptionRate
+    ) -> None:
+        self.part, self.options, self.present, self._rate, self._trials = part, options, present, rate, trials
+        self.n_context, self.estimate, self.left_out = 2048, "a copy of 2.0 GB; 4.0 GB are available", ""
+        self.sizes = {"decode": 4, "prefill": 32}
+        self.steps = ["copying: 1 of 2", "copying: 2 of 2"]
+        self.step_s = 1.0
+        self.open_error: EngineError | None = None
+        self.said = ""
+        self.cancel_after: int | None = None
+        self.taken: list[tuple[str, str, int, bool]] = []
+        self.n_opened = self.n_closed = 0
+        trials.option_trials[part] = self
+
+    def own_bytes(self, option: str) -> int:
+        return {"huge": 2_000_000_000, "f16": 300_000_000, "q8_0": 160_000_000}.get(option, 0)
+
+    def open(self, tell: Callable[[str], None]) -> None:
+        self.n_opened += 1
+        if self.open_error is not None:
+            raise self.open_error
+        for step in self.steps:
+            tell(step)
+            self._trials.clock.now_s += self.step_s
+
+    def n_tokens(self, phase: str) -> int:
+        return self.sizes.get(phase, 0)
+
+    def measure(self, phase: str, option: str, n_threads: int, pinned: bool) -> float:
+        if self.cancel_after is not None and len(self.taken) >= self.cancel_after:
+            raise Cancelled("stopped")
+        rate = self._rate(phase, option, len(self.taken))
+        self.taken.append((phase, option, n_threads, pinned))
+        self._trials.clock.now_s += 0.5
+        return rate
+
+    def remark(self) -> str:
+        return self.said
+
+    def close(self) -> None:
+        self.n_closed += 1

@@ -9,7 +9,7 @@ from engine import Model, fit
 from engine.errors import EngineError, GGUFError, UnsupportedArchitectureError
 from engine.fit import MachineMemory, MachineRates, ModelNeeds
 from engine.kv_cache import kv_type_of
-from engine.model import RESERVE_BYTES
+from engine.weight_modes import RESERVE_BYTES
 from tests.engine import tiny_gguf
 
 GIB = 1 << 30
