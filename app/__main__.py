@@ -95,10 +95,18 @@ def obey(options: argparse.Namespace) -> int:
     if options.command == "tune":
         from app.tune import TuneOptions, tune
 
-        wished = TuneOptions(
-            _given_model(options), options.seconds, options.context, options.json, remember=not options.dry_run
+        return tune(
+            TuneOptions(
+                _given_model(options),
+                options.seconds,
+                options.context,
+                options.json,
+                remember=not options.dry_run,
+                try_weights=options.try_weights,
+                try_kv=options.try_kv,
+            ),
+            settings,
         )
-        return tune(wished, settings)
     return _chat(options, settings)
 
 
@@ -140,7 +148,7 @@ def _compare(options: argparse.Namespace, settings: Settings) -> int:
         options.n_prompt,
         options.n_gen,
         options.rounds,
-        settings.weights,
+        settings.weights_or_default,
         options.peer_python,
         options.json,
     )

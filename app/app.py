@@ -39,6 +39,7 @@ from app.screens.chat import ChatScreen
 from app.screens.drafting import PromptHabits
 from app.settings import Settings
 from app.themes import ThemeError, choose_theme, load_themes, no_such_theme
+from app.tuning_conditions import ConditionsWatch
 
 QUIT_WINDOW_S = 3.0
 """A second ctrl+c within this time quits."""
@@ -371,8 +372,10 @@ def chat_options(settings: Settings) -> ChatOptions:
         on_opened=state.remember_model,
         open_history=lambda: ReplyHistory(paths.speeds_file()),
         examine=partial(engine_access.examine_machine, settings),
-        recall_threads=engine_access.recall_threads,
-        remember_threads=engine_access.remember_threads,
+        recall_tuned=engine_access.recall_tuned,
+        remember_tuned=engine_access.remember_tuned,
+        kernels_version=engine_access.kernels_version,
+        watch_conditions=ConditionsWatch,
         may_pin=settings.pin_threads == "auto",
     )
 

@@ -20,7 +20,7 @@ commands:
   jalopy chat [MODEL] --plain    chat line by line: pipes, screen readers
   jalopy run MODEL -p TEXT       one answer on standard output
   jalopy bench MODEL             check and measure
-  jalopy tune MODEL              find the best number of threads
+  jalopy tune MODEL              find the best threads, and how to keep weights and KV cache
   jalopy models [WORDS]          what lies on this machine, what fits, how fast
   jalopy pull OWNER/REPO         download a model, checked
   jalopy inspect MODEL           show what a model file holds
@@ -36,8 +36,8 @@ _SETTING_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "prefill_threads": (("--prefill-threads",), {"type": int, "metavar": "N", "help": "threads that read the prompt"}),
     "pin_threads": (("--pin",), {"metavar": "WHEN", "help": "bind threads to CPUs: auto (as tuned), on or off"}),
     "context_size": (("--ctx",), {"type": int, "metavar": "N", "help": "context in tokens; 0 = automatic"}),
-    "kv_type": (("--kv",), {"metavar": "TYPE", "help": "KV cache: f16, f32 or q8_0"}),
-    "weights": (("--weights",), {"metavar": "MODE", "help": "how weights come into memory: mmap or huge"}),
+    "kv_type": (("--kv",), {"metavar": "TYPE", "help": "KV cache: f16, f32, q8_0 or auto (as tuned)"}),
+    "weights": (("--weights",), {"metavar": "MODE", "help": "weights in memory: mmap, huge or auto (as tuned)"}),
     "system_prompt": (("--system",), {"metavar": "TEXT", "help": "system prompt"}),
     "sampling.max_tokens": (("-n", "--max-tokens"), {"type": int, "metavar": "N", "help": "longest answer in tokens"}),
     "sampling.temperature": (("--temp",), {"type": float, "metavar": "X", "help": "0 = always the likeliest token"}),
@@ -167,10 +167,15 @@ def _compare_parser(command: str | None) -> argparse.ArgumentParser:
 
 def _tune_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(
-        command, "Measure which number of threads is best here, for writing and for reading the prompt."
+        command,
+        "Measure which number of threads is best here, for writing and for reading the prompt; and remember it.",
     )
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
-    parser.add_argument("--seconds", type=_seconds, default=60.0, metavar="N", help="take no longer than this (60)")
+    parser.add_argument("--try-weights", action="store_true", help="compare the file's map with huge pages, too")
+    parser.add_argument("--try-kv", action="store_true", help="compare types of the KV cache in a filled context, too")
+    parser.add_argument(
+        "--seconds", type=_seconds, metavar="N", help="take no longer than this (60; 45 more for weights, 60 for KV)"
+    )
     parser.add_argument(
         "--context", type=_count, default=64, metavar="N", help="tokens of the conversation before (64)"
     )

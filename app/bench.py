@@ -132,7 +132,7 @@ def measure(session: Any, options: BenchOptions, vocab_size: int, clock: Clock) 
 
 
 def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings, clock: Clock) -> dict[str, Any]:
-    weights, kv_type = settings.weights, settings.kv_type
+    kv_type = engine_access.kv_type_of(settings, model)
     model.set_threads(threads, threads)
     engine_access.check_kernels(model)
     verdict = gate(model, clock)
@@ -147,7 +147,7 @@ def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings
         "engine": "jalopy",
         "model": model.name,
         "quantization": model.quantization,
-        "weights": weights,
+        "weights": model.weights_mode,
         "huge_page_bytes": model.huge_bytes,
         "kv_type": kv_type,
         "threads": threads,

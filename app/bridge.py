@@ -26,15 +26,21 @@ from app.messages import EngineMessage, TextGenerated, ThoughtGenerated
 from app.performance.history import ReplyHistory
 from app.performance.records import EngineFigures
 from app.reply import Reply
-from app.state import ThreadChoice
+from app.settings import AUTO
+from app.state import Measured, TunedChoice
 from app.thinking import Thinking
 from app.threads_in_use import ThreadsInUse, ThreadWishes
+from app.tuned import Recalled
+from app.tuning_conditions import Conditions, ConditionsWatch
 
 if TYPE_CHECKING:
     from engine import Model, Sampling, Session
     from engine.tuning import Sweep
     from engine.tuning_report import TuningReport
 
+THREADS_AND_WEIGHTS = ("counts", "pinning", "weights")
+KV_TYPES = ("kv",)
+"""Parts of tuning, as ``engine.tuning_report`` names them."""
 QUEUE_LENGTH = 8
 CLOSE_PATIENCE_S = 0.3
 
@@ -42,6 +48,14 @@ OpenModel = Callable[[Path, Callable[[Any], None]], "Model"]
 """Opens a model and calls the second argument with the engine's ``Progress`` records."""
 
 ExamineMachine = Callable[["Model | None", "Session | None", str, Callable[[Any], None]], Any]
+
+
+def _recall_nothing(model: Model) -> Recalled:
+    return Recalled()
+
+
+def _watch_nothing() -> ConditionsWatch:
+    return ConditionsWatch(None)
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,7 @@ class ChatOptions:
     sampling: Callable[[], Sampling]
     """Called in the engine's thread, because building it imports the engine."""
     context_size: int | None = None
-    kv_type: str = "f16"
+    kv_type: str = AUTO
     max_tokens: int = 0
     """0 for no limit but the context."""
     on_opened: Callable[[Path], object] | None = None
@@ -61,9 +75,13 @@ class ChatOptions:
     """Called in the engine's thread, for the speeds of earlier replies."""
     examine: ExamineMachine | None = None
     """Measures for the doctor, given model, session, type of the KV cache and a report of progress."""
-    recall_threads: Callable[[Model], ThreadChoice | None] | None = None
-    remember_threads: Callable[[Model, ThreadChoice | None], str | None] | None = None
+    recall_tuned: Callable[[Model], Recalled] = _recall_nothing
+    remember_tuned: Callable[[Model, TunedChoice | None, Measured | None], str | None] | None = None
     """Both called in the engine's thread; see ``engine_access``."""
+    watch_conditions: Callable[[], ConditionsWatch] = _watch_nothing
+    """What looks at the machine while something is measured; by default it sees nothing."""
+    kernels_version: Callable[[], str] = str
+    """Called in the engine's thread: names the compiled code."""
     may_pin: bool = True
     """Whether tuning may find out if pinned threads are faster."""
 
@@ -124,9 +142,10 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Tune:
-    """Find the best thread counts, within so many seconds."""
+    """Find what is best; the time it may take follows from the parts."""
 
-    budget_s: float
+    parts: tuple[str, ...] = THREADS_AND_WEIGHTS
+    """Of ``engine.tuning.BUDGETS_S``; what was found about others before stays."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +212,8 @@ class Wire:
         """Reads a conversation that another model had."""
         self.tuning: TuningReport | None = None
         """What the last sweep found, or the running one has found so far; None before one with this model."""
+        self.tuning_conditions = Conditions()
+        """What the machine did during the last sweep."""
         self.threads = ThreadWishes()
         self._messages: deque[EngineMessage] = deque()
 
@@ -243,6 +264,11 @@ class EngineBridge:
     def tuning(self) -> TuningReport | None:
         """What is known about the best thread counts of the loaded model."""
         return self._wire.tuning
+
+    @property
+    def tuning_conditions(self) -> Conditions:
+        """What the machine did while that was measured."""
+        return self._wire.tuning_conditions
 
     @property
     def threads(self) -> ThreadsInUse | None:

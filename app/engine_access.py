@@ -6,20 +6,24 @@ these functions by those of a scripted engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app import state
 from app.clean_text import clean_line
-from app.settings import Settings
-from app.state import ThreadChoice
+from app.low_power import is_on_battery
+from app.settings import AUTO, Settings
+from app.state import Measured, TunedChoice
+from app.tuned import Place, Recalled, keys_to_remember, recall
 
 if TYPE_CHECKING:
     from app.doctor.examine import Examination
     from engine import Model, Sampling, Session
     from engine.loader import Checked
     from engine.tuning import Sweep
+    from engine.tuning_report import TuningReport
 
 Report = Callable[[Any], None]
 
@@ -59,24 +63,29 @@ def open_model(settings: Settings, path: Path | str, progress: Report | None = N
     model = Model.open(
         path,
         threads=settings.threads or None,
-        weights=settings.weights,
+        weights=settings.weights_or_default,
         prefill_threads=settings.prefill_threads or None,
         pinned=settings.pin_threads == "on",
         progress=progress,
     )
-    choice = recall_threads(model)
+    choice = recall_tuned(model).choice
     if choice is not None:
-        use_remembered_threads(model, choice, settings)
+        use_tuned(model, choice, settings, progress)
     return model
 
 
-def use_remembered_threads(model: Model, choice: ThreadChoice, settings: Settings) -> None:
-    """Give a model the threads remembered for it, as far as the settings name none."""
+def use_tuned(model: Model, choice: TunedChoice, settings: Settings, progress: Report | None = None) -> None:
+    """Give a model what is remembered for it, as far as the settings leave it open and the memory has room."""
+    from engine.errors import MemoryPlanError
+
     if not names_threads(settings):
         most = model.most_threads
         model.set_threads(min(choice.decode, most), min(choice.prefill, most))
-    if settings.pin_threads == "auto":
+    if settings.pin_threads == AUTO:
         model.set_pinned(choice.pinned)
+    if settings.weights == AUTO and choice.weights:
+        with suppress(MemoryPlanError):  # the file's map does as well; whoever shows the choice shows what is used
+            model.use_weights(choice.weights, progress)
 
 
 def names_threads(settings: Settings) -> bool:
@@ -84,27 +93,51 @@ def names_threads(settings: Settings) -> bool:
     return bool(settings.threads or settings.prefill_threads)
 
 
-def recall_threads(model: Model) -> ThreadChoice | None:
-    """Return the threads remembered for this machine and model."""
-    remembered = state.load_state()[0].tuned_threads
-    return remembered.get(_threads_key(model)) if remembered else None
+def kv_type_of(settings: Settings, model: Model) -> str:
+    """Return the format of the KV cache: that of the settings, or the one remembered for this machine and model."""
+    if settings.kv_type == AUTO and (choice := recall_tuned(model).choice) is not None:
+        return choice.kv_type or settings.kv_type_or_default
+    return settings.kv_type_or_default
 
 
-def remember_threads(model: Model, choice: ThreadChoice | None) -> str | None:
-    """Remember threads for this machine and model, or forget them; returns a line where that failed."""
-    return state.remember_threads(_threads_key(model), choice)
+def recall_tuned(model: Model) -> Recalled:
+    """Return what is remembered for this machine, model and power source, and whether it is in doubt."""
+    kept = state.load_state()[0]
+    return recall(kept, _place(model)) if kept.tuned_threads else Recalled()
 
 
-def _threads_key(model: Model) -> str:
+def remember_tuned(model: Model, choice: TunedChoice | None, measured: Measured | None = None) -> str | None:
+    """Remember a choice for this machine and model, or forget it; returns a line where that failed."""
+    key, without = keys_to_remember(_place(model), measured)
+    return state.remember_tuned(key, choice, measured, without=without)
+
+
+def kernels_version() -> str:
+    """Return the name of the compiled code."""
+    from engine import jit
+
+    return jit.VERSION
+
+
+def _place(model: Model) -> Place:
     from engine import host
 
     name = clean_line(model.name, 80)
     machine = f"{clean_line(host.cores().identity, 160)}, {cpu_level()}"
-    return f"{machine} | {name}, {clean_line(model.quantization, 12)}, {model.weights_bytes} bytes"
+    model_name = f"{name}, {clean_line(model.quantization, 12)}, {model.weights_bytes} bytes"
+    return Place(machine, model_name, kernels_version(), is_on_battery())
 
 
-def make_sweep(model: Model, session: Session, budget_s: float, clock: Callable[[], float], may_pin: bool) -> Sweep:
-    """Return a search for the best thread counts behind what the session holds.
+def make_sweep(
+    model: Model,
+    session: Session,
+    clock: Callable[[], float],
+    may_pin: bool,
+    parts: Sequence[str],
+    budget_s: float | None = None,
+    earlier: TuningReport | None = None,
+) -> Sweep:
+    """Return a search for what is best behind what the session holds; see ``engine.tuning.Sweep``.
 
     Args:
         may_pin: whether pinned threads may be tried too, where the system can pin any.
@@ -115,7 +148,7 @@ def make_sweep(model: Model, session: Session, budget_s: float, clock: Callable[
 
     trials = SessionTrials(model, session, clock)
     trials.can_pin = trials.can_pin and may_pin
-    return Sweep(trials, host.cores(), budget_s, clock)
+    return Sweep(trials, host.cores(), budget_s, clock, parts, earlier)
 
 
 def make_sampling(settings: Settings) -> Sampling:

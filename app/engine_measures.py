@@ -50,12 +50,13 @@ class EngineMeasures:
         self._session: Session | None = None
         self._meter: ReplyMeter | None = None
         self._asked_s = 0.0
-        self._threads = 0
+        self._key = ""
+        """Under which the running reply will be compared; "" before there is a model."""
         self._next_profile_s = 0.0
 
     def note_model(self, model: Model, session: Session) -> None:
         """A model was opened."""
-        identity = identity_of(model.name, model.quantization, model.weights_bytes, model.weights_mode)
+        identity = _identity(model)
         facts = ModelFacts(
             identity=identity,
             weights_mode=model.weights_mode,
@@ -70,6 +71,13 @@ class EngineMeasures:
         known = self._history.read_gbps(history_key(identity_of("memory"), model.threads))
         self._wire.figures = EngineFigures(facts, earlier=earlier, read_gbps={model.threads: known} if known else {})
 
+    def note_weights(self, model: Model) -> None:
+        """The weights lie elsewhere in memory now: later replies are compared with others of that kind."""
+        facts = self._wire.figures.facts
+        if facts is not None:
+            moved = replace(facts, identity=_identity(model), weights_mode=model.weights_mode)
+            self._wire.figures = replace(self._wire.figures, facts=moved)
+
     def note_no_model(self) -> None:
         """There is no model any more."""
         self._wire.figures = EngineFigures()
@@ -78,11 +86,12 @@ class EngineMeasures:
 
     def begin_reply(self, model: Model, session: Session, meter: ReplyMeter, asked_s: float | None) -> None:
         """A reply begins, which was asked for at ``asked_s`` (None: just now)."""
-        self._session, self._meter, self._threads = session, meter, model.threads
+        self._session, self._meter = session, meter
         self._asked_s = meter.started_s if asked_s is None else min(asked_s, meter.started_s)
         self._next_profile_s = meter.started_s
         facts = self._wire.figures.facts
-        earlier = self._history.earlier(history_key(facts.identity, model.threads)) if facts else None
+        self._key = history_key(facts.identity, model.threads) if facts else ""
+        earlier = self._history.earlier(self._key) if facts else None
         self._wire.figures = replace(self._wire.figures, faults=FaultLog(), earlier=earlier)
         session.start_profile()
 
@@ -106,9 +115,9 @@ class EngineMeasures:
         self._meter = self._session = None
         spent = time_spent(meter, self._wire.figures, self._asked_s, ended_s)
         self._wire.figures = replace(self._wire.figures, last_reply=spent)
-        facts = self._wire.figures.facts
-        if facts is not None and model.threads == self._threads and meter.finish_reason != "error":
-            self._remember(history_key(facts.identity, self._threads), meter)
+        is_one_setting = self._key == history_key(_identity(model), model.threads)
+        if self._key and is_one_setting and meter.finish_reason != "error":
+            self._remember(self._key, meter)
 
     def _remember(self, key: str, meter: ReplyMeter) -> None:
         first_s = meter.first_token_s or 0.0
@@ -140,6 +149,10 @@ class EngineMeasures:
         key = history_key(identity_of("memory"), threads)
         best = self._history.remember_read_gbps(key, gbps)
         self._wire.figures = replace(self._wire.figures, read_gbps={**self._wire.figures.read_gbps, threads: best})
+
+
+def _identity(model: Model) -> str:
+    return identity_of(model.name, model.quantization, model.weights_bytes, model.weights_mode)
 
 
 def has_room(model: Model) -> bool:

@@ -43,6 +43,7 @@ from app.messages import (
 from app.read_ahead import ReadAhead
 from app.reply import ReplyMeter
 from app.rereading import Rereading, take_over
+from app.settings import AUTO, DEFAULT_KV_TYPE
 from engine.errors import Cancelled
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class EngineWorker:
         self._prefill_tps = 0.0
         self._measures = EngineMeasures(wire, options.open_history(), wire.clock)
         self._ahead = ReadAhead(wire)
-        self._tuning = EngineTuning(wire, options)
+        self._tuning = EngineTuning(wire, options, self._measures.note_weights)
 
     def run(self) -> None:
         """Take commands until ``Close``. Whatever a command raises becomes a message."""
@@ -146,10 +147,11 @@ class EngineWorker:
         self._set_status(EngineStatus(Activity.LOADING, clean_line(command.path.name, 40)))
         self._model = self._options.open_model(command.path, self._show_progress)
         self._chat = self._model.chat()
-        self._session = self._model.session(self._options.context_size, self._options.kv_type)
+        kv_type = self._tuning.note_model(self._model)
+        self._session = self._model.session(self._options.context_size, kv_type)
         self._chat.start(command.system)
         self._measures.note_model(self._model, self._session)
-        self._tuning.note_opened(self._model)
+        self._tuning.note_opened(self._session)
         if self._options.on_opened is not None:
             self._options.on_opened(command.path)
         self._settle()
@@ -261,10 +263,12 @@ class EngineWorker:
         assert session is not None
         assert model is not None
         self._measures.begin_reply(model, session, turn.meter, asked_s)
+        self._tuning.note_reply_begun()
         try:
             is_kept = turn.run()
         finally:
             self._measures.end_reply(model)
+            self._tuning.note_reply_ended(turn.meter)
         if is_kept:
             self._conversation_tokens = session.length
         if turn.meter.read_tokens >= TELLING_TOKENS or not self._prefill_tps:
@@ -296,12 +300,17 @@ class EngineWorker:
         before = self._wire.status
         try:
             assert self._options.examine is not None
-            found = self._options.examine(self._model, self._session, self._options.kv_type, self._show_progress)
+            found = self._options.examine(self._model, self._session, self._kv_type(), self._show_progress)
             command.answer.set_result(found)
         except BaseException as error:  # it is the doctor's to show, not a reply's
             command.answer.set_exception(error)
         finally:
             self._wire.status = before
+
+    def _kv_type(self) -> str:
+        if self._session is not None:
+            return self._session.kv_type
+        return DEFAULT_KV_TYPE if self._options.kv_type == AUTO else self._options.kv_type
 
     # ---- status
 

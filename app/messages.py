@@ -201,6 +201,14 @@ class ThreadsChanged(Message):
 
 
 @dataclass
+class TuningDoubted(Message):
+    """What was tuned may not hold any more; nothing was changed."""
+
+    reason: str
+    """As "threads were tuned on mains, now on battery"."""
+
+
+@dataclass
 class TuningEnded(Message):
     """No thread counts are measured any more; ``EngineBridge.tuning`` holds what was found."""
 
@@ -223,6 +231,7 @@ EngineMessage = (
     | PromptRefused
     | PromptWeighed
     | ThreadsChanged
+    | TuningDoubted
     | TuningEnded
 )
 """What the engine's thread reports; ``EngineBridge.drain`` returns these in order."""

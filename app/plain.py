@@ -41,7 +41,9 @@ def chat(model_path: str, settings: Settings, clock: Clock = time.monotonic) -> 
     engine, progress = EngineThread(), ProgressLine()
     model = engine.run(lambda: engine_access.open_model(settings, model_path, progress.show_opening))
     messages = engine.run(model.chat)  # before the session: it starts a process, which no thread should precede
-    session = engine.run(lambda: model.session(settings.context_size or None, settings.kv_type))
+    session = engine.run(
+        lambda: model.session(settings.context_size or None, engine_access.kv_type_of(settings, model))
+    )
     progress.clear()
     for line in model.notices:
         say(f"jalopy: {line}")

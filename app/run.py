@@ -116,7 +116,7 @@ class _Answer:
         if not n_ctx and longest:
             # One answer of known length needs no room for a conversation.
             n_ctx = min(n_prompt + longest, self._model.config.context_length)
-        session = self._model.session(n_ctx or None, self._settings.kv_type)
+        session = self._model.session(n_ctx or None, engine_access.kv_type_of(self._settings, self._model))
         if n_prompt >= session.n_ctx:
             sizes = f"the prompt has {n_prompt} tokens, but the context holds {session.n_ctx}"
             session.close()

@@ -17,6 +17,10 @@ from app.refusals import Refusal
 from app.toml_file import read_toml
 
 _MAX_COUNT = 2**31 - 1
+AUTO = "auto"
+"""Leaves a choice to the program."""
+DEFAULT_WEIGHTS, DEFAULT_KV_TYPE = "mmap", "f16"
+"""What that is before anything was measured."""
 
 
 class SettingsError(Refusal):
@@ -59,16 +63,16 @@ class Settings:
     """Directories that are searched for models, besides those of other programs; downloads go into the first."""
     context_size: int = _setting(least=0, most=_MAX_COUNT)
     """Tokens the conversation may hold; 0 = as many as the model and the free memory allow."""
-    kv_type: str = _setting(choices=("f16", "f32", "q8_0"))
-    """Number format of the KV cache."""
+    kv_type: str = _setting(choices=("auto", "f16", "f32", "q8_0"))
+    """Number format of the KV cache; "auto" = as tuning has found it faster, else f16."""
     threads: int = _setting(least=0, most=1024)
     """Threads that write the answer; 0 = chosen for this machine."""
     prefill_threads: int = _setting(least=0, most=1024)
     """Threads that read the prompt; 0 = chosen for this machine."""
     pin_threads: str = _setting(choices=("auto", "on", "off"))
     """Bind threads to CPUs; "auto" = where tuning has found it faster."""
-    weights: str = _setting(choices=("mmap", "huge"))
-    """How weights come into memory."""
+    weights: str = _setting(choices=("auto", "mmap", "huge"))
+    """How weights come into memory; "auto" = as tuning has found it faster, else in the file's map."""
     system_prompt: str = _setting()
     """What the model is told before every conversation; "" = nothing."""
     theme: str = _setting()
@@ -81,6 +85,16 @@ class Settings:
     """Keep what was sent from the prompt across starts."""
     sampling: SamplingSettings = field(kw_only=True)
     """How the next token is chosen, and how many."""
+
+    @property
+    def weights_or_default(self) -> str:
+        """How weights come into memory where nothing is remembered for the model."""
+        return DEFAULT_WEIGHTS if self.weights == AUTO else self.weights
+
+    @property
+    def kv_type_or_default(self) -> str:
+        """The format of the KV cache where nothing is remembered for the model."""
+        return DEFAULT_KV_TYPE if self.kv_type == AUTO else self.kv_type
 
 
 def built_in_settings() -> Settings:

@@ -1,4 +1,4 @@
-"""What the program learns by itself: the last model, the thread counts that proved best. Never the user's settings.
+"""What the program learns by itself: the last model, the threads and memory modes that proved best. No settings.
 
 One small JSON file, replaced as a whole: a reader finds the old one or the new one. Losing it costs nothing but
 convenience, so nothing here raises: a damaged file is put aside with a notice, a failed write is reported in one line.
@@ -6,6 +6,7 @@ convenience, so nothing here raises: a damaged file is put aside with a notice, 
 
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,15 +21,42 @@ _MAX_FILE_BYTES = 1 << 20
 _MAX_THREADS = 1024
 _MAX_TUNED = 200
 """So many pairs of machine and model are remembered; the oldest go first."""
+WEIGHTS = ("", "mmap", "huge")
+KV_TYPES = ("", "f16", "f32", "q8_0")
 
 
 @dataclass(frozen=True)
-class ThreadChoice:
-    """How many threads write and how many read the prompt, and whether they are bound to CPUs."""
+class TunedChoice:
+    """What tuning decides.
+
+    Attributes:
+        decode, prefill: how many threads write, and how many read the prompt.
+        pinned: whether they are bound to CPUs.
+        weights, kv_type: how weights, and keys and values, are kept in memory, in the words of the settings; "" where
+            that was not found out.
+    """
 
     decode: int
     prefill: int
     pinned: bool = False
+    weights: str = ""
+    kv_type: str = ""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The circumstances under which a choice proved best, by which one can tell that it may not hold any more.
+
+    Attributes:
+        kernels: names the compiled code; "" for unknown.
+        decode_tps: of this choice; None where it was not measured, or while other programs took the cores.
+        n_context: tokens in the context it was measured with.
+    """
+
+    kernels: str = ""
+    on_battery: bool = False
+    decode_tps: float | None = None
+    n_context: int = 0
 
 
 @dataclass(frozen=True)
@@ -37,10 +65,12 @@ class ProgramState:
 
     last_model: str | None = None
     """Absolute path of the model that was opened last."""
-    tuned_threads: Mapping[str, ThreadChoice] = field(default_factory=dict)
+    tuned_threads: Mapping[str, TunedChoice] = field(default_factory=dict)
     """By machine and model, as the tuner names them."""
     theme: str | None = None
     """The theme that was chosen last on the screen."""
+    tuned_when: Mapping[str, Measured] = field(default_factory=dict)
+    """Under the same names; choices made by hand were not measured."""
 
 
 class _DamagedStateError(Exception):
@@ -98,13 +128,29 @@ def remember_theme(name: str, path: Path | None = None) -> str | None:
     return save_state(dataclasses.replace(state, theme=name), path)
 
 
-def remember_threads(key: str, choice: ThreadChoice | None, path: Path | None = None) -> str | None:
-    """Note the threads chosen for one machine and model, or forget them; returns a line where that failed."""
+def remember_tuned(
+    key: str,
+    choice: TunedChoice | None,
+    measured: Measured | None = None,
+    *,
+    without: str = "",
+    path: Path | None = None,
+) -> str | None:
+    """Note what was chosen for one machine and model, or forget it; returns a line where that failed.
+
+    Args:
+        measured: where the choice was measured.
+        without: another name to forget.
+    """
     state, _ = load_state(path)
-    kept = {name: value for name, value in state.tuned_threads.items() if name != key}
+    gone = (key, without)
+    kept = {name: value for name, value in state.tuned_threads.items() if name not in gone}
+    when = {name: value for name, value in state.tuned_when.items() if name not in gone and name in kept}
     if choice is not None:
         kept = dict([*kept.items(), (key, choice)][-_MAX_TUNED:])
-    return save_state(dataclasses.replace(state, tuned_threads=kept), path)
+    if choice is not None and measured is not None:
+        when[key] = measured
+    return save_state(dataclasses.replace(state, tuned_threads=kept, tuned_when=when), path)
 
 
 def _read(path: Path) -> bytes:
@@ -132,15 +178,32 @@ def _parse(raw: bytes) -> ProgramState:
     theme = content.get("theme")
     if not isinstance(theme, (str, type(None))):
         raise _DamagedStateError("theme is no name")
-    return ProgramState(last_model, {key: _parse_threads(value) for key, value in tuned.items()}, theme)
+    when = content.get("tuned_when", {})
+    if not isinstance(when, dict):
+        raise _DamagedStateError("not a state file")
+    choices = {key: _parse_choice(value) for key, value in tuned.items()}
+    return ProgramState(last_model, choices, theme, {key: _parse_measured(value) for key, value in when.items()})
 
 
-def _parse_threads(value: object) -> ThreadChoice:
+def _parse_choice(value: object) -> TunedChoice:
     found: dict[str, Any] = value if isinstance(value, dict) else {}
     decode, prefill, pinned = found.get("decode"), found.get("prefill"), found.get("pinned", False)
-    if _is_count(decode) and _is_count(prefill) and isinstance(pinned, bool):
-        return ThreadChoice(decode, prefill, pinned)
-    raise _DamagedStateError("tuned_threads holds no thread counts")
+    weights, kv_type = found.get("weights", ""), found.get("kv_type", "")
+    if not (_is_count(decode) and _is_count(prefill) and isinstance(pinned, bool)):
+        raise _DamagedStateError("tuned_threads holds no thread counts")
+    if weights not in WEIGHTS or kv_type not in KV_TYPES:
+        raise _DamagedStateError("tuned_threads holds an unknown way to keep weights or the KV cache")
+    return TunedChoice(decode, prefill, pinned, weights, kv_type)
+
+
+def _parse_measured(value: object) -> Measured:
+    found: dict[str, Any] = value if isinstance(value, dict) else {}
+    kernels, on_battery = found.get("kernels", ""), found.get("on_battery", False)
+    tps, n_context = found.get("decode_tps"), found.get("n_context", 0)
+    is_rate = tps is None or (type(tps) in (int, float) and math.isfinite(tps) and tps > 0)
+    if isinstance(kernels, str) and isinstance(on_battery, bool) and is_rate and type(n_context) is int:
+        return Measured(kernels, on_battery, tps, max(0, n_context))
+    raise _DamagedStateError("tuned_when holds no circumstances")
 
 
 def _is_count(value: object) -> TypeGuard[int]:

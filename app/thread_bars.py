@@ -108,6 +108,8 @@ def progress_text(report: TuningReport) -> str:
             "stopped": "stopped: this is what was measured so far",
             "unsure": f"over after {took}; not all differences are certain",
         }.get(report.state, report.state)
+    if report.preparing:
+        return f"{report.preparing} · at most {figures.whole_seconds(report.seconds_left)} left"
     if not report.measuring:
         return "warming up"
     measuring = report.measuring.replace("decode", "writing").replace("prefill", "reading")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.state import ThreadChoice
+from app.rate_drift import is_in_use
+from app.state import TunedChoice
 from app.threads_in_use import ThreadsInUse
 
 USAGE = "/threads N sets both, /threads N M writing and reading"
@@ -14,7 +15,7 @@ class ThreadsRefused(Exception):
     """What was typed is no choice of threads; the message is the line to show."""
 
 
-def parse_threads(text: str, in_use: ThreadsInUse) -> ThreadChoice:
+def parse_threads(text: str, in_use: ThreadsInUse) -> TunedChoice:
     """Return the threads wished for by one count for everything, or two: for writing and for reading.
 
     Raises:
@@ -30,19 +31,23 @@ def parse_threads(text: str, in_use: ThreadsInUse) -> ThreadChoice:
     return replace(in_use.now, decode=counts[0], prefill=counts[-1])
 
 
-def describe(choice: ThreadChoice) -> str:
-    """Say how many threads write and read."""
+def describe(choice: TunedChoice) -> str:
+    """Say how many threads write and read, and where the weights lie if that is not the usual place."""
     plural = "s" if choice.decode > 1 else ""
     pinned = ", bound to CPUs" if choice.pinned else ""
-    return f"{choice.decode} thread{plural} to write, {choice.prefill} to read the prompt{pinned}"
+    huge = ", weights in huge pages" if choice.weights == "huge" else ""
+    return f"{choice.decode} thread{plural} to write, {choice.prefill} to read the prompt{pinned}{huge}"
 
 
 def describe_in_use(in_use: ThreadsInUse) -> str:
     """Say what holds, and what the next start would begin with."""
-    if in_use.remembered is None:
+    remembered = in_use.remembered
+    if remembered is None:
         later = "nothing is remembered for this model yet"
-    elif in_use.remembered == in_use.now:
+    elif is_in_use(replace(remembered, kv_type=""), in_use.now):
         later = "remembered for this machine and model"
     else:
-        later = f"remembered: {describe(in_use.remembered)}"
+        later = f"remembered: {describe(remembered)}"
+    if remembered is not None and remembered.kv_type not in ("", in_use.now.kv_type):
+        later += f"; its KV cache is {remembered.kv_type} from the next time it is opened"
     return f"{describe(in_use.now)}; {later}"

@@ -1,4 +1,4 @@
-"""Which threads the engine uses, which ones are remembered, and wishes for others on their way to it."""
+"""What of tuning's findings the engine uses, what is remembered, and wishes for others on their way to it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.state import ThreadChoice
+from app.state import TunedChoice
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class ThreadsInUse:
         most: threads there is room for.
     """
 
-    now: ThreadChoice
-    remembered: ThreadChoice | None = None
+    now: TunedChoice
+    remembered: TunedChoice | None = None
     most: int = 1
 
 

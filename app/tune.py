@@ -1,13 +1,12 @@
-"""``jalopy tune``: the best thread counts for this machine and model, measured and remembered. No Textual."""
+"""``jalopy tune``: the best threads and memory modes for a model on this machine, measured, remembered. No Textual."""
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from app import engine_access, exit_codes
@@ -16,12 +15,15 @@ from app.clean_text import clean_line
 from app.engine_thread import EngineThread
 from app.glyphs import choose_glyphs
 from app.json_line import json_line
+from app.option_lines import option_lines
 from app.progress_line import ProgressLine
 from app.refusals import Refusal, say
 from app.reply import Clock
-from app.settings import Settings
-from app.state import ThreadChoice
+from app.settings import AUTO, Settings
+from app.state import TunedChoice
 from app.thread_bars import TITLES, curve_lines, pinning_line, progress_text
+from app.tuned_choice import best_choice, choice_to_remember, measured_of
+from app.tuning_conditions import Conditions, ConditionsWatch
 
 if TYPE_CHECKING:
     from engine.tuning import Sweep
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _ROOM_TOKENS = 256
 """Behind the context, for what is measured."""
+_CHAT_CONTEXT = 8192
 _MOST_COLUMNS = 78
 
 
@@ -37,10 +40,18 @@ class TuneOptions:
     """What the command line of ``tune`` asks for, besides settings."""
 
     model: str
-    budget_s: float
+    budget_s: float | None = None
+    """None for what suits the parts."""
     n_context: int = 64
     as_json: bool = False
     remember: bool = True
+    try_weights: bool = False
+    try_kv: bool = False
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What to find out, as ``engine.tuning_report`` names it."""
+        return ("counts", "pinning", *(("weights",) * self.try_weights), *(("kv",) * self.try_kv))
 
 
 def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic) -> int:
@@ -56,22 +67,28 @@ def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic
     progress.clear()
     if report is None:
         raise Refusal("jalopy tune: stopped before anything was measured", exit_codes.INTERRUPTED)
-    best = best_choice(report, ThreadChoice(model.threads, model.prefill_threads, model.pinned))
-    trouble = _remember(engine, model, report, best, options)
+    found = _Found(model, report, search.in_use, search.conditions)
+    trouble = _remember(engine, found, options)
     if options.as_json:
-        print(json_line(_as_json(model, report, best, settings, trouble is None)), flush=True)
+        print(json_line(_as_json(found, trouble is None)), flush=True)
     else:
-        _print(model, report, best, trouble)
+        _print(found, trouble)
     return exit_codes.INTERRUPTED if report.state == "stopped" else exit_codes.OK
 
 
-def best_choice(report: TuningReport, now: ThreadChoice) -> ThreadChoice:
-    """Return the best of what was measured, and what holds now for the rest."""
-    return ThreadChoice(
-        decode=report.best("decode") or now.decode,
-        prefill=report.best("prefill") or now.prefill,
-        pinned=now.pinned if report.pinned is None else report.pinned,
-    )
+@dataclass(frozen=True)
+class _Found:
+    """What came of it."""
+
+    model: Any
+    report: TuningReport
+    in_use: TunedChoice
+    conditions: Conditions
+
+    @property
+    def best(self) -> TunedChoice:
+        """What to use."""
+        return best_choice(self.report, self.in_use)
 
 
 class _Search:
@@ -85,6 +102,10 @@ class _Search:
         self._stopped = threading.Event()
         self._session: Any = None
         self._sweep: Sweep | None = None
+        self._watch = ConditionsWatch()
+        self.conditions = Conditions()
+        self.in_use = TunedChoice(1, 1)
+        """While it was measured."""
 
     def cancel(self) -> None:
         """Stop; for another thread."""
@@ -98,7 +119,12 @@ class _Search:
         """Fill a context as a conversation would, and search; None if it was stopped before that."""
         n_context = min(self._options.n_context, max(1, self._model.config.context_length - _ROOM_TOKENS))
         n_ctx = min(n_context + _ROOM_TOKENS, self._model.config.context_length)
-        self._session = self._model.session(n_ctx, self._settings.kv_type)
+        if self._options.try_kv:  # it is compared in contexts as long as those of a chat
+            n_ctx = self._settings.context_size or min(self._model.config.context_length, _CHAT_CONTEXT)
+        model = self._model
+        self._session = model.session(n_ctx, engine_access.kv_type_of(self._settings, model))
+        counts = model.threads, model.prefill_threads
+        self.in_use = TunedChoice(*counts, model.pinned, model.weights_mode, self._session.kv_type)
         for line in self._model.notices:
             say(f"jalopy: {line}")
         try:
@@ -114,15 +140,30 @@ class _Search:
         vocab_size = self._model.config.vocab_size
         context = [7919 * (i + 1) % vocab_size for i in range(n_context)]
         self._session.prefill(context, on_progress=lambda done, total: self._show_context(done, total))
-        may_pin = self._settings.pin_threads == "auto"
-        budget_s = self._options.budget_s
-        sweep = self._sweep = engine_access.make_sweep(self._model, self._session, budget_s, self._clock, may_pin)
+        options, may_pin = self._options, self._settings.pin_threads == AUTO
+        sweep = self._sweep = engine_access.make_sweep(
+            self._model, self._session, self._clock, may_pin, options.parts, options.budget_s
+        )
         if self._stopped.is_set():
             return None
-        report = None
+        sweep.on_preparing = self._show
+        self._watch.begin()
+        report: TuningReport | None = None
         for report in sweep:
-            self._progress.show(progress_text(report))
+            if report.round_number == 0 and not report.is_over:
+                self._show_estimates(report)
+            self._show(report)
+        self.conditions = self._watch.end()
         return report
+
+    def _show(self, report: TuningReport) -> None:
+        self._progress.show(progress_text(report))
+
+    def _show_estimates(self, report: TuningReport) -> None:
+        """Say beforehand what the comparisons take; not beside JSON that somebody reads by program."""
+        for comparison in report.comparisons if not self._options.as_json else ():
+            self._progress.clear()
+            say(f"jalopy: {comparison.left_out or comparison.estimate}")
 
     def _show_context(self, done: int, total: int) -> None:
         if self._stopped.is_set():
@@ -130,47 +171,78 @@ class _Search:
         self._progress.show(f"filling a context of {total} tokens: {done}")
 
 
-def _remember(
-    engine: EngineThread, model: Any, report: TuningReport, best: ThreadChoice, options: TuneOptions
-) -> str | None:
+def _remember(engine: EngineThread, found: _Found, options: TuneOptions) -> str | None:
     """Remember the best of a search that was not stopped; returns why not."""
+    model, report, conditions = found.model, found.report, found.conditions
     if not options.remember:
         return "not remembered, as was asked"
     if report.state == "stopped" or not report.curves:
         return "not remembered, since it was not measured to the end"
-    return engine.run(lambda: engine_access.remember_threads(model, best))
+    if conditions.is_swapping:
+        return "not remembered, since the machine was swapping meanwhile"
+
+    def remember() -> str | None:
+        remembered = engine_access.recall_tuned(model).choice
+        choice = choice_to_remember(report, found.in_use, remembered)
+        kernels = engine_access.kernels_version()
+        measured = measured_of(report, choice, replace(found.in_use, weights=choice.weights), conditions, kernels)
+        return engine_access.remember_tuned(model, choice, measured)
+
+    return engine.run(remember)
 
 
-def _as_json(
-    model: Any, report: TuningReport, best: ThreadChoice, settings: Settings, is_remembered: bool
-) -> dict[str, Any]:
+def _as_json(found: _Found, is_remembered: bool) -> dict[str, Any]:
+    model, now = found.model, found.in_use
     return {
         "engine": "jalopy",
         "model": model.name,
         "quantization": model.quantization,
-        "weights": settings.weights,
-        "kv_type": settings.kv_type,
-        "best": dataclasses.asdict(best),
+        "weights": now.weights,
+        "kv_type": now.kv_type,
+        "best": asdict(found.best),
         "remembered": is_remembered,
-        **dataclasses.asdict(report),
+        **asdict(found.report),
+        "conditions": asdict(found.conditions),
         "cpu": engine_access.cpu_level(),
         "versions": versions(),
     }
 
 
-def _print(model: Any, report: TuningReport, best: ThreadChoice, trouble: str | None) -> None:
+def _print(found: _Found, trouble: str | None) -> None:
+    model, report, now = found.model, found.report, found.in_use
     glyphs = choose_glyphs(encoding=sys.stdout.encoding)
     columns = min(_MOST_COLUMNS, shutil.get_terminal_size((80, 24)).columns - 1)
     print(f"{clean_line(model.name, 60)} · {clean_line(model.quantization, 12)} · context {report.n_context} tokens")
     for curve in report.curves:
         print(f"\n{TITLES[curve.phase]} (samples of {curve.n_tokens} tokens)")
-        in_use = model.threads if curve.phase == "decode" else model.prefill_threads
+        in_use = now.decode if curve.phase == "decode" else now.prefill
         for line in curve_lines(curve, in_use, columns, glyphs):
             print(line.text)
+    for comparison in report.comparisons:
+        print()
+        for line in option_lines(comparison, comparison.present, glyphs):
+            print(line.text)
     print()
-    for text in (*report.reasons, pinning_line(report), *report.notes, f"{progress_text(report)}."):
+    outcomes = [comparison.reason for comparison in report.comparisons]
+    remarks = found.conditions.remarks()
+    for text in (
+        *report.reasons,
+        pinning_line(report),
+        *outcomes,
+        *report.notes,
+        *remarks,
+        f"{progress_text(report)}.",
+    ):
         if text:
             print(text[:1].upper() + text[1:])
     if report.curves:
-        chosen = f"--threads {best.decode} --prefill-threads {best.prefill}"
-        print(f"{trouble} ({chosen} uses them)" if trouble else f"Remembered: {chosen} from the next start on.")
+        options = _options_of(found.best, now)
+        print(f"{trouble} ({options} uses them)" if trouble else f"Remembered: {options} from the next start on.")
+
+
+def _options_of(best: TunedChoice, now: TunedChoice) -> str:
+    """The choice as options of the command line; those of memory only where they change."""
+    options = f"--threads {best.decode} --prefill-threads {best.prefill}"
+    if best.weights != now.weights:
+        options += f" --weights {best.weights}"
+    return options + (f" --kv {best.kv_type}" if best.kv_type != now.kv_type else "")

@@ -10,7 +10,18 @@ from collections import deque
 from enum import Enum
 from pathlib import Path
 
-from app.bridge import Ask, Command, Continue, EngineBridge, Load, Regenerate, StartConversation, Tune, Weigh
+from app.bridge import (
+    THREADS_AND_WEIGHTS,
+    Ask,
+    Command,
+    Continue,
+    EngineBridge,
+    Load,
+    Regenerate,
+    StartConversation,
+    Tune,
+    Weigh,
+)
 from app.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
 from app.messages import ModelLoaded
 from app.thinking import Thinking
@@ -153,11 +164,11 @@ class Turns:
         self._bridge.send(StartConversation(self.conversation.system))
         return True
 
-    def tune(self, budget_s: float) -> bool:
-        """Find the best thread counts; False while the engine is busy or there is no model."""
+    def tune(self, parts: tuple[str, ...] = THREADS_AND_WEIGHTS) -> bool:
+        """Find the best threads, or other parts of tuning; False while the engine is busy or there is no model."""
         if self.is_busy or self.model is None:
             return False
-        self.is_tuning = self._bridge.send(Tune(budget_s))
+        self.is_tuning = self._bridge.send(Tune(parts))
         return self.is_tuning
 
     def stop(self) -> bool:

@@ -41,6 +41,10 @@ def _source_hash() -> str:
     return digest.hexdigest()[:16]
 
 
+VERSION = _source_hash()
+"""Names the machine code: what was measured with another one may not hold."""
+
+
 def _private(directory: Path) -> bool:
     """Own it, keep others out: the cache holds pickles, and a pickle of somebody else's is code execution."""
     try:
@@ -63,7 +67,7 @@ def _cache_directory() -> Path | None:
         return None
     if not _private(home):
         return None
-    directory = home / f"kernels-{_source_hash()}"
+    directory = home / f"kernels-{VERSION}"
     return directory if _private(directory) else None
 
 

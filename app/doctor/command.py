@@ -87,7 +87,7 @@ def diagnose(options: DoctorOptions, settings: Settings) -> Diagnosis:
         return Diagnosis(readings, report.all_findings(readings), examination, found, exit_code_of(refused) or 1)
     model_findings = []
     if needs is not None and examination.fit is not None:
-        model_findings = report.fit_findings(examination, settings.kv_type)
+        model_findings = report.fit_findings(examination, settings.kv_type_or_default)
     return Diagnosis(readings, report.all_findings(readings), examination, model_findings, exit_codes.OK)
 
 
@@ -95,13 +95,13 @@ def _needs(options: DoctorOptions, settings: Settings) -> tuple[Any, Exception |
     """Return what the model needs, or what is wrong with it."""
     if options.size:
         parameters = advice.parameters_of(options.size)
-        return advice.needs_of_size(parameters, options.quantization.upper(), settings.kv_type), None
+        return advice.needs_of_size(parameters, options.quantization.upper(), settings.kv_type_or_default), None
     if not options.model:
         return None, None
     from engine.fit import needs_of_file
 
     try:
-        return needs_of_file(options.model, settings.kv_type), None
+        return needs_of_file(options.model, settings.kv_type_or_default), None
     except Exception as error:
         if exit_code_of(error) is None:
             raise

@@ -35,6 +35,7 @@ from app.messages import (
     TakeBackRequested,
     ThreadsChanged,
     TranscriptScrolled,
+    TuningDoubted,
     TuningEnded,
 )
 from app.performance.interface_pace import Refreshes
@@ -204,7 +205,12 @@ class ChatScreen(MessageActions):
         was = f" (was {before.decode} and {before.prefill})" if before != now else ""
         self.note(f"from now on {describe(now)}{was}")
         if message.trouble:
-            self.note(f"threads not remembered: {message.trouble}", is_error=True)
+            self.note(message.trouble, is_error=True)
+
+    @on(TuningDoubted)
+    def doubt_tuning(self, message: TuningDoubted) -> None:
+        """Suggest to measure again."""
+        self.note(f"{message.reason}: {self._habits.keymap.first_key('app.tune')} measures again")
 
     @on(TuningEnded)
     def end_tuning(self, message: TuningEnded) -> None:

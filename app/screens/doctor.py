@@ -160,6 +160,6 @@ class DoctorScreen(Screen[None]):
         lines = []
         if found.needs is not None:
             lines.append(f"{report.fit_title(found.needs)} ({size(found.needs.weights_bytes)})")
-            for finding in report.fit_findings(found, self.app.settings.kv_type):
+            for finding in report.fit_findings(found, self.app.settings.kv_type_or_default):
                 lines += report.finding_lines(finding, width)
         return lines + report.advice_lines(found)

@@ -1,4 +1,4 @@
-"""The best number of threads: measured on the loaded model behind the conversation, explained, applied with one key."""
+"""The best threads and memory modes: measured on the loaded model behind the conversation, applied with one key."""
 
 from __future__ import annotations
 
@@ -17,21 +17,26 @@ from textual.widgets import Static
 
 from app import figures
 from app.actions import bindings
+from app.bridge import KV_TYPES, THREADS_AND_WEIGHTS
 from app.glyphs import choose_glyphs
-from app.state import ThreadChoice
+from app.settings import AUTO, DEFAULT_KV_TYPE
+from app.state import TunedChoice
 from app.thread_bars import pinning_line, progress_text
 from app.thread_command import describe_in_use
 from app.threads_in_use import ThreadsInUse
+from app.tuned_choice import best_choice, choice_to_remember
+from app.widgets.option_table import OptionTable
 from app.widgets.thread_curve import ThreadCurve
 
 if TYPE_CHECKING:
     from app.app import JalopyApp
     from app.engine_status import EngineStatus
     from app.messages import ModelLoaded
+    from app.option_lines import Comparison
+    from app.settings import Settings
     from app.thread_bars import TuningReport
 
 REFRESH_S = 0.25
-BUDGET_S = 60.0
 _PHASES = ("decode", "prefill")
 _BAR_CELLS = 16
 
@@ -47,7 +52,8 @@ class ThreadsScreen(Screen[None]):
         super().__init__()
         self._glyphs = choose_glyphs()
         self._phase = _PHASES[0]
-        self._wants_to_measure = False
+        self._wants: tuple[str, ...] = ()
+        """What to measure once the engine is free."""
         self._timer: Timer | None = None
         self._model: ModelLoaded | None = None
         self._undo: list[ThreadsInUse] = []
@@ -60,8 +66,9 @@ class ThreadsScreen(Screen[None]):
             with Horizontal(id="thread-curves"):
                 for phase in _PHASES:
                     yield ThreadCurve(phase, id=f"thread-{phase}")
+            yield OptionTable(id="thread-options")
             yield Static(id="thread-reasons", markup=False)
-            yield Static(id="thread-state", markup=False)
+        yield Static(id="thread-state", markup=False)
         yield Static(id="thread-progress", markup=False)
         yield Static(id="thread-keys", markup=False)
 
@@ -75,7 +82,7 @@ class ThreadsScreen(Screen[None]):
             self._timer.resume()
         report, model = self._jalopy.bridge.tuning, self._jalopy.chat.turns.model
         is_unknown = report is None or not report.curves
-        self._wants_to_measure = is_unknown and not self._jalopy.chat.turns.is_tuning
+        self._wants = THREADS_AND_WEIGHTS if is_unknown and not self._jalopy.chat.turns.is_tuning else ()
         if model is not self._model:
             self._model = model
             self._undo.clear()
@@ -105,8 +112,8 @@ class ThreadsScreen(Screen[None]):
     def refresh_figures(self) -> None:
         """Show how things stand; begin to measure once the engine is free."""
         jalopy = self._jalopy
-        if self._wants_to_measure and jalopy.chat.turns.tune(BUDGET_S):
-            self._wants_to_measure = False
+        if self._wants and jalopy.chat.turns.tune(self._wants):
+            self._wants = ()
         bridge = jalopy.bridge
         report, in_use = bridge.tuning, bridge.threads
         for phase in _PHASES:
@@ -115,6 +122,9 @@ class ThreadsScreen(Screen[None]):
             widget = self.query_one(f"#thread-{phase}", ThreadCurve)
             widget.display = in_use is not None
             widget.show(curve, count, phase == self._phase, self._glyphs)
+        self.query_one("#thread-options", OptionTable).show(
+            _compared(report, in_use), self._glyphs, self.size.width - 3
+        )
         self._write("threads-title", self._title(report)[: max(1, self.size.width - 2)])
         self._write("thread-reasons", self._reasons(report))
         self._write("thread-state", self._state(in_use))
@@ -144,7 +154,8 @@ class ThreadsScreen(Screen[None]):
     def _reasons(self, report: TuningReport | None) -> str:
         if report is None:
             return ""
-        lines = [*report.reasons, pinning_line(report), *report.notes]
+        outcomes = [comparison.reason for comparison in report.comparisons]
+        lines = [*report.reasons, pinning_line(report), *outcomes, *report.notes]
         if not report.is_over and (cost := self._jalopy.watch_performance.pace.cost) is not None:
             lines.append(f"The interface itself takes {100 * cost:.0f} % of one core meanwhile.")
         return "\n".join(line for line in lines if line)
@@ -154,8 +165,9 @@ class ThreadsScreen(Screen[None]):
             return "No model is loaded: F3 in the chat shows which there are."
         settings = self._jalopy.settings
         text = f"In use: {describe_in_use(in_use)}."
-        if in_use.remembered is not None and (settings.threads or settings.prefill_threads):
-            text += " The settings name threads: they go before what is remembered."
+        named = _named(settings)
+        if in_use.remembered is not None and named:
+            text += f" The settings name {named}: they go before what is remembered."
         return text
 
     def _progress(self, report: TuningReport | None, status: EngineStatus) -> str:
@@ -167,7 +179,7 @@ class ThreadsScreen(Screen[None]):
             return "measuring begins"
         if turns.is_busy and not turns.is_tuning:
             rate = f" at {figures.rate(status.rate_tps)} tok/s" if status.rate_tps > 0 else ""
-            later = "; measuring begins when it is free" if self._wants_to_measure else ""
+            later = "; measuring begins when it is free" if self._wants else ""
             return f"the engine is {status.activity.value}{rate}{later}"
         return progress_text(report) if report is not None else ""
 
@@ -177,15 +189,15 @@ class ThreadsScreen(Screen[None]):
             return f"{key('threads.leave')} back"
         is_running = self._is_measuring
         keys = []
-        if report is not None and report.curves:
-            best = report.best("decode") or in_use.now.decode, report.best("prefill") or in_use.now.prefill
-            keys.append(f"{key('threads.apply_best')} use the best ({best[0]}, {best[1]})")
+        if _has_findings(report):
+            assert report is not None
+            keys.append(f"{key('threads.apply_best')} use the best ({_shown_choice(best_choice(report, in_use.now))})")
         keys += [f"1-{min(9, in_use.most)} choose by hand", f"{key('threads.other_phase')} other column"]
         if self._undo:
-            before = self._undo[-1].now
-            keys.append(f"{key('threads.undo')} undo (was {before.decode}, {before.prefill})")
+            keys.append(f"{key('threads.undo')} undo (was {_shown_choice(self._undo[-1].now)})")
         if not is_running:
             keys.append(f"{key('threads.measure')} measure{' again' if report is not None else ''}")
+            keys.append(f"{key('threads.measure_kv')} KV types")
         keys.append(f"{key('threads.leave')} {'stop' if is_running else 'back'}")
         return _wrapped(keys, self.size.width - 3)
 
@@ -193,22 +205,23 @@ class ThreadsScreen(Screen[None]):
 
     def action_apply_best(self) -> None:
         """Use and remember the best of what was measured."""
-        report, in_use = self._jalopy.bridge.tuning, self._jalopy.bridge.threads
-        if report is None or in_use is None or not report.curves:
+        bridge = self._jalopy.bridge
+        report, in_use = bridge.tuning, bridge.threads
+        if report is None or in_use is None or not _has_findings(report):
             return
-        now = in_use.now
-        pinned = now.pinned if report.pinned is None else report.pinned
-        decode, prefill = report.best("decode"), report.best("prefill")
-        self._choose(ThreadChoice(decode or now.decode, prefill or now.prefill, pinned))
+        is_truth = not (report.is_over and bridge.tuning_conditions.is_swapping)
+        best = choice_to_remember(report, in_use.now, in_use.remembered) if is_truth else in_use.remembered
+        self._choose(best_choice(report, in_use.now), best)
 
     def on_key(self, event: events.Key) -> None:
         """Choose a count by its digit, for the column that is marked."""
         in_use = self._jalopy.bridge.threads
         if in_use is not None and event.key in "123456789" and int(event.key) <= in_use.most:
             event.stop()
-            count = int(event.key)
-            now = in_use.now
-            self._choose(replace(now, decode=count) if self._phase == "decode" else replace(now, prefill=count))
+            count, now = int(event.key), in_use.now
+            choice = replace(now, decode=count) if self._phase == "decode" else replace(now, prefill=count)
+            before = in_use.remembered or TunedChoice(1, 1)
+            self._choose(choice, replace(choice, weights=before.weights, kv_type=before.kv_type))
 
     def action_undo(self) -> None:
         """Bring back what held before the last choice, remembered or not."""
@@ -219,7 +232,15 @@ class ThreadsScreen(Screen[None]):
 
     def action_measure(self) -> None:
         """Measure again."""
-        self._wants_to_measure = not self._jalopy.chat.turns.is_tuning
+        self._measure(THREADS_AND_WEIGHTS)
+
+    def action_measure_kv(self) -> None:
+        """Compare types of the KV cache, with the best threads; measure those first if they are not known."""
+        report = self._jalopy.bridge.tuning
+        self._measure(KV_TYPES if report is not None and report.curves else THREADS_AND_WEIGHTS + KV_TYPES)
+
+    def _measure(self, parts: tuple[str, ...]) -> None:
+        self._wants = parts if not self._jalopy.chat.turns.is_tuning else ()
         self.refresh_figures()
 
     def action_other_phase(self) -> None:
@@ -232,21 +253,53 @@ class ThreadsScreen(Screen[None]):
         if self._is_measuring:
             self._end_measuring()
         else:
-            self._wants_to_measure = False
+            self._wants = ()
             self._jalopy.action_tune()
 
     def _end_measuring(self) -> None:
-        self._wants_to_measure = False
+        self._wants = ()
         self._jalopy.chat.turns.stop_tuning()
 
-    def _choose(self, choice: ThreadChoice) -> None:
-        """Use and remember other threads; the engine follows between two steps, and what is shown follows it."""
+    def _choose(self, choice: TunedChoice, remembered: TunedChoice | None) -> None:
+        """Use and remember something else; the engine follows between two steps, and what is shown follows it."""
         bridge = self._jalopy.bridge
         self._end_measuring()
-        if bridge.threads is None or (bridge.threads.now == bridge.threads.remembered == choice):
+        if bridge.threads is None:
             return
-        self._undo.append(bridge.threads)
-        bridge.wish_threads(ThreadsInUse(choice, remembered=choice, most=bridge.threads.most))
+        before = bridge.threads
+        # A cache keeps its type: another one is only remembered.
+        wanted = ThreadsInUse(replace(choice, kv_type=before.now.kv_type), remembered, before.most)
+        if wanted != before:
+            self._undo.append(before)
+            bridge.wish_threads(wanted)
+
+
+def _compared(report: TuningReport | None, in_use: ThreadsInUse | None) -> tuple[tuple[Comparison, str], ...]:
+    """Comparisons, each with the way in use."""
+    if report is None or in_use is None:
+        return ()
+    present = {"weights": in_use.now.weights, "kv": in_use.now.kv_type}
+    return tuple((comparison, present[comparison.part]) for comparison in report.comparisons)
+
+
+def _has_findings(report: TuningReport | None) -> bool:
+    return report is not None and bool(report.curves or any(found.is_measured for found in report.comparisons))
+
+
+def _shown_choice(choice: TunedChoice) -> str:
+    huge = ", huge pages" if choice.weights == "huge" else ""
+    kv = f", {choice.kv_type}" if choice.kv_type not in ("", DEFAULT_KV_TYPE) else ""
+    return f"{choice.decode}, {choice.prefill}{huge}{kv}"
+
+
+def _named(settings: Settings) -> str:
+    """What the settings decide of what tuning is about."""
+    named = {
+        "threads": settings.threads or settings.prefill_threads,
+        "weights": settings.weights != AUTO,
+        "the KV cache's type": settings.kv_type != AUTO,
+    }
+    return " and ".join(name for name, is_named in named.items() if is_named)
 
 
 def _wrapped(parts: list[str], columns: int) -> str:

@@ -13,7 +13,7 @@ from app.thread_bars import TITLES, BarLine, Role, curve_lines
 if TYPE_CHECKING:
     from app.thread_bars import Curve
 
-_STYLES = {Role.HEADING: "bold", Role.KIND: "dim", Role.PLAIN: "", Role.BEST: "bold $success", Role.DROPPED: "dim"}
+STYLES = {Role.HEADING: "bold", Role.KIND: "dim", Role.PLAIN: "", Role.BEST: "bold $success", Role.DROPPED: "dim"}
 
 
 class ThreadCurve(Static):
@@ -42,7 +42,7 @@ class ThreadCurve(Static):
         if lines != self._shown:
             self._shown = lines
             self.styles.height = len(lines)  # not measured by Textual, which may do it before the width has settled
-            self.update(Content("\n").join(Content(line.text).stylize(_STYLES[line.role]) for line in lines))
+            self.update(Content("\n").join(Content(line.text).stylize(STYLES[line.role]) for line in lines))
 
     def on_resize(self) -> None:
         """Draw the bars in the new width."""

@@ -127,6 +127,13 @@ class Script:
     seconds_per_prompt_token: float = 0.1
     thread_speeds: dict[int, float] | None = None
     """How many times faster so many threads read than ``seconds_per_prompt_token``; None: all alike."""
+    weight_speeds: dict[str, float] = field(default_factory=dict)
+    """The same by mode of the weights."""
+    kv_speeds: dict[str, float] = field(default_factory=dict)
+    """The same by type of the KV cache."""
+    weights_error: EngineError | None = None
+    """What copying the weights into huge pages raises."""
+    has_room_for_both: bool = True
     n_ctx: int = 512
     """Largest context that "fits"; asking for more raises MemoryPlanError."""
     held_back: str = ""
@@ -288,13 +295,15 @@ class FakeModel:
             n_layers=2,
             n_heads=8,
             n_kv_heads=4,
-            head_dim=8,
+            head_dim=32,
             vocab_size=self.tokenizer.vocab_size,
             context_length=2048,
         )
         self.weights_mode = "mmap"
         self.threads, self.prefill_threads, self.pinned = 2, 2, False
         self.most_threads, self.can_pin = 4, False
+        self.has_copy = False
+        self.weight_calls: list[str] = []
         self.thread_calls: list[tuple[int, int]] = []
         self.weights_bytes, self.bytes_per_token = 1_000_000, 900_000
         self.sessions: list[FakeSession] = []
@@ -335,7 +344,34 @@ class FakeModel:
         """Remember whether threads are bound."""
         self.pinned = pinned
 
-    def session(self, n_ctx: int | None = None, kv: str = "f16") -> FakeSession:
+    def use_weights(self, mode: str, progress: Callable[[Any], None] | None = None, keep_copy: bool = False) -> None:
+        """Remember the mode, with a step of progress where a copy is made."""
+        if mode == "huge" and not self.has_copy:
+            if self.script.weights_error:
+                raise self.script.weights_error
+            if progress:
+                progress(Progress("load", self.path.name, self.weights_bytes, self.weights_bytes))
+            self.has_copy = True
+        self.weights_mode = mode
+        self.has_copy = self.has_copy and (mode == "huge" or keep_copy)
+        if not keep_copy:
+            self.weight_calls.append(mode)
+
+    def room_for_both_modes(self) -> SimpleNamespace:
+        """Room, unless the script says otherwise."""
+        return SimpleNamespace(
+            copy_bytes=self.weights_bytes,
+            needed_bytes=2 * self.weights_bytes,
+            available_bytes=10**9,
+            is_enough=self.script.has_room_for_both,
+        )
+
+    def bring_weights_in(self) -> None:
+        """They are in memory already."""
+
+    def session(
+        self, n_ctx: int | None = None, kv: str = "f16", progress: Callable[[Any], None] | None = None
+    ) -> FakeSession:
         """Open a session, unless it is larger than the script allows."""
         if n_ctx and n_ctx > self.script.n_ctx:
             raise MemoryPlanError(f"{self.path.name}: no room for {n_ctx} tokens; {self.script.n_ctx} fit")
@@ -343,7 +379,11 @@ class FakeModel:
         self.sessions.append(session)
         return session
 
-    huge_bytes = 0
+    @property
+    def huge_bytes(self) -> int:
+        """All of a copy."""
+        return self.weights_bytes if self.weights_mode == "huge" else 0
+
     notices: tuple[str, ...] = ()
 
     def read_bandwidth_gbps(self, threads: int | None = None, is_unwanted: Callable[[], bool] = lambda: False) -> float:
@@ -378,7 +418,7 @@ class FakeSession:
 
     def __init__(self, model: FakeModel, n_ctx: int, kv: str) -> None:
         self._model, self._script = model, model.script
-        self.n_ctx, self.kv, self.kv_bytes = n_ctx, kv, n_ctx * 256
+        self.n_ctx, self.kv_type, self.kv_bytes = n_ctx, kv, n_ctx * 256
         self.tokens: list[int] = []
         self.finish_reason = ""
         self.fed_counts: list[int] = []
@@ -448,6 +488,8 @@ class FakeSession:
             self.tokens.append(token_id)
             threads = self._model.prefill_threads if len(ids) > 3 else self._model.threads
             speed = (self._script.thread_speeds or {}).get(threads, 1.0)
+            speed *= self._script.weight_speeds.get(self._model.weights_mode, 1.0)
+            speed *= self._script.kv_speeds.get(self.kv_type, 1.0)
             self._script.clock.advance(self._script.seconds_per_prompt_token / speed)
             if on_progress:
                 on_progress(done, len(ids))
@@ -502,6 +544,10 @@ class FakeSession:
             yield
         finally:
             self.truncate(length)
+
+    def stretch(self, n: int) -> None:
+        """Repeat what there is."""
+        self.tokens += [self.tokens[i % self.length] for i in range(self.length, n)]
 
     def truncate(self, n: int) -> None:
         """Forget what lies behind the first n tokens."""

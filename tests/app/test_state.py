@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app import state
-from app.state import ProgramState, ThreadChoice, load_state, remember_model, remember_threads, save_state
+from app.state import ProgramState, TunedChoice, load_state, remember_model, remember_tuned, save_state
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_what_is_saved_is_loaded_again(file: Path) -> None:
-    saved = ProgramState("/models/a.gguf", {"cpu|a": ThreadChoice(2, 4)})
+    saved = ProgramState("/models/a.gguf", {"cpu|a": TunedChoice(2, 4)})
     assert save_state(saved, file) is None
     assert load_state(file) == (saved, None)
 
@@ -30,12 +30,12 @@ def test_file_and_directory_are_for_the_user_alone(file: Path) -> None:
 
 
 def test_remembering_one_thing_keeps_the_others(file: Path) -> None:
-    remember_threads("k", ThreadChoice(1, 2), file)
+    remember_tuned("k", TunedChoice(1, 2), path=file)
     remember_model("relative.gguf", file)
-    remember_threads("l", ThreadChoice(3, 4), file)
+    remember_tuned("l", TunedChoice(3, 4), path=file)
     loaded, _ = load_state(file)
     assert loaded.last_model == os.path.abspath("relative.gguf")
-    assert loaded.tuned_threads == {"k": ThreadChoice(1, 2), "l": ThreadChoice(3, 4)}
+    assert loaded.tuned_threads == {"k": TunedChoice(1, 2), "l": TunedChoice(3, 4)}
 
 
 @pytest.mark.parametrize(
@@ -119,15 +119,15 @@ def test_no_writable_directory_is_a_notice_and_no_exception(monkeypatch: pytest.
 
 def test_remembered_threads_can_be_forgotten_and_the_oldest_go_first(file: Path) -> None:
     for n in range(203):
-        remember_threads(f"k{n}", ThreadChoice(1, 2, n % 2 == 0), file)
+        remember_tuned(f"k{n}", TunedChoice(1, 2, n % 2 == 0), path=file)
     kept = load_state(file)[0].tuned_threads
     assert len(kept) == 200
     assert "k2" not in kept
-    remember_threads("k202", None, file)
+    remember_tuned("k202", None, path=file)
     assert "k202" not in load_state(file)[0].tuned_threads
 
 
 def test_threads_of_a_version_that_knew_no_pinning_are_not_pinned(file: Path) -> None:
     file.parent.mkdir()
     file.write_text('{"version": 1, "tuned_threads": {"k": {"decode": 2, "prefill": 4}}}')
-    assert load_state(file)[0].tuned_threads == {"k": ThreadChoice(2, 4, False)}
+    assert load_state(file)[0].tuned_threads == {"k": TunedChoice(2, 4, False)}

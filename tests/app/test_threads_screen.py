@@ -12,7 +12,8 @@ from app.app import JalopyApp
 from app.bridge import ChatOptions
 from app.screens.threads import ThreadsScreen
 from app.settings import built_in_settings
-from app.state import ThreadChoice
+from app.state import Measured, TunedChoice
+from app.tuned import Recalled
 from engine import host
 from engine.errors import BrokenModelError
 from engine.topology import Cores, read_cores
@@ -39,16 +40,18 @@ def laptop_script(**changes: Any) -> Script:
 class Memory:
     """Stands in for the state file."""
 
-    def __init__(self, remembered: ThreadChoice | None = None) -> None:
+    def __init__(self, remembered: TunedChoice | None = None) -> None:
         self.remembered = remembered
+        self.measured: Measured | None = None
+        self.doubt = ""
         self.trouble: str | None = None
 
-    def recall(self, model: object) -> ThreadChoice | None:
-        return self.remembered
+    def recall(self, model: object) -> Recalled:
+        return Recalled(self.remembered, self.measured, self.doubt)
 
-    def remember(self, model: object, choice: ThreadChoice | None) -> str | None:
+    def remember(self, model: object, choice: TunedChoice | None, measured: Measured | None) -> str | None:
         if self.trouble is None:
-            self.remembered = choice
+            self.remembered, self.measured = choice, measured
         return self.trouble
 
 
@@ -60,8 +63,8 @@ async def tuning(
     options = ChatOptions(
         open_model=script.open_model,
         sampling=lambda: None,
-        recall_threads=memory.recall,
-        remember_threads=memory.remember,
+        recall_tuned=memory.recall,
+        remember_tuned=memory.remember,
     )
     chosen = dataclasses.replace(built_in_settings(), **settings)
     app = JalopyApp(chosen, Path("model.gguf"), options=options, clock=script.clock)
@@ -80,8 +83,12 @@ async def shown(driver: Driver, part: str) -> str:
     return driver.screen_text()
 
 
-def in_use(driver: Driver) -> ThreadChoice | None:
-    return driver.app.bridge.threads.now if driver.app.bridge.threads is not None else None
+def in_use(driver: Driver) -> TunedChoice | None:
+    return threads_of(driver.app.bridge.threads.now if driver.app.bridge.threads is not None else None)
+
+
+def threads_of(choice: TunedChoice | None) -> TunedChoice | None:
+    return dataclasses.replace(choice, weights="", kv_type="") if choice is not None else None
 
 
 async def test_f4_measures_the_loaded_model_and_explains_the_winner() -> None:
@@ -95,7 +102,7 @@ async def test_f4_measures_the_loaded_model_and_explains_the_winner() -> None:
         assert lines.index(next(row for row in lines if "physical cores" in row)) < lines.index(
             next(row for row in lines if "and siblings" in row)
         )
-        best = [row for row in lines if "best" in row and "▶" in row]
+        best = [row for row in lines if "best" in row and "▶  " in row]
         assert len(best) == 1
         assert best[0].count("best") == 2  # both columns
 
@@ -119,28 +126,28 @@ async def test_enter_uses_the_best_and_remembers_it_and_u_takes_it_back() -> Non
     async with tuning(laptop_script(thread_speeds={1: 1.0, 2: 1.5, 3: 2.0, 4: 3.0}), memory) as driver:
         await driver.pilot.press("f4")
         await shown(driver, "done in")
-        assert in_use(driver) == ThreadChoice(2, 2)
+        assert in_use(driver) == TunedChoice(2, 2)
         await driver.pilot.press("enter")
-        await driver.until(lambda: in_use(driver) == ThreadChoice(4, 4), "four threads")
-        assert memory.remembered == ThreadChoice(4, 4)
+        await driver.until(lambda: in_use(driver) == TunedChoice(4, 4), "four threads")
+        assert threads_of(memory.remembered) == TunedChoice(4, 4)
         await shown(driver, "u undo (was 2, 2)")
         await shown(driver, "remembered for this machine and")
         await driver.pilot.press("u")
-        await driver.until(lambda: in_use(driver) == ThreadChoice(2, 2), "two threads again")
+        await driver.until(lambda: in_use(driver) == TunedChoice(2, 2), "two threads again")
         assert memory.remembered is None
         await shown(driver, "nothing is remembered")
         assert driver.script.opened[0].thread_calls[-1] == (2, 2)
 
 
 async def test_undo_brings_back_what_was_remembered_before() -> None:
-    memory = Memory(ThreadChoice(1, 3))
+    memory = Memory(TunedChoice(1, 3))
     async with tuning(laptop_script(), memory) as driver:
         await driver.pilot.press("f4")
         await shown(driver, "done in")
         await driver.pilot.press("4")
-        await driver.until(lambda: memory.remembered == ThreadChoice(4, 2), "remembered by hand")
+        await driver.until(lambda: threads_of(memory.remembered) == TunedChoice(4, 2), "remembered by hand")
         await driver.pilot.press("u")
-        await driver.until(lambda: memory.remembered == ThreadChoice(1, 3), "the old memory")
+        await driver.until(lambda: threads_of(memory.remembered) == TunedChoice(1, 3), "the old memory")
 
 
 async def test_digits_choose_for_the_column_that_is_marked() -> None:
@@ -148,12 +155,12 @@ async def test_digits_choose_for_the_column_that_is_marked() -> None:
         await driver.pilot.press("f4")
         await shown(driver, "done in")
         await driver.pilot.press("3")
-        await driver.until(lambda: in_use(driver) == ThreadChoice(3, 2), "three write")
+        await driver.until(lambda: in_use(driver) == TunedChoice(3, 2), "three write")
         await driver.pilot.press("tab", "4")
-        await driver.until(lambda: in_use(driver) == ThreadChoice(3, 4), "four read")
+        await driver.until(lambda: in_use(driver) == TunedChoice(3, 4), "four read")
         await shown(driver, "[reading the prompt, tok/s]")
         await driver.pilot.press("9")  # there are four
-        assert in_use(driver) == ThreadChoice(3, 4)
+        assert in_use(driver) == TunedChoice(3, 4)
 
 
 async def test_escape_stops_a_search_and_a_second_one_goes_back() -> None:
@@ -200,7 +207,7 @@ async def test_a_search_waits_for_the_reply_and_a_digit_works_meanwhile() -> Non
         await shown(driver, "measuring begins when it is free")
         await driver.pilot.press("1")
         gate.allow(1)
-        await driver.until(lambda: in_use(driver) == ThreadChoice(1, 2), "one thread, between two tokens")
+        await driver.until(lambda: in_use(driver) == TunedChoice(1, 2), "one thread, between two tokens")
         assert driver.app.bridge.status.threads == 1
         # Who chooses by hand need not measure.
         await driver.until(lambda: "measuring begins" not in driver.screen_text(), "the search is off")
@@ -340,7 +347,7 @@ async def test_threads_change_between_two_tokens_of_a_running_reply() -> None:
         await driver.until(gate.waiting.is_set, "the reply is held")
         driver.chat.action_threads("4 1")
         gate.allow(1)
-        await driver.until(lambda: in_use(driver) == ThreadChoice(4, 1), "granted in the middle")
+        await driver.until(lambda: in_use(driver) == TunedChoice(4, 1), "granted in the middle")
         assert driver.chat.turns.is_answering
         gate.open()
         reply = await driver.last_reply()
@@ -357,13 +364,13 @@ async def test_threads_change_between_two_blocks_of_a_prompt() -> None:
         await driver.until(gate.waiting.is_set, "the prompt is held")
         driver.chat.action_threads("1")
         gate.allow(1)
-        await driver.until(lambda: in_use(driver) == ThreadChoice(1, 1), "granted in the middle")
+        await driver.until(lambda: in_use(driver) == TunedChoice(1, 1), "granted in the middle")
         gate.open()
         await driver.last_reply()
 
 
 async def test_threads_alone_shows_what_holds() -> None:
-    async with tuning(laptop_script(), Memory(ThreadChoice(2, 4, True))) as driver:
+    async with tuning(laptop_script(), Memory(TunedChoice(2, 4, True))) as driver:
         await driver.say("/threads")
         note = await driver.note("2 threads to write, 2 to read the prompt")
         assert "remembered: 2 threads to write, 4 to read the prompt, bound to CPUs" in note
@@ -384,4 +391,4 @@ async def test_threads_that_cannot_be_are_refused(typed: str, answer: str) -> No
     async with tuning(laptop_script()) as driver:
         await driver.say(f"/threads {typed}")
         await driver.note(answer)
-        assert in_use(driver) == ThreadChoice(2, 2)
+        assert in_use(driver) == TunedChoice(2, 2)

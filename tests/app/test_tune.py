@@ -10,7 +10,7 @@ import pytest
 from app import engine_access, exit_codes, state
 from app.__main__ import main
 from app.settings import built_in_settings, override
-from app.state import ThreadChoice
+from app.state import TunedChoice
 from app.tune import TuneOptions, tune
 from engine import host
 from engine.topology import Cores
@@ -37,14 +37,14 @@ def test_people_get_bars_the_reason_and_what_is_remembered(script: Script, capsy
     assert "4 threads write fastest: siblings help here" in out
     assert "Remembered: --threads 4 --prefill-threads 4 from the next start on." in out
     remembered = state.load_state()[0].tuned_threads
-    assert list(remembered.values()) == [ThreadChoice(4, 4)]
+    assert list(remembered.values()) == [TunedChoice(4, 4)]
     assert "i5-4278U" in next(iter(remembered))
 
 
 def test_json_is_one_object_with_samples_cores_and_the_best(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(script, as_json=True) == exit_codes.OK
     report = json.loads(capsys.readouterr().out)
-    assert report["best"] == {"decode": 2, "prefill": 2, "pinned": False}
+    assert report["best"] == {"decode": 2, "prefill": 2, "pinned": False, "weights": "mmap", "kv_type": "f16"}
     assert report["state"] == "done"
     assert report["remembered"] is True
     assert [curve["phase"] for curve in report["curves"]] == ["decode", "prefill"]
@@ -131,7 +131,7 @@ def test_remembered_threads_are_used_unless_the_settings_name_some(named: dict[s
     for key, value in named.items():
         settings = override(settings, key, value, "test")
     model: Any = FakeModel()
-    engine_access.use_remembered_threads(model, ThreadChoice(2, 9, True), settings)
+    engine_access.use_tuned(model, TunedChoice(2, 9, True), settings)
     assert model.given == given
 
 
@@ -139,17 +139,17 @@ def test_what_is_remembered_belongs_to_one_machine_and_one_model(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model: Any = FakeModel()
-    assert engine_access.recall_threads(model) is None
-    assert engine_access.remember_threads(model, ThreadChoice(2, 4)) is None
-    assert engine_access.recall_threads(model) == ThreadChoice(2, 4)
+    assert engine_access.recall_tuned(model).choice is None
+    assert engine_access.remember_tuned(model, TunedChoice(2, 4)) is None
+    assert engine_access.recall_tuned(model).choice == TunedChoice(2, 4)
     monkeypatch.setattr(host, "cores", lambda: Cores((0, 1, 2, 3), 2, 1, name="i5-4278U"))  # a quota now
-    assert engine_access.recall_threads(model) is None
+    assert engine_access.recall_tuned(model).choice is None
     monkeypatch.setattr(host, "cores", lambda: Cores((0, 1, 2, 3), 2, None, name="i5-4278U"))
     monkeypatch.setattr(engine_access, "cpu_level", lambda: "ssse3")
-    assert engine_access.recall_threads(model) is None
+    assert engine_access.recall_tuned(model).choice is None
     monkeypatch.setattr(engine_access, "cpu_level", lambda: "avx2")
     model.weights_bytes = 2000
-    assert engine_access.recall_threads(model) is None
+    assert engine_access.recall_tuned(model).choice is None
     model.weights_bytes = 1000
-    engine_access.remember_threads(model, None)
-    assert engine_access.recall_threads(model) is None
+    engine_access.remember_tuned(model, None)
+    assert engine_access.recall_tuned(model).choice is None
