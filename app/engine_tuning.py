@@ -156,6 +156,7 @@ class EngineTuning:
             earlier=wire.tuning if is_more else None,
         )
         sweep.on_preparing = self._show_report
+        sweep.others_cores = lambda: self._conditions.end().crowding_cores
         self._conditions.begin()
         try:
             if wire.cancelled.is_set():  # asked for in the moment before the sweep could be seen

@@ -147,6 +147,7 @@ class _Search:
         if self._stopped.is_set():
             return None
         sweep.on_preparing = self._show
+        sweep.others_cores = lambda: self._watch.end().crowding_cores
         self._watch.begin()
         report: TuningReport | None = None
         for report in sweep:
@@ -180,6 +181,8 @@ def _remember(engine: EngineThread, found: _Found, options: TuneOptions) -> str 
         return "not remembered, since it was not measured to the end"
     if conditions.is_swapping:
         return "not remembered, since the machine was swapping meanwhile"
+    if conditions.is_crowded:
+        return "not remembered, since other programs took a core meanwhile"
 
     def remember() -> str | None:
         remembered = engine_access.recall_tuned(model).choice

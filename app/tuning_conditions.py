@@ -46,6 +46,11 @@ class Conditions:
         return self.others_cores is not None and self.others_cores >= A_CORE
 
     @property
+    def crowding_cores(self) -> float | None:
+        """Cores' worth of time that other programs took, if it was enough to matter."""
+        return self.others_cores if self.is_crowded else None
+
+    @property
     def is_quiet(self) -> bool:
         """Whether rates speak for the machine."""
         return not (self.is_swapping or self.is_crowded)
@@ -81,15 +86,22 @@ class ConditionsWatch:
         self._began_s = clock()
         self._swapped: int | None = None
         self._on_battery = False
+        self._found: Conditions | None = None
 
     def begin(self) -> None:
         """The span begins now."""
+        self._found = None
         self._began_s = self._clock()
         self._swapped, self._on_battery = self._read_swapped(), self.is_on_battery()
         or_none(lambda: self._loads.since_before(0.0))
 
     def end(self) -> Conditions:
-        """The span is over; another ``begin`` starts a new one."""
+        """The span is over; asked again, the answer is the same until another ``begin``."""
+        if self._found is None:
+            self._found = self._look()
+        return self._found
+
+    def _look(self) -> Conditions:
         loads = or_none(lambda: self._loads.since_before(self._clock() - self._began_s))
         swapped = self._read_swapped()
         moved = swapped - self._swapped if swapped is not None and self._swapped is not None else None

@@ -70,17 +70,20 @@ def _gains(option: Option) -> str:
 
 def _no_gain(option: Option) -> str:
     """Say what kept it from being better."""
+    gains = option.gain.values()
     slower = [phase for phase, gain in option.gain.items() if gain.high < 1]
     if slower:
-        return f"proved slower ({', '.join(_signed(option, phase) for phase in slower)})"
-    shown = ", ".join(_signed(option, phase) for phase in option.gain)
-    is_small = all(gain.is_sure and gain.median <= GAIN for gain in option.gain.values())
+        return f"proved slower ({'; '.join(_signed(option, phase) for phase in slower)})"
+    shown = "; ".join(_signed(option, phase) for phase in option.gain)
+    if all(gain.median <= 1 for gain in gains):
+        return f"brought no gain ({shown})"
+    is_small = all(gain.is_sure and gain.median <= GAIN for gain in gains)
     return f"brought {'too little to count' if is_small else 'no gain that is certain'} ({shown})"
 
 
 def _signed(option: Option, phase: str) -> str:
     gain = option.gain[phase]
-    return f"{_percent(gain.median):+.0f} % {'writing' if phase == DECODE else 'reading'}, {_span(gain)[1:-1]}"
+    return f"{'writing' if phase == DECODE else 'reading'} {_percent(gain.median):+.0f} %, {_span(gain)[1:-1]}"
 
 
 def _span(gain: Interval) -> str:

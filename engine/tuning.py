@@ -105,6 +105,8 @@ class Sweep:
 
     Attributes:
         on_preparing: called, in the iterating thread, with a report while something is prepared that takes a while.
+        others_cores: asked, at the end, for the cores' worth of time that other programs took; None for too little to
+            matter.
     """
 
     def __init__(
@@ -128,6 +130,7 @@ class Sweep:
         self._round = 0
         self._measuring = self._preparing = ""
         self.on_preparing: Callable[[TuningReport], None] = _show_nobody
+        self.others_cores: Callable[[], float | None] = _none
 
     def cancel(self) -> None:
         """Stop measuring; what was found so far is reported."""
@@ -275,7 +278,7 @@ class Sweep:
         )
 
     def _explain(self, curve: Curve) -> str:
-        return explain(curve, self._cores, self._trials.bytes_per_token)
+        return explain(curve, self._cores, self._trials.bytes_per_token, self.others_cores())
 
     def _comparisons(self, is_over: bool) -> tuple[Comparison, ...]:
         """Those of this search, and of the earlier one what this does not look at, as far as it still holds."""
@@ -308,6 +311,10 @@ class Sweep:
             return self._earlier.pinned if self._earlier is not None and COUNTS not in self._parts else None
         helps = any(contest.winner == PINNED and contest.is_settled for contest in measured)
         return helps and not any(contest.is_beaten(PINNED) for contest in measured)
+
+
+def _none() -> float | None:
+    return None
 
 
 def _show_nobody(report: TuningReport) -> None:

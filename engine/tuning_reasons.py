@@ -10,28 +10,33 @@ SMALL_MODEL_BYTES = 64 << 20
 CAVEAT = " This is not certain yet: measure again when nothing else runs."
 
 
-def explain(curve: Curve, cores: Cores, bytes_per_token: int) -> str:
+def explain(curve: Curve, cores: Cores, bytes_per_token: int, others_cores: float | None = None) -> str:
     """Say why the curve's best count is the best.
 
     Args:
         curve: with a best count.
         cores: the machine it was measured on.
         bytes_per_token: weights one decode step reads.
+        others_cores: cores' worth of time that other programs took meanwhile; None for too little to matter.
     """
     best = curve.best
     assert best is not None
     is_decode = curve.phase == DECODE
     if len(curve.points) == 1:
         return f"{_threads(best)}: this process may use one CPU only."
-    if curve.fastest not in (None, best):
+    verb = _verb(best, is_decode)
+    if others_cores is not None and best < cores.default_threads:
+        sentence = (
+            f"{_threads(best)} {verb} fastest, but other programs took {others_cores:.1f} cores meanwhile: without them "
+            "more may be better."
+        )
+    elif curve.fastest not in (None, best):
         sentence = _kept(curve, best)
     else:
         is_small = bytes_per_token < SMALL_MODEL_BYTES
         cause = _quota_cause(best, cores) or (
             _decode_cause(best, cores, is_small) if is_decode else _prefill_cause(best, cores)
         )
-        verb = "write" if is_decode else "read the prompt"
-        verb = verb.replace("write", "writes").replace("read", "reads") if best == 1 else verb
         sentence = f"{_threads(best)} {verb} fastest: {cause}."
     return sentence + ("" if curve.is_settled else CAVEAT)
 
@@ -97,6 +102,11 @@ def _all_cores(cores: Cores, siblings_share: str) -> str:
 def _fast_cores(cores: Cores) -> str:
     cause = f"this CPU has {cores.n_fast} fast cores; its {cores.n_efficiency} efficiency cores would hold them up"
     return cause + (f", and the {cores.n_siblings} siblings share the fast ones" if cores.n_siblings else "")
+
+
+def _verb(n_threads: int, is_decode: bool) -> str:
+    one, several = ("writes", "write") if is_decode else ("reads the prompt", "read the prompt")
+    return one if n_threads == 1 else several
 
 
 def _threads(n: int) -> str:

@@ -19,6 +19,7 @@ from engine.errors import BrokenModelError
 from engine.topology import Cores, read_cores
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
+from tests.app.scripted_machine import ScriptedMachine
 from tests.engine import sysfs_trees
 
 LAPTOP_SPEEDS = {1: 1.0, 2: 1.7, 3: 1.5, 4: 1.4}
@@ -57,14 +58,20 @@ class Memory:
 
 @asynccontextmanager
 async def tuning(
-    script: Script, memory: Memory | None = None, size: tuple[int, int] = (80, 24), **settings: object
+    script: Script,
+    memory: Memory | None = None,
+    size: tuple[int, int] = (80, 24),
+    machine: ScriptedMachine | None = None,
+    **settings: object,
 ) -> AsyncIterator[Driver]:
-    memory = memory or Memory()
+    memory, machine = memory or Memory(), machine or ScriptedMachine()
     options = ChatOptions(
         open_model=script.open_model,
         sampling=lambda: None,
         recall_tuned=memory.recall,
         remember_tuned=memory.remember,
+        kernels_version=lambda: "k1",
+        watch_conditions=machine.watch,
     )
     chosen = dataclasses.replace(built_in_settings(), **settings)
     app = JalopyApp(chosen, Path("model.gguf"), options=options, clock=script.clock)

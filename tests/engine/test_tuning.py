@@ -215,6 +215,13 @@ def test_a_winner_that_is_not_settled_is_called_uncertain() -> None:
     assert explain(curve("decode", 2, 4, is_settled=False), LAPTOP, 2 << 30).endswith("when nothing else runs.")
 
 
+def test_fewer_threads_than_cores_are_laid_to_other_programs_where_those_took_a_core() -> None:
+    crowded = explain(curve("decode", 1, 4), LAPTOP, 2 << 30, others_cores=1.2)
+    assert crowded.startswith("1 thread writes fastest, but other programs took 1.2 cores")
+    assert "other programs" not in explain(curve("decode", 2, 4), LAPTOP, 2 << 30, others_cores=1.2)
+    assert "other programs" not in explain(curve("decode", 1, 4), LAPTOP, 2 << 30)
+
+
 def test_one_cpu_needs_no_measuring() -> None:
     assert explain(curve("decode", 1, 1), Cores((0,), 1, None), 1) == "1 thread: this process may use one CPU only."
 

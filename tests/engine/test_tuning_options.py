@@ -72,8 +72,9 @@ def test_a_certain_gain_is_recommended_with_what_it_costs() -> None:
 @pytest.mark.parametrize(
     ("gain", "part"),
     [
-        (1.02, "huge pages brought too little to count (+2 % writing, 2 to 2, +0 % reading, 0 to 0)"),
-        (0.9, "huge pages proved slower (-10 % writing, -10 to -10)"),
+        (1.02, "huge pages brought too little to count (writing +2 %, 2 to 2; reading +0 %, 0 to 0)"),
+        (1.0, "huge pages brought no gain (writing +0 %, 0 to 0; reading +0 %, 0 to 0)"),
+        (0.9, "huge pages proved slower (writing -10 %, -10 to -10)"),
     ],
 )
 def test_what_gains_too_little_or_is_slower_is_not(gain: float, part: str) -> None:
