@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _ROOM_TOKENS = 256
 """Behind the context, for what is measured."""
-_CHAT_CONTEXT = 8192
 _MOST_COLUMNS = 78
 
 
@@ -117,12 +116,12 @@ class _Search:
 
     def run(self) -> TuningReport | None:
         """Fill a context as a conversation would, and search; None if it was stopped before that."""
-        n_context = min(self._options.n_context, max(1, self._model.config.context_length - _ROOM_TOKENS))
-        n_ctx = min(n_context + _ROOM_TOKENS, self._model.config.context_length)
-        if self._options.try_kv:  # it is compared in contexts as long as those of a chat
-            n_ctx = self._settings.context_size or min(self._model.config.context_length, _CHAT_CONTEXT)
-        model = self._model
+        model, n_context = self._model, max(1, min(self._options.n_context, self._longest - _ROOM_TOKENS))
+        n_ctx: int | None = min(n_context + _ROOM_TOKENS, self._longest)
+        if self._options.try_kv:  # types are compared in contexts as long as those of a chat
+            n_ctx = self._settings.context_size or None
         self._session = model.session(n_ctx, engine_access.kv_type_of(self._settings, model))
+        n_context = max(1, min(n_context, self._session.n_ctx - _ROOM_TOKENS))
         counts = model.threads, model.prefill_threads
         self.in_use = TunedChoice(*counts, model.pinned, model.weights_mode, self._session.kv_type)
         for line in self._model.notices:
@@ -135,6 +134,10 @@ class _Search:
             raise
         finally:
             self._session.close()
+
+    @property
+    def _longest(self) -> int:
+        return int(self._model.config.context_length)
 
     def _search(self, n_context: int) -> TuningReport | None:
         vocab_size = self._model.config.vocab_size

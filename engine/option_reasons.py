@@ -6,7 +6,7 @@ from engine.memory import shown_bytes
 from engine.tuning_report import DECODE, PREFILL, WEIGHTS, Comparison, Option
 from engine.tuning_statistics import GAIN, Interval
 
-UNSURE = " This is not certain yet: measure again when nothing else runs."
+UNSURE = " This is not certain yet."
 _VERBS = {DECODE: "writes", PREFILL: "reads the prompt"}
 
 

@@ -27,8 +27,8 @@ def explain(curve: Curve, cores: Cores, bytes_per_token: int, others_cores: floa
     verb = _verb(best, is_decode)
     if others_cores is not None and best < cores.default_threads:
         sentence = (
-            f"{_threads(best)} {verb} fastest, but other programs took {others_cores:.1f} cores meanwhile: without them "
-            "more may be better."
+            f"{_threads(best)} {verb} fastest, but other programs took {others_cores:.1f} cores meanwhile: without "
+            "them more may be better."
         )
     elif curve.fastest not in (None, best):
         sentence = _kept(curve, best)

@@ -154,8 +154,9 @@ class ThreadsScreen(Screen[None]):
     def _reasons(self, report: TuningReport | None) -> str:
         if report is None:
             return ""
-        outcomes = [comparison.reason for comparison in report.comparisons]
-        lines = [*report.reasons, pinning_line(report), *outcomes, *report.notes]
+        weights, kv = (report.comparison(part) for part in ("weights", "kv"))
+        lines = [kv.reason if kv is not None else "", *report.reasons, pinning_line(report)]
+        lines += [weights.reason if weights is not None else "", *report.notes]
         if not report.is_over and (cost := self._jalopy.watch_performance.pace.cost) is not None:
             lines.append(f"The interface itself takes {100 * cost:.0f} % of one core meanwhile.")
         return "\n".join(line for line in lines if line)

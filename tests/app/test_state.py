@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app import state
-from app.state import ProgramState, TunedChoice, load_state, remember_model, remember_tuned, save_state
+from app.state import Measured, ProgramState, TunedChoice, load_state, remember_model, remember_tuned, save_state
 
 
 @pytest.fixture
@@ -17,6 +17,25 @@ def test_what_is_saved_is_loaded_again(file: Path) -> None:
     saved = ProgramState("/models/a.gguf", {"cpu|a": TunedChoice(2, 4)})
     assert save_state(saved, file) is None
     assert load_state(file) == (saved, None)
+
+
+def test_circumstances_are_kept_with_a_choice_and_go_with_it(file: Path) -> None:
+    choice, measured = TunedChoice(2, 4, True, "huge", "q8_0"), Measured("k1", True, 5.5, 64)
+    remember_tuned("a", choice, measured, path=file)
+    remember_tuned("b", TunedChoice(1, 1), path=file)
+    loaded, _ = load_state(file)
+    assert loaded.tuned_threads == {"a": choice, "b": TunedChoice(1, 1)}
+    assert loaded.tuned_when == {"a": measured}
+    remember_tuned("b", choice, measured, without="a", path=file)
+    assert load_state(file)[0].tuned_threads == {"b": choice}
+    remember_tuned("b", TunedChoice(1, 1), path=file)  # by hand
+    assert load_state(file)[0].tuned_when == {}
+
+
+def test_a_file_of_earlier_versions_is_understood(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_bytes(b'{"version": 1, "tuned_threads": {"k": {"decode": 1, "prefill": 2, "pinned": true}}}')
+    assert load_state(file) == (ProgramState(None, {"k": TunedChoice(1, 2, True)}), None)
 
 
 def test_a_missing_file_is_no_notice(file: Path) -> None:
@@ -56,6 +75,12 @@ def test_remembering_one_thing_keeps_the_others(file: Path) -> None:
         b'{"version": 1, "tuned_threads": {"k": {"decode": true, "prefill": 1}}}',
         b'{"version": 1, "tuned_threads": {"k": {"decode": 1, "prefill": 1, "pinned": 2}}}',
         b'{"version": 1, "tuned_threads": {"k": 1}}',
+        b'{"version": 1, "tuned_threads": {"k": {"decode": 1, "prefill": 1, "weights": "fast"}}}',
+        b'{"version": 1, "tuned_threads": {"k": {"decode": 1, "prefill": 1, "kv_type": ["f16"]}}}',
+        b'{"version": 1, "tuned_when": []}',
+        b'{"version": 1, "tuned_when": {"k": {"decode_tps": -1}}}',
+        b'{"version": 1, "tuned_when": {"k": {"decode_tps": NaN}}}',
+        b'{"version": 1, "tuned_when": {"k": {"kernels": 3}}}',
         b"[" * 100_000,
         b" " * (1 << 20) + b"{}",
     ],

@@ -96,7 +96,7 @@ def test_an_interval_that_reaches_the_present_speed_is_never_recommended_however
     assert found.best == "mmap"
     assert not found.is_settled
     assert "no gain that is certain" in found.reason
-    assert found.reason.endswith("measure again when nothing else runs.")
+    assert found.reason.endswith("This is not certain yet.")
 
 
 def test_a_gain_seen_in_a_few_passes_only_is_not_recommended() -> None:
