@@ -71,7 +71,6 @@ class EngineTuning:
         self._drift = RateDrift(model.bytes_per_token, session.kv_bytes / max(1, session.n_ctx))
         self._drift.expect(recalled.choice, recalled.measured)
         self._wire.threads.in_use = ThreadsInUse(self._in_use(model), recalled.choice, model.most_threads)
-        self._doubt(recalled.doubt)
 
     def note_closed(self) -> None:
         """There is no model any more."""
@@ -175,6 +174,10 @@ class EngineTuning:
         self._wire.tuning = report
 
     # ---- doubts
+
+    def doubt_what_is_remembered(self) -> None:
+        """Say why the model's choice may not hold here, if there is a reason."""
+        self._doubt(self._recalled.doubt)
 
     def note_reply_begun(self) -> None:
         """From now on what the machine does counts for the reply."""

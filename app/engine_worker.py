@@ -166,6 +166,7 @@ class EngineWorker:
                 notices=tuple(self._model.notices),
             )
         )
+        self._tuning.doubt_what_is_remembered()
         if command.turns:
             self._reread(command.turns)
 

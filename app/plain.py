@@ -47,6 +47,8 @@ def chat(model_path: str, settings: Settings, clock: Clock = time.monotonic) -> 
     progress.clear()
     for line in model.notices:
         say(f"jalopy: {line}")
+    if doubt := engine_access.recall_tuned(model).doubt:
+        say(f"jalopy: {doubt} (jalopy tune MODEL measures again)")
     notice = remember_model(model_path)
     if notice:
         say(f"jalopy: {notice}")

@@ -11,6 +11,7 @@ import numpy as np
 from engine.errors import MemoryPlanError
 
 _HUGE_PAGE_BYTES = 2 << 20
+_HUGE_PAGE_SWITCH = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 """Python's default is a shared map, which the kernel keeps as a file in memory: it gets huge pages only where an
 administrator has allowed them for such files."""
@@ -57,6 +58,16 @@ class Memory:
         """View part of the region; the view keeps it alive."""
         count = int(np.prod(shape, dtype=np.int64))
         return np.frombuffer(self._map, dtype, count, offset).reshape(shape)
+
+
+def gives_huge_pages(switch: Path = _HUGE_PAGE_SWITCH) -> bool:
+    """Whether the system gives huge pages to who asks for them, as far as it says."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return False
+    try:
+        return "[never]" not in switch.read_text()
+    except OSError:
+        return True
 
 
 def shown_bytes(n_bytes: float) -> str:

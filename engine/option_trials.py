@@ -14,7 +14,7 @@ from engine import host
 from engine.compilation import Progress
 from engine.errors import MemoryPlanError
 from engine.kv_cache import KV_TYPES, kv_type_of
-from engine.memory import shown_bytes
+from engine.memory import gives_huge_pages, shown_bytes
 from engine.pipeline import BLOCK_BYTES
 from engine.tuning_options import Tell
 from engine.tuning_report import DECODE, KV, PREFILL, WEIGHTS
@@ -52,7 +52,12 @@ class WeightTrials:
         self.present = model.weights_mode
         self._room = model.room_for_both_modes()
         self._huge_bytes = 0
-        if not self._room.is_enough:
+        self.left_out = ""
+        if not gives_huge_pages():
+            self.left_out = "huge pages are not tried: this system gives none (`jalopy doctor` may know why)"
+        elif not self._room.is_enough:
+            self.left_out = "huge pages are not tried: both at once do not fit into memory"
+        if self.left_out:
             self.options = (self.present,)
 
     @property
@@ -68,11 +73,6 @@ class WeightTrials:
             f"huge pages: a copy of {shown_bytes(room.copy_bytes)} beside the file's own pages, "
             f"{shown_bytes(room.needed_bytes)} with a reserve; {shown_bytes(room.available_bytes)} are available"
         )
-
-    @property
-    def left_out(self) -> str:
-        """Why the two cannot be compared."""
-        return "" if self._room.is_enough else "huge pages are not tried: both at once do not fit into memory"
 
     def own_bytes(self, option: str) -> int:
         """The copy's size; pages of the file belong to the system."""

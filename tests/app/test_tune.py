@@ -13,7 +13,7 @@ from app.__main__ import main
 from app.settings import built_in_settings, override
 from app.state import Measured, TunedChoice
 from app.tune import TuneOptions, tune
-from engine import host
+from engine import host, option_trials
 from engine.errors import MemoryPlanError
 from engine.topology import Cores
 from tests.app.fake_engine import Script
@@ -32,6 +32,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> ScriptedMachine:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch, machine: ScriptedMachine) -> Script:
     monkeypatch.setattr(host, "cores", lambda: Cores((0, 1, 2, 3), 2, None, name="i5-4278U"))
+    monkeypatch.setattr(option_trials, "gives_huge_pages", lambda: True)
     speeds = {1: 1.0, 2: 1.7, 3: 1.5, 4: 1.4}
     return use_script(monkeypatch, Script(seconds_per_prompt_token=0.02, thread_speeds=speeds))
 

@@ -6,6 +6,7 @@ import pytest
 
 from app.screens.threads import ThreadsScreen
 from app.state import Measured, TunedChoice
+from engine import option_trials
 from engine.errors import MemoryPlanError
 from engine.topology import read_cores
 from tests.app.chat_driver import Driver
@@ -20,6 +21,7 @@ FASTER = {"weight_speeds": {"huge": 1.12}}
 @pytest.fixture(autouse=True)
 def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use_cores(monkeypatch, read_cores([0, 1, 2, 3], sysfs_trees.two_cores_four_threads(tmp_path / "machine")))
+    monkeypatch.setattr(option_trials, "gives_huge_pages", lambda: True)
 
 
 def model_of(driver: Driver) -> FakeModel:

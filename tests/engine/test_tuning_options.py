@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine import Model, Sampling, host
+from engine import Model, Sampling, host, option_trials
 from engine.errors import Cancelled, MemoryPlanError
+from engine.memory import gives_huge_pages
 from engine.option_trials import KVTrials, WeightTrials
 from engine.topology import Cores
 from engine.tuning import Sweep, default_budget_s
@@ -231,7 +232,8 @@ def test_a_remark_follows_the_reason() -> None:
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Model:
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
+    monkeypatch.setattr(option_trials, "gives_huge_pages", lambda: True)
     path = tiny_gguf.write(tmp_path / "m.gguf", "llama", "F32", context_length=1024, head_dim=32)
     return Model.open(path, threads=1)
 
@@ -305,6 +307,23 @@ def test_without_room_for_both_nothing_is_copied(model: Model, monkeypatch: pyte
     assert "do not fit" in trials.left_out
     assert "are available" in trials.estimate
     model.close()
+
+
+def test_where_huge_pages_are_switched_off_nothing_is_copied(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(option_trials, "gives_huge_pages", lambda: False)
+    trials = WeightTrials(model, SessionTrials(model, model.session(n_ctx=256)))
+    assert trials.options == ("mmap",)
+    assert "this system gives none" in trials.left_out
+    model.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "gives"),
+    [("always [madvise] never", True), ("[always] madvise never", True), ("always madvise [never]", False)],
+)
+def test_the_systems_switch_for_huge_pages_is_read(tmp_path: Path, text: str, gives: bool) -> None:
+    (tmp_path / "enabled").write_text(text)
+    assert gives_huge_pages(tmp_path / "enabled") is gives
 
 
 def test_kv_types_are_compared_in_filled_sessions_of_their_own_which_are_closed(model: Model) -> None:
