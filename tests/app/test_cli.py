@@ -68,7 +68,7 @@ def test_commands_import_no_textual_and_no_numba(module: str) -> None:
         (["--no-such-option"], exit_codes.USAGE, "--no-such-option"),
         (["run", "m.gguf", "-p", "x", "--temp", "hot"], exit_codes.USAGE, "'hot'"),
         (["run", "m.gguf", "-p", "x", "--temp", "nan"], exit_codes.USAGE, "allowed: a number from 0 to 10"),
-        (["run", "m.gguf", "-p", "x", "--kv", "q4"], exit_codes.USAGE, 'allowed: "f16", "f32", "q8_0"'),
+        (["run", "m.gguf", "-p", "x", "--kv", "q4"], exit_codes.USAGE, 'allowed: "auto", "f16", "f32", "q8_0"'),
         (["run", "m.gguf", "-p", " "], exit_codes.USAGE, "the prompt is empty"),
         (["run", "", "-p", "x"], exit_codes.USAGE, "the model's path is empty"),
         (["bench", "m.gguf", "-t", "0"], exit_codes.USAGE, "thread counts"),
