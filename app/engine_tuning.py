@@ -17,7 +17,7 @@ from app.state import Measured, TunedChoice
 from app.threads_in_use import ThreadsInUse
 from app.tuned import Recalled
 from app.tuned_choice import measured_of
-from app.tuning_conditions import ConditionsWatch
+from app.tuning_conditions import Conditions, ConditionsWatch
 from engine.errors import Cancelled, EngineError
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class EngineTuning:
         """There is no model any more."""
         self._model = self._session = self._drift = None
         self._wire.threads.in_use = self._wire.tuning = None
+        self._wire.tuning_conditions = Conditions()
 
     def _in_use(self, model: Model) -> TunedChoice:
         kv_type = self._session.kv_type if self._session is not None else ""
@@ -163,7 +164,8 @@ class EngineTuning:
             wire.status = replace(wire.status, activity=Activity.TUNING, done=0, total=0, since_s=wire.clock())
             for report in sweep:
                 if report.is_over:
-                    wire.tuning_conditions = found = self._conditions.end()
+                    found = self._conditions.end()
+                    found = wire.tuning_conditions = found.joined(wire.tuning_conditions) if is_more else found
                     report = replace(report, notes=(*report.notes, *found.remarks()))
                 wire.tuning = report
         finally:

@@ -55,6 +55,13 @@ class Conditions:
         """Whether rates speak for the machine."""
         return not (self.is_swapping or self.is_crowded)
 
+    def joined(self, other: Conditions) -> Conditions:
+        """Return those of both spans: what spoils one spoils what was found in the two."""
+        swapped = [found for found in (self.swapped_bytes, other.swapped_bytes) if found is not None]
+        others = [found for found in (self.others_cores, other.others_cores) if found is not None]
+        on_battery = self.on_battery or other.on_battery
+        return Conditions(on_battery, max(swapped, default=None), max(others, default=None))
+
     def remarks(self) -> tuple[str, ...]:
         """What must be said beside figures that were measured meanwhile."""
         found = []

@@ -60,3 +60,9 @@ def test_a_machine_that_tells_nothing_is_taken_as_quiet() -> None:
     watch = ConditionsWatch(None)
     watch.begin()
     assert watch.end() == Conditions()
+
+
+def test_what_spoils_one_of_two_spans_spoils_both() -> None:
+    swapping, on_battery = Conditions(swapped_bytes=64 << 20), Conditions(True, 0, 0.2)
+    assert swapping.joined(on_battery) == Conditions(True, 64 << 20, 0.2)
+    assert Conditions().joined(Conditions()) == Conditions()

@@ -267,6 +267,10 @@ async def test_what_was_measured_while_swapping_is_marked_and_used_but_not_remem
         machine.swap_memory = look  # type: ignore[method-assign]
         await driver.pilot.press("f4")
         await shown(driver, "The machine was swapping meanwhile: these figures are not remembered.")
+        machine.swap_memory = real  # type: ignore[method-assign]
+        await driver.pilot.press("k")  # a quiet search afterwards does not make the counts any better
+        await shown(driver, "The KV cache stays f16")
+        await shown(driver, "The machine was swapping meanwhile")
         await driver.pilot.press("enter")
         in_use = lambda: driver.app.bridge.threads  # noqa: E731
         await driver.until(lambda: in_use() and threads_of(in_use().now) == TunedChoice(4, 4), "used")
