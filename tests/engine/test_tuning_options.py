@@ -287,7 +287,7 @@ def test_weights_are_compared_behind_a_conversation_and_left_as_they_were(model:
     session = model.session(n_ctx=256)
     session.prefill([1, 2, 3])
     model.use_weights(present)
-    sweep = Sweep(SessionTrials(model, session), Cores((0,), 1, None), 6.0, parts=(COUNTS, WEIGHTS))
+    sweep = Sweep(SessionTrials(model, session), Cores((0,), 1, None), 300.0, parts=(COUNTS, WEIGHTS))
     last = list(sweep)[-1]
     found = weights_of(last)
     assert found.is_measured
@@ -330,7 +330,7 @@ def test_kv_types_are_compared_in_filled_sessions_of_their_own_which_are_closed(
     session = model.session(n_ctx=1024)
     session.prefill([1, 2, 3])
     prepared: list[str] = []
-    sweep = Sweep(SessionTrials(model, session), Cores((0,), 1, None), 8.0, parts=(KV,))
+    sweep = Sweep(SessionTrials(model, session), Cores((0,), 1, None), 300.0, parts=(KV,))
     sweep.on_preparing = lambda report: prepared.append(report.preparing)
     last = list(sweep)[-1]
     found = last.comparison(KV)
