@@ -65,7 +65,7 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
         raise DownloadError("there is no directory for downloads (name one: --to DIR)", exit_codes.USAGE)
     if wanted.url:
         return _prepare_address(wanted, web, sha256, target)
-    lister = make_lister(load_rates(usual_threads(settings)), settings.kv_type, settings.weights)
+    lister = make_lister(load_rates(usual_threads(settings)), settings.kv_type_or_default, settings.weights_or_default)
     repository = hub.read_repository(web, wanted.repository, wanted.revision)
     choice, why = choose(repository, wanted, lister.memory, lister.machine_rates())
     outlook = _outlook(repository, choice, lister)

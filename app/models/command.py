@@ -39,7 +39,7 @@ class ModelsOptions:
 def models(options: ModelsOptions, settings: Settings) -> int:
     """Find, read, compare and print."""
     looked_in = places(settings.model_directories)
-    lister = make_lister(rates_for(settings, options.measure), settings.kv_type, settings.weights)
+    lister = make_lister(rates_for(settings, options.measure), settings.kv_type_or_default, settings.weights_or_default)
     found = [entry for entry in list_models(looked_in, lister) if entry.matches(" ".join(options.words))]
     if options.as_json:
         print(json_line(_values(found, lister, looked_in), indent=1), flush=True)

@@ -79,7 +79,8 @@ class Scan:
 
     def _look(self) -> None:
         settings = self._settings
-        lister = make_lister(load_rates(usual_threads(settings)), settings.kv_type, settings.weights)
+        rates = load_rates(usual_threads(settings))
+        lister = make_lister(rates, settings.kv_type_or_default, settings.weights_or_default)
         looked_in = places(settings.model_directories)
         files = find_files(looked_in)
         labels = tuple(dict.fromkeys(clean_line(place.label, 60) for place in looked_in))
