@@ -81,7 +81,7 @@ class KVCache:
         self.head_bytes = self.max_seq_len * config.head_dim * kv_type.item_bytes
         self.scale_bytes = 4 * self.max_seq_len * (config.head_dim // kv_type.group) if kv_type.group else 0
         self.n_bytes = 2 * config.n_layers * config.n_kv_heads * (self.head_bytes + self.scale_bytes)
-        self._memory = Memory(self.n_bytes)
+        self._memory = Memory(self.n_bytes, fills_slowly=True)
 
     def resident_bytes(self) -> int | None:
         """Estimate how much of it lies in memory from a part of its pages; None where the system does not say."""

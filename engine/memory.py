@@ -1,4 +1,4 @@
-"""Anonymous memory that kernels address: aligned, advised for huge pages, freed with the object."""
+"""Anonymous memory that kernels address: aligned, large regions advised for huge pages, freed with the object."""
 
 import mmap
 import re
@@ -22,20 +22,23 @@ class Memory:
 
     Args:
         n_bytes: at least this much; pages are only backed once they are written.
+        fills_slowly: small pages only. What is written bit by bit all over, such as a KV cache, would be backed and
+            zeroed whole at the first touch of every huge page.
 
     Raises:
         MemoryPlanError: the system refuses the region.
     """
 
-    def __init__(self, n_bytes: int) -> None:
+    def __init__(self, n_bytes: int, fills_slowly: bool = False) -> None:
         self.n_bytes = max(1, n_bytes)
         try:
             self._map = mmap.mmap(-1, self.n_bytes, **_PRIVATE)
         except (OSError, ValueError, OverflowError) as error:
             raise MemoryPlanError(f"the system gives no {shown_bytes(n_bytes)} of memory ({error})") from None
-        if self.n_bytes >= _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        advice = "MADV_NOHUGEPAGE" if fills_slowly else "MADV_HUGEPAGE"
+        if self.n_bytes >= _HUGE_PAGE_BYTES and hasattr(mmap, advice):
             with suppress(OSError):  # a kernel without huge pages; small pages serve as well
-                self._map.madvise(mmap.MADV_HUGEPAGE)
+                self._map.madvise(getattr(mmap, advice))
         self.bytes: np.ndarray[Any, np.dtype[np.uint8]] = np.frombuffer(self._map, np.uint8)
         self.address = int(self.bytes.ctypes.data)
 

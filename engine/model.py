@@ -61,6 +61,7 @@ class Model:
         self._crew: Any = None
         self._pinned = False
         self._modes = WeightModes(self._weights, self.shown_name)
+        self._mapping = self._weights.map_ahead() if weights == MMAP else None
         self.use_weights(weights)
 
     @classmethod
@@ -273,6 +274,8 @@ class Model:
 
     def close(self) -> None:
         """End the threads and unmap the file. Closing twice is harmless."""
+        if self._mapping is not None:
+            self._mapping.stop()
         for session in list(self._sessions):
             session.close()
         if self._crew is not None:

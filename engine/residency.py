@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,10 @@ from typing import Any
 import numpy as np
 
 STEP_BYTES = 8 << 20
+GLANCE_PAGES = 2048
+"""Enough, spread over a file, to see whether it is in memory."""
+_MADV_POPULATE_READ = 22
+"""Linux 5.14; Python 3.10 to 3.13 have no name for it, and their ``madvise`` keeps the GIL."""
 PART_PAGES = 128
 RESIDENT_ENOUGH = 0.98
 """A file so far in memory is left alone: a few missing pages cost less than a pass over all of them."""
@@ -73,3 +79,45 @@ def read_in_order(paths: Sequence[Path], size_bytes: int, progress: Callable[[in
                     progress(min(done, size_bytes), size_bytes)
     except OSError:
         return  # the map will say what is wrong, page by page
+
+
+class MappingAhead:
+    """Enters the pages of a map that lie in memory into the page table, in a thread of its own.
+
+    The first walk over a model otherwise does that by faults, one for every 64 kB, and takes twice as long as the
+    second. Without effect outside Linux, and for a file that still lies on disk.
+
+    Args:
+        views: (n,) uint8 over whole maps. They stay in use until ``stop`` has returned.
+    """
+
+    def __init__(self, views: Sequence[np.ndarray[Any, np.dtype[np.uint8]]]) -> None:
+        self._views = list(views)
+        self._is_stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        if sys.platform == "linux":
+            self._thread = threading.Thread(target=self._run, name="map-ahead", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End it and let go of the maps; takes as long as a few megabytes."""
+        self._is_stopped.set()
+        self.wait()
+        self._views.clear()
+
+    def wait(self) -> None:
+        """Wait until it is done."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        madvise = ctypes.CDLL(None, use_errno=True).madvise
+        for view in self._views:
+            resident = resident_bytes(view, GLANCE_PAGES)
+            if resident is None or resident < RESIDENT_ENOUGH * len(view):
+                return
+            for start in range(0, len(view), STEP_BYTES):
+                address = ctypes.c_void_p(view.ctypes.data + start)
+                length = ctypes.c_size_t(min(STEP_BYTES, len(view) - start))
+                if self._is_stopped.is_set() or madvise(address, length, _MADV_POPULATE_READ) != 0:
+                    return

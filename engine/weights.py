@@ -128,6 +128,10 @@ class Weights:
         }
         return copy
 
+    def map_ahead(self) -> residency.MappingAhead:
+        """Begin to prepare the file's map for the first walk; to be stopped before the file is closed."""
+        return residency.MappingAhead(self._views)
+
     @property
     def huge_bytes(self) -> int:
         """Bytes that lie in huge pages: 0 for weights in the file's map."""

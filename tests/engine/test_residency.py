@@ -1,6 +1,7 @@
 """Files in memory: counted page by page, and brought in by one pass in order."""
 
 import mmap
+import os
 from pathlib import Path
 
 import numpy as np
@@ -62,3 +63,38 @@ def test_a_model_in_memory_is_not_read_again(tmp_path: Path, monkeypatch: pytest
     model.session(n_ctx=16)
     assert [step for step in seen if step.stage == "load"] == []
     model.close()
+
+
+def test_a_map_is_prepared_ahead_where_its_file_is_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(64 << 20))
+    with path.open("rb") as file:
+        view = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    if residency.resident_bytes(view) is None or tuple(map(int, os.uname().release.split(".")[:2])) < (5, 14):
+        pytest.skip("this system cannot prepare maps")
+    before = mapped_bytes(view)
+    ahead = residency.MappingAhead([view])
+    ahead.wait()
+    assert (before, mapped_bytes(view)) == (0, len(view))
+    ahead.stop()
+
+
+def test_a_map_of_a_file_on_disk_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(residency, "resident_bytes", lambda view, _: len(view) // 2)
+    view = np.frombuffer(mmap.mmap(-1, 8 << 20), np.uint8)
+    ahead = residency.MappingAhead([view])
+    ahead.wait()
+    assert mapped_bytes(view) in (0, None)
+    ahead.stop()
+
+
+def mapped_bytes(view: np.ndarray) -> int | None:
+    """Bytes of a map that its page table has; None where the system does not say."""
+    try:
+        lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    except OSError:
+        return None
+    start = f"{view.ctypes.data:x}-"
+    inside = (line for line in lines if line.startswith(start))
+    next(inside)
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("Rss:"))
