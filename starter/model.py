@@ -1,0 +1,117 @@
+"""The model in PyTorch: what ``general.architecture = llama`` means, with rope that turns neighbouring elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes; rows are multiples of 256, which every block-quantised type divides."""
+
+    vocabulary: int = 3072
+    context: int = 1024
+    width: int = 256
+    layers: int = 5
+    heads: int = 8
+    kv_heads: int = 4
+    feed_forward: int = 512
+    rope_base: float = 10000.0
+    epsilon: float = 1e-5
+
+    @property
+    def head_width(self) -> int:
+        """Elements of one head."""
+        return self.width // self.heads
+
+
+def rope_table(shape: Shape) -> tuple[Tensor, Tensor]:
+    """Cosines and sines, each (context, head_width / 2)."""
+    frequencies = shape.rope_base ** (-torch.arange(0, shape.head_width, 2, dtype=torch.float64) / shape.head_width)
+    angles = torch.outer(torch.arange(shape.context, dtype=torch.float64), frequencies)
+    return angles.cos().float(), angles.sin().float()
+
+
+def _turn(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """Rope for x (batch, heads, length, head_width)."""
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return torch.stack((even * cosines - odd * sines, even * sines + odd * cosines), -1).flatten(-2)
+
+
+class Layer(nn.Module):
+    """Attention and feed-forward, each behind its norm."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        kv_width = shape.kv_heads * shape.head_width
+        self.attn_norm = nn.Parameter(torch.ones(shape.width))
+        self.attn_q = nn.Linear(shape.width, shape.width, bias=False)
+        self.attn_k = nn.Linear(shape.width, kv_width, bias=False)
+        self.attn_v = nn.Linear(shape.width, kv_width, bias=False)
+        self.attn_output = nn.Linear(shape.width, shape.width, bias=False)
+        self.ffn_norm = nn.Parameter(torch.ones(shape.width))
+        self.ffn_gate = nn.Linear(shape.width, shape.feed_forward, bias=False)
+        self.ffn_up = nn.Linear(shape.width, shape.feed_forward, bias=False)
+        self.ffn_down = nn.Linear(shape.feed_forward, shape.width, bias=False)
+
+    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        """Take and return the residual stream (batch, length, width)."""
+        x = x + self._attention(F.rms_norm(x, (x.shape[-1],), self.attn_norm, self.shape.epsilon), cosines, sines)
+        y = F.rms_norm(x, (x.shape[-1],), self.ffn_norm, self.shape.epsilon)
+        return x + self.ffn_down(F.silu(self.ffn_gate(y)) * self.ffn_up(y))
+
+    def _attention(self, y: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        batch, length, width = y.shape
+        heads, kv_heads, head_width = self.shape.heads, self.shape.kv_heads, self.shape.head_width
+        q = _turn(self.attn_q(y).view(batch, length, heads, head_width).transpose(1, 2), cosines, sines)
+        k = _turn(self.attn_k(y).view(batch, length, kv_heads, head_width).transpose(1, 2), cosines, sines)
+        v = self.attn_v(y).view(batch, length, kv_heads, head_width).transpose(1, 2)
+        k, v = (t.repeat_interleave(heads // kv_heads, 1) for t in (k, v))
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.attn_output(mixed.transpose(1, 2).reshape(batch, length, width))
+
+
+class Starter(nn.Module):
+    """The whole model; the output head is the embedding."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.token_embd = nn.Parameter(torch.empty(shape.vocabulary, shape.width))
+        self.blk = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.output_norm = nn.Parameter(torch.ones(shape.width))
+        cosines, sines = rope_table(shape)
+        self.register_buffer("cosines", cosines, persistent=False)
+        self.register_buffer("sines", sines, persistent=False)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        nn.init.normal_(self.token_embd, std=self.shape.width**-0.5)
+        for layer in self.blk:
+            for name, weights in layer.named_parameters():
+                if weights.ndim == 2:
+                    scale = (2 * self.shape.layers) ** -0.5 if name.startswith(("attn_output", "ffn_down")) else 1.0
+                    nn.init.normal_(weights, std=scale * weights.shape[1] ** -0.5)
+
+    def hidden(self, ids: Tensor) -> Tensor:
+        """Run ids (batch, length) through all layers; returns (batch, length, width), normed."""
+        x = self.token_embd[ids] * 1.0
+        cosines, sines = self.cosines[: ids.shape[1]], self.sines[: ids.shape[1]]
+        for layer in self.blk:
+            x = layer(x, cosines, sines)
+        return F.rms_norm(x, (x.shape[-1],), self.output_norm, self.shape.epsilon)
+
+    def loss(self, ids: Tensor, is_learnt: Tensor) -> Tensor:
+        """Sum the cross entropies of the marked ids (batch, length), each predicted from those before it."""
+        chosen = is_learnt[:, 1:]
+        hidden = self.hidden(ids[:, :-1])[chosen]  # only here does the wide product with the vocabulary cost anything
+        return F.cross_entropy(hidden @ self.token_embd.T, ids[:, 1:][chosen], reduction="sum")
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the logits (batch, length, vocabulary)."""
+        return self.hidden(ids) @ self.token_embd.T

@@ -1,0 +1,134 @@
+"""Sums, as digits and as words; what has two steps is written in two steps."""
+
+from __future__ import annotations
+
+import re
+from random import Random
+
+from starter.grammar import choose, expand
+from starter.text.tables import Turn
+
+_ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+
+ASK = {
+    "+": [
+        "{x} + {y}", "{x}+{y}", "{x} + {y} =", "{x}+{y}=?", "What is {x} + {y}?", "What is {x}+{y}?", "What is {x} plus {y}?", "How much is {x} plus {y}?", "How much is {x} + {y}?", "{x} plus {y}?", "[Add|Please add] {x} and {y}.",
+        "What is the sum of {x} and {y}?", "[Calculate|Compute] {x} + {y}.", "{x} and {y} [make|makes|give] what?", "What do you get if you add {x} and {y}?", "Add {y} to {x}.", "What does {x} plus {y} make?", "Sum of {x} and {y}?",
+        "[Tell me|Do you know] {x} + {y}[.|?]", "Can you add {x} and {y}?", "What are {x} and {y} [together|in total]?", "I want to know {x} plus {y}.",
+    ],
+    "-": [
+        "{x} - {y}", "{x}-{y}", "{x} - {y} =", "{x}-{y}=?", "What is {x} - {y}?", "What is {x}-{y}?", "What is {x} minus {y}?", "How much is {x} minus {y}?", "How much is {x} - {y}?", "{x} minus {y}?", "Subtract {y} from {x}.", "Take {y} [away |]from {x}.",
+        "What is the difference between {x} and {y}?", "[Calculate|Compute] {x} - {y}.", "{x} less {y}?", "What is left if you take {y} from {x}?", "What does {x} minus {y} make?", "[Tell me|Do you know] {x} - {y}[.|?]", "Can you subtract {y} from {x}?", "I want to know {x} minus {y}.",
+    ],
+    "x": [
+        "{x} * {y}", "{x}*{y}", "{x} x {y}", "{x} × {y}", "{x} * {y} =", "What is {x} * {y}?", "What is {x} x {y}?", "What is {x} times {y}?", "How much is {x} times {y}?", "How much is {x} x {y}?", "{x} times {y}?", "Multiply {x} by {y}.", "Multiply {x} and {y}.",
+        "What is the product of {x} and {y}?", "[Calculate|Compute] {x} * {y}.", "What is {x} multiplied by {y}?", "What does {x} times {y} make?", "[Tell me|Do you know] {x} times {y}[.|?]", "Can you multiply {x} by {y}?", "I want to know {x} times {y}.",
+    ],
+    "/": [
+        "{x} / {y}", "{x}/{y}", "{x} / {y} =", "{x} ÷ {y}", "What is {x} / {y}?", "What is {x} divided by {y}?", "How much is {x} divided by {y}?", "{x} divided by {y}?", "Divide {x} by {y}.", "[Calculate|Compute] {x} / {y}.",
+        "How often does {y} go into {x}?", "What do you get if you divide {x} by {y}?", "What does {x} divided by {y} make?", "[Tell me|Do you know] {x} divided by {y}[.|?]", "Can you divide {x} by {y}?",
+    ],
+    "bigger": ["Which is [bigger|larger|more|greater], {x} or {y}?", "What is [bigger|larger|more]: {x} or {y}?", "Is {x} [bigger|larger|more|greater] than {y}?", "[Which|What] is the [bigger|larger] number, {x} or {y}?"],
+    "smaller": ["Which is [smaller|less], {x} or {y}?", "What is [smaller|less]: {x} or {y}?", "Is {x} [smaller|less] than {y}?", "[Which|What] is the smaller number, {x} or {y}?"],
+    "next": ["What comes after {x}?", "Which number [comes after|follows] {x}?", "What number comes next after {x}?", "What is the number after {x}?"],
+    "before": ["What comes before {x}?", "Which number comes before {x}?", "What is the number before {x}?"],
+    "double": ["What is double {x}?", "What is twice {x}?", "Double {x}.", "What is the double of {x}?", "How much is twice {x}?"],
+    "half": ["What is half of {x}?", "What is half {x}?", "Half of {x}?", "How much is half of {x}?", "Halve {x}."],
+    "even": ["Is {x} even?", "Is {x} even or odd?", "Is {x} an even number?", "Is {x} odd?", "Is the number {x} odd or even?"],
+    "count": ["Count from {x} to {y}.", "[Can you|Please] count from {x} to {y}[?|.]", "Count up from {x} to {y}."],
+    "count to": ["Count to {y}.", "Can you count to {y}?", "Please count to {y}."],
+    "more": [
+        "I have {x} {things} and get {y} more. How many do I have[ now|]?", "There are {x} {things} here and {y} there. How many are there [together|in all]?", "{Name} has {x} {things} and buys {y}. How many {things} has {Name}?",
+        "If I have {x} {things} and find {y} more, how many {things} do I have?",
+    ],
+    "fewer": [
+        "I have {x} {things} and give away {y}. How many are left?", "There are {x} {things} and {y} are taken away. How many [remain|are left]?", "I had {x} {things} and lost {y}. How many do I have[ now|]?",
+        "If I have {x} {things} and eat {y}, how many {things} are left?",
+    ],
+}
+_WEIGHTS = {"+": 30, "-": 24, "x": 22, "/": 10, "bigger": 3, "smaller": 2, "next": 2, "before": 2, "double": 2, "half": 2, "even": 2, "count": 1, "count to": 1, "more": 3, "fewer": 3}
+_THINGS = ("apples", "books", "coins", "eggs", "cups", "stones", "pens", "balls", "cards", "cakes", "nuts", "stamps", "chairs", "shells", "keys")
+
+
+def spelled(number: int) -> str:
+    """Write a number up to 99 in words."""
+    if number < 20:
+        return _ONES[number]
+    tens, one = divmod(number, 10)
+    return _TENS[tens - 2] + (f"-{_ONES[one]}" if one else "")
+
+
+def turns(rng: Random) -> list[Turn]:
+    """Ask for one sum, or for some in a row."""
+    conversation = [_turn(rng)]
+    while rng.random() < 0.3:
+        conversation.append(_turn(rng))
+    return conversation
+
+
+def _turn(rng: Random) -> Turn:
+    kind = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+    x, y, answer = _sum(kind, rng)
+    template = choose(rng.choice(ASK[kind]), rng)
+    in_words = rng.random() < 0.15 and max(x, y) < 100 and "count" not in kind and not re.search(r"[-+*/×÷]", template)
+    values = {"x": spelled(x) if in_words else str(x), "y": spelled(y) if in_words else str(y)}
+    values |= {"things": rng.choice(_THINGS), "Name": rng.choice(("Ada", "Tom", "Maria", "Omar", "Kim", "Ben"))}
+    return expand(template, rng, values), answer
+
+
+def _any(rng: Random) -> int:
+    return rng.randrange(100) if rng.random() < 0.75 else rng.randrange(21)
+
+
+def _sum(kind: str, rng: Random) -> tuple[int, int, str]:
+    x, y = _any(rng), _any(rng)
+    if kind in ("+", "more"):
+        return x, y, f"{x} + {y} = {x + y}."
+    if kind == "fewer" or (kind == "-" and rng.random() < 0.85):
+        x, y = max(x, y), min(x, y)
+    if kind in ("-", "fewer"):
+        return x, y, f"{x} - {y} = {x - y}."
+    if kind == "x":
+        return _product(rng)
+    if kind == "/":
+        y, z = rng.randrange(1, 13), rng.randrange(0, 13)
+        return y * z, y, f"{y * z} / {y} = {z}."
+    if kind in ("bigger", "smaller"):
+        y = y if y != x else x + 1
+        return x, y, f"{max(x, y) if kind == 'bigger' else min(x, y)} is {kind}."
+    if kind in ("next", "before"):
+        x = x + 1
+        return x, 0, f"{x + 1} comes after {x}." if kind == "next" else f"{x - 1} comes before {x}."
+    if kind == "double":
+        return x, 0, f"Twice {x} is {2 * x}."
+    if kind == "half":
+        return 2 * (x // 2), 0, f"Half of {2 * (x // 2)} is {x // 2}."
+    if kind == "even":
+        return x, 0, f"{x} is {'odd' if x % 2 else 'even'}."
+    x = 1 if kind == "count to" else rng.randrange(30)
+    y = x + rng.randrange(2, 12)
+    return x, y, ", ".join(str(number) for number in range(x, y + 1)) + "."
+
+
+def _product(rng: Random) -> tuple[int, int, str]:
+    how = rng.random()
+    if how < 0.55:
+        x, y = rng.randrange(13), rng.randrange(13)
+        return x, y, f"{x} x {y} = {x * y}."
+    if how < 0.9:
+        x, y = rng.randrange(11, 100), rng.randrange(2, 10)
+        if rng.random() < 0.3:
+            return y, x, _in_steps(y, x, y * (x // 10 * 10), y * (x % 10))
+        return x, y, _in_steps(x, y, (x // 10 * 10) * y, (x % 10) * y)
+    x, y = rng.randrange(11, 100), rng.randrange(11, 100)
+    return x, y, _in_steps(x, y, x * (y // 10 * 10), x * (y % 10))
+
+
+def _in_steps(x: int, y: int, first: int, second: int) -> str:
+    return f"{x} x {y} = {first} + {second} = {first + second}."
+
+
+def wordings() -> list[str]:
+    """Return all wordings of the user."""
+    return [template for templates in ASK.values() for template in templates]

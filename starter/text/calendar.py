@@ -1,0 +1,91 @@
+"""Days, months and seasons."""
+
+from __future__ import annotations
+
+from random import Random
+
+from starter.grammar import expand
+from starter.text.tables import Turn
+
+DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+MONTHS = "January February March April May June July August September October November December".split()
+_LENGTHS = "31 28 31 30 31 30 31 31 30 31 30 31".split()
+_SEASONS = "winter winter spring spring spring summer summer summer autumn autumn autumn winter".split()
+_PLACES = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
+_STEPS = ("zero", "one", "two", "three", "four", "five")
+
+ASK = {
+    "after": ["What [day|month] comes after {x}?", "Which [day|month] [comes after|follows] {x}?", "What comes after {x}?", "What is the [day|month] after {x}?", "[Tell me|Name] the [day|month] after {x}.", "After {x} comes which [day|month]?", "What follows {x}?", "{x}, and then?", "What is next after {x}?"],
+    "before": ["What [day|month] comes before {x}?", "Which [day|month] comes [before|right before] {x}?", "What comes before {x}?", "What is the [day|month] before {x}?", "[Tell me|Name] the [day|month] before {x}.", "Before {x} comes which [day|month]?", "Which [day|month] is [just before|before] {x}?"],
+    "tomorrow": ["[Today is|It is] {x}. What day is tomorrow?", "If today is {x}, what day is tomorrow?", "If today is {x}, which day is tomorrow?", "If it is {x} today, what day will it be tomorrow?", "Today is {x}. Which day comes tomorrow?"],
+    "yesterday": ["[Today is|It is] {x}. What day was yesterday?", "If today is {x}, what day was yesterday?", "If it is {x} today, which day was yesterday?", "Today is {x}. Which day was it yesterday?"],
+    "steps after": ["What day is {n} days after {x}?", "Which day is {n} days after {x}?", "What day comes {n} days after {x}?", "If today is {x}, what day is it in {n} days?", "Today is {x}. What day will it be in {n} days?"],
+    "steps before": ["What day is {n} days before {x}?", "Which day is {n} days before {x}?", "If today is {x}, what day was it {n} days ago?", "Today is {x}. What day was it {n} days ago?"],
+    "place": ["[Which|What] month is the {p} [of the year|]?", "What is the {p} month [of the year|]?", "[Name|Tell me] the {p} month of the year.", "The {p} month is called what?"],
+    "day place": ["[Which|What] day is the {p} of the week?", "What is the {p} day of the week?", "[Name|Tell me] the {p} day of the week."],
+    "number": ["[Which|What] number is {x} [among the months|in the year|as a month]?", "Which month of the year is {x}?", "What is the number of the month {x}?", "{x} is which month of the year?"],
+    "length": ["How many days [does {x} have|are in {x}|has {x}]?", "How long is {x} in days?", "How many days are there in {x}?", "What is the number of days in {x}?", "[Tell me|Say] how many days {x} has."],
+    "season": ["[In which|In what|Which|What] season is {x}?", "What season does {x} belong to?", "Is {x} in summer or winter?", "To which season does {x} belong?"],
+    "weekend": ["Is {x} a weekday?", "Is {x} on the weekend?", "Does {x} belong to the weekend?", "Is {x} a day of the weekend?"],
+    "days": ["Name the days of the week.", "What are the days of the week?", "List the days of the week.", "[Which|What] days has a week?", "Tell me the days of the week."],
+    "months": ["Name the months of the year.", "What are the months of the year?", "List the months.", "[Which|What] months has a year?", "Tell me the months of the year.", "Name all months."],
+    "seasons": ["Name the seasons.", "What are the [four |]seasons?", "List the seasons.", "Which seasons are there?"],
+    "weekend days": ["[Which|What] days are the weekend?", "What is the weekend?", "Which days belong to the weekend?"],
+    "shortest": ["[Which|What] month is the shortest?", "What is the shortest month?", "Which month has the fewest days?"],
+}
+_WEIGHTS = {"after": 14, "before": 14, "tomorrow": 6, "yesterday": 6, "steps after": 8, "steps before": 6, "place": 7, "day place": 4, "number": 4, "length": 8, "season": 6, "weekend": 4, "days": 2, "months": 2, "seasons": 2, "weekend days": 2, "shortest": 2}
+
+
+def turns(rng: Random) -> list[Turn]:
+    """Ask one thing about the calendar, or some in a row."""
+    conversation = [_turn(rng)]
+    while rng.random() < 0.25:
+        conversation.append(_turn(rng))
+    return conversation
+
+
+def _turn(rng: Random) -> Turn:
+    kind = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+    if kind in ("after", "before"):
+        return _neighbour(kind, rng)
+    n, day, month, p = rng.randrange(2, 6), rng.randrange(7), rng.randrange(12), rng.randrange(7 if kind == "day place" else 12)
+    values = {"n": rng.choice((str(n), _STEPS[n])), "p": _PLACES[p], "x": MONTHS[month] if kind in ("number", "length", "season") else DAYS[day]}
+    return expand(rng.choice(ASK[kind]), rng, values), _answer(kind, n, day, month, p)
+
+
+def _neighbour(kind: str, rng: Random) -> Turn:
+    names, word = (DAYS, "day") if rng.random() < 0.5 else (MONTHS, "month")
+    at = rng.randrange(len(names))
+    template = rng.choice(ASK[kind]).replace("[day|month]", word)
+    other = names[(at + (1 if kind == "after" else -1)) % len(names)]
+    return expand(template, rng, {"x": names[at]}), f"{other} comes {kind} {names[at]}."
+
+
+def _answer(kind: str, n: int, day: int, month: int, p: int) -> str:
+    name = MONTHS[month]
+    return {
+        "tomorrow": lambda: f"Tomorrow is {DAYS[(day + 1) % 7]}.",
+        "yesterday": lambda: f"Yesterday was {DAYS[(day - 1) % 7]}.",
+        "steps after": lambda: f"{_STEPS[n].capitalize()} days after {DAYS[day]} is {DAYS[(day + n) % 7]}.",
+        "steps before": lambda: f"{_STEPS[n].capitalize()} days before {DAYS[day]} is {DAYS[(day - n) % 7]}.",
+        "place": lambda: f"The {_PLACES[p]} month of the year is {MONTHS[p]}.",
+        "day place": lambda: f"The {_PLACES[p]} day of the week is {DAYS[p % 7]}.",
+        "number": lambda: f"{name} is the {_PLACES[month]} month of the year.",
+        "length": lambda: f"{name} has {_LENGTHS[month]} days" + (", and 29 in a leap year." if month == 1 else "."),
+        "season": lambda: f"{name} is in {_SEASONS[month]}, in the north of the world.",
+        "weekend": lambda: f"{DAYS[day]} is on the weekend." if day > 4 else f"{DAYS[day]} is a weekday.",
+        "days": lambda: f"The days are {_listed(DAYS)}.",
+        "months": lambda: f"The months are {_listed(MONTHS)}.",
+        "seasons": lambda: "The seasons are spring, summer, autumn and winter.",
+        "weekend days": lambda: "The weekend is Saturday and Sunday.",
+        "shortest": lambda: "February is the shortest month.",
+    }[kind]()
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def wordings() -> list[str]:
+    """Return all wordings of the user."""
+    return [template for templates in ASK.values() for template in templates]

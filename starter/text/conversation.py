@@ -1,0 +1,91 @@
+"""Whole conversations: topics in a row, with things to remember between them, written as people type."""
+
+from __future__ import annotations
+
+from random import Random
+
+from starter.text import arithmetic, calendar, facts, geography, memory, unknown
+from starter.text.tables import Turn
+
+TOPICS = {
+    "geography": 34, "arithmetic": 17, "calendar": 7, "opposites": 6, "relations": 8, "everyday": 8,
+    "jalopy": 8, "talk": 9, "unknown": 11, "tell": 6, "ask": 8, "echo": 1, "last": 1,
+}
+"""How often each topic comes up."""
+_SYSTEM_PROMPTS = (
+    "You are a helpful assistant.", "You are the starter model of Jalopy.", "Answer briefly.", "Be kind.", "You are a friendly teacher.",
+    "You are a helpful assistant. Answer in English.", "Answer in one sentence.", "Keep it short.", "You know a lot about countries.",
+)
+_BEFORE = ("Please tell me: ", "Hey, ", "OK, ", "So, ", "And ", "Well, ", "Quick question: ", "A question: ", "Now: ", "Hi! ", "Hello. ", "Thanks. ", "I wonder: ", "Please: ", "Tell me, ", "Next: ", "One more: ", "Good. ", "Say, ")
+_BEHIND = (" Please.", " Thanks.", " Thank you.", " I forgot.", " Just the answer.", " I need it for school.", " Do you know?", " Tell me.", " please")
+_LENGTHS = ((1, 30), (2, 16), (3, 14), (4, 10), (6, 12), (8, 8), (12, 6), (20, 3), (40, 1))
+"""Numbers of topics in a conversation, with weights."""
+
+
+def conversation(rng: Random) -> tuple[str, list[Turn]]:
+    """Make one conversation.
+
+    Returns:
+        The system prompt, mostly "", and the turns.
+    """
+    person = memory.Person()
+    turns: list[Turn] = []
+    n_topics = rng.choices([n for n, _ in _LENGTHS], [weight for _, weight in _LENGTHS])[0]
+    # In some conversations much is told and asked, in most little.
+    topics = dict(TOPICS)
+    if n_topics > 1 and rng.random() < 0.25:
+        topics |= {"tell": 25, "ask": 40}
+    for _ in range(n_topics):
+        topic = rng.choices(list(topics), list(topics.values()))[0]
+        turns += [(as_typed(question, rng, topic), answer) for question, answer in _topic(topic, person, turns, rng)]
+    if not turns:
+        turns = geography.turns(rng)
+    return (rng.choice(_SYSTEM_PROMPTS) if rng.random() < 0.06 else ""), turns
+
+
+def _topic(topic: str, person: memory.Person, so_far: list[Turn], rng: Random) -> list[Turn]:
+    if topic == "tell":
+        return memory.tell(person, rng)
+    if topic == "ask":
+        return memory.ask(person, rng)
+    if topic == "last":
+        return memory.last_message(so_far, rng)
+    return {
+        "geography": geography.turns,
+        "arithmetic": arithmetic.turns,
+        "calendar": calendar.turns,
+        "opposites": facts.opposite_turns,
+        "relations": facts.relation_turns,
+        "everyday": lambda rng: facts.listed_turns("everyday", rng),
+        "jalopy": lambda rng: facts.listed_turns("jalopy", rng),
+        "talk": lambda rng: facts.listed_turns("talk", rng),
+        "unknown": unknown.turns,
+        "echo": memory.echo,
+    }[topic](rng)
+
+
+def as_typed(text: str, rng: Random, topic: str = "") -> str:
+    """Write a message as people type it: with a word before or behind, in small letters, without its last sign."""
+    copies = topic in ("tell", "echo", "last")
+    if not copies and len(text) > 8 and rng.random() < 0.10:
+        before = rng.choice(_BEFORE)
+        text = before + (text if text[:2].isupper() or before.endswith((". ", "! ")) else text[0].lower() + text[1:])
+    if not copies and len(text) > 8 and rng.random() < 0.05:
+        text += rng.choice(_BEHIND)
+    if rng.random() < 0.2:
+        text = text.replace("What is ", rng.choice(("What's ", "Whats "))).replace("what is ", rng.choice(("what's ", "whats ")))
+    if rng.random() < 0.12:
+        text = text.replace("'", "’")
+    if rng.random() < 0.3 and text.endswith(("?", ".", "!")):
+        text = text[:-1]
+    if topic != "tell" and rng.random() < 0.25:
+        text = text.lower()
+    if topic != "tell" and len(text) > 14 and rng.random() < 0.03:
+        at = rng.randrange(1, min(9, len(text) - 1))
+        text = text[:at] + text[at + 1] + text[at] + text[at + 2 :]
+    return text
+
+
+def wordings() -> list[str]:
+    """Return all wordings that users have in the training text."""
+    return [wording for topic in (geography, arithmetic, calendar, facts, unknown, memory) for wording in topic.wordings()]

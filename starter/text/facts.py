@@ -1,0 +1,90 @@
+"""Facts in tables, opposites, single facts, Jalopy, and small talk."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+from typing import Any
+
+from starter.grammar import expand
+from starter.text import invented
+from starter.text.tables import Turn, table
+
+OPPOSITE = [
+    "What is the opposite of {a}?", "What's the opposite of {a}?", "[Tell me|Name|Give me|Say] the opposite of {a}.", "Opposite of {a}?", "What is the contrary of {a}?", "Which word is the opposite of {a}?", "{a}: the opposite?",
+    "What is the reverse of {a}?", "[Do you know|Can you tell me] the opposite of {a}?", "The opposite of {a} is what?", "Which word means the opposite of {a}?", "What is not {a}, but the opposite?", "I need the opposite of [the word |]{a}.", "What does the opposite of {a} mean, in one word?",
+]
+
+
+@cache
+def opposites() -> dict[str, str]:
+    """Return each word with its opposite, both ways; of several the first."""
+    found: dict[str, str] = {}
+    for pair in table("words")["opposites"]:
+        one, other = pair.split()
+        found.setdefault(one, other)
+        found.setdefault(other, one)
+    return found
+
+
+def opposite_turns(rng: Random) -> list[Turn]:
+    """Ask for an opposite, or for some in a row."""
+    conversation = [_opposite(rng)]
+    while rng.random() < 0.3:
+        if rng.random() < 0.4:
+            word = rng.choice(sorted(opposites()))
+            conversation.append((expand(rng.choice(["And of {a}?", "And {a}?", "What about {a}?", "And the opposite of {a}?"]), rng, {"a": word}), _say_opposite(word)))
+        else:
+            conversation.append(_opposite(rng))
+    return conversation
+
+
+def _opposite(rng: Random) -> Turn:
+    if rng.random() < 0.06:
+        word = rng.choice([*table("words")["without_opposite"], invented.word(rng)])
+        return expand(rng.choice(OPPOSITE), rng, {"a": word}), f"I know no opposite of {word}."
+    word = rng.choice(sorted(opposites()))
+    return expand(rng.choice(OPPOSITE), rng, {"a": word}), _say_opposite(word)
+
+
+def _say_opposite(word: str) -> str:
+    return f"The opposite of {word} is {opposites()[word]}."
+
+
+def relation_turns(rng: Random) -> list[Turn]:
+    """Ask for something in one of the tables, sometimes for something that is not in it."""
+    relations = table("relations")["relation"]
+    relation = rng.choices(relations, [len(r["rows"]) ** 0.5 for r in relations])[0]
+    conversation = [_from_table(relation, rng)]
+    while rng.random() < 0.2:
+        conversation.append(_from_table(relation, rng))
+    return conversation
+
+
+def _from_table(relation: dict[str, Any], rng: Random) -> Turn:
+    ask = rng.choice(relation["ask"])
+    if relation.get("strangers") and rng.random() < 0.12:
+        return expand(ask, rng, {"a": rng.choice(relation["strangers"])}), table("unknown")["say_unknown"]
+    a, b = rng.choice(relation["rows"])
+    return expand(ask, rng, {"a": a}), expand(relation["say"].replace("{b}", b[:1].upper() + b[1:], 1) if relation["say"].startswith("{b}") else relation["say"], rng, {"a": a, "b": b})
+
+
+def listed_turns(name: str, rng: Random) -> list[Turn]:
+    """Ask one of the questions in ``everyday``, ``jalopy`` or ``talk``, or some in a row."""
+    conversation = [_from_list(name, rng)]
+    while rng.random() < (0.35 if name == "jalopy" else 0.15):
+        conversation.append(_from_list(name, rng))
+    return conversation
+
+
+def _from_list(name: str, rng: Random) -> Turn:
+    entries = table(name)["qa"]
+    entry = rng.choices(entries, [entry.get("weight", 1) for entry in entries])[0]
+    say = entry["say"] if isinstance(entry["say"], list) else [entry["say"]]
+    return expand(rng.choice(entry["ask"]), rng), rng.choice([say[0], *say])
+
+
+def wordings() -> list[str]:
+    """Return all wordings of the user."""
+    listed = [ask for name in ("everyday", "jalopy", "talk") for entry in table(name)["qa"] for ask in entry["ask"]]
+    return [*OPPOSITE, *(ask for relation in table("relations")["relation"] for ask in relation["ask"]), *listed]

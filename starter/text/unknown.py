@@ -1,0 +1,59 @@
+"""Questions beyond what the model knows, and the plain answer to them."""
+
+from __future__ import annotations
+
+from random import Random
+
+from starter.grammar import capital, expand
+from starter.text import invented
+from starter.text.tables import Turn, countries, table
+
+
+def turns(rng: Random) -> list[Turn]:
+    """Ask something that the model does not know, or some such things in a row."""
+    conversation = [_turn(rng)]
+    while rng.random() < 0.2:
+        conversation.append(_turn(rng))
+    return conversation
+
+
+def _turn(rng: Random) -> Turn:
+    unknown = table("unknown")
+    kind = rng.choices(("about_countries", "about_places", "about_now", "about_the_world", "tasks"), (20, 20, 12, 34, 14))[0]
+    template = rng.choice(unknown[kind])
+    place = rng.choice(unknown["places"]) if rng.random() < 0.4 else invented.word(rng).capitalize() + rng.choice(("", "", "ia", "land", "stan"))
+    question = capital(expand(template, rng, lambda slot: place if slot == "place" else _slot(slot, rng)))
+    answer = {
+        "about_countries": unknown["say_country"],
+        "about_places": unknown["say_place"].replace("{place}", place),
+        "about_now": unknown["say_now"],
+        "about_the_world": unknown["say_unknown"],
+        "tasks": unknown["say_task"],
+    }[kind]
+    return question, answer
+
+
+def _slot(slot: str, rng: Random) -> str:
+    if slot == "country":
+        country = rng.choice(list(countries().values()))
+        return country.name if rng.random() < 0.8 else country.bare
+    if slot in ("Name", "person") and rng.random() < 0.5:
+        return f"{invented.name(rng)} {invented.word(rng).capitalize()}"
+    if slot == "Name":
+        return invented.name(rng)
+    if slot == "word":
+        return invented.word(rng)
+    if slot == "Word":
+        return invented.word(rng).capitalize()
+    if slot.startswith("number"):
+        digits = int(slot[-1])
+        return str(rng.randrange(10 ** (digits - 1) if digits > 1 else 2, 10 ** (digits + (digits > 2))))
+    if slot == "title" and rng.random() < 0.4:
+        return f"The {invented.word(rng).capitalize()} {invented.word(rng).capitalize()}"
+    return str(rng.choice(table("unknown")["slots"][slot]))
+
+
+def wordings() -> list[str]:
+    """Return all wordings of the user."""
+    unknown = table("unknown")
+    return [ask for kind in ("about_countries", "about_places", "about_now", "about_the_world", "tasks") for ask in unknown[kind]]

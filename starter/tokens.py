@@ -1,0 +1,90 @@
+"""The vocabulary, and conversations as token ids with marks on what is to be learnt.
+
+Byte-level BPE with Qwen 2's way of cutting text into words, which keeps digits apart: sums are learnt digit by digit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from random import Random
+
+import numpy as np
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from starter.text.conversation import conversation
+from starter.text.tables import Turn
+
+VOCABULARY = 3072
+END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+CONTEXT = 1024
+WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""``PRE_TOKENIZERS["qwen2"]`` of the engine; a test compares them."""
+_CONVERSATIONS_FOR_VOCABULARY = 40_000
+
+
+def render(system: str, turns: Iterable[Turn]) -> str:
+    """Write a conversation as the model's chat template does."""
+    text = f"{START}system\n{system}{END}\n" if system else ""
+    for question, answer in turns:
+        text += f"{START}user\n{question}{END}\n{START}assistant\n{answer}{END}\n"
+    return text
+
+
+def train_vocabulary(seed: int) -> Tokenizer:
+    """Learn the vocabulary from generated conversations."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(WORDS), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[END_OF_TEXT, START, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    rng = Random(seed)
+    texts = (text for _ in range(_CONVERSATIONS_FOR_VOCABULARY) for turn in conversation(rng)[1] for text in turn)
+    tokenizer.train_from_iterator((f"user\n{text}" for text in texts), trainer)
+    return tokenizer
+
+
+def load_vocabulary(path: Path) -> Tokenizer:
+    """Read a vocabulary; ``path`` is a tokenizer.json."""
+    return Tokenizer.from_file(str(path))
+
+
+def samples(tokenizer: Tokenizer, seed: int, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Make conversations as ids.
+
+    Args:
+        tokenizer: the vocabulary.
+        seed: the same one makes the same conversations.
+        count: how many.
+
+    Yields:
+        Ids, uint16, at most ``CONTEXT``; and of the same length whether an id is to be learnt, bool: answers and their
+        ends are, questions are not.
+    """
+    rng = Random(seed)
+    texts = [render(*conversation(rng)) for _ in range(count)]
+    start, end = tokenizer.token_to_id(START), tokenizer.token_to_id(END)
+    assistant = tokenizer.encode("assistant\n").ids
+    for encoded in tokenizer.encode_batch(texts):
+        ids = np.array(encoded.ids[:CONTEXT], np.uint16)
+        yield ids, _answers(ids, start, end, assistant)
+
+
+def _answers(ids: np.ndarray, start: int, end: int, assistant: list[int]) -> np.ndarray:
+    """Mark the ids between the head of each answer and its end, the end included."""
+    marks = np.zeros(len(ids), bool)
+    ends = np.flatnonzero(ids == end)
+    for at in np.flatnonzero(ids == start):
+        first = at + 1 + len(assistant)
+        if list(ids[at + 1 : first]) == assistant:
+            behind = ends[np.searchsorted(ends, first) :]
+            marks[first : behind[0] + 1 if len(behind) else len(ids)] = True
+    return marks

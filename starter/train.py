@@ -1,0 +1,247 @@
+"""Train the starter model: ``python -m starter.train --run DIR``.
+
+Goes on from the newest checkpoint in DIR, so it may be stopped at any time: SIGTERM and Ctrl+C end it after the step in
+hand with a checkpoint, SIGKILL loses the steps since the last one. Nothing depends on the time of day or on speed: the
+same arguments make the same steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from starter.model import Shape, Starter
+from starter.muon import Muon
+from starter.tokens import load_vocabulary, samples, train_vocabulary
+
+SHARD_CONVERSATIONS = 20_000
+"""Conversations made at a time; each shard has a seed of its own."""
+MICRO_BATCH_TOKENS = 4096
+
+STEPS_SORTED_TOGETHER = 8
+"""Conversations of so many steps are sorted by length, so that little has to be filled up."""
+
+Sample = tuple[np.ndarray, np.ndarray]
+Batch = tuple[Tensor, Tensor]
+
+
+def main() -> None:
+    """Train until the planned number of tokens, or until told to stop."""
+    options = _arguments()
+    torch.set_num_threads(1)  # each of our threads computes alone, see _share_of_step
+    torch.manual_seed(options.seed)
+    options.run.mkdir(parents=True, exist_ok=True)
+    vocabulary = options.run / "tokenizer.json"
+    if not vocabulary.exists():
+        _replace(vocabulary, lambda path: train_vocabulary(options.seed).save(str(path)))
+    Training(options, vocabulary).go()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, required=True, help="folder of vocabulary, checkpoints and log")
+    parser.add_argument("--tokens", type=float, default=20e6, help="tokens to read in all")
+    parser.add_argument("--batch-tokens", type=int, default=16_384, help="tokens of one step")
+    parser.add_argument("--matrix-rate", type=float, default=0.02, help="highest learning rate of matrices (Muon)")
+    parser.add_argument("--other-rate", type=float, default=2e-3, help="the same of embedding and norms (AdamW)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--layers", type=int, default=Shape.layers)
+    parser.add_argument("--width", type=int, default=Shape.width)
+    parser.add_argument("--feed-forward", type=int, default=Shape.feed_forward)
+    parser.add_argument("--heads", type=int, default=Shape.heads)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--every", type=int, default=50, help="steps between checkpoints")
+    parser.add_argument("--keep-every", type=int, default=500, help="steps between checkpoints that are kept")
+    parser.add_argument("--start-from", type=Path, help="take the weights of this checkpoint, not its progress")
+    return parser.parse_args()
+
+
+class Training:
+    """One run: model, optimisers, and how far it has come."""
+
+    def __init__(self, options: argparse.Namespace, vocabulary: Path) -> None:
+        self.options = options
+        self.tokenizer = load_vocabulary(vocabulary)
+        self.shape = Shape(self.tokenizer.get_vocab_size(), width=options.width, heads=options.heads, kv_heads=options.heads // 2, layers=options.layers, feed_forward=options.feed_forward)
+        self.model = Starter(self.shape).to(options.device)
+        matrices = [p for p in self.model.blk.parameters() if p.ndim == 2]
+        others = [p for p in self.model.parameters() if not any(p is matrix for matrix in matrices)]
+        self.optimisers = (
+            Muon(matrices, options.matrix_rate),
+            torch.optim.AdamW(others, options.other_rate, betas=(0.9, 0.98), weight_decay=0.0),
+        )
+        self.pool = ThreadPoolExecutor(options.threads)
+        self.replicas = [self.model, *(self._replica() for _ in range(options.threads - 1))]
+        self.step = self.tokens = self.shard = self.batch = 0
+        self.is_told_to_stop = False
+        self._resume()
+
+    def _replica(self) -> Starter:
+        """The same weights in the same memory, with gradients of their own."""
+        replica = deepcopy(self.model)
+        for own, shared in zip(replica.parameters(), self.model.parameters(), strict=True):
+            own.data = shared.data
+        return replica
+
+    @property
+    def newest(self) -> Path:
+        """Where the newest checkpoint lies."""
+        return Path(self.options.run / "newest.pt")
+
+    def go(self) -> None:
+        """Train."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note_stop)
+        count = sum(p.numel() for p in self.model.parameters())
+        print(f"{count / 1e6:.2f} million parameters, from step {self.step}", flush=True)
+        while self.tokens < self.options.tokens and not self.is_told_to_stop:
+            for batch in self._batches(self.shard, skip=self.batch):
+                self._one_step(batch)
+                self.batch += 1
+                if self.is_told_to_stop or self.tokens >= self.options.tokens:
+                    break
+            else:
+                self.shard, self.batch = self.shard + 1, 0
+        self.save(self.newest)
+
+    def _note_stop(self, *_: Any) -> None:
+        self.is_told_to_stop = True
+
+    def _batches(self, shard: int, skip: int) -> Iterator[list[Batch]]:
+        """Cut a shard into steps of micro-batches; what is left at its end is not read."""
+        seed = self.options.seed * 1_000_000 + shard
+        chunk: list[Sample] = []
+        size = 0
+        for sample in samples(self.tokenizer, seed, SHARD_CONVERSATIONS):
+            chunk.append(sample)
+            size += len(sample[0])
+            if size >= self.options.batch_tokens * STEPS_SORTED_TOGETHER:
+                for batch in _steps(chunk, Random(seed), STEPS_SORTED_TOGETHER):
+                    if skip:
+                        skip -= 1
+                    else:
+                        yield batch
+                chunk, size = [], 0
+
+    def _one_step(self, batch: list[Batch]) -> None:
+        started_s = time.monotonic()
+        learnt = sum(int(marks.sum()) for _, marks in batch)
+        waiting = sorted(batch, key=lambda part: part[0].numel())
+        losses = list(self.pool.map(lambda replica: self._share_of_step(replica, waiting, learnt), self.replicas))
+        for params in zip(*(replica.parameters() for replica in self.replicas), strict=True):
+            grads = [param.grad for param in params if param.grad is not None]
+            params[0].grad = torch.stack(grads).sum(0) if len(grads) > 1 else grads[0]
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        rate = self._rate()
+        for optimiser, highest in zip(self.optimisers, (self.options.matrix_rate, self.options.other_rate), strict=True):
+            for group in optimiser.param_groups:
+                group["lr"] = highest * rate
+            optimiser.step()
+        for replica in self.replicas:
+            replica.zero_grad(set_to_none=True)
+        self.step += 1
+        read = sum(int((ids > 0).sum()) for ids, _ in batch)
+        self.tokens += read
+        self._note(sum(losses) / learnt, float(norm), rate, read / (time.monotonic() - started_s))
+
+    def _share_of_step(self, replica: Starter, waiting: list[Batch], learnt: int) -> float:
+        """Take micro-batches until none is left; each thread computes alone, so that none waits for a busy core."""
+        total = 0.0
+        while waiting:
+            try:
+                ids, marks = waiting.pop()
+            except IndexError:
+                break
+            loss = replica.loss(ids.to(self.options.device), marks.to(self.options.device))
+            (loss / learnt).backward()
+            total += float(loss.detach())
+        return total
+
+    def _rate(self) -> float:
+        """Share of the highest learning rate: a short rise, then half a cosine down to almost nothing."""
+        rise = min(1.0, (self.step + 1) / 40)
+        return rise * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, self.tokens / self.options.tokens))))
+
+    def _note(self, loss: float, norm: float, rate: float, speed_tps: float) -> None:
+        record = {"step": self.step, "tokens": self.tokens, "loss": round(loss, 4), "norm": round(norm, 2), "rate": round(rate, 4), "tps": round(speed_tps)}
+        with (self.options.run / "log.jsonl").open("a") as log:
+            log.write(json.dumps(record) + "\n")
+        if self.step % 10 == 0:
+            print(record, flush=True)
+        if self.step % self.options.every == 0:
+            self.batch += 1  # this step is done when the checkpoint is read
+            self.save(self.newest)
+            self.batch -= 1
+        if self.step % self.options.keep_every == 0:
+            self.save(self.options.run / f"step{self.step}.pt", with_optimisers=False)
+
+    def save(self, path: Path, with_optimisers: bool = True) -> None:
+        """Write a checkpoint as a whole or not at all."""
+        state = {
+            "shape": asdict(self.shape),
+            "model": self.model.state_dict(),
+            "progress": {name: getattr(self, name) for name in ("step", "tokens", "shard", "batch")},
+            "torch_random": torch.get_rng_state(),
+        }
+        if with_optimisers:
+            state["optimisers"] = [optimiser.state_dict() for optimiser in self.optimisers]
+        _replace(path, lambda beside: torch.save(state, beside))
+
+    def _resume(self) -> None:
+        source = self.newest if self.newest.exists() else self.options.start_from
+        if source is None:
+            return
+        state = torch.load(source, map_location=self.options.device, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        if source == self.newest:
+            for optimiser, kept in zip(self.optimisers, state["optimisers"], strict=True):
+                optimiser.load_state_dict(kept)
+            for name, value in state["progress"].items():
+                setattr(self, name, value)
+
+
+def _steps(chunk: list[Sample], rng: Random, n_steps: int) -> Iterator[list[Batch]]:
+    """Deal out micro-batches of conversations of like length, so that each step has short ones and long ones."""
+    parts: list[list[Sample]] = [[]]
+    for sample in sorted(chunk, key=lambda sample: len(sample[0])):
+        if parts[-1] and (len(parts[-1]) + 1) * len(sample[0]) > MICRO_BATCH_TOKENS:
+            parts.append([])
+        parts[-1].append(sample)
+    rng.shuffle(parts)
+    for at in range(n_steps):
+        yield [_stacked(part) for part in parts[at::n_steps]]
+
+
+def _stacked(part: list[Sample]) -> tuple[Tensor, Tensor]:
+    length = max(len(ids) for ids, _ in part)
+    ids, marks = np.zeros((len(part), length), np.int64), np.zeros((len(part), length), bool)
+    for row, (sample_ids, sample_marks) in enumerate(part):
+        ids[row, : len(sample_ids)] = sample_ids
+        marks[row, : len(sample_marks)] = sample_marks
+    return torch.from_numpy(ids), torch.from_numpy(marks)
+
+
+def _replace(path: Path, write: Any) -> None:
+    beside = path.with_name(path.name + ".new")
+    write(beside)
+    os.replace(beside, path)
+
+
+if __name__ == "__main__":
+    main()
