@@ -12,6 +12,7 @@ from random import Random
 
 _SLOT = re.compile(r"\{([^{}]+)\}")
 _CHOICE = re.compile(r"\[([^\[\]]*)\]")
+_FEW_WORDS = r"[\w'-]+(?: [\w'-]+){0,3}"
 NUMBER_SLOTS = frozenset({"x", "y", "z", "number1", "number2", "number3"})
 
 
@@ -88,5 +89,5 @@ def _piece(char: str, slots: object) -> str:
         return "|"
     if char == "\0":
         name = next(slots)  # type: ignore[call-overload]
-        return r"(?:\d+|[a-z-]+)" if name in NUMBER_SLOTS else r"[\w' -]+?"
+        return r"(?:\d+|[a-z-]+)" if name in NUMBER_SLOTS else _FEW_WORDS
     return re.escape(char)

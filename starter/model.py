@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-
-@dataclass(frozen=True)
-class Shape:
-    """Sizes; rows are multiples of 256, which every block-quantised type divides."""
-
-    vocabulary: int = 3072
-    context: int = 1024
-    width: int = 256
-    layers: int = 5
-    heads: int = 8
-    kv_heads: int = 4
-    feed_forward: int = 512
-    rope_base: float = 10000.0
-    epsilon: float = 1e-5
-
-    @property
-    def head_width(self) -> int:
-        """Elements of one head."""
-        return self.width // self.heads
+from starter.format import Shape
 
 
 def rope_table(shape: Shape) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """Muon: momentum whose matrices are made orthogonal, so that a small model learns from fewer tokens.
 
-Source: KellerJordan/Muon, the quintic iteration and its coefficients; here in float32 and for all matrices of a shape at
-once, since processors without bfloat16 emulate it slowly.
+Source: KellerJordan/Muon, the quintic iteration and its coefficients; here in float32, since
+processors without bfloat16 emulate it slowly, and for all matrices of a shape at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def orthogonal(matrices: Tensor, steps: int = 5) -> Tensor:
 class Muon(torch.optim.Optimizer):
     """For matrices only; embeddings and norms want AdamW."""
 
-    def __init__(self, params: Iterable[Tensor], lr: float = 0.02, momentum: float = 0.95, weight_decay: float = 0.05) -> None:
+    def __init__(
+        self, params: Iterable[Tensor], lr: float = 0.02, momentum: float = 0.95, weight_decay: float = 0.05
+    ) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()

@@ -5,39 +5,33 @@ Byte-level BPE with Qwen 2's way of cutting text into words, which keeps digits 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from starter.format import CONTEXT, END, END_OF_TEXT, START, render
 from starter.text.conversation import conversation
-from starter.text.tables import Turn
 
 VOCABULARY = 3072
-END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-CONTEXT = 1024
 WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 """``PRE_TOKENIZERS["qwen2"]`` of the engine; a test compares them."""
 _CONVERSATIONS_FOR_VOCABULARY = 40_000
-
-
-def render(system: str, turns: Iterable[Turn]) -> str:
-    """Write a conversation as the model's chat template does."""
-    text = f"{START}system\n{system}{END}\n" if system else ""
-    for question, answer in turns:
-        text += f"{START}user\n{question}{END}\n{START}assistant\n{answer}{END}\n"
-    return text
+_ENCODED_TOGETHER = 1000
 
 
 def train_vocabulary(seed: int) -> Tokenizer:
     """Learn the vocabulary from generated conversations."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(WORDS), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(Regex(WORDS), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -70,12 +64,13 @@ def samples(tokenizer: Tokenizer, seed: int, count: int) -> Iterator[tuple[np.nd
         ends are, questions are not.
     """
     rng = Random(seed)
-    texts = [render(*conversation(rng)) for _ in range(count)]
     start, end = tokenizer.token_to_id(START), tokenizer.token_to_id(END)
     assistant = tokenizer.encode("assistant\n").ids
-    for encoded in tokenizer.encode_batch(texts):
-        ids = np.array(encoded.ids[:CONTEXT], np.uint16)
-        yield ids, _answers(ids, start, end, assistant)
+    for done in range(0, count, _ENCODED_TOGETHER):
+        texts = [render(*conversation(rng)) for _ in range(min(_ENCODED_TOGETHER, count - done))]
+        for encoded in tokenizer.encode_batch(texts):
+            ids = np.array(encoded.ids[:CONTEXT], np.uint16)
+            yield ids, _answers(ids, start, end, assistant)
 
 
 def _answers(ids: np.ndarray, start: int, end: int, assistant: list[int]) -> np.ndarray:

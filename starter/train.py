@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import signal
 import time
@@ -25,10 +24,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from starter.model import Shape, Starter
+from starter.format import Shape
+from starter.model import Starter
 from starter.muon import Muon
 from starter.tokens import load_vocabulary, samples, train_vocabulary
 
+RISE_STEPS = 50
 SHARD_CONVERSATIONS = 20_000
 """Conversations made at a time; each shard has a seed of its own."""
 MICRO_BATCH_TOKENS = 4096
@@ -56,7 +57,10 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True, help="folder of vocabulary, checkpoints and log")
     parser.add_argument("--tokens", type=float, default=20e6, help="tokens to read in all")
-    parser.add_argument("--batch-tokens", type=int, default=16_384, help="tokens of one step")
+    parser.add_argument(
+        "--fall", type=float, default=0.4, help="share of the tokens while the rates go down to nothing"
+    )
+    parser.add_argument("--batch-tokens", type=int, default=8192, help="tokens of one step")
     parser.add_argument("--matrix-rate", type=float, default=0.02, help="highest learning rate of matrices (Muon)")
     parser.add_argument("--other-rate", type=float, default=2e-3, help="the same of embedding and norms (AdamW)")
     parser.add_argument("--seed", type=int, default=1)
@@ -67,7 +71,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--every", type=int, default=50, help="steps between checkpoints")
-    parser.add_argument("--keep-every", type=int, default=500, help="steps between checkpoints that are kept")
     parser.add_argument("--start-from", type=Path, help="take the weights of this checkpoint, not its progress")
     return parser.parse_args()
 
@@ -78,7 +81,14 @@ class Training:
     def __init__(self, options: argparse.Namespace, vocabulary: Path) -> None:
         self.options = options
         self.tokenizer = load_vocabulary(vocabulary)
-        self.shape = Shape(self.tokenizer.get_vocab_size(), width=options.width, heads=options.heads, kv_heads=options.heads // 2, layers=options.layers, feed_forward=options.feed_forward)
+        self.shape = Shape(
+            self.tokenizer.get_vocab_size(),
+            width=options.width,
+            heads=options.heads,
+            kv_heads=options.heads // 2,
+            layers=options.layers,
+            feed_forward=options.feed_forward,
+        )
         self.model = Starter(self.shape).to(options.device)
         matrices = [p for p in self.model.blk.parameters() if p.ndim == 2]
         others = [p for p in self.model.parameters() if not any(p is matrix for matrix in matrices)]
@@ -149,7 +159,9 @@ class Training:
             params[0].grad = torch.stack(grads).sum(0) if len(grads) > 1 else grads[0]
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         rate = self._rate()
-        for optimiser, highest in zip(self.optimisers, (self.options.matrix_rate, self.options.other_rate), strict=True):
+        for optimiser, highest in zip(
+            self.optimisers, (self.options.matrix_rate, self.options.other_rate), strict=True
+        ):
             for group in optimiser.param_groups:
                 group["lr"] = highest * rate
             optimiser.step()
@@ -174,12 +186,23 @@ class Training:
         return total
 
     def _rate(self) -> float:
-        """Share of the highest learning rate: a short rise, then half a cosine down to almost nothing."""
-        rise = min(1.0, (self.step + 1) / 40)
-        return rise * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, self.tokens / self.options.tokens))))
+        """Share of the highest learning rate: a short rise, a long plateau, and a straight way down.
+
+        On the plateau nothing depends on the planned number of tokens, so a run can be prolonged from there.
+        """
+        rise = min(1.0, (self.step + 1) / RISE_STEPS)
+        left = 1 - self.tokens / self.options.tokens
+        return rise * max(0.0, min(1.0, left / self.options.fall))
 
     def _note(self, loss: float, norm: float, rate: float, speed_tps: float) -> None:
-        record = {"step": self.step, "tokens": self.tokens, "loss": round(loss, 4), "norm": round(norm, 2), "rate": round(rate, 4), "tps": round(speed_tps)}
+        record = {
+            "step": self.step,
+            "tokens": self.tokens,
+            "loss": round(loss, 4),
+            "norm": round(norm, 2),
+            "rate": round(rate, 4),
+            "tps": round(speed_tps),
+        }
         with (self.options.run / "log.jsonl").open("a") as log:
             log.write(json.dumps(record) + "\n")
         if self.step % 10 == 0:
@@ -187,20 +210,18 @@ class Training:
         if self.step % self.options.every == 0:
             self.batch += 1  # this step is done when the checkpoint is read
             self.save(self.newest)
+            if self._rate() == 1.0:
+                self.save(self.options.run / "plateau.pt")
             self.batch -= 1
-        if self.step % self.options.keep_every == 0:
-            self.save(self.options.run / f"step{self.step}.pt", with_optimisers=False)
 
-    def save(self, path: Path, with_optimisers: bool = True) -> None:
+    def save(self, path: Path) -> None:
         """Write a checkpoint as a whole or not at all."""
         state = {
             "shape": asdict(self.shape),
             "model": self.model.state_dict(),
             "progress": {name: getattr(self, name) for name in ("step", "tokens", "shard", "batch")},
-            "torch_random": torch.get_rng_state(),
+            "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
         }
-        if with_optimisers:
-            state["optimisers"] = [optimiser.state_dict() for optimiser in self.optimisers]
         _replace(path, lambda beside: torch.save(state, beside))
 
     def _resume(self) -> None:

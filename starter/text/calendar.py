@@ -7,33 +7,177 @@ from random import Random
 from starter.grammar import expand
 from starter.text.tables import Turn
 
-DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-MONTHS = "January February March April May June July August September October November December".split()
-_LENGTHS = "31 28 31 30 31 30 31 31 30 31 30 31".split()
-_SEASONS = "winter winter spring spring spring summer summer summer autumn autumn autumn winter".split()
-_PLACES = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
+DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+MONTHS = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+]
+_LENGTHS = ["31", "28", "31", "30", "31", "30", "31", "31", "30", "31", "30", "31"]
+_SEASONS = [
+    "winter",
+    "winter",
+    "spring",
+    "spring",
+    "spring",
+    "summer",
+    "summer",
+    "summer",
+    "autumn",
+    "autumn",
+    "autumn",
+    "winter",
+]
+_PLACES = [
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+    "eleventh",
+    "twelfth",
+]
 _STEPS = ("zero", "one", "two", "three", "four", "five")
 
 ASK = {
-    "after": ["What [day|month] comes after {x}?", "Which [day|month] [comes after|follows] {x}?", "What comes after {x}?", "What is the [day|month] after {x}?", "[Tell me|Name] the [day|month] after {x}.", "After {x} comes which [day|month]?", "What follows {x}?", "{x}, and then?", "What is next after {x}?"],
-    "before": ["What [day|month] comes before {x}?", "Which [day|month] comes [before|right before] {x}?", "What comes before {x}?", "What is the [day|month] before {x}?", "[Tell me|Name] the [day|month] before {x}.", "Before {x} comes which [day|month]?", "Which [day|month] is [just before|before] {x}?"],
-    "tomorrow": ["[Today is|It is] {x}. What day is tomorrow?", "If today is {x}, what day is tomorrow?", "If today is {x}, which day is tomorrow?", "If it is {x} today, what day will it be tomorrow?", "Today is {x}. Which day comes tomorrow?"],
-    "yesterday": ["[Today is|It is] {x}. What day was yesterday?", "If today is {x}, what day was yesterday?", "If it is {x} today, which day was yesterday?", "Today is {x}. Which day was it yesterday?"],
-    "steps after": ["What day is {n} days after {x}?", "Which day is {n} days after {x}?", "What day comes {n} days after {x}?", "If today is {x}, what day is it in {n} days?", "Today is {x}. What day will it be in {n} days?"],
-    "steps before": ["What day is {n} days before {x}?", "Which day is {n} days before {x}?", "If today is {x}, what day was it {n} days ago?", "Today is {x}. What day was it {n} days ago?"],
-    "place": ["[Which|What] month is the {p} [of the year|]?", "What is the {p} month [of the year|]?", "[Name|Tell me] the {p} month of the year.", "The {p} month is called what?"],
-    "day place": ["[Which|What] day is the {p} of the week?", "What is the {p} day of the week?", "[Name|Tell me] the {p} day of the week."],
-    "number": ["[Which|What] number is {x} [among the months|in the year|as a month]?", "Which month of the year is {x}?", "What is the number of the month {x}?", "{x} is which month of the year?"],
-    "length": ["How many days [does {x} have|are in {x}|has {x}]?", "How long is {x} in days?", "How many days are there in {x}?", "What is the number of days in {x}?", "[Tell me|Say] how many days {x} has."],
-    "season": ["[In which|In what|Which|What] season is {x}?", "What season does {x} belong to?", "Is {x} in summer or winter?", "To which season does {x} belong?"],
-    "weekend": ["Is {x} a weekday?", "Is {x} on the weekend?", "Does {x} belong to the weekend?", "Is {x} a day of the weekend?"],
-    "days": ["Name the days of the week.", "What are the days of the week?", "List the days of the week.", "[Which|What] days has a week?", "Tell me the days of the week."],
-    "months": ["Name the months of the year.", "What are the months of the year?", "List the months.", "[Which|What] months has a year?", "Tell me the months of the year.", "Name all months."],
+    "after": [
+        "What [day|month] comes after {x}?",
+        "Which [day|month] [comes after|follows] {x}?",
+        "What comes after {x}?",
+        "What is the [day|month] after {x}?",
+        "[Tell me|Name] the [day|month] after {x}.",
+        "After {x} comes which [day|month]?",
+        "What follows {x}?",
+        "{x}, and then?",
+        "What is next after {x}?",
+    ],
+    "before": [
+        "What [day|month] comes before {x}?",
+        "Which [day|month] comes [before|right before] {x}?",
+        "What comes before {x}?",
+        "What is the [day|month] before {x}?",
+        "[Tell me|Name] the [day|month] before {x}.",
+        "Before {x} comes which [day|month]?",
+        "Which [day|month] is [just before|before] {x}?",
+    ],
+    "tomorrow": [
+        "[Today is|It is] {x}. What day is tomorrow?",
+        "If today is {x}, what day is tomorrow?",
+        "If today is {x}, which day is tomorrow?",
+        "If it is {x} today, what day will it be tomorrow?",
+        "Today is {x}. Which day comes tomorrow?",
+    ],
+    "yesterday": [
+        "[Today is|It is] {x}. What day was yesterday?",
+        "If today is {x}, what day was yesterday?",
+        "If it is {x} today, which day was yesterday?",
+        "Today is {x}. Which day was it yesterday?",
+    ],
+    "steps after": [
+        "What day is {n} days after {x}?",
+        "Which day is {n} days after {x}?",
+        "What day comes {n} days after {x}?",
+        "If today is {x}, what day is it in {n} days?",
+        "Today is {x}. What day will it be in {n} days?",
+    ],
+    "steps before": [
+        "What day is {n} days before {x}?",
+        "Which day is {n} days before {x}?",
+        "If today is {x}, what day was it {n} days ago?",
+        "Today is {x}. What day was it {n} days ago?",
+    ],
+    "place": [
+        "[Which|What] month is the {p} [of the year|]?",
+        "What is the {p} month [of the year|]?",
+        "[Name|Tell me] the {p} month of the year.",
+        "The {p} month is called what?",
+    ],
+    "day place": [
+        "[Which|What] day is the {p} of the week?",
+        "What is the {p} day of the week?",
+        "[Name|Tell me] the {p} day of the week.",
+    ],
+    "number": [
+        "[Which|What] number is {x} [among the months|in the year|as a month]?",
+        "Which month of the year is {x}?",
+        "What is the number of the month {x}?",
+        "{x} is which month of the year?",
+    ],
+    "length": [
+        "How many days [does {x} have|are in {x}|has {x}]?",
+        "How long is {x} in days?",
+        "How many days are there in {x}?",
+        "What is the number of days in {x}?",
+        "[Tell me|Say] how many days {x} has.",
+    ],
+    "season": [
+        "[In which|In what|Which|What] season is {x}?",
+        "What season does {x} belong to?",
+        "Is {x} in summer or winter?",
+        "To which season does {x} belong?",
+    ],
+    "weekend": [
+        "Is {x} a weekday?",
+        "Is {x} on the weekend?",
+        "Does {x} belong to the weekend?",
+        "Is {x} a day of the weekend?",
+    ],
+    "days": [
+        "Name the days of the week.",
+        "What are the days of the week?",
+        "List the days of the week.",
+        "[Which|What] days has a week?",
+        "Tell me the days of the week.",
+    ],
+    "months": [
+        "Name the months of the year.",
+        "What are the months of the year?",
+        "List the months.",
+        "[Which|What] months has a year?",
+        "Tell me the months of the year.",
+        "Name all months.",
+    ],
     "seasons": ["Name the seasons.", "What are the [four |]seasons?", "List the seasons.", "Which seasons are there?"],
     "weekend days": ["[Which|What] days are the weekend?", "What is the weekend?", "Which days belong to the weekend?"],
-    "shortest": ["[Which|What] month is the shortest?", "What is the shortest month?", "Which month has the fewest days?"],
+    "shortest": [
+        "[Which|What] month is the shortest?",
+        "What is the shortest month?",
+        "Which month has the fewest days?",
+    ],
 }
-_WEIGHTS = {"after": 14, "before": 14, "tomorrow": 6, "yesterday": 6, "steps after": 8, "steps before": 6, "place": 7, "day place": 4, "number": 4, "length": 8, "season": 6, "weekend": 4, "days": 2, "months": 2, "seasons": 2, "weekend days": 2, "shortest": 2}
+_WEIGHTS = {
+    "after": 14,
+    "before": 14,
+    "tomorrow": 6,
+    "yesterday": 6,
+    "steps after": 8,
+    "steps before": 6,
+    "place": 7,
+    "day place": 4,
+    "number": 4,
+    "length": 8,
+    "season": 6,
+    "weekend": 4,
+    "days": 2,
+    "months": 2,
+    "seasons": 2,
+    "weekend days": 2,
+    "shortest": 2,
+}
 
 
 def turns(rng: Random) -> list[Turn]:
@@ -48,8 +192,17 @@ def _turn(rng: Random) -> Turn:
     kind = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
     if kind in ("after", "before"):
         return _neighbour(kind, rng)
-    n, day, month, p = rng.randrange(2, 6), rng.randrange(7), rng.randrange(12), rng.randrange(7 if kind == "day place" else 12)
-    values = {"n": rng.choice((str(n), _STEPS[n])), "p": _PLACES[p], "x": MONTHS[month] if kind in ("number", "length", "season") else DAYS[day]}
+    n, day, month, p = (
+        rng.randrange(2, 6),
+        rng.randrange(7),
+        rng.randrange(12),
+        rng.randrange(7 if kind == "day place" else 12),
+    )
+    values = {
+        "n": rng.choice((str(n), _STEPS[n])),
+        "p": _PLACES[p],
+        "x": MONTHS[month] if kind in ("number", "length", "season") else DAYS[day],
+    }
     return expand(rng.choice(ASK[kind]), rng, values), _answer(kind, n, day, month, p)
 
 

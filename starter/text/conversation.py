@@ -8,16 +8,64 @@ from starter.text import arithmetic, calendar, facts, geography, memory, unknown
 from starter.text.tables import Turn
 
 TOPICS = {
-    "geography": 34, "arithmetic": 17, "calendar": 7, "opposites": 6, "relations": 8, "everyday": 8,
-    "jalopy": 8, "talk": 9, "unknown": 11, "tell": 6, "ask": 8, "echo": 1, "last": 1,
+    "geography": 34,
+    "arithmetic": 17,
+    "calendar": 7,
+    "opposites": 6,
+    "relations": 8,
+    "everyday": 8,
+    "jalopy": 8,
+    "talk": 9,
+    "unknown": 11,
+    "tell": 6,
+    "ask": 8,
+    "echo": 1,
+    "last": 1,
 }
 """How often each topic comes up."""
 _SYSTEM_PROMPTS = (
-    "You are a helpful assistant.", "You are the starter model of Jalopy.", "Answer briefly.", "Be kind.", "You are a friendly teacher.",
-    "You are a helpful assistant. Answer in English.", "Answer in one sentence.", "Keep it short.", "You know a lot about countries.",
+    "You are a helpful assistant.",
+    "You are the starter model of Jalopy.",
+    "Answer briefly.",
+    "Be kind.",
+    "You are a friendly teacher.",
+    "You are a helpful assistant. Answer in English.",
+    "Answer in one sentence.",
+    "Keep it short.",
+    "You know a lot about countries.",
 )
-_BEFORE = ("Please tell me: ", "Hey, ", "OK, ", "So, ", "And ", "Well, ", "Quick question: ", "A question: ", "Now: ", "Hi! ", "Hello. ", "Thanks. ", "I wonder: ", "Please: ", "Tell me, ", "Next: ", "One more: ", "Good. ", "Say, ")
-_BEHIND = (" Please.", " Thanks.", " Thank you.", " I forgot.", " Just the answer.", " I need it for school.", " Do you know?", " Tell me.", " please")
+_BEFORE = (
+    "Please tell me: ",
+    "Hey, ",
+    "OK, ",
+    "So, ",
+    "And ",
+    "Well, ",
+    "Quick question: ",
+    "A question: ",
+    "Now: ",
+    "Hi! ",
+    "Hello. ",
+    "Thanks. ",
+    "I wonder: ",
+    "Please: ",
+    "Tell me, ",
+    "Next: ",
+    "One more: ",
+    "Good. ",
+    "Say, ",
+)
+_BEHIND = (
+    " Please.",
+    " Thanks.",
+    " Thank you.",
+    " I forgot.",
+    " Just the answer.",
+    " I need it for school.",
+    " Do you know?",
+    " Tell me.",
+    " please",
+)
 _LENGTHS = ((1, 30), (2, 16), (3, 14), (4, 10), (6, 12), (8, 8), (12, 6), (20, 3), (40, 1))
 """Numbers of topics in a conversation, with weights."""
 
@@ -73,7 +121,9 @@ def as_typed(text: str, rng: Random, topic: str = "") -> str:
     if not copies and len(text) > 8 and rng.random() < 0.05:
         text += rng.choice(_BEHIND)
     if rng.random() < 0.2:
-        text = text.replace("What is ", rng.choice(("What's ", "Whats "))).replace("what is ", rng.choice(("what's ", "whats ")))
+        text = text.replace("What is ", rng.choice(("What's ", "Whats "))).replace(
+            "what is ", rng.choice(("what's ", "whats "))
+        )
     if rng.random() < 0.12:
         text = text.replace("'", "’")
     if rng.random() < 0.3 and text.endswith(("?", ".", "!")):
@@ -87,5 +137,8 @@ def as_typed(text: str, rng: Random, topic: str = "") -> str:
 
 
 def wordings() -> list[str]:
-    """Return all wordings that users have in the training text."""
-    return [wording for topic in (geography, arithmetic, calendar, facts, unknown, memory) for wording in topic.wordings()]
+    """Return the wordings of all questions that the model is to answer with knowledge or memory.
+
+    Those of ``unknown`` are left out: their slots stand for anything.
+    """
+    return [wording for topic in (geography, arithmetic, calendar, facts, memory) for wording in topic.wordings()]

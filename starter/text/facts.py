@@ -11,8 +11,20 @@ from starter.text import invented
 from starter.text.tables import Turn, table
 
 OPPOSITE = [
-    "What is the opposite of {a}?", "What's the opposite of {a}?", "[Tell me|Name|Give me|Say] the opposite of {a}.", "Opposite of {a}?", "What is the contrary of {a}?", "Which word is the opposite of {a}?", "{a}: the opposite?",
-    "What is the reverse of {a}?", "[Do you know|Can you tell me] the opposite of {a}?", "The opposite of {a} is what?", "Which word means the opposite of {a}?", "What is not {a}, but the opposite?", "I need the opposite of [the word |]{a}.", "What does the opposite of {a} mean, in one word?",
+    "What is the opposite of {a}?",
+    "What's the opposite of {a}?",
+    "[Tell me|Name|Give me|Say] the opposite of {a}.",
+    "Opposite of {a}?",
+    "What is the contrary of {a}?",
+    "Which word is the opposite of {a}?",
+    "{a}: the opposite?",
+    "What is the reverse of {a}?",
+    "[Do you know|Can you tell me] the opposite of {a}?",
+    "The opposite of {a} is what?",
+    "Which word means the opposite of {a}?",
+    "What is not {a}, but the opposite?",
+    "I need the opposite of [the word |]{a}.",
+    "What does the opposite of {a} mean, in one word?",
 ]
 
 
@@ -33,7 +45,16 @@ def opposite_turns(rng: Random) -> list[Turn]:
     while rng.random() < 0.3:
         if rng.random() < 0.4:
             word = rng.choice(sorted(opposites()))
-            conversation.append((expand(rng.choice(["And of {a}?", "And {a}?", "What about {a}?", "And the opposite of {a}?"]), rng, {"a": word}), _say_opposite(word)))
+            conversation.append(
+                (
+                    expand(
+                        rng.choice(["And of {a}?", "And {a}?", "What about {a}?", "And the opposite of {a}?"]),
+                        rng,
+                        {"a": word},
+                    ),
+                    _say_opposite(word),
+                )
+            )
         else:
             conversation.append(_opposite(rng))
     return conversation
@@ -66,7 +87,13 @@ def _from_table(relation: dict[str, Any], rng: Random) -> Turn:
     if relation.get("strangers") and rng.random() < 0.12:
         return expand(ask, rng, {"a": rng.choice(relation["strangers"])}), table("unknown")["say_unknown"]
     a, b = rng.choice(relation["rows"])
-    return expand(ask, rng, {"a": a}), expand(relation["say"].replace("{b}", b[:1].upper() + b[1:], 1) if relation["say"].startswith("{b}") else relation["say"], rng, {"a": a, "b": b})
+    return expand(ask, rng, {"a": a}), expand(
+        relation["say"].replace("{b}", b[:1].upper() + b[1:], 1)
+        if relation["say"].startswith("{b}")
+        else relation["say"],
+        rng,
+        {"a": a, "b": b},
+    )
 
 
 def listed_turns(name: str, rng: Random) -> list[Turn]:

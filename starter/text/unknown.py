@@ -19,9 +19,15 @@ def turns(rng: Random) -> list[Turn]:
 
 def _turn(rng: Random) -> Turn:
     unknown = table("unknown")
-    kind = rng.choices(("about_countries", "about_places", "about_now", "about_the_world", "tasks"), (20, 20, 12, 34, 14))[0]
+    kind = rng.choices(
+        ("about_countries", "about_places", "about_now", "about_the_world", "tasks"), (20, 20, 12, 34, 14)
+    )[0]
     template = rng.choice(unknown[kind])
-    place = rng.choice(unknown["places"]) if rng.random() < 0.4 else invented.word(rng).capitalize() + rng.choice(("", "", "ia", "land", "stan"))
+    place = (
+        rng.choice(unknown["places"])
+        if rng.random() < 0.4
+        else invented.word(rng).capitalize() + rng.choice(("", "", "ia", "land", "stan"))
+    )
     question = capital(expand(template, rng, lambda slot: place if slot == "place" else _slot(slot, rng)))
     answer = {
         "about_countries": unknown["say_country"],
@@ -56,4 +62,8 @@ def _slot(slot: str, rng: Random) -> str:
 def wordings() -> list[str]:
     """Return all wordings of the user."""
     unknown = table("unknown")
-    return [ask for kind in ("about_countries", "about_places", "about_now", "about_the_world", "tasks") for ask in unknown[kind]]
+    return [
+        ask
+        for kind in ("about_countries", "about_places", "about_now", "about_the_world", "tasks")
+        for ask in unknown[kind]
+    ]

@@ -1,0 +1,215 @@
+"""Ask a model the written test and count: ``python -m starter.evaluate FILE``.
+
+Runs on Jalopy's own engine, greedily unless ``--temperature`` says otherwise, and prints the share of right answers by
+category. ``--wrong`` shows the wrong ones. Ends with 1 where a category is below what it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import tomli
+
+from starter.grammar import capital, fill
+from starter.text.tables import Country, countries
+
+QUESTIONS = Path(__file__).resolve().parent / "evaluation" / "questions.toml"
+LONGEST_ANSWER = 256
+_SUMS = 112
+_DRAW = 20261121
+"""Which numbers the sums have; fixed, so that scores compare."""
+_ALSO_COUNTRIES = ("Western Sahara",)
+
+Check = Callable[[str], bool]
+Ask = Callable[[list[str]], tuple[str, bool]]
+"""Takes the user's messages of a conversation, returns the last answer and whether it ended by itself."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One conversation of the test.
+
+    Attributes:
+        messages: what the user says; the answer to the last one counts.
+        expected: for the reader.
+        is_right: judges that answer.
+    """
+
+    messages: list[str]
+    expected: str
+    is_right: Check
+
+
+def main() -> int:
+    """Evaluate one file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--only", action="append", help="a category; may be repeated")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--wrong", action="store_true", help="show wrong answers")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    ask = engine_asker(options.file, options.temperature, options.seed)
+    report = {}
+    for name, category in read_categories().items():
+        if options.only and name not in options.only:
+            continue
+        right, endless, wrong = score(cases(category), ask)
+        total = right + len(wrong)
+        report[name] = {
+            "right": right,
+            "of": total,
+            "share": round(right / total, 4),
+            "needed": category["needed"],
+            "endless": endless,
+        }
+        if not options.json:
+            verdict = "ok" if right / total >= category["needed"] else "BELOW"
+            print(
+                f"{name:16} {right:4} of {total:4}  {right / total:6.1%}  needs {category['needed']:4.0%}  {verdict}"
+                + (f"  {endless} without end" if endless else ""),
+                flush=True,
+            )
+            for case, answer in wrong if options.wrong else ():
+                print(f"    {' / '.join(case.messages)}\n      {answer!r}, expected {case.expected!r}")
+    if options.json:
+        print(json.dumps(report))
+    return int(any(scores["share"] < scores["needed"] for scores in report.values()))
+
+
+def read_categories() -> dict[str, Any]:
+    """Return the test by category."""
+    return tomli.loads(QUESTIONS.read_text(encoding="utf-8"))
+
+
+def score(asked: Iterator[Case], ask: Ask) -> tuple[int, int, list[tuple[Case, str]]]:
+    """Count right answers and endless ones, and list the wrong ones. An endless answer is wrong."""
+    right = endless = 0
+    wrong = []
+    for case in asked:
+        answer, has_ended = ask(case.messages)
+        endless += not has_ended
+        if has_ended and case.is_right(answer):
+            right += 1
+        else:
+            wrong.append((case, answer))
+    return right, endless, wrong
+
+
+def cases(category: dict[str, Any]) -> Iterator[Case]:
+    """Write out a category's conversations."""
+    for case in category.get("cases", ()):
+        *messages, expected = case
+        yield Case(messages, expected, lambda answer, expected=expected: fits(answer, expected))
+    over = category.get("over")
+    if over == "sums":
+        yield from _sums(category["wordings"])
+    elif over:
+        for at, country in enumerate(countries().values()):
+            wording = category["wordings"][at % len(category["wordings"])]
+            yield _about(over, country, capital(fill(wording, {"country": country.name})))
+
+
+def fits(answer: str, expected: str) -> bool:
+    """Whether an answer holds what is expected: "a & b" both, "a | b" one of them, "!a" absent."""
+    answer = answer.lower().replace("’", "'")
+    return all(
+        any(_holds(answer, choice.strip().lower()) for choice in part.split("|")) for part in expected.split("&")
+    )
+
+
+def _holds(answer: str, text: str) -> bool:
+    return text[1:] not in answer if text.startswith("!") else text in answer
+
+
+def _about(what: str, country: Country, question: str) -> Case:
+    if what == "capital":
+        return Case([question], country.capital, lambda answer: country.capital in answer)
+    if what == "continent":
+        parts = country.continent.split(" and ")
+        return Case([question], country.continent, lambda answer: named(answer, _CONTINENTS) == set(parts))
+    if not country.neighbours:
+        return Case([question], "no land borders", lambda answer: "no land borders" in answer)
+    expected = set(country.neighbours)
+    return Case(
+        [question], ", ".join(expected), lambda answer: named(answer, _all_names()) - {country.name} == expected
+    )
+
+
+_CONTINENTS = ("North America", "South America", "Africa", "Asia", "Europe", "Oceania")
+
+
+def _all_names() -> tuple[str, ...]:
+    return (*countries(), *_ALSO_COUNTRIES)
+
+
+def named(answer: str, names: tuple[str, ...]) -> set[str]:
+    """Return the names in an answer; of names within names only the longest counts."""
+    found = set()
+    for name in sorted(names, key=len, reverse=True):
+        bare = name.removeprefix("the ")
+        if bare in answer:
+            found.add(name)
+            answer = answer.replace(bare, "·")
+    return found
+
+
+def _sums(wordings: list[str]) -> Iterator[Case]:
+    """Sums of numbers up to two digits; products of one-digit numbers, some of two digits with one."""
+    rng = Random(_DRAW)
+    for at in range(_SUMS):
+        operation, wording = wordings[at % len(wordings)].split(": ", 1)
+        x, y = rng.randrange(100), rng.randrange(100)
+        if operation == "-":
+            x, y = max(x, y), min(x, y)
+        elif operation == "x":
+            x, y = (
+                (rng.randrange(11, 100), rng.randrange(2, 10))
+                if at % 3 == 0
+                else (rng.randrange(2, 11), rng.randrange(2, 11))
+            )
+        elif operation == "/":
+            y = rng.randrange(2, 11)
+            x = y * rng.randrange(1, 11)
+        result = {"+": x + y, "-": x - y, "x": x * y, "/": x // y if y else 0}[operation]
+        question = fill(wording, {"x": str(x), "y": str(y)})
+        yield Case([question], str(result), lambda answer, result=result: last_number(answer) == str(result))
+
+
+def last_number(answer: str) -> str:
+    """Return the last number of an answer."""
+    words = "".join(char if char.isdigit() or char == "-" else " " for char in answer).split()
+    return words[-1] if words else ""
+
+
+def engine_asker(file: Path, temperature: float, seed: int) -> Ask:
+    """Open a model; the function returned holds a conversation with it."""
+    from engine import Model, Sampling
+
+    model = Model.open(file, threads=1)  # so small a model gains nothing from more
+    session = model.session()
+    sampling = Sampling(temperature=temperature, seed=seed)
+
+    def ask(messages: list[str]) -> tuple[str, bool]:
+        chat = model.chat()
+        text = ""
+        for message in messages:
+            session.prefill(chat.add_user(message))
+            pieces = list(session.generate(sampling, LONGEST_ANSWER))
+            text = "".join(piece.text for piece in pieces)
+            chat.add_reply([piece.token_id for piece in pieces], text)
+        return text, session.finish_reason == "stop"
+
+    return ask
+
+
+if __name__ == "__main__":
+    sys.exit(main())

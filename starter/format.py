@@ -1,0 +1,44 @@
+"""What training, export and tests agree on: sizes, control tokens, and how a conversation is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from starter.text.tables import Turn
+
+END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+CONTEXT = 1024
+"""Tokens of the longest conversation."""
+TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes; rows are multiples of 256, which every block-quantised type divides."""
+
+    vocabulary: int = 3072
+    context: int = 1024
+    width: int = 256
+    layers: int = 5
+    heads: int = 8
+    kv_heads: int = 4
+    feed_forward: int = 512
+    rope_base: float = 10000.0
+    epsilon: float = 1e-5
+
+    @property
+    def head_width(self) -> int:
+        """Elements of one head."""
+        return self.width // self.heads
+
+
+def render(system: str, turns: Iterable[Turn]) -> str:
+    """Write a conversation as the model's chat template does."""
+    text = f"{START}system\n{system}{END}\n" if system else ""
+    for question, answer in turns:
+        text += f"{START}user\n{question}{END}\n{START}assistant\n{answer}{END}\n"
+    return text

@@ -1,0 +1,142 @@
+"""The training text: the same for the same seed, right in what it says, and free of the evaluation's questions."""
+
+import re
+from random import Random
+
+import pytest
+
+from starter import evaluate
+from starter.format import render
+from starter.grammar import expand, fill, normalise, pattern
+from starter.text import arithmetic, memory
+from starter.text.calendar import DAYS
+from starter.text.conversation import conversation, wordings
+from starter.text.tables import countries
+
+
+def conversations(seed: int, count: int):
+    rng = Random(seed)
+    return [conversation(rng) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def questions_of_the_test() -> list[tuple[str, str]]:
+    found = []
+    for name, category in evaluate.read_categories().items():
+        found += [(name, case[-2]) for case in category.get("cases", ())]
+        for wording in category.get("wordings", ()):
+            found.append((name, fill(wording.split(": ")[-1], {"x": "17", "y": "5", "country": "France"})))
+    return found
+
+
+def test_the_same_seed_makes_the_same_text():
+    assert conversations(7, 50) == conversations(7, 50)
+    assert conversations(7, 50) != conversations(8, 50)
+
+
+def test_no_question_of_the_test_is_a_wording_of_the_training_text(questions_of_the_test):
+    # Wordings that are hardly more than a slot ("What is {country}?") match anything and say nothing.
+    first_of_each = [
+        re.sub(r"\{[^}]*\}", " ", re.sub(r"\[([^|\]]*)[^\]]*\]", r"\1", wording)) for wording in wordings()
+    ]
+    solid = [
+        wording for wording, words in zip(wordings(), first_of_each, strict=True) if len(normalise(words).split()) >= 3
+    ]
+    assert len(solid) > 500
+    patterns = [(wording, pattern(wording)) for wording in solid]
+    taken = [
+        (question, wording)
+        for name, question in questions_of_the_test
+        if name not in ("unknown", "loops")
+        for wording, expression in patterns
+        if expression.fullmatch(normalise(question))
+    ]
+    assert not taken
+
+
+def test_no_question_of_the_test_occurs_in_the_training_text(questions_of_the_test):
+    seen = {normalise(question) for _, turns in conversations(3, 3000) for question, _ in turns}
+    assert not seen & {normalise(question) for _, question in questions_of_the_test} - {""}
+
+
+def test_patterns_match_the_sentences_of_their_wordings():
+    rng = Random(1)
+    values = {
+        "country": "the Netherlands",
+        "capital": "New Delhi",
+        "other": "Chad",
+        "continent": "Asia",
+        "x": "12",
+        "y": "7",
+    }
+    for wording in wordings():
+        names = set(re.findall(r"\{(?:[aA]n )?(\w+)\}", wording))
+        sentence = expand(wording, rng, lambda name: values.get(name, "word"))
+        assert names is not None
+        assert pattern(wording).fullmatch(normalise(sentence)), (wording, sentence)
+
+
+def test_sums_in_the_text_are_right():
+    rng = Random(2)
+    checked = 0
+    for _ in range(2000):
+        for _, answer in arithmetic.turns(rng):
+            match = re.fullmatch(r"(\d+) ([-+x/]) (\d+) = (?:(\d+) \+ (\d+) = )?(-?\d+)\.", answer)
+            if match is None:
+                continue
+            x, y, result = int(match[1]), int(match[3]), int(match[6])
+            assert result == {"+": x + y, "-": x - y, "x": x * y, "/": x // y if y else None}[match[2]]
+            if match[4]:
+                assert int(match[4]) + int(match[5]) == result
+            checked += 1
+    assert checked > 1000
+
+
+def test_capitals_in_the_text_are_those_of_the_table():
+    by_name = countries()
+    checked = 0
+    for _, turns in conversations(5, 1500):
+        for _, answer in turns:
+            match = re.match(r"The capital of (.+?) is (.+?)\.(?: |$)", answer)
+            if match and match[1] in by_name:
+                assert answer.startswith(f"The capital of {match[1]} is {by_name[match[1]].capital}")
+                checked += 1
+    assert checked > 300
+
+
+def test_names_that_were_told_are_remembered_as_told():
+    rng = Random(4)
+    person = memory.Person()
+    for _ in range(200):
+        memory.tell(person, rng)
+        for question, answer in memory.ask(person, rng):
+            if (
+                "my name" in question.lower()
+                and "remember" not in question
+                and "name" in person.told
+                and "'s" not in question
+            ):
+                assert person.told["name"] in answer or "name of" in question or "not told" in answer
+
+
+def test_pets_are_counted():
+    rng = Random(5)
+    person = memory.Person(pets=[(2, "cat"), (1, "dog")])
+    answers = [memory.ask(person, rng)[0][1] for _ in range(100)]
+    assert "You have two cats and a dog: 2 + 1 = 3. That is 3 pets." in answers
+
+
+def test_tomorrow_follows_today():
+    for _, turns in conversations(6, 2000):
+        for question, answer in turns:
+            today = re.search(rf"(?:today is|it is) ({'|'.join(DAYS)})\b.*tomorrow", question, re.IGNORECASE)
+            if today and answer.startswith("Tomorrow is"):
+                day = DAYS.index(today[1].capitalize())
+                assert answer == f"Tomorrow is {DAYS[(day + 1) % 7]}."
+
+
+def test_a_conversation_is_written_as_the_template_does():
+    assert render("Be kind.", [("Hi", "Hello!")]) == (
+        "<|im_start|>system\nBe kind.<|im_end|>\n"
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello!<|im_end|>\n"
+    )
