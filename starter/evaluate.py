@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -54,6 +55,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", help="a category; may be repeated")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--every", type=int, default=1, help="only every so-many-th question, for a quick look")
     parser.add_argument("--wrong", action="store_true", help="show wrong answers")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -62,7 +64,7 @@ def main() -> int:
     for name, category in read_categories().items():
         if options.only and name not in options.only:
             continue
-        right, endless, wrong = score(cases(category), ask)
+        right, endless, wrong = score(islice(cases(category), None, None, options.every), ask)
         total = right + len(wrong)
         report[name] = {
             "right": right,

@@ -16,7 +16,9 @@ import numpy as np
 
 from starter.format import CONTEXT, END, END_OF_TEXT, START, TEMPLATE, Shape
 
-_DESCRIPTION = "A very small model, trained from scratch for first steps with Jalopy: it knows capitals, simple sums and the program."
+_DESCRIPTION = (
+    "Very small, trained from scratch for first steps with Jalopy: capitals, simple sums, and the program itself."
+)
 
 
 def main() -> None:

@@ -51,13 +51,16 @@ def load_vocabulary(path: Path) -> Tokenizer:
     return Tokenizer.from_file(str(path))
 
 
-def samples(tokenizer: Tokenizer, seed: int, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def samples(
+    tokenizer: Tokenizer, seed: int, count: int, share_short: float = 0.0
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Make conversations as ids.
 
     Args:
         tokenizer: the vocabulary.
         seed: the same one makes the same conversations.
         count: how many.
+        share_short: see ``conversation``.
 
     Yields:
         Ids, uint16, at most ``CONTEXT``; and of the same length whether an id is to be learnt, bool: answers and their
@@ -67,7 +70,7 @@ def samples(tokenizer: Tokenizer, seed: int, count: int) -> Iterator[tuple[np.nd
     start, end = tokenizer.token_to_id(START), tokenizer.token_to_id(END)
     assistant = tokenizer.encode("assistant\n").ids
     for done in range(0, count, _ENCODED_TOGETHER):
-        texts = [render(*conversation(rng)) for _ in range(min(_ENCODED_TOGETHER, count - done))]
+        texts = [render(*conversation(rng, share_short)) for _ in range(min(_ENCODED_TOGETHER, count - done))]
         for encoded in tokenizer.encode_batch(texts):
             ids = np.array(encoded.ids[:CONTEXT], np.uint16)
             yield ids, _answers(ids, start, end, assistant)

@@ -30,11 +30,11 @@ from starter.muon import Muon
 from starter.tokens import load_vocabulary, samples, train_vocabulary
 
 RISE_STEPS = 50
-SHARD_CONVERSATIONS = 20_000
+SHARD_CONVERSATIONS = 2_000
 """Conversations made at a time; each shard has a seed of its own."""
-MICRO_BATCH_TOKENS = 4096
+MICRO_BATCH_TOKENS = 1024
 
-STEPS_SORTED_TOGETHER = 8
+STEPS_SORTED_TOGETHER = 16
 """Conversations of so many steps are sorted by length, so that little has to be filled up."""
 
 Sample = tuple[np.ndarray, np.ndarray]
@@ -60,7 +60,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--fall", type=float, default=0.4, help="share of the tokens while the rates go down to nothing"
     )
-    parser.add_argument("--batch-tokens", type=int, default=8192, help="tokens of one step")
+    parser.add_argument("--batch-tokens", type=int, default=4096, help="tokens of one step")
     parser.add_argument("--matrix-rate", type=float, default=0.02, help="highest learning rate of matrices (Muon)")
     parser.add_argument("--other-rate", type=float, default=2e-3, help="the same of embedding and norms (AdamW)")
     parser.add_argument("--seed", type=int, default=1)
@@ -70,7 +70,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--heads", type=int, default=Shape.heads)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--every", type=int, default=50, help="steps between checkpoints")
+    parser.add_argument("--every", type=int, default=100, help="steps between checkpoints")
     parser.add_argument("--start-from", type=Path, help="take the weights of this checkpoint, not its progress")
     return parser.parse_args()
 
@@ -138,7 +138,7 @@ class Training:
         seed = self.options.seed * 1_000_000 + shard
         chunk: list[Sample] = []
         size = 0
-        for sample in samples(self.tokenizer, seed, SHARD_CONVERSATIONS):
+        for sample in samples(self.tokenizer, seed, SHARD_CONVERSATIONS, _share_short(shard)):
             chunk.append(sample)
             size += len(sample[0])
             if size >= self.options.batch_tokens * STEPS_SORTED_TOGETHER:
@@ -235,6 +235,11 @@ class Training:
                 optimiser.load_state_dict(kept)
             for name, value in state["progress"].items():
                 setattr(self, name, value)
+
+
+def _share_short(shard: int) -> float:
+    """Share of short conversations: nearly all at first, then as many as the text has by itself."""
+    return 0.9 if shard < 25 else 0.6 if shard < 50 else 0.0
 
 
 def _steps(chunk: list[Sample], rng: Random, n_steps: int) -> Iterator[list[Batch]]:

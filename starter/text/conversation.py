@@ -70,8 +70,13 @@ _LENGTHS = ((1, 30), (2, 16), (3, 14), (4, 10), (6, 12), (8, 8), (12, 6), (20, 3
 """Numbers of topics in a conversation, with weights."""
 
 
-def conversation(rng: Random) -> tuple[str, list[Turn]]:
+def conversation(rng: Random, share_short: float = 0.0) -> tuple[str, list[Turn]]:
     """Make one conversation.
+
+    Args:
+        rng: decides everything.
+        share_short: how many of the conversations have one topic, or a thing told and asked. Models learn to look at
+            the question sooner where there is little else to look at.
 
     Returns:
         The system prompt, mostly "", and the turns.
@@ -80,9 +85,11 @@ def conversation(rng: Random) -> tuple[str, list[Turn]]:
     turns: list[Turn] = []
     n_topics = rng.choices([n for n, _ in _LENGTHS], [weight for _, weight in _LENGTHS])[0]
     # In some conversations much is told and asked, in most little.
-    topics = dict(TOPICS)
-    if n_topics > 1 and rng.random() < 0.25:
-        topics |= {"tell": 25, "ask": 40}
+    tells_much = n_topics > 1 and rng.random() < 0.25
+    if share_short and rng.random() < share_short:
+        tells_much = rng.random() < 0.15
+        n_topics = 3 if tells_much else 1
+    topics = TOPICS | ({"tell": 25, "ask": 40} if tells_much else {})
     for _ in range(n_topics):
         topic = rng.choices(list(topics), list(topics.values()))[0]
         turns += [(as_typed(question, rng, topic), answer) for question, answer in _topic(topic, person, turns, rng)]
