@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
+from starter.grammar import capital
 from starter.text import arithmetic, calendar, facts, geography, memory, unknown
+from starter.text.rephrasing import rephrased
 from starter.text.tables import Turn
 
 TOPICS = {
@@ -122,6 +124,8 @@ def _topic(topic: str, person: memory.Person, so_far: list[Turn], rng: Random) -
 def as_typed(text: str, rng: Random, topic: str = "") -> str:
     """Write a message as people type it: with a word before or behind, in small letters, without its last sign."""
     copies = topic in ("tell", "echo", "last")
+    if not copies and rng.random() < 0.25:
+        text = capital(rephrased(text, rng))
     if not copies and len(text) > 8 and rng.random() < 0.10:
         before = rng.choice(_BEFORE)
         text = before + (text if text[:2].isupper() or before.endswith((". ", "! ")) else text[0].lower() + text[1:])
