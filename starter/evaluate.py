@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -110,7 +111,7 @@ def cases(category: dict[str, Any]) -> Iterator[Case]:
     """Write out a category's conversations."""
     for case in category.get("cases", ()):
         *messages, expected = case
-        yield Case(messages, expected, lambda answer, expected=expected: fits(answer, expected))
+        yield Case(messages, expected, partial(fits, expected=expected))
     over = category.get("over")
     if over == "sums":
         yield from _sums(category["wordings"])
@@ -183,7 +184,11 @@ def _sums(wordings: list[str]) -> Iterator[Case]:
             x = y * rng.randrange(1, 11)
         result = {"+": x + y, "-": x - y, "x": x * y, "/": x // y if y else 0}[operation]
         question = fill(wording, {"x": str(x), "y": str(y)})
-        yield Case([question], str(result), lambda answer, result=result: last_number(answer) == str(result))
+        yield Case([question], str(result), partial(_ends_in, result=result))
+
+
+def _ends_in(answer: str, result: int) -> bool:
+    return last_number(answer) == str(result)
 
 
 def last_number(answer: str) -> str:

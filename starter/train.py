@@ -238,8 +238,8 @@ class Training:
 
 
 def _share_short(shard: int) -> float:
-    """Share of short conversations: nearly all at first, then as many as the text has by itself."""
-    return 0.9 if shard < 25 else 0.6 if shard < 50 else 0.0
+    """Share of short conversations: nearly all at first, then fewer."""
+    return 0.9 if shard < 12 else 0.6 if shard < 20 else 0.3
 
 
 def _steps(chunk: list[Sample], rng: Random, n_steps: int) -> Iterator[list[Batch]]:

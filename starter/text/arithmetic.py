@@ -6,7 +6,7 @@ import re
 from random import Random
 
 from starter.grammar import choose, expand
-from starter.text.tables import Turn
+from starter.text.tables import Turn, table
 
 _ONES = [
     "zero",
@@ -32,141 +32,7 @@ _ONES = [
 ]
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 
-ASK = {
-    "+": [
-        "{x} + {y}",
-        "{x}+{y}",
-        "{x} + {y} =",
-        "{x}+{y}=?",
-        "What is {x} + {y}?",
-        "What is {x}+{y}?",
-        "What is {x} plus {y}?",
-        "How much is {x} plus {y}?",
-        "How much is {x} + {y}?",
-        "{x} plus {y}?",
-        "[Add|Please add] {x} and {y}.",
-        "What is the sum of {x} and {y}?",
-        "[Calculate|Compute] {x} + {y}.",
-        "{x} and {y} [make|makes|give] what?",
-        "What do you get if you add {x} and {y}?",
-        "Add {y} to {x}.",
-        "What does {x} plus {y} make?",
-        "Sum of {x} and {y}?",
-        "[Tell me|Do you know] {x} + {y}[.|?]",
-        "Can you add {x} and {y}?",
-        "What are {x} and {y} [together|in total]?",
-        "I want to know {x} plus {y}.",
-    ],
-    "-": [
-        "{x} - {y}",
-        "{x}-{y}",
-        "{x} - {y} =",
-        "{x}-{y}=?",
-        "What is {x} - {y}?",
-        "What is {x}-{y}?",
-        "What is {x} minus {y}?",
-        "How much is {x} minus {y}?",
-        "How much is {x} - {y}?",
-        "{x} minus {y}?",
-        "Subtract {y} from {x}.",
-        "Take {y} [away |]from {x}.",
-        "What is the difference between {x} and {y}?",
-        "[Calculate|Compute] {x} - {y}.",
-        "{x} less {y}?",
-        "What is left if you take {y} from {x}?",
-        "What does {x} minus {y} make?",
-        "[Tell me|Do you know] {x} - {y}[.|?]",
-        "Can you subtract {y} from {x}?",
-        "I want to know {x} minus {y}.",
-    ],
-    "x": [
-        "{x} * {y}",
-        "{x}*{y}",
-        "{x} x {y}",
-        "{x} × {y}",
-        "{x} * {y} =",
-        "What is {x} * {y}?",
-        "What is {x} x {y}?",
-        "What is {x} times {y}?",
-        "How much is {x} times {y}?",
-        "How much is {x} x {y}?",
-        "{x} times {y}?",
-        "Multiply {x} by {y}.",
-        "Multiply {x} and {y}.",
-        "What is the product of {x} and {y}?",
-        "[Calculate|Compute] {x} * {y}.",
-        "What is {x} multiplied by {y}?",
-        "What does {x} times {y} make?",
-        "[Tell me|Do you know] {x} times {y}[.|?]",
-        "Can you multiply {x} by {y}?",
-        "I want to know {x} times {y}.",
-    ],
-    "/": [
-        "{x} / {y}",
-        "{x}/{y}",
-        "{x} / {y} =",
-        "{x} ÷ {y}",
-        "What is {x} / {y}?",
-        "What is {x} divided by {y}?",
-        "How much is {x} divided by {y}?",
-        "{x} divided by {y}?",
-        "Divide {x} by {y}.",
-        "[Calculate|Compute] {x} / {y}.",
-        "How often does {y} go into {x}?",
-        "What do you get if you divide {x} by {y}?",
-        "What does {x} divided by {y} make?",
-        "[Tell me|Do you know] {x} divided by {y}[.|?]",
-        "Can you divide {x} by {y}?",
-    ],
-    "bigger": [
-        "Which is [bigger|larger|more|greater], {x} or {y}?",
-        "What is [bigger|larger|more]: {x} or {y}?",
-        "Is {x} [bigger|larger|more|greater] than {y}?",
-        "[Which|What] is the [bigger|larger] number, {x} or {y}?",
-    ],
-    "smaller": [
-        "Which is [smaller|less], {x} or {y}?",
-        "What is [smaller|less]: {x} or {y}?",
-        "Is {x} [smaller|less] than {y}?",
-        "[Which|What] is the smaller number, {x} or {y}?",
-    ],
-    "next": [
-        "What comes after {x}?",
-        "Which number [comes after|follows] {x}?",
-        "What number comes next after {x}?",
-        "What is the number after {x}?",
-    ],
-    "before": ["What comes before {x}?", "Which number comes before {x}?", "What is the number before {x}?"],
-    "double": [
-        "What is double {x}?",
-        "What is twice {x}?",
-        "Double {x}.",
-        "What is the double of {x}?",
-        "How much is twice {x}?",
-    ],
-    "half": ["What is half of {x}?", "What is half {x}?", "Half of {x}?", "How much is half of {x}?", "Halve {x}."],
-    "even": [
-        "Is {x} even?",
-        "Is {x} even or odd?",
-        "Is {x} an even number?",
-        "Is {x} odd?",
-        "Is the number {x} odd or even?",
-    ],
-    "count": ["Count from {x} to {y}.", "[Can you|Please] count from {x} to {y}[?|.]", "Count up from {x} to {y}."],
-    "count to": ["Count to {y}.", "Can you count to {y}?", "Please count to {y}."],
-    "more": [
-        "I have {x} {things} and get {y} more. How many do I have[ now|]?",
-        "There are {x} {things} here and {y} there. How many are there [together|in all]?",
-        "{Name} has {x} {things} and buys {y}. How many {things} has {Name}?",
-        "If I have {x} {things} and find {y} more, how many {things} do I have?",
-    ],
-    "fewer": [
-        "I have {x} {things} and give away {y}. How many are left?",
-        "There are {x} {things} and {y} are taken away. How many [remain|are left]?",
-        "I had {x} {things} and lost {y}. How many do I have[ now|]?",
-        "If I have {x} {things} and eat {y}, how many {things} are left?",
-    ],
-}
+ASK = table("wordings")["arithmetic"]
 _WEIGHTS = {
     "+": 30,
     "-": 24,
@@ -268,7 +134,7 @@ def _product(rng: Random) -> tuple[int, int, str]:
     if how < 0.55:
         x, y = rng.randrange(13), rng.randrange(13)
         return x, y, f"{x} x {y} = {x * y}."
-    if how < 0.9:
+    if how < 0.97:
         x, y = rng.randrange(11, 100), rng.randrange(2, 10)
         if rng.random() < 0.3:
             return y, x, _in_steps(y, x, y * (x // 10 * 10), y * (x % 10))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from starter.grammar import expand
-from starter.text.tables import Turn
+from starter.text.tables import Turn, table
 
 DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 MONTHS = [
@@ -53,112 +54,7 @@ _PLACES = [
 ]
 _STEPS = ("zero", "one", "two", "three", "four", "five")
 
-ASK = {
-    "after": [
-        "What [day|month] comes after {x}?",
-        "Which [day|month] [comes after|follows] {x}?",
-        "What comes after {x}?",
-        "What is the [day|month] after {x}?",
-        "[Tell me|Name] the [day|month] after {x}.",
-        "After {x} comes which [day|month]?",
-        "What follows {x}?",
-        "{x}, and then?",
-        "What is next after {x}?",
-    ],
-    "before": [
-        "What [day|month] comes before {x}?",
-        "Which [day|month] comes [before|right before] {x}?",
-        "What comes before {x}?",
-        "What is the [day|month] before {x}?",
-        "[Tell me|Name] the [day|month] before {x}.",
-        "Before {x} comes which [day|month]?",
-        "Which [day|month] is [just before|before] {x}?",
-    ],
-    "tomorrow": [
-        "[Today is|It is] {x}. What day is tomorrow?",
-        "If today is {x}, what day is tomorrow?",
-        "If today is {x}, which day is tomorrow?",
-        "If it is {x} today, what day will it be tomorrow?",
-        "Today is {x}. Which day comes tomorrow?",
-    ],
-    "yesterday": [
-        "[Today is|It is] {x}. What day was yesterday?",
-        "If today is {x}, what day was yesterday?",
-        "If it is {x} today, which day was yesterday?",
-        "Today is {x}. Which day was it yesterday?",
-    ],
-    "steps after": [
-        "What day is {n} days after {x}?",
-        "Which day is {n} days after {x}?",
-        "What day comes {n} days after {x}?",
-        "If today is {x}, what day is it in {n} days?",
-        "Today is {x}. What day will it be in {n} days?",
-    ],
-    "steps before": [
-        "What day is {n} days before {x}?",
-        "Which day is {n} days before {x}?",
-        "If today is {x}, what day was it {n} days ago?",
-        "Today is {x}. What day was it {n} days ago?",
-    ],
-    "place": [
-        "[Which|What] month is the {p} [of the year|]?",
-        "What is the {p} month [of the year|]?",
-        "[Name|Tell me] the {p} month of the year.",
-        "The {p} month is called what?",
-    ],
-    "day place": [
-        "[Which|What] day is the {p} of the week?",
-        "What is the {p} day of the week?",
-        "[Name|Tell me] the {p} day of the week.",
-    ],
-    "number": [
-        "[Which|What] number is {x} [among the months|in the year|as a month]?",
-        "Which month of the year is {x}?",
-        "What is the number of the month {x}?",
-        "{x} is which month of the year?",
-    ],
-    "length": [
-        "How many days [does {x} have|are in {x}|has {x}]?",
-        "How long is {x} in days?",
-        "How many days are there in {x}?",
-        "What is the number of days in {x}?",
-        "[Tell me|Say] how many days {x} has.",
-    ],
-    "season": [
-        "[In which|In what|Which|What] season is {x}?",
-        "What season does {x} belong to?",
-        "Is {x} in summer or winter?",
-        "To which season does {x} belong?",
-    ],
-    "weekend": [
-        "Is {x} a weekday?",
-        "Is {x} on the weekend?",
-        "Does {x} belong to the weekend?",
-        "Is {x} a day of the weekend?",
-    ],
-    "days": [
-        "Name the days of the week.",
-        "What are the days of the week?",
-        "List the days of the week.",
-        "[Which|What] days has a week?",
-        "Tell me the days of the week.",
-    ],
-    "months": [
-        "Name the months of the year.",
-        "What are the months of the year?",
-        "List the months.",
-        "[Which|What] months has a year?",
-        "Tell me the months of the year.",
-        "Name all months.",
-    ],
-    "seasons": ["Name the seasons.", "What are the [four |]seasons?", "List the seasons.", "Which seasons are there?"],
-    "weekend days": ["[Which|What] days are the weekend?", "What is the weekend?", "Which days belong to the weekend?"],
-    "shortest": [
-        "[Which|What] month is the shortest?",
-        "What is the shortest month?",
-        "Which month has the fewest days?",
-    ],
-}
+ASK = table("wordings")["calendar"]
 _WEIGHTS = {
     "after": 14,
     "before": 14,
@@ -216,7 +112,7 @@ def _neighbour(kind: str, rng: Random) -> Turn:
 
 def _answer(kind: str, n: int, day: int, month: int, p: int) -> str:
     name = MONTHS[month]
-    return {
+    answers: dict[str, Callable[[], str]] = {
         "tomorrow": lambda: f"Tomorrow is {DAYS[(day + 1) % 7]}.",
         "yesterday": lambda: f"Yesterday was {DAYS[(day - 1) % 7]}.",
         "steps after": lambda: f"{_STEPS[n].capitalize()} days after {DAYS[day]} is {DAYS[(day + n) % 7]}.",
@@ -232,7 +128,8 @@ def _answer(kind: str, n: int, day: int, month: int, p: int) -> str:
         "seasons": lambda: "The seasons are spring, summer, autumn and winter.",
         "weekend days": lambda: "The weekend is Saturday and Sunday.",
         "shortest": lambda: "February is the shortest month.",
-    }[kind]()
+    }
+    return answers[kind]()
 
 
 def _listed(names: list[str]) -> str:

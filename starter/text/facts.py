@@ -10,22 +10,7 @@ from starter.grammar import expand
 from starter.text import invented
 from starter.text.tables import Turn, table
 
-OPPOSITE = [
-    "What is the opposite of {a}?",
-    "What's the opposite of {a}?",
-    "[Tell me|Name|Give me|Say] the opposite of {a}.",
-    "Opposite of {a}?",
-    "What is the contrary of {a}?",
-    "Which word is the opposite of {a}?",
-    "{a}: the opposite?",
-    "What is the reverse of {a}?",
-    "[Do you know|Can you tell me] the opposite of {a}?",
-    "The opposite of {a} is what?",
-    "Which word means the opposite of {a}?",
-    "What is not {a}, but the opposite?",
-    "I need the opposite of [the word |]{a}.",
-    "What does the opposite of {a} mean, in one word?",
-]
+OPPOSITE = table("wordings")["opposites"]["opposite"]
 
 
 @cache
