@@ -14,7 +14,6 @@ _INDIRECT = (
     "Let me know",
     "Can you find out",
     "Someone asked me",
-    "Do you remember",
     "Please say",
     "I have to find out",
     "My son wants to know",
