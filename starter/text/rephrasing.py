@@ -17,7 +17,10 @@ _INDIRECT = (
     "Please say",
     "I have to find out",
     "My son wants to know",
-    "I am not sure",
+    "Would you tell me",
+    "Would you please say",
+    "Can you please tell me",
+    "Can you also say",
     "Can anyone say",
     "Explain to me",
     "I keep forgetting",
@@ -39,6 +42,9 @@ _DIRECT = (
 _IN_ORDER = re.compile(r"(?:What is|What's) ((?:the|my|a|an) .+)\?")
 _HOW_TO = re.compile(r"How do I (.+)\?")
 _DOES = re.compile(r"What does (.+) (mean|do|measure|become)\?")
+_ORDER = re.compile(
+    r"(Name|List|Tell me|Give me|Say|Count|Add|Multiply|Divide|Subtract|Explain|Calculate|Compute) (.+)\."
+)
 _QUESTION = re.compile(r"(?:What|Which|Who|Where|When|How|Is|Does|Do|Are|In|On)\b.*\?")
 
 
@@ -47,7 +53,8 @@ def rephrased(text: str, rng: Random) -> str:
     for expression, ways in _RULES:
         match = expression.fullmatch(text)
         if match and rng.random() < 0.7:
-            return rng.choice(ways).format(*match.groups(), indirect=rng.choice(_INDIRECT))
+            first = match[1][0].lower() + match[1][1:] if expression is _ORDER else match[1]
+            return rng.choice(ways).format(first, *match.groups()[1:], indirect=rng.choice(_INDIRECT))
     if _QUESTION.fullmatch(text):
         return f"{rng.choice(_DIRECT)} {text[0].lower()}{text[1:]}"
     return text
@@ -82,6 +89,17 @@ _RULES = (
             "In which way do I {0}?",
             "What is needed to {0}?",
             "Show me how to {0}.",
+        ),
+    ),
+    (
+        _ORDER,
+        (
+            "Would you please {0} {1}?",
+            "Will you {0} {1}?",
+            "I want you to {0} {1}.",
+            "Can you please {0} {1}?",
+            "You should {0} {1}.",
+            "Now {0} {1}!",
         ),
     ),
 )
