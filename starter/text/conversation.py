@@ -89,7 +89,7 @@ def conversation(rng: Random, share_short: float = 0.0) -> tuple[str, list[Turn]
     # In some conversations much is told and asked, in most little.
     tells_much = n_topics > 1 and rng.random() < 0.25
     if share_short and rng.random() < share_short:
-        tells_much = rng.random() < 0.15
+        tells_much = rng.random() < 0.25
         n_topics = 3 if tells_much else 1
     topics = TOPICS | ({"tell": 25, "ask": 40} if tells_much else {})
     for _ in range(n_topics):
