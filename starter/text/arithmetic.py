@@ -102,11 +102,11 @@ def _any(rng: Random) -> int:
 def _sum(kind: str, rng: Random) -> tuple[int, int, str]:
     x, y = _any(rng), _any(rng)
     if kind in ("+", "more"):
-        return x, y, f"{x} + {y} = {x + y}."
-    if kind == "fewer" or (kind == "-" and rng.random() < 0.85):
+        return x, y, _total(x, y)
+    if kind == "fewer" or (kind == "-" and rng.random() < 0.93):
         x, y = max(x, y), min(x, y)
     if kind in ("-", "fewer"):
-        return x, y, f"{x} - {y} = {x - y}."
+        return x, y, _difference(x, y)
     if kind == "x":
         return _product(rng)
     if kind == "/":
@@ -127,6 +127,20 @@ def _sum(kind: str, rng: Random) -> tuple[int, int, str]:
     x = 1 if kind == "count to" else rng.randrange(30)
     y = x + rng.randrange(2, 12)
     return x, y, ", ".join(str(number) for number in range(x, y + 1)) + "."
+
+
+def _total(x: int, y: int) -> str:
+    """Add tens and ones apart, as a model can that sees digits one by one."""
+    if x < 10 and y < 10:
+        return f"{x} + {y} = {x + y}."
+    return f"{x} + {y} = {x // 10 * 10 + y // 10 * 10} + {x % 10 + y % 10} = {x + y}."
+
+
+def _difference(x: int, y: int) -> str:
+    """Take the tens away first."""
+    if y < 10 or x < y or y % 10 == 0:
+        return f"{x} - {y} = {x - y}."
+    return f"{x} - {y} = {x - y // 10 * 10} - {y % 10} = {x - y}."
 
 
 def _product(rng: Random) -> tuple[int, int, str]:

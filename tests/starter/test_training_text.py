@@ -81,13 +81,13 @@ def test_sums_in_the_text_are_right():
     checked = 0
     for _ in range(2000):
         for _, answer in arithmetic.turns(rng):
-            match = re.fullmatch(r"(\d+) ([-+x/]) (\d+) = (?:(\d+) \+ (\d+) = )?(-?\d+)\.", answer)
+            match = re.fullmatch(r"(\d+) ([-+x/]) (\d+) = (?:(\d+) ([-+]) (\d+) = )?(-?\d+)\.", answer)
             if match is None:
                 continue
-            x, y, result = int(match[1]), int(match[3]), int(match[6])
+            x, y, result = int(match[1]), int(match[3]), int(match[7])
             assert result == {"+": x + y, "-": x - y, "x": x * y, "/": x // y if y else None}[match[2]]
             if match[4]:
-                assert int(match[4]) + int(match[5]) == result
+                assert int(match[4]) + int(match[6]) * (-1 if match[5] == "-" else 1) == result
             checked += 1
     assert checked > 1000
 
