@@ -2,7 +2,7 @@
 
 Goes on from the newest checkpoint in DIR, so it may be stopped at any time: SIGTERM and Ctrl+C end it after the step in
 hand with a checkpoint, SIGKILL loses the steps since the last one. Nothing depends on the time of day or on speed: the
-same arguments read the same text in the same order. (Weights differ in their last bits, as threads add up in any order.)
+same arguments read the same text in the same order. Weights differ in their last bits, as threads add up in any order.
 """
 
 from __future__ import annotations
