@@ -83,6 +83,11 @@ def test_keys_asked_about_exist():
                 assert f"{action.scope}.{action.name}" in entry.get("actions", ()), ask
 
 
+def test_the_way_to_a_real_model_is_named_right_where_the_model_does_not_know():
+    for name in ("say_unknown", "say_task"):
+        assert list(_named_actions(table("unknown")[name])) == ["app.models"]
+
+
 def test_slots_of_the_unknown_questions_can_all_be_filled():
     filled = {"country", "place", "Name", "word", "Word", "number1", "number2", "number3", *table("unknown")["slots"]}
     for wording in unknown.wordings():
