@@ -38,6 +38,8 @@ class Action:
     aliases: tuple[str, ...] = ()
     argument: str = ""
     """How help shows the command's argument; "" where it takes none."""
+    hint: str = ""
+    """The word for it at the prompt's lower edge; "" for what is not named there."""
 
     @property
     def takes_argument(self) -> bool:
@@ -82,6 +84,9 @@ ACTIONS = _table(
     Action("theme", "Choose the colours", "app", command="theme", argument="[name]"),
     Action("leave", "Go back", "help", "escape,q,enter"),
     Action("leave", "Leave the colours as they were", "theme", "escape"),
+    Action("leave", "Go back", "performance", "escape,q"),
+    Action("leave", "Go back", "doctor", "escape,q"),
+    Action("examine", "Examine again", "doctor", "r"),
     Action("apply_best", "Use the best of what was measured, and remember it", "threads", "enter"),
     Action("undo", "Take back the last choice", "threads", "u"),
     Action("measure", "Measure again", "threads", "r"),
@@ -89,8 +94,17 @@ ACTIONS = _table(
     Action("other_phase", "Let 1-9 choose for the other column", "threads", "tab"),
     Action("leave", "Stop measuring, or go back", "threads", "escape,q"),
     Action("toggle_strip", "Show or hide the speed strip beside the chat", "chat", "ctrl+t", command="strip"),
-    Action("performance", "Show speed, and where the time goes", "app", "f2", command="stats", aliases=("speed",)),
-    Action("models", "Choose a model: what is here, what fits, how fast", "app", "f3", command="models"),
+    Action("help", "Show keys and commands", "app", "f1", command="help", hint="help"),
+    Action(
+        "performance",
+        "Show speed, and where the time goes",
+        "app",
+        "f2",
+        command="stats",
+        aliases=("speed",),
+        hint="speed",
+    ),
+    Action("models", "Choose a model: what is here, what fits, how fast", "app", "f3", command="models", hint="models"),
     Action("open", "Open this model", "models", "enter"),
     Action("inspect", "Show what the file holds", "models", "tab"),
     Action("download", "Download what is typed or under the cursor", "models", "ctrl+d"),
@@ -104,16 +118,22 @@ ACTIONS = _table(
     Action("anew", "Begin a new conversation", "switch", "n"),
     Action("leave", "Open no other model", "switch", "escape,q"),
     Action("threads", "Show or set the threads", "chat", command="threads", argument="[write [read]]"),
-    Action("tune", "Find the best number of threads", "app", "f4", command="tune"),
+    Action("tune", "Find the best number of threads", "app", "f4", command="tune", hint="threads"),
+    Action(
+        "doctor",
+        "Examine machine, terminal and model: what costs speed",
+        "app",
+        "f5",
+        command="doctor",
+        hint="doctor",
+    ),
     Action("copy_message", "Copy the message", "message", "y"),
     Action("copy_code", "Copy its next code block", "message", "u"),
     Action("continue_here", "Go on with it where it stopped", "message", "c"),
     Action("regenerate_here", "Answer it again", "message", "r"),
     Action("edit_here", "Edit it and ask again", "message", "e"),
     Action("toggle_thinking", "Show or fold what the model thought", "message", "t"),
-    Action("help", "Show keys and commands", "app", "f1", command="help"),
-    Action("doctor", "Examine machine, terminal and model: what costs speed", "app", "f5", command="doctor"),
-    Action("command_palette", "Open the command palette", "app", "ctrl+p"),
+    Action("command_palette", "Choose from all there is to do", "app", "ctrl+p", hint="everything"),
     Action("interrupt", "Stop the reply; twice quits; copies selected text", "app", "ctrl+c", priority=True),
     Action("quit", "Quit", "app", "ctrl+q", priority=True, command="quit", aliases=("exit", "bye")),
 )

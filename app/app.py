@@ -58,6 +58,7 @@ EXIT_PATIENCE_S = 1.5
 PERFORMANCE_MODE = "performance"
 THREADS_MODE = "threads"
 MODELS_MODE = "models"
+DOCTOR_MODE = "doctor"
 
 _SIGNAL_EXITS = {
     signal.SIGTERM: exit_codes.TERMINATED,
@@ -109,7 +110,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     CSS_PATH = "app.tcss"
     DEFAULT_MODE = "chat"
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
-    SCREENS: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {"theme": _theme_picker, "doctor": _doctor_screen}
+    SCREENS: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {"theme": _theme_picker}
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 - Textual types it so
     VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high"), (36, "-tall")]  # noqa: RUF012
 
@@ -123,7 +124,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         keymap: Keymap | None = None,
         remembered_theme: str = "",
     ) -> None:
-        super().__init__()
+        # Of a theme's own colours Textual would keep the shades of grey, and mark the cursor by nothing else.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         teach_alt_enter()
         self.settings = settings
         self.bridge = EngineBridge(options or chat_options(settings), clock)
@@ -144,6 +146,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.add_mode(PERFORMANCE_MODE, lambda: _performance_screen(self.watch_performance))
         self.add_mode(THREADS_MODE, _threads_screen)
         self.add_mode(MODELS_MODE, _models_screen)
+        self.add_mode(DOCTOR_MODE, _doctor_screen)
 
     def on_mount(self) -> None:
         """Take over the signals that Textual leaves to their defaults."""
@@ -188,6 +191,13 @@ class JalopyApp(App[None], inherit_bindings=False):
             sections = help_sections(self.screen, self.keymap)
             self.push_screen(HelpScreen(sections, self.keymap.first_key("help.leave")))
 
+    def action_command_palette(self) -> None:
+        """List everything there is to do, to search in."""
+        if not self.screen.is_modal:
+            from app.screens.palette import Palette
+
+            self.push_screen(Palette())
+
     def action_theme(self, name: str = "") -> None:
         """Choose the colours: by name, or from the list that shows each at once."""
         if not name:
@@ -200,29 +210,28 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.chat.note(no_such_theme(name, self.available_themes), True)
 
     def action_performance(self) -> None:
-        """Show speed, and where the time goes."""
-        if self.screen is self.chat:
-            self.switch_mode(PERFORMANCE_MODE)
+        """Show speed, and where the time goes; on the screen that does it, go back."""
+        self._show_or_leave(PERFORMANCE_MODE)
 
     def action_doctor(self) -> None:
-        """Show what machine and terminal mean for speed."""
-        if self.screen is self.chat:
-            self.push_screen("doctor")
+        """Show what machine and terminal mean for speed; on the screen that does it, go back."""
+        self._show_or_leave(DOCTOR_MODE)
 
     def action_tune(self) -> None:
         """Find the best number of threads; on the screen that does it, go back."""
-        if self.screen is self.chat:
-            self.switch_mode(THREADS_MODE)
-        elif self.current_mode == THREADS_MODE and not self.screen.is_modal:
+        self._show_or_leave(THREADS_MODE)
+
+    def _show_or_leave(self, mode: str) -> None:
+        """Go to a screen from wherever the user is, or from it back to the chat."""
+        if self.screen.is_modal:
+            return
+        if self.current_mode == THREADS_MODE:
             self.chat.turns.stop_tuning()
-            self.switch_mode(self.DEFAULT_MODE)
+        self.switch_mode(self.DEFAULT_MODE if self.current_mode == mode else mode)
 
     def action_models(self) -> None:
         """Show the models on this machine; on the screen that does, go back."""
-        if self.screen is self.chat:
-            self.switch_mode(MODELS_MODE)
-        elif self.current_mode == MODELS_MODE and not self.screen.is_modal:
-            self.switch_mode(self.DEFAULT_MODE)
+        self._show_or_leave(MODELS_MODE)
 
     def open_model(self, path: Path, title: str, prefill_tps: float | None = None) -> None:
         """Open a model in the chat, after asking what becomes of a conversation that there is.

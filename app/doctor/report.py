@@ -23,8 +23,9 @@ _TEXT_COLUMN = 18
 
 
 def all_findings(readings: Readings) -> list[Finding]:
-    """Draw every finding about machine and terminal."""
-    return [finding for look in (*MACHINE_LOOKS, *TERMINAL_LOOKS) for finding in look(readings)]
+    """Draw every finding about machine and terminal; what is to be mended comes first, where it is seen."""
+    found = [finding for look in (*MACHINE_LOOKS, *TERMINAL_LOOKS) for finding in look(readings)]
+    return sorted(found, key=lambda finding: (BAD, WEAK, OK).index(finding.mark))
 
 
 def finding_lines(finding: Finding, width: int) -> list[str]:

@@ -17,6 +17,9 @@ from app.performance.watch import PerformanceView
 
 _NAMES = {"qkv": "q k v", "attention output": "attn output"}
 _NAME_COLUMNS = 14
+_DATED_COLUMNS = 62
+"""So wide is the table of speeds with the day of the best one."""
+_NO_REPLY = "no reply yet: send a message in the chat, and come back"
 _WORTH_A_WORD = 0.03
 """A difference to earlier replies below this is none."""
 
@@ -25,19 +28,19 @@ def speed_lines(view: PerformanceView, width: int) -> list[Line]:
     """Return the table of speeds over all windows, and how this reply compares."""
     speed, earlier = view.speed, view.figures.earlier
     best = lines.rate(earlier.best_tps, 7) if earlier else f"{'-':>7}"
-    when = f"  {_day(earlier.best_unix_s)}" if earlier else ""
+    when = f"  {_day(earlier.best_unix_s)}" if earlier and width >= _DATED_COLUMNS else ""
     windows = (speed.reply, speed.last_10_s, speed.last_1_s)
     table = [
         line(heading(f"{'Speed':<15}"), muted(f"{'this reply':>10}{'10 s':>8}{'1 s':>8}{'best here':>13}")),
         line(
-            muted(f"{'decode tok/s':<15}"), f"{lines.rate(windows[0], 10)}",
+            muted(f"{'writing tok/s':<15}"), f"{lines.rate(windows[0], 10)}",
             *(lines.rate(tps, 8) for tps in windows[1:]), f"      {best}", muted(when),
         ),
         line(muted(f"{'ms per token':<15}"), lines.milliseconds(windows[0], 10),
              *(lines.milliseconds(tps, 8) for tps in windows[1:])),
-        line(muted(f"{'prompt tok/s':<15}"), lines.rate(speed.prompt, 10), muted(_reading(view))),
+        line(muted(f"{'reading tok/s':<15}"), lines.rate(speed.prompt, 10), muted(_reading(view))),
     ]  # fmt: skip
-    return lines.clipped([*table, _comparison(view)], width)
+    return lines.clipped([*table, _comparison(view, width)], width)
 
 
 def _reading(view: PerformanceView) -> str:
@@ -47,7 +50,7 @@ def _reading(view: PerformanceView) -> str:
     return "" if status.activity in (Activity.WRITING, Activity.READY) else f"   {Activity(status.activity).value}"
 
 
-def _comparison(view: PerformanceView) -> Line:
+def _comparison(view: PerformanceView, width: int) -> Line:
     """Say how this reply compares with earlier ones of the same model, threads and weights mode."""
     earlier, tps, facts = view.figures.earlier, view.speed.reply, view.figures.facts
     if earlier is None or facts is None:
@@ -55,6 +58,8 @@ def _comparison(view: PerformanceView) -> Line:
     n, threads = earlier.n_replies, view.status.threads
     of = f"the median {lines.rate(earlier.median_tps).strip()} of {n} earlier repl{'y' if n == 1 else 'ies'}"
     how = f" ({threads} thread{'s' if threads != 1 else ''}, {facts.weights_mode})"
+    if len("to compare with: ") + len(of) + len(how) > width:
+        how = ""
     if tps <= 0:
         return line(muted(f"to compare with: {of}{how}"))
     ratio = tps / earlier.median_tps - 1
@@ -72,7 +77,7 @@ def ceiling_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Lin
     """Say which share of the memory's limit is reached, and what is read for that."""
     facts = view.figures.facts
     if facts is None:
-        return [line(muted("no model is loaded"))]
+        return [line(muted("no model is loaded: /model PATH in the chat loads one"))]
     amount = figures.size(bytes_per_token(facts, view.status.context_used))
     if view.ceiling is None:
         return [line(muted(f"ceiling not measured yet: a token reads {amount}B"))]
@@ -103,7 +108,7 @@ def stutter_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Lin
 def time_lines(spent: TimeSpent | None, width: int, glyphs: Glyphs) -> list[Line]:
     """Return where the last reply's time went: one bar, and what its fillings mean."""
     if spent is None:
-        return [line(heading("Where the last reply's time went")), line(muted("no reply yet"))]
+        return [line(heading("Where the last reply's time went")), line(muted(_NO_REPLY))]
     total_s = spent.total_s
     title = line(heading("Where the last reply's time went"), f" ({figures.seconds(total_s)})")
     parts = _parts(spent)
@@ -118,13 +123,13 @@ def time_lines(spent: TimeSpent | None, width: int, glyphs: Glyphs) -> list[Line
 def _parts(spent: TimeSpent) -> list[tuple[float, str]]:
     pages = "" if spent.disk_pages is None else f" ({figures.count(spent.disk_pages)} pages)"
     reused = f", {figures.count(spent.reused_tokens)} reused" if spent.reused_tokens else ""
-    prompt = f"prompt {figures.count(spent.prompt_tokens)} new{reused}"
+    prompt = f"reading {figures.count(spent.prompt_tokens)} tokens{reused}"
     return [
         (spent.waited_s, f"waiting {_short(spent.waited_s)}"),
         (spent.disk_s, f"disk {_short(spent.disk_s)}{pages}"),
         (spent.prefill_s, f"{prompt} {_short(spent.prefill_s)}"),
         (spent.first_s, f"first token {_short(spent.first_s)}"),
-        (spent.decode_s, f"decode {figures.count(spent.tokens)} tokens {_short(spent.decode_s)}"),
+        (spent.decode_s, f"writing {figures.count(spent.tokens)} tokens {_short(spent.decode_s)}"),
         (spent.interface_s, f"interface {_short(spent.interface_s)}"),
     ]
 
@@ -150,7 +155,7 @@ def phase_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]
     phases = view.figures.prompt_phases if reads else view.figures.decode_phases
     title = "Where a prompt token's time goes" if reads else "Where a token's time goes"
     if not phases:
-        return [line(heading(title)), line(muted("no reply yet"))]
+        return [line(heading(title)), line(muted(_NO_REPLY))]
     total_ms = sum(phase.ms_per_token for phase in phases)
     columns = f"{'ms':>8}{'GB/s':>8}{'share':>8}"
     head = f" ({_ms(total_ms).strip()} ms)"

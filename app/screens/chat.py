@@ -49,7 +49,7 @@ from app.thread_command import USAGE, ThreadsRefused, describe, describe_in_use,
 from app.turns import Admission, Turns
 from app.widgets.activity_line import ActivityLine
 from app.widgets.message_view import MessageView
-from app.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING, Prompt, prompt_hint
+from app.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING, Prompt, prompt_hint, screens_hint
 from app.widgets.status_line import StatusLine
 from app.widgets.strip_display import StripDisplay
 from app.widgets.suggestions import Suggestions
@@ -63,6 +63,8 @@ STATUS_EVERY = 2
 """While a reply is written the status line changes with every second drain: what is painted then reaches from the text
 down to that line."""
 MEMORY_PERIOD_S = 1.0
+PROMPT_EDGE_COLUMNS = 4
+"""Of the prompt's edge, those that hold no words."""
 
 _NO_PERSONAS = f"there are no personas: put text files into {paths.personas_dir()}"
 _WITH_THINKING = "+thinking"
@@ -93,6 +95,7 @@ class ChatScreen(MessageActions):
         self._process = psutil.Process()
         self._rss_bytes = self._n_drains = 0
         self._shown_activity: Activity | None = None
+        self._screens_hint = ""
 
     def compose(self) -> ComposeResult:
         """Lay out the screen from top to bottom."""
@@ -156,6 +159,14 @@ class ChatScreen(MessageActions):
         self._shown_activity = status.activity
         self.query_one(ActivityLine).show(status, self._clock())
         self.query_one(StatusLine).show(status, self._rss_bytes)
+        self.prompt.show_keys(self._keys_at_hand())
+
+    def _keys_at_hand(self) -> str:
+        """Name what stops the running reply; while none runs, what leads to the other screens."""
+        if self.turns.is_answering:
+            stop = self._habits.keymap.first_key("chat.stop")
+            return f"{stop} stops the reply" if stop else ""
+        return self._screens_hint
 
     def _measure_memory(self) -> None:
         self._rss_bytes = self._process.memory_info().rss
@@ -313,6 +324,7 @@ class ChatScreen(MessageActions):
     def on_resize(self, event: events.Resize) -> None:
         """Let the strip lie flat on a narrow screen."""
         self._strip.fit(event.size.width)
+        self._screens_hint = screens_hint(self._habits.keymap, event.size.width - PROMPT_EDGE_COLUMNS)
 
     # ---- actions
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.events import Resize
@@ -20,6 +20,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
+from app.actions import bindings
 from app.bridge import Examine
 from app.clean_text import clean_line
 from app.doctor import report
@@ -42,10 +43,7 @@ class DoctorScreen(Screen[None]):
 
     CSS_PATH = "doctor.tcss"
     AUTO_FOCUS = "#doctor"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f5,q", "dismiss", "Back", show=False),
-        Binding("r", "examine", "Examine again", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("doctor")
     app: JalopyApp
 
     def __init__(self) -> None:
@@ -83,6 +81,10 @@ class DoctorScreen(Screen[None]):
     def on_resize(self, event: Resize) -> None:
         """Fold the lines anew."""
         self._show()
+
+    def action_leave(self) -> None:
+        """Go back to the chat."""
+        self.app.switch_mode(self.app.DEFAULT_MODE)
 
     def action_examine(self) -> None:
         """Look again, at everything."""

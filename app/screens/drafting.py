@@ -149,9 +149,8 @@ class Drafting:
         return not text or text == self._counted or self._bridge.send(Prepare(text, read_ahead=False))
 
     def _show_estimate(self, text: str) -> None:
-        line = estimate_line(self.estimator.estimate(text)) if text and self._turns.model is not None else ""
-        if line != self._prompt.border_subtitle:
-            self._prompt.border_subtitle = line
+        is_known = bool(text) and self._turns.model is not None
+        self._prompt.show_estimate(estimate_line(self.estimator.estimate(text)) if is_known else "")
 
     # ---- the user's editor
 

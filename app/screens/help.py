@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
@@ -20,10 +20,14 @@ from app.widgets.prompt import Prompt
 Entry = tuple[str, str]
 """What to press or type, and what it does."""
 
-_HEADINGS = {"prompt": "At the prompt", "chat": "In the chat", "app": "Everywhere"}
+_HEADINGS = {"prompt": "At the prompt", "message": "On this message", "chat": "In the chat", "app": "Everywhere"}
+COMMANDS = "Commands, typed at the prompt of the chat"
 _PROMPT_ENTRIES = [("Up, Down", "Recall what was sent, from an empty prompt")]
 _WIDEST = 74
 _FRAME_COLUMNS = 6
+_GAP_COLUMNS = 2
+TWO_COLUMNS_FROM = 120
+"""So wide is what the style sheets call wide."""
 _KEY_COLUMN = 21
 _NARROW_KEY_COLUMN = 15
 
@@ -66,10 +70,15 @@ def command_entries() -> list[Entry]:
 
 
 def help_sections(screen: Screen[object], keymap: Keymap) -> list[tuple[str, list[Entry]]]:
-    """Return headings and entries for what can be done on a screen, the nearest to the focus first."""
-    sections = [(_HEADINGS.get(scope, "On this screen"), key_entries(scope, keymap)) for scope in scopes_here(screen)]
-    sections.insert(-1, ("More keys here", other_entries(screen.active_bindings.values())))
-    sections.append(("Commands, typed at the prompt of the chat", command_entries()))
+    """Return headings and entries for what can be done on a screen.
+
+    What the focused widget does comes first, then what leads to other screens: it must be seen without scrolling.
+    """
+    *scopes, everywhere = scopes_here(screen)
+    scopes.insert(1, everywhere)
+    sections = [(_HEADINGS.get(scope, "On this screen"), key_entries(scope, keymap)) for scope in scopes]
+    sections.append(("More keys here", other_entries(screen.active_bindings.values())))
+    sections.append((COMMANDS, command_entries()))
     return [(heading, entries) for heading, entries in sections if entries]
 
 
@@ -103,10 +112,14 @@ class HelpScreen(ModalScreen[None]):
         """Lay out the lists."""
         with VerticalScroll(id="help") as box:
             box.border_title = "Help"
-            box.border_subtitle = f"{self._back_key} back".strip()
-            for heading, _, body in self._entries:
-                yield Static(Content(heading), markup=False, classes="help-heading")
-                yield body
+            box.border_subtitle = " · ".join(filter(None, ("up, down scroll", f"{self._back_key} back".strip())))
+            with Container(id="help-columns"):
+                for is_commands in (False, True):
+                    with Vertical(classes="help-column"):
+                        for heading, _, body in self._entries:
+                            if (heading == COMMANDS) == is_commands:
+                                yield Static(Content(heading), markup=False, classes="help-heading")
+                                yield body
 
     def on_mount(self) -> None:
         """Fill in the lines."""
@@ -114,7 +127,8 @@ class HelpScreen(ModalScreen[None]):
 
     def on_resize(self) -> None:
         """Break the lines where the room ends."""
-        columns = min(_WIDEST, self.app.size.width - _FRAME_COLUMNS)
+        width = self.app.size.width - _FRAME_COLUMNS
+        columns = min(_WIDEST, width // 2 - _GAP_COLUMNS if self.app.size.width >= TWO_COLUMNS_FROM else width)
         for _, entries, body in self._entries:
             body.update(Content("\n".join(write_entry(entry, columns) for entry in entries)))
 

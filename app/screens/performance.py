@@ -6,13 +6,14 @@ from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
+from app.actions import bindings
 from app.glyphs import choose_glyphs
 from app.performance import screen_lines
 from app.performance.graph_lines import Graph
@@ -36,7 +37,7 @@ class PerformanceScreen(Screen[None]):
     """
 
     CSS_PATH = "performance.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f2,q", "back", "Back", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("performance")
     AUTO_FOCUS = "#performance"
 
     def __init__(self, watch: PerformanceWatch) -> None:
@@ -81,7 +82,7 @@ class PerformanceScreen(Screen[None]):
         if self._timer is not None:
             self._timer.pause()
 
-    def action_back(self) -> None:
+    def action_leave(self) -> None:
         """Return to the chat."""
         self.app.switch_mode(self.app.DEFAULT_MODE)
 

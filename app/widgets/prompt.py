@@ -13,7 +13,7 @@ from textual.widgets import TextArea
 
 from app import draft as drafts
 from app._textual_hacks import drop_bindings
-from app.actions import commands_starting
+from app.actions import ACTIONS, commands_starting
 from app.clean_text import clean_text
 from app.draft import Draft
 from app.keymap import Keymap
@@ -29,6 +29,15 @@ def prompt_hint(keymap: Keymap) -> str:
     parts = (("prompt.send", "sends"), ("prompt.new_line", "new line"))
     said = [f"{keymap.first_key(action_id)} {word}" for action_id, word in parts if keymap.first_key(action_id)]
     return " · ".join([*said, "/ commands"])
+
+
+def screens_hint(keymap: Keymap, columns: int) -> str:
+    """Name the keys that lead to what else there is, as many as have room."""
+    hinted = [(keymap.first_key(action_id), action.hint) for action_id, action in ACTIONS.items() if action.hint]
+    said = [f"{key} {word}" for key, word in sorted(hinted) if key]
+    while said and len(" · ".join(said)) > columns:
+        said.pop()
+    return " · ".join(said)
 
 
 class Prompt(TextArea):
@@ -47,6 +56,7 @@ class Prompt(TextArea):
         self.past = PromptHistory()
         self.has_waiting = False
         """Whether a message waits for its turn: from an empty prompt it is taken back before history is."""
+        self._estimate = self._keys = ""
         self._action_of_key = keymap.scope_keys("prompt")
         drop_bindings(self, keymap.changed_keys())
 
@@ -123,6 +133,21 @@ class Prompt(TextArea):
         self._folds = draft.folds
         self.text = draft.shown
         self.move_cursor(self.document.end)
+
+    def show_estimate(self, text: str) -> None:
+        """Say at the lower edge what sending would cost; "" for nothing to say."""
+        self._estimate = text
+        self._show_lower_edge()
+
+    def show_keys(self, text: str) -> None:
+        """Name keys at the lower edge, where it says nothing else."""
+        self._keys = text
+        self._show_lower_edge()
+
+    def _show_lower_edge(self) -> None:
+        line = self._estimate or self._keys
+        if line != self.border_subtitle:
+            self.border_subtitle = line
 
     def give_back(self, text: str) -> None:
         """Return a text that was not taken, unless the user has begun the next one: then it is in the history."""

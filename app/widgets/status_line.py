@@ -13,10 +13,13 @@ from app.widgets.context_bar import ASCII, BLOCKS, coloured, context_parts, cont
 
 NARROW_COLUMNS = 60
 WIDE_COLUMNS = 100
+LOW_ROWS = 12
+"""Below this height the prompt has no edge."""
 _BAR_CELLS = 8
 _WIDE_BAR_CELLS = 14
 _SEPARATOR = " │ "
 _HINTS = "F1 help"
+"""Said here only where the prompt has no edge that says it."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +85,9 @@ def status_segments(status: EngineStatus, rss_bytes: int, columns: int, glyphs: 
     if status.threads:
         segments.insert(1, Segment(f"{status.threads} thread{'s' if status.threads > 1 else ''}", 4))
     if rss_bytes:
-        segments.insert(-1 if status.n_ctx else len(segments), Segment(f"rss {figures.size(rss_bytes)}", 3))
+        segments.insert(-1 if status.n_ctx else len(segments), Segment(f"mem {figures.size(rss_bytes)}", 3))
     if has_rate:
         segments.append(Segment(activity_word(status), 5))
-    segments.append(Segment(_HINTS, 6))
     return segments
 
 
@@ -111,7 +113,10 @@ class StatusLine(Static):
         """Show these figures; nothing is drawn when the line stays the same."""
         self._shown = (status, rss_bytes)
         columns = self.size.width or 80
-        line = fit(status_segments(status, rss_bytes, columns, self._glyphs), columns)
+        segments = status_segments(status, rss_bytes, columns, self._glyphs)
+        if self.app.size.height < LOW_ROWS:
+            segments.append(Segment(_HINTS, 6))
+        line = fit(segments, columns)
         if line != self.line:
             self.line = line
             context = context_segment(status, columns, self._glyphs)

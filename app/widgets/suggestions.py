@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.content import Content
 from textual.widgets import Static
 
 from app.actions import Action, commands_starting
 
-_COLUMN = 18
+_LEAST_TITLE_COLUMNS = 24
+_COMPLETES = "  (Tab)"
 
 
-def suggestion_line(action: Action) -> str:
-    """Write one command with what it does."""
-    usage = f"/{action.command} {action.argument}".rstrip()
-    return f"{usage:<{_COLUMN}} {action.title}"
+def suggestion_lines(actions: Sequence[Action], columns: int) -> list[str]:
+    """Write the commands with what they do, in two columns; the first one is what Tab completes to."""
+    usages = [f"/{action.command} {action.argument}".rstrip() for action in actions]
+    widest = min(max(map(len, usages), default=0), max(1, columns - _LEAST_TITLE_COLUMNS))
+    lines = [f"{usage:<{widest}}  {action.title}" for usage, action in zip(usages, actions, strict=True)]
+    if lines and len(lines[0]) + len(_COMPLETES) <= columns:
+        lines[0] += _COMPLETES
+    return [line if len(line) <= columns else f"{line[: max(0, columns - 3)]}..." for line in lines]
 
 
 class Suggestions(Static):
@@ -22,13 +29,19 @@ class Suggestions(Static):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
         self.display = False
+        self._text = ""
+
+    def on_resize(self) -> None:
+        """Write the lines for the new width."""
+        self.show_for(self._text)
 
     def show_for(self, text: str) -> None:
         """List the commands for the prompt's text."""
+        self._text = text
         matching = commands_starting(text)
         self.display = bool(matching)
         if not matching:
             return
-        lines = [suggestion_line(action) for action in matching]
-        first = Content(f" {lines[0]}  (Tab)").stylize("bold")
+        lines = suggestion_lines(matching, self.app.size.width - 2)
+        first = Content(f" {lines[0]}").stylize("bold")
         self.update(Content("\n").join([first, *(Content(f" {line}") for line in lines[1:])]))

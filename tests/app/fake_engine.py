@@ -301,7 +301,7 @@ class FakeModel:
         )
         self.weights_mode = "mmap"
         self.threads, self.prefill_threads, self.pinned = 2, 2, False
-        self.most_threads, self.can_pin = 4, False
+        self.most_threads, self.can_pin = max(script.thread_speeds or {4: 1.0}), False
         self.has_copy = False
         self.weight_calls: list[str] = []
         self.thread_calls: list[tuple[int, int]] = []

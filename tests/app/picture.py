@@ -1,37 +1,90 @@
 """Pictures of screens as text files: what stands in ``pictures/`` is what the terminal shows.
 
-``make pictures`` draws them anew; look at the difference before keeping it.
+One file for each scene, with a section for each kind of terminal. Colours and attributes stand below the text, as
+lists of the words that have them. ``make pictures`` draws all anew; look at the difference before keeping it.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
+import re
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rich.color import ColorType
+from rich.color import Color, ColorType
+from rich.segment import Segment
 from rich.style import Style
 
 from tests.app.chat_driver import Driver
 
-_FOLDER = Path(__file__).parent / "pictures"
+FOLDER = Path(__file__).parent / "pictures"
+IS_DRAWING = bool(os.environ.get("JALOPY_WRITE_PICTURES"))
+_HEADING = "=== "
 _QUIET_S = 0.35
 """Longer than three drains of the engine's messages."""
+_PATIENCE_S = 5.0
+_ATTRIBUTES = ("bold", "dim", "italic", "underline", "reverse", "strike")
 
 
-def picture_of(text: str) -> str:
-    """Take out what differs from one run to the next: the last eighth of a scroll bar."""
-    return "\n".join(line.rstrip(" ▁▂▃▄▅▆▇█") for line in text.splitlines()) + "\n"
+_SCROLL_BAR_ENDS = re.compile(" [▁▂▃▄▅▆▇](?= ?[│|])")
 
 
-async def settled(driver: Driver) -> str:
-    """Wait until the screen stays as it is, and return it."""
+def text_of(driver: Driver) -> str:
+    """Return what the terminal shows, without the ends of scroll bars, which without colour are drawn otherwise."""
+    lines = (_SCROLL_BAR_ENDS.sub("  ", line) for line in driver.screen_text().splitlines())
+    return "\n".join(line.rstrip(" ▁▂▃▄▅▆▇█") for line in lines) + "\n"
+
+
+def styles_of(driver: Driver) -> str:
+    """Return which words stand out and how, a line for each style; words without any style are left out."""
+    words: dict[str, list[str]] = {}
+    for segment in _runs(driver):
+        name = _name_of(segment.style or Style())
+        text = segment.text.strip(" ▁▂▃▄▅▆▇█")
+        if name and text:
+            words.setdefault(name, []).append(text)
+    return "".join(f"{name}: {' | '.join(dict.fromkeys(words[name]))}\n" for name in sorted(words))
+
+
+def _runs(driver: Driver) -> Iterator[Segment]:
+    for strip in driver.app.screen._compositor.render_strips():
+        yield from Segment.simplify(Segment(s.text, _without_meta(s.style)) for s in strip)
+
+
+def _without_meta(style: Style | None) -> Style:
+    style = style or Style()
+    attributes = {name: True for name in _ATTRIBUTES if getattr(style, name)}
+    return Style(color=style.color, bgcolor=style.bgcolor, **attributes)
+
+
+def _name_of(style: Style) -> str:
+    parts = [name for name in _ATTRIBUTES if getattr(style, name)]
+    if style.color is not None and not style.color.is_default:
+        parts.append(_colour_name(style.color))
+    if style.bgcolor is not None and not style.bgcolor.is_default:
+        parts.append(f"on {_colour_name(style.bgcolor)}")
+    return " ".join(parts)
+
+
+def _colour_name(colour: Color) -> str:
+    return colour.name
+
+
+def kinds_of_colours(driver: Driver) -> set[ColorType]:
+    """Return the kinds of colours on the screen."""
+    styles = [segment.style or Style() for segment in _runs(driver)]
+    return {colour.type for style in styles for colour in (style.color, style.bgcolor) if colour is not None}
+
+
+async def settled(driver: Driver, look: Callable[[Driver], str]) -> str:
+    """Wait until what is looked at stays as it is, and return it."""
     shown, since_s = "", 0.0
 
     def is_quiet() -> bool:
         nonlocal shown, since_s
-        now = picture_of(driver.screen_text())
+        now = look(driver)
         if now != shown:
             shown, since_s = now, time.monotonic()
         return time.monotonic() - since_s >= _QUIET_S
@@ -40,22 +93,41 @@ async def settled(driver: Driver) -> str:
     return shown
 
 
-def check_picture(name: str, text: str) -> None:
-    """Compare with the kept picture."""
-    path = _FOLDER / f"{name}.txt"
-    if os.environ.get("JALOPY_WRITE_PICTURES"):
-        path.write_text(text, encoding="utf-8")
-    assert path.is_file(), f"draw it: make pictures ({path.name})"
-    kept = path.read_text(encoding="utf-8")
-    lines = difflib.unified_diff(kept.splitlines(), text.splitlines(), path.name, "shown", lineterm="", n=0)
-    assert text == kept, "\n".join(lines)
+class Picture:
+    """One scene's file."""
 
+    def __init__(self, name: str) -> None:
+        self._path = FOLDER / f"{name}.txt"
 
-def colours_of(driver: Driver) -> set[ColorType]:
-    """Return the kinds of colours on the screen."""
-    kinds: set[ColorType] = set()
-    for strip in driver.app.screen._compositor.render_strips():
-        for segment in strip:
-            style = segment.style or Style()
-            kinds |= {colour.type for colour in (style.color, style.bgcolor) if colour is not None}
-    return kinds
+    async def check(self, section: str, driver: Driver, look: Callable[[Driver], str] = text_of) -> str:
+        """Wait until the screen looks as it is kept, or say what differs; drawing, keep what it looks like."""
+        if IS_DRAWING:
+            shown = await settled(driver, look)
+            self._keep(section, shown)
+            return shown
+        kept = self.sections().get(section)
+        assert kept is not None, f"draw it: make pictures ({self._path.name}, {section})"
+        give_up_s = time.monotonic() + _PATIENCE_S
+        shown = look(driver)
+        while shown != kept and time.monotonic() < give_up_s:
+            await driver.pilot.pause()
+            shown = look(driver)
+        assert shown == kept, self._difference(section, kept, shown)
+        return shown
+
+    def sections(self) -> dict[str, str]:
+        """Return what is kept, by the headings."""
+        if not self._path.is_file():
+            return {}
+        parts = re.split(f"^{_HEADING}", self._path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+        return {heading: body for heading, _, body in (part.partition("\n") for part in parts)}
+
+    def _keep(self, section: str, shown: str) -> None:
+        sections = self.sections() | {section: shown}
+        FOLDER.mkdir(exist_ok=True)
+        written = "".join(f"{_HEADING}{heading}\n{body}" for heading, body in sections.items())
+        self._path.write_text(written, encoding="utf-8")
+
+    def _difference(self, section: str, kept: str, shown: str) -> str:
+        names = f"{self._path.name} ({section})", "shown (make pictures keeps it)"
+        return "\n".join(difflib.unified_diff(kept.splitlines(), shown.splitlines(), *names, lineterm="", n=0))

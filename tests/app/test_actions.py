@@ -12,10 +12,12 @@ from app.actions import (
 )
 from app.app import JalopyApp
 from app.screens.chat import ChatScreen
+from app.screens.doctor import DoctorScreen
 from app.screens.download import DownloadScreen
 from app.screens.help import HelpScreen
 from app.screens.inspect import InspectScreen
 from app.screens.models import ModelsScreen
+from app.screens.performance import PerformanceScreen
 from app.screens.switch_model import SwitchModelScreen
 from app.screens.theme_picker import ThemePicker
 from app.screens.threads import ThreadsScreen
@@ -34,6 +36,8 @@ CARRIERS = {
     "models": ModelsScreen,
     "download": DownloadScreen,
     "switch": SwitchModelScreen,
+    "performance": PerformanceScreen,
+    "doctor": DoctorScreen,
 }
 
 

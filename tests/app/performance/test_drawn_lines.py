@@ -59,8 +59,8 @@ def test_the_screen_says_where_the_time_went():
         "Where the last reply's time went (43.9 s)",
         "×" + "▒" * 29 + "█" * 29 + "+",
         "░ waiting 0  × disk 0.40 s (212 pages)",
-        "▒ prompt 840 new, 31 reused 21.6 s  ▓ first token 0",
-        "█ decode 214 tokens 21.1 s  + interface 0.80 s",
+        "▒ reading 840 tokens, 31 reused 21.6 s  ▓ first token 0",
+        "█ writing 214 tokens 21.1 s  + interface 0.80 s",
     ]
 
 

@@ -41,8 +41,8 @@ async def test_f2_shows_speed_time_and_machine_of_the_last_reply_and_any_usual_k
         for back in ("escape", "f2", "q"):
             await driver.pilot.press("f2")
             await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
-            await driver.until(lambda: shown(driver, "decode tok/s", "feed-forward", "decode 30 tokens"))
-            assert re.search(r"decode tok/s +2\.0 +2\.0 +2\.0", driver.screen_text())
+            await driver.until(lambda: shown(driver, "writing tok/s", "feed-forward", "writing 30 tokens"))
+            assert re.search(r"writing tok/s +2\.0 +2\.0 +2\.0", driver.screen_text())
             assert shown(driver, "Memory", "Cores", "Threads", "this interface")
             await driver.pilot.press(back)
             await driver.until(lambda: driver.app.screen is driver.chat)
@@ -139,7 +139,7 @@ async def test_every_size_shows_something_and_none_breaks(size):
             screen._show(shown_view)
             await driver.pilot.pause()
         if size[0] >= 60:
-            assert shown(driver, "Speed", "decode tok/s")
+            assert shown(driver, "Speed", "writing tok/s")
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is driver.chat)
 
@@ -160,7 +160,7 @@ async def test_a_console_is_drawn_in_plain_characters(monkeypatch):
     async with chatting(Script(replies=[WORDS]), size=(80, 24)) as driver:
         await driver.ask("hello")
         await driver.pilot.press("f2")
-        await driver.until(lambda: shown(driver, "decode 30 tokens"))
+        await driver.until(lambda: shown(driver, "writing 30 tokens"))
         assert not set("▁▂▃▄▅▆▇█░▒▓┤└▲╌┄") & set(driver.screen_text())
         assert ASCII.full in driver.screen_text()
 

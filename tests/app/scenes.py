@@ -1,0 +1,243 @@
+"""What the pictures show, and how each scene comes about. A new screen gets its pictures with a line in ``SCENES``."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import paths
+from app.performance.watch import PerformanceView
+from tests.app import chat_driver
+from tests.app.chat_driver import Driver, chatting
+from tests.app.fake_engine import Gate, Script
+from tests.app.performance.views import bare, view
+from tests.app.scripted_host import examination, stand_in
+
+FIRST = """# Old laptops
+
+Mostly they do not get **slow**: the programs got heavier.
+
+- browsers use several gigabytes
+- spinning disks are busy with `small` files
+
+```sh
+free -m
+```
+"""
+SECOND = "<think>\nThe user wants to clean it. Power first.\n</think>\n\nPower it off and take out the battery first."
+LAPTOP_SPEEDS = {1: 1.0, 2: 1.7, 3: 1.5, 4: 1.4}
+MANY_CORES = {n: min(n, 8) + 0.01 * n for n in range(1, 25)}
+PERSONAS = {"teacher.md": "You explain with examples.", "terse.txt": "Answer in one sentence."}
+
+
+def tokens(text: str) -> list[str]:
+    """Cut a text as the scripted engine gives it out."""
+    return re.findall(r"\s*\S+|\s+$", text)
+
+
+def two_turns(**changes: Any) -> Script:
+    """A plain answer, then one with thinking."""
+    return Script(**{"replies": [tokens(FIRST), tokens(SECOND)], "n_ctx": 256, **changes})
+
+
+def swept(speeds: dict[int, float], **changes: Any) -> Script:
+    """An engine that is so much faster with so many threads."""
+    return Script(seconds_per_prompt_token=0.02, thread_speeds=speeds, **changes)
+
+
+SIZES = ((80, 24), (60, 20), (200, 60))
+
+Play = Callable[[Driver], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One state of one screen."""
+
+    play: Play
+    """Brings the application there from its start."""
+    screen: str = "ChatScreen"
+    """Name of the class of the screen it ends on."""
+    script: Callable[[], Script] = two_turns
+    model: str | None = "model.gguf"
+    is_ready: bool = True
+    """Whether the model is loaded when it begins."""
+    machine: str = "laptop"
+    view: Callable[[], PerformanceView] = view
+    """What the performance views see."""
+    settings: dict[str, object] = field(default_factory=dict)
+    sizes: tuple[tuple[int, int], ...] = SIZES
+
+
+@asynccontextmanager
+async def playing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[Driver]:
+    """Run the application up to a scene, on the scripted machine."""
+    script = scene.script()
+    stand_in(monkeypatch, tmp_path / "machine", scene.machine, scene.view(), script.clock)
+    options = chat_driver.options_for
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            chat_driver,
+            "options_for",
+            lambda script: dataclasses.replace(options(script), examine=lambda *_: examination()),
+        )
+        async with chatting(script, size, scene.model, scene.is_ready, **scene.settings) as driver:
+            await scene.play(driver)
+            await driver.until(lambda: type(driver.app.screen).__name__ == scene.screen, scene.screen)
+            yield driver
+
+
+# ---- how to get there
+
+
+def press(*keys: str, sees: str = "") -> Play:
+    """Press keys and wait for a text."""
+
+    async def play(driver: Driver) -> None:
+        await driver.pilot.press(*keys)
+        await driver.until(lambda: sees in driver.screen_text(), f"the screen shows {sees!r}")
+
+    return play
+
+
+def say(text: str, sees: str = "") -> Play:
+    """Send a message or a command and wait for a text."""
+
+    async def play(driver: Driver) -> None:
+        await driver.say(text)
+        await driver.until(lambda: sees in driver.screen_text(), f"the screen shows {sees!r}")
+
+    return play
+
+
+def after(*plays: Play) -> Play:
+    """Do one thing after the other."""
+
+    async def play(driver: Driver) -> None:
+        for one in plays:
+            await one(driver)
+
+    return play
+
+
+async def nothing(driver: Driver) -> None:
+    """Stay where the application begins."""
+
+
+async def compiling(driver: Driver) -> None:
+    """The first of two kernels is there."""
+    gate = driver.script.open_gate
+    assert gate is not None
+    gate.allow(2)
+    await driver.until(lambda: "Getting ready" in driver.screen_text())
+
+
+async def talk(driver: Driver) -> None:
+    """Two turns."""
+    await driver.ask("Why do old laptops get slow?")
+    await driver.ask("And how do I clean it?")
+
+
+def held(message: str, n_tokens: int, *then: str, sees: str = "") -> Play:
+    """Ask, and hold the reply after so many tokens."""
+
+    async def play(driver: Driver) -> None:
+        gate = driver.script.token_gate
+        assert gate is not None
+        await driver.say(message)
+        gate.allow(n_tokens)
+        await driver.until(gate.waiting.is_set, "the reply is held")
+        await driver.pilot.press(*then)
+        await driver.until(lambda: sees in driver.screen_text(), f"the screen shows {sees!r}")
+
+    return play
+
+
+async def read_slowly(driver: Driver) -> None:
+    """A long prompt, not yet read."""
+    gate = driver.script.prefill_gate
+    assert gate is not None
+    await driver.say("word " * 400)
+    gate.allow(150)
+    await driver.until(lambda: "150" in driver.screen_text())
+
+
+async def measured(driver: Driver) -> None:
+    """The thread screen with a finished sweep."""
+    await driver.pilot.press("f4")
+    await driver.until(lambda: driver.app.bridge.tuning is not None and driver.app.bridge.tuning.is_over, "measured")
+
+
+async def measuring(driver: Driver) -> None:
+    """The thread screen in the middle of a sweep."""
+    gate = driver.script.prefill_gate
+    assert gate is not None
+    await driver.pilot.press("f4")
+    gate.allow(60)
+    await driver.until(lambda: "round 1" in driver.screen_text())
+    await driver.until(gate.waiting.is_set)
+
+
+async def with_personas(driver: Driver) -> None:
+    """Two personas on disk."""
+    folder = paths.personas_dir()
+    assert folder is not None
+    folder.mkdir(parents=True)
+    for name, text in PERSONAS.items():
+        (folder / name).write_text(text)
+
+
+def threads(machine: str, speeds: dict[int, float] = MANY_CORES) -> Scene:
+    """The thread screen of a machine."""
+    return Scene(measured, "ThreadsScreen", lambda: swept(speeds), machine=machine)
+
+
+SPOKEN = {"system_prompt": "Be brief."}
+
+SCENES: dict[str, Scene] = {
+    "first-start": Scene(press(sees="No model is loaded"), model=None),
+    "compiling": Scene(compiling, script=lambda: Script(open_gate=Gate()), is_ready=False),
+    "empty": Scene(press(sees="weights")),
+    "chat": Scene(talk, settings=SPOKEN, sizes=(*SIZES, (40, 15), (100, 30))),
+    "strip": Scene(after(talk, press("ctrl+t", sees="ms/tok")), settings=SPOKEN),
+    "reading": Scene(read_slowly, script=lambda: Script(prefill_gate=Gate(), n_ctx=2000, seconds_per_prompt_token=0.5)),
+    "writing": Scene(held("Why do old laptops get slow?", 22), script=lambda: two_turns(token_gate=Gate())),
+    "thinking": Scene(
+        held("Why?", 120),
+        script=lambda: Script(replies=[tokens("<think>\n" + "First this. # Then that.\n" * 40)], token_gate=Gate()),
+    ),
+    "queued": Scene(
+        after(held("Why?", 12), say("And then?", sees="queued")), script=lambda: two_turns(token_gate=Gate())
+    ),
+    "stopped": Scene(
+        held("Why do old laptops get slow?", 12, "escape", sees=">model"), script=lambda: two_turns(token_gate=Gate())
+    ),
+    "editing": Scene(after(talk, say("/edit 1", sees="cached tokens stay")), settings=SPOKEN),
+    "nearly-full": Scene(say("Talk.", sees="nearly full"), script=lambda: Script(replies=[[" word"] * 230], n_ctx=256)),
+    "commands": Scene(press("slash", "t", sees="/think")),
+    "help": Scene(press("f1", sees="Help"), "HelpScreen"),
+    "help-message": Scene(after(talk, press("ctrl+up", "f1", sees="Help")), "HelpScreen"),
+    "help-threads": Scene(after(measured, press("f1", sees="Help")), "HelpScreen", script=lambda: swept(LAPTOP_SPEEDS)),
+    "palette": Scene(after(with_personas, press("ctrl+p", sees="Type to search")), "Palette"),
+    "themes": Scene(say("/theme", sees="Colours"), "ThemePicker"),
+    "speed": Scene(press("f2", sees="writing tok/s"), "PerformanceScreen"),
+    "speed-empty": Scene(press("f2", sees="writing tok/s"), "PerformanceScreen", model=None, view=bare),
+    "doctor": Scene(press("f5", sees="12.1 GB/s"), "DoctorScreen"),
+    "threads": threads("laptop", LAPTOP_SPEEDS),
+    "threads-hybrid": threads("hybrid"),
+    "threads-two-sockets": threads("two-sockets"),
+    "threads-virtual-machine": threads("virtual-machine"),
+    "threads-quota": threads("quota"),
+    "threads-measuring": Scene(measuring, "ThreadsScreen", lambda: swept(LAPTOP_SPEEDS, prefill_gate=Gate())),
+    "threads-no-model": Scene(press("f4", sees="No model is loaded"), "ThreadsScreen", model=None),
+}
+"""Every picture. The names are those of the files in ``pictures/``."""

@@ -1,0 +1,83 @@
+"""One machine for all pictures: its cores, what the doctor reads, what the performance views see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.app import JalopyApp
+from app.doctor import advice
+from app.doctor.examine import Examination
+from app.doctor.readings import (
+    ClockReadings,
+    CoreReadings,
+    DiskReadings,
+    EngineReadings,
+    MemoryReadings,
+    TerminalReadings,
+)
+from app.performance.watch import PerformanceView, PerformanceWatch
+from app.screens import doctor
+from app.screens.chat import ChatScreen
+from engine import host
+from engine.fit import MachineMemory, MachineRates, fit
+from engine.topology import read_cores
+from tests.engine import sysfs_trees
+
+GIB = 1 << 30
+
+MACHINES: dict[str, tuple[int, Callable[[Path], Path]]] = {
+    "laptop": (4, sysfs_trees.two_cores_four_threads),
+    "hybrid": (20, sysfs_trees.hybrid),
+    "two-sockets": (24, sysfs_trees.two_sockets),
+    "virtual-machine": (4, sysfs_trees.virtual_machine),
+    "quota": (4, lambda root: sysfs_trees.with_quota(sysfs_trees.virtual_machine(root), "200000 100000")),
+}
+"""How many logical CPUs each machine has, and what writes its recorded tree of system files."""
+
+_MEMORY = MachineMemory(8 * GIB, 5 * GIB)
+_RATES = MachineRates(12.0, {"Q4_K": 10.5}, {"Q4_K": 40.0})
+
+
+def examination() -> Examination:
+    """What the engine measured for the doctor."""
+    needs = advice.needs_of_size(3.2e9, "Q4_K_M")
+    found = advice.suggestions(_MEMORY, _RATES)
+    return Examination(
+        engine=EngineReadings("avx2", 2, 12.1, 40.0, "/home/me/.cache/jalopy/kernels-1a2b", 9_000_000),
+        memory=_MEMORY,
+        needs=needs,
+        fit=fit(needs, _MEMORY, _RATES, 4096),
+        suggestions=tuple(found),
+        best=advice.best_suggestion(found),
+        memory_rows=advice.memory_rows(),
+        memory_row=advice.row_for(_MEMORY.total_bytes),
+    )
+
+
+def stand_in(
+    monkeypatch: pytest.MonkeyPatch, root: Path, machine: str, view: PerformanceView, clock: Callable[[], float]
+) -> None:
+    """Put this machine in the place of the one that the tests run on."""
+    n_cpus, write_tree = MACHINES[machine]
+    cores = read_cores(range(n_cpus), write_tree(root))
+    monkeypatch.setattr(host, "cores", lambda: cores)
+    monkeypatch.setattr(ChatScreen, "_measure_memory", lambda screen: setattr(screen, "_rss_bytes", 118 << 20))
+    monkeypatch.setattr(JalopyApp, "_note_interface_cost", lambda app: app.watch_performance.pace.note_cost(0.02, True))
+    monkeypatch.setattr(PerformanceWatch, "look", lambda watch: view)
+    read = CoreReadings("Intel Core i5-4300U", 2, 4, 4, 2, None, frozenset({"avx2", "fma"}), 0.1)
+    clocks = ClockReadings("powersave", "intel_pstate", "balance_power", 2900.0, 2900.0, True, 0, True)
+    memory = MemoryReadings(8 * GIB, 5 * GIB, 2 * GIB, 0, "madvise")
+    terminal = TerminalReadings(True, "xterm-256color", 80, 24, "utf-8", 1 << 24, "desktop", "xclip", "x11", "")
+    monkeypatch.setattr(doctor, "read_cores", lambda: read)
+    monkeypatch.setattr(doctor, "read_clock", lambda: clocks)
+    monkeypatch.setattr(doctor, "read_memory", lambda: memory)
+    monkeypatch.setattr(doctor, "read_disk", lambda path: DiskReadings("spinning", "sda", 2_000_000_000, "ext4"))
+    monkeypatch.setattr(doctor, "read_terminal", lambda environ, is_tty, encoding, size: _sized(terminal, size))
+
+
+def _sized(terminal: TerminalReadings, size: tuple[int, int]) -> TerminalReadings:
+    return replace(terminal, columns=size[0], rows=size[1])
