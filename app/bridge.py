@@ -162,11 +162,24 @@ class Continue:
 
 
 @dataclass(frozen=True)
-class Weigh:
-    """Find out what ``Ask`` with the same values would cost; changes nothing."""
+class ContinueEdited:
+    """Go on with a reply from what the user made of its text, and forget all turns after it."""
 
     text: str
-    keep_turns: int
+    """In place of its answer, or of its thinking where there is no answer yet; exactly as it is to be."""
+    n_turn: int
+    """Whose reply it is, from 0 on."""
+    thinking: Thinking | None = None
+    """What it thought before the answer."""
+
+
+@dataclass(frozen=True)
+class Weigh:
+    """Find out what ``Ask``, or ``ContinueEdited``, with the same values would cost; changes nothing."""
+
+    text: str
+    n_turn: int
+    is_reply: bool = False
 
 
 @dataclass(frozen=True)
@@ -180,6 +193,7 @@ Command = (
     | Ask
     | Regenerate
     | Continue
+    | ContinueEdited
     | Weigh
     | Prepare
     | MeasureBandwidth
@@ -292,7 +306,7 @@ class EngineBridge:
         if isinstance(command, Prepare):
             return self._send_idle_work(command)
         self._wire.idle_work.drop()
-        if isinstance(command, (Ask, Regenerate, Continue, Tune, Load)):
+        if isinstance(command, (Ask, Regenerate, Continue, ContinueEdited, Tune, Load)):
             self._wire.cancelled.clear()
         try:
             self._wire.commands.put_nowait(command)

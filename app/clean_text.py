@@ -64,6 +64,11 @@ class TextCleaner:
             text = text[:-1]
         return self._limit_marks(_replace(text))
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether something waits for what follows."""
+        return self._held_cr
+
     def flush(self) -> str:
         """Return what was held back; call it once at the end of the text."""
         rest = "␍" if self._held_cr else ""

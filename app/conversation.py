@@ -74,6 +74,15 @@ class ChatMessage:
     ending: Ending = Ending.COMPLETE
     figures: ReplyFigures | None = None
     thinking: Thinking | None = None
+    is_edited: bool = False
+    """Whether the user changed what the model had written."""
+
+    @property
+    def editable_text(self) -> str:
+        """What a user edits: what was said, or what was thought where nothing was said yet."""
+        if self.thinking is not None and not self.thinking.is_closed:
+            return self.thinking.text
+        return self.text
 
 
 @dataclass

@@ -5,7 +5,7 @@ What happens becomes messages; what is measured, the status. Leaves the conversa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ class EngineTurn:
         ids: the prompt.
         earlier: of a reply that is continued; None for a new one.
         on_progress: called after every token and every block of the prompt.
+        spelled: control tokens that are part of the text.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class EngineTurn:
         ids: list[int],
         earlier: EarlierPart | None,
         on_progress: Callable[[], object],
+        spelled: Collection[int] = (),
     ) -> None:
         self._wire, self._session, self._chat = wire, session, chat
         self._earlier = earlier or EarlierPart((), "", None)
@@ -70,6 +72,7 @@ class EngineTurn:
             options.sampling(),
             max_tokens=options.max_tokens,
             after=self._earlier.ids,
+            spelled=spelled,
             on_prompt_progress=self._show_progress,
             clock=wire.clock,
         )

@@ -6,7 +6,7 @@ knows ``Wire``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from app.bridge import (
     Close,
     Command,
     Continue,
+    ContinueEdited,
     Examine,
     GrantThreads,
     Load,
@@ -27,6 +28,7 @@ from app.bridge import (
     Wire,
 )
 from app.clean_text import clean_line
+from app.edited_reply import edited_ids
 from app.engine_measures import EngineMeasures
 from app.engine_status import Activity, EngineStatus
 from app.engine_tuning import EngineTuning
@@ -44,6 +46,7 @@ from app.read_ahead import ReadAhead
 from app.reply import ReplyMeter
 from app.rereading import Rereading, take_over
 from app.settings import AUTO, DEFAULT_KV_TYPE
+from app.thinking import tag_ids
 from engine.errors import Cancelled
 
 if TYPE_CHECKING:
@@ -236,6 +239,9 @@ class EngineWorker:
         elif not chat.messages or chat.messages[-1].role != "assistant":
             self._wire.emit(GenerationFailed("there is no reply"))
             return None
+        elif isinstance(command, ContinueEdited):
+            ids, edited = self._edit_reply(chat, command.text, command.n_turn)
+            earlier = EarlierPart(edited, self._text_of(edited), command.thinking)
         else:
             taken = chat.take_reply()
             ids = chat.prompt_ids()
@@ -250,12 +256,31 @@ class EngineWorker:
         if earlier is None and needed > session.n_ctx:
             self._wire.emit(PromptRefused(needed, session.n_ctx))
             return None
-        return EngineTurn(self._wire, session, chat, self._options, ids, earlier, self._measures.note_progress)
+        return EngineTurn(
+            self._wire, session, chat, self._options, ids, earlier, self._measures.note_progress, self._tags
+        )
+
+    def _edit_reply(self, chat: ChatPrompt, text: str, n_turn: int) -> tuple[list[int], list[int]]:
+        """Take a reply and all after it out of the conversation.
+
+        Returns:
+            The ids of the prompt, and those of the reply with this text.
+        """
+        assert self._model is not None
+        chat.rewind(_messages_of(chat, n_turn + 1))
+        taken = chat.take_reply()
+        ids = chat.prompt_ids()
+        return ids, edited_ids(self._model.tokenizer, taken.ids, text, chat.opening, self._tags)
+
+    @property
+    def _tags(self) -> Collection[int]:
+        """Control tokens that are part of the text."""
+        return tag_ids(self._model.tokenizer.control_texts) if self._model is not None else ()
 
     def _text_of(self, ids: Sequence[int]) -> str:
         """What a reply's beginning says, without a character that it only began."""
         assert self._model is not None
-        stream = self._model.tokenizer.stream()
+        stream = self._model.tokenizer.stream(self._tags)
         return "".join(stream.push(token_id) for token_id in ids)
 
     def _answer(self, turn: EngineTurn, asked_s: float | None) -> bool:
@@ -282,8 +307,12 @@ class EngineWorker:
             return
         saved = chat.save()
         try:
-            chat.rewind(_messages_of(chat, command.keep_turns))
-            ids = chat.add_user(command.text)
+            if command.is_reply:
+                prompt, reply = self._edit_reply(chat, command.text, command.n_turn)
+                ids = prompt + reply
+            else:
+                chat.rewind(_messages_of(chat, command.n_turn))
+                ids = chat.add_user(command.text)
         finally:
             chat.restore(saved)
         kept = kept_tokens(session, ids)

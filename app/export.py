@@ -43,7 +43,8 @@ def to_markdown(conversation: Conversation, model: str, now: datetime, with_thin
             lines += [f"*{figures.thinking_summary(message.thinking)}*", ""]
         lines += [message.text, ""]
         if message.figures is not None or message.ending is not Ending.COMPLETE:
-            lines += [f"*{figures.reply_footer(message.figures, message.ending)}*", ""]
+            footer = figures.reply_footer(message.figures, message.ending, is_edited=message.is_edited)
+            lines += [f"*{footer}*", ""]
     return "\n".join(lines)
 
 

@@ -83,7 +83,9 @@ def thinking_summary(thinking: Thinking) -> str:
     return line if thinking.is_closed else f"{line} · not finished"
 
 
-def reply_footer(figures: ReplyFigures | None, ending: Ending, names_prompt: bool = True) -> str:
+def reply_footer(
+    figures: ReplyFigures | None, ending: Ending, names_prompt: bool = True, is_edited: bool = False
+) -> str:
     """Write the line that stays below a finished reply, with or without the tokens of its prompt."""
     parts = []
     if figures is not None:
@@ -97,6 +99,8 @@ def reply_footer(figures: ReplyFigures | None, ending: Ending, names_prompt: boo
             parts.append(f"{prompt}, {count(figures.reused_tokens)} reused" if figures.reused_tokens else prompt)
     if _ENDING_NOTES[ending]:
         parts.append(_ENDING_NOTES[ending])
+    if is_edited:
+        parts.append("edited by you")
     return " · ".join(parts)
 
 

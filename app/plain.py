@@ -7,7 +7,7 @@ import contextlib
 import difflib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from app import engine_access, exit_codes
@@ -20,6 +20,7 @@ from app.refusals import exit_code_of, say
 from app.reply import Clock, Reply, StopButton
 from app.settings import Settings
 from app.state import remember_model
+from app.thinking import tag_ids
 
 PROMPT = "> "
 COMMANDS = {
@@ -52,7 +53,8 @@ def chat(model_path: str, settings: Settings, clock: Clock = time.monotonic) -> 
     notice = remember_model(model_path)
     if notice:
         say(f"jalopy: {notice}")
-    dialogue = Dialogue(engine, messages, session, settings, progress, clock)
+    tags = tag_ids(model.tokenizer.control_texts)
+    dialogue = Dialogue(engine, messages, session, settings, progress, clock, tags)
     dialogue.begin(settings.system_prompt)
     tokens = f"context {count(session.n_ctx)} tokens ({size(session.kv_bytes)})"
     say(f"{model.name} · {model.quantization} · {tokens} · {model.threads} threads · /help lists the commands")
@@ -70,7 +72,9 @@ class Dialogue:
         settings: Settings,
         progress: ProgressLine,
         clock: Clock,
+        tags: Collection[int] = (),
     ) -> None:
+        self._tags = tags
         self._engine, self._chat, self._session = engine, messages, session
         self._settings, self._progress, self._clock = settings, progress, clock
         self._last_reply: Reply | None = None
@@ -147,6 +151,7 @@ class Dialogue:
             ids,
             engine_access.make_sampling(self._settings),
             max_tokens=self._settings.sampling.max_tokens,
+            spelled=self._tags,
             on_prompt_progress=lambda done, total: self._progress.show_prompt(done, total, reply.meter.prefill_s),
             clock=self._clock,
         )

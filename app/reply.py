@@ -7,7 +7,7 @@ a session is anything with ``prefill``, ``generate`` and ``cancel``.
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -132,6 +132,7 @@ class Reply:
         max_tokens: None or 0 for no limit but the context.
         stop: texts that end the reply.
         after: the beginning of a reply that is continued, as it stands at the end of ``prompt_ids``.
+        spelled: control tokens that are part of the text.
         on_prompt_progress: called with (tokens read, tokens to read) while the prompt is read.
         clock: monotonic seconds.
     """
@@ -145,6 +146,7 @@ class Reply:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         after: Sequence[int] = (),
+        spelled: Collection[int] = (),
         on_prompt_progress: PromptProgress | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
@@ -152,7 +154,7 @@ class Reply:
         self._prompt_ids = prompt_ids
         self._sampling = sampling
         self._max_tokens = max_tokens or None
-        self._stop, self._after = stop, after
+        self._stop, self._after, self._spelled = stop, after, spelled
         self._on_prompt_progress = on_prompt_progress
         self._clock = clock
         self._cancelled = threading.Event()
@@ -196,7 +198,8 @@ class Reply:
         if self._cancelled.is_set():
             self.meter.finish_reason = "cancelled"
             return
-        for generated in self._session.generate(self._sampling, self._max_tokens, self._stop, self._after):
+        how = self._sampling, self._max_tokens, self._stop, self._after, self._spelled
+        for generated in self._session.generate(*how):
             if not self._session.finish_reason:
                 self.meter.token_times_s.append(self._clock())
                 self.ids.append(generated.token_id)

@@ -14,6 +14,7 @@ from app.progress_line import ProgressLine
 from app.refusals import Refusal, say
 from app.reply import Clock, Reply, ReplyMeter
 from app.settings import Settings
+from app.thinking import tag_ids
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class _Answer:
             ids,
             engine_access.make_sampling(self._settings),
             max_tokens=self._settings.sampling.max_tokens,
+            spelled=tag_ids(self._model.tokenizer.control_texts),
             on_prompt_progress=lambda done, total: self._progress.show_prompt(done, total, reply.meter.prefill_s),
             clock=self._clock,
         )

@@ -6,6 +6,7 @@ opening tag themselves; then the reply begins inside the block. Knows no screen 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 TAGS = {
@@ -43,6 +44,28 @@ class Split:
 
     thought: str = ""
     answer: str = ""
+
+
+def tag_ids(control_texts: Mapping[str, int]) -> frozenset[int]:
+    """Return the tags that a vocabulary has as control tokens, whose text a decoder would leave out.
+
+    Args:
+        control_texts: spelling to id of the vocabulary's control tokens.
+    """
+    return frozenset(control_texts[tag] for pair in TAGS.items() for tag in pair if tag in control_texts)
+
+
+def answer_start(text: str, closing: str | None) -> int:
+    """Return where in a reply's text the answer begins; where there is only thinking so far, the thinking.
+
+    Args:
+        text: the whole reply, cleaned, with its tags.
+        closing: the tag that ends the block which the prompt has opened already, or None.
+    """
+    splitter = ThinkingSplitter(closing)
+    pieces = splitter.push(text), splitter.flush()
+    shown = "".join(piece.thought if splitter.is_thinking else piece.answer for piece in pieces)
+    return len(text) - len(shown)
 
 
 def opened_by(opening: str) -> str | None:

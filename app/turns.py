@@ -15,6 +15,7 @@ from app.bridge import (
     Ask,
     Command,
     Continue,
+    ContinueEdited,
     EngineBridge,
     Load,
     Regenerate,
@@ -62,6 +63,8 @@ class Turns:
         """What the running turn takes the place of; it comes back if no reply does."""
         self._continued: ChatMessage | None = None
         """The reply that goes on."""
+        self._is_edited = False
+        """Whether the user wrote the beginning of the running reply."""
 
     @property
     def is_busy(self) -> bool:
@@ -119,9 +122,23 @@ class Turns:
         self._send(Ask(text, keep_turns=n_turn))
         return True
 
-    def weigh_edit(self, text: str, n_turn: int) -> bool:
+    def submit_edited_reply(self, text: str, n_turn: int) -> bool:
+        """Go on with a reply from another text in place of it and all after it; False while the engine is busy.
+
+        Args:
+            text: what the answer shall begin with, to the letter.
+            n_turn: whose reply it is, from 0 on.
+        """
+        if self.is_busy or self.model is None:
+            return False
+        self._replaced = self.conversation.cut(2 * n_turn + 1)
+        self._is_edited = True
+        self._send(ContinueEdited(text, n_turn, self._replaced[0].thinking))
+        return True
+
+    def weigh_edit(self, text: str, n_turn: int, is_reply: bool = False) -> bool:
         """Ask the engine what that would cost; the answer is a ``PromptWeighed``."""
-        return not self.is_busy and self.model is not None and self._bridge.send(Weigh(text, n_turn))
+        return not self.is_busy and self.model is not None and self._bridge.send(Weigh(text, n_turn, is_reply))
 
     def ask_next(self) -> bool:
         """Ask what has waited longest; False when nothing waits or the engine is not free."""
@@ -216,7 +233,8 @@ class Turns:
         if self._continued is not None and self._continued.figures is not None:
             figures = self._continued.figures.continued_by(figures)
         message = self.conversation.add_reply("".join(self._reply_pieces), ending, figures, self._thinking)
-        self._replaced, self._continued = [], None
+        message.is_edited = self._is_edited or (self._continued is not None and self._continued.is_edited)
+        self._replaced, self._continued, self._is_edited = [], None, False
         return message
 
     def note_unanswered(self) -> bool:
@@ -247,7 +265,7 @@ class Turns:
         return text
 
     def _restore(self) -> bool:
-        replaced, self._replaced, self._continued = self._replaced, [], None
+        replaced, self._replaced, self._continued, self._is_edited = self._replaced, [], None, False
         if replaced and replaced[0].role is Role.USER:
             self.conversation.take_back_user()
         self.conversation.messages += replaced

@@ -6,12 +6,15 @@ tokens up to the last safe place before the difference are kept and the rest is 
 
 Text of messages never becomes a control token: before rendering, the first character of every spelled-out control
 token is swapped for a private-use character, and swapped back after the rendered text was cut at the genuine ones.
+The exception are control tokens that the model itself generated and that the reply's text spells out, such as the tags
+around its thinking: templates look for them.
 Knows nothing of models, caches or screens.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.chat_template import ChatTemplate
@@ -188,7 +191,7 @@ class ChatPrompt:
         Args:
             ids: exactly as generated, without the token that ended it; they are never made anew unless the template
                 rewrites the reply.
-            text: what the ids say.
+            text: what the ids say; control tokens may be spelled out in it.
 
         Raises:
             ValueError: the last message is not a user's.
@@ -256,7 +259,14 @@ class ChatPrompt:
         if any(swap in contents for swap in self._swaps.values()):
             before, self._swaps = self._swaps, self._choose_swaps(contents)
             self._text = self._text.translate({ord(swap): self._swaps[first] for first, swap in before.items()})
-        messages = [{"role": message.role, "content": self._guard(message.content)} for message in self.messages]
+        replies = iter(self._replies)
+        messages = [
+            {
+                "role": message.role,
+                "content": self._guard(message.content, next(replies) if message.role == "assistant" else ()),
+            }
+            for message in self.messages
+        ]
         return self._template.render(messages, add_generation_prompt=True, now=self._now)
 
     def _choose_swaps(self, contents: str) -> dict[str, str]:
@@ -268,8 +278,12 @@ class ChatPrompt:
             raise TokenizerError("the control tokens begin with too many different characters (use another model)")
         return dict(zip(firsts, free, strict=False))
 
-    def _guard(self, content: str) -> str:
-        for text in spelled_in(content, self._control):
+    def _guard(self, content: str, ids: Sequence[int] = ()) -> str:
+        """Swap spelled-out control tokens, but for those of a reply that all are what its ids say."""
+        written = content
+        for text, token_id in spelled_in(content, self._control).items():
+            if written.count(text) == ids.count(token_id):
+                continue
             while text in content:
                 content = content.replace(text, self._swaps[text[0]] + text[1:])
         return content
@@ -281,11 +295,11 @@ class ChatPrompt:
 
     def _settle_reply(self, rendered: str) -> None:
         """Take the generated ids for the last reply where the template changes no more than white space around it."""
-        ids = () if self._is_settled else self._replies[-1]
+        ids: tuple[int, ...] = () if self._is_settled else self._replies[-1]
         self._is_settled = True
         if not ids or not rendered.startswith(self._text):
             return
-        end = _end_of_reply(rendered, len(self._text), self._guard(self.messages[-2].content))
+        end = _end_of_reply(rendered, len(self._text), self._guard(self.messages[-2].content, ids))
         if end is not None:
             self._text = rendered[:end]
             self._ids += ids

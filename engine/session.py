@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -133,6 +133,7 @@ class Session:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         after: Sequence[int] = (),
+        spelled: Collection[int] = (),
     ) -> Iterator[Generated]:
         """Continue from the last token fed, until an end token, a stop string, a limit or ``cancel``.
 
@@ -142,6 +143,7 @@ class Session:
             stop: texts that end the reply.
             after: ids of a reply's beginning that were fed last: text goes on behind theirs, so that a character or
                 a stop string that they began is completed.
+            spelled: control tokens that are text, as the vocabulary spells them; the others have none.
 
         Yields:
             Every token but the end token; text that may begin a stop string comes when that is decided. Pieces
@@ -156,7 +158,7 @@ class Session:
         self._begin()
         self.finish_reason = ""
         with _short_switch_interval():
-            for generated in self._continue(sampling, max_tokens, stop, after):
+            for generated in self._continue(sampling, max_tokens, stop, after, spelled):
                 if self._pipeline.profile and self._profile is not None:
                     self._profile.leave()
                     yield generated
@@ -165,10 +167,15 @@ class Session:
                     yield generated
 
     def _continue(
-        self, sampling: Sampling, max_tokens: int | None, stop: Sequence[str], after: Sequence[int]
+        self,
+        sampling: Sampling,
+        max_tokens: int | None,
+        stop: Sequence[str],
+        after: Sequence[int],
+        spelled: Collection[int],
     ) -> Iterator[Generated]:
         sampler = Sampler(sampling, self._model.config.vocab_size)
-        stream, stops = self._model.tokenizer.stream(), StopStrings(stop)
+        stream, stops = self._model.tokenizer.stream(spelled), StopStrings(stop)
         for earlier in after:
             stops.push(stream.push(earlier))
         token, n = -1, 0

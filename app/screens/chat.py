@@ -43,7 +43,8 @@ from app.performance.watch import PerformanceWatch
 from app.personas import load_persona, persona_names
 from app.refusals import Refusal
 from app.screens.drafting import Drafting, PromptHabits
-from app.screens.message_actions import BUSY, MessageActions
+from app.screens.message_actions import MessageActions
+from app.screens.message_editing import BUSY
 from app.text_file import attached, read_text_file
 from app.thread_command import USAGE, ThreadsRefused, describe, describe_in_use, parse_threads
 from app.turns import Admission, Turns
@@ -241,6 +242,10 @@ class ChatScreen(MessageActions):
     @on(PromptSubmitted)
     async def take_prompt(self, message: PromptSubmitted) -> None:
         """Send a message, or carry out a command."""
+        if self.is_editing_reply:
+            if not self._send_edited_reply(clean_text(message.text)):
+                self.prompt.give_back(message.text)
+            return
         text = message.text.strip()
         command = ("", "") if text == "/" else split_command(text)
         if trouble := self.drafting.keep(message.draft):

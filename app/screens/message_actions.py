@@ -5,35 +5,17 @@ from __future__ import annotations
 import os
 
 from textual import on
-from textual.content import Content
-from textual.timer import Timer
-from textual.widgets import Static, TextArea
 
-from app import clipboard, figures
+from app import clipboard
 from app.code_blocks import code_blocks
-from app.conversation import ChatMessage, Role
-from app.draft import Draft
-from app.messages import MessageKeyPressed, MessageLeft, PromptWeighed
-from app.screens.drafting import PromptHabits
-from app.screens.reply_flow import ReplyFlow
+from app.conversation import ChatMessage
+from app.messages import MessageKeyPressed, MessageLeft
+from app.screens.message_editing import MessageEditing
 from app.widgets.message_view import MessageView, ReplyView, UserView
 
-BUSY = "the engine is busy: Esc stops a reply"
-WEIGHING_PAUSE_S = 0.5
-"""An edited text is counted when the user has not typed for so long."""
 
-
-class MessageActions(ReplyFlow):
+class MessageActions(MessageEditing):
     """The part of the chat that acts on messages."""
-
-    _habits: PromptHabits
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._edited: UserView | None = None
-        self._draft = Draft("")
-        """What stood in the prompt before the editing began."""
-        self._weighing: Timer | None = None
 
     # ---- going to messages
 
@@ -67,11 +49,6 @@ class MessageActions(ReplyFlow):
         if message.event is not None:
             self.prompt.post_message(message.event)
 
-    def _go_to_prompt(self) -> None:
-        self.hint()
-        self.prompt.focus()
-        self.transcript.anchor()
-
     def focus_stopped(self, view: ReplyView) -> None:
         """Put the focus on a reply that Esc stopped, unless the user is writing the next message."""
         if self.focused is self.prompt and not self.prompt.text:
@@ -94,10 +71,6 @@ class MessageActions(ReplyFlow):
         keys = {f"message.{name}": word for name, word in words.items()} | {"chat.stop": "back"}
         first_key = self._habits.keymap.first_key
         return " · ".join(f"{first_key(action_id)} {word}" for action_id, word in keys.items() if first_key(action_id))
-
-    def hint(self, text: str = "") -> None:
-        """Show a passing word at the prompt's edge; "" brings the usual one back."""
-        raise NotImplementedError
 
     # ---- keys on a message
 
@@ -127,14 +100,15 @@ class MessageActions(ReplyFlow):
         if self._is_last(view) or (view is self._last_view_of_user() and self.turns.conversation.awaits_reply):
             self.action_regenerate()
         else:
-            self._edit_at(view)
+            self._edit_at(view, is_question=True)
 
-    def _edit_at(self, view: MessageView) -> None:
+    def _edit_at(self, view: MessageView, is_question: bool = False) -> None:
+        """Edit a message, or the question that it answers."""
         index = self._index_of(view)
         if index is None:
             self.note("this message is no part of the conversation any more")
         else:
-            self._begin_edit(index - index % 2)
+            self._begin_edit(index - index % 2 if is_question else index)
 
     def _is_last(self, view: MessageView) -> bool:
         messages = self.turns.conversation.messages
@@ -142,10 +116,6 @@ class MessageActions(ReplyFlow):
 
     def _last_view_of_user(self) -> MessageView | None:
         return next((view for view in reversed(self.transcript.messages()) if isinstance(view, UserView)), None)
-
-    def _index_of(self, view: MessageView) -> int | None:
-        messages = self.turns.conversation.messages
-        return next((index for index, message in enumerate(messages) if message is view.message), None)
 
     # ---- going on and answering again
 
@@ -180,117 +150,6 @@ class MessageActions(ReplyFlow):
     def _last_view(self) -> MessageView | None:
         messages = self.turns.conversation.messages
         return self.transcript.view_of(messages[-1]) if messages else None
-
-    def _refuses_while_busy(self) -> bool:
-        if self.turns.is_busy:
-            self.note(BUSY)
-        return self.turns.is_busy
-
-    # ---- editing
-
-    @property
-    def is_editing(self) -> bool:
-        """Whether what stands in the prompt will take the place of an earlier message."""
-        return self._edited is not None
-
-    def action_edit(self, argument: str = "") -> None:
-        """Edit a message: the last one, or the one of this number."""
-        questions = [i for i, message in enumerate(self.turns.conversation.messages) if message.role is Role.USER]
-        if not questions:
-            self.note("there is no message to edit yet")
-        elif not argument:
-            self._begin_edit(questions[-1])
-        elif argument.isdecimal() and 1 <= int(argument) <= len(questions):
-            self._begin_edit(questions[int(argument) - 1])
-        else:
-            self.note(f"/edit takes a number from 1 to {len(questions)}, or nothing for your last message")
-
-    def _begin_edit(self, index: int) -> None:
-        if self._refuses_while_busy():
-            return
-        self.cancel_edit()
-        message = self.turns.conversation.messages[index]
-        view = self.transcript.view_of(message)
-        if not isinstance(view, UserView):
-            return
-        self._edited, self._draft = view, self.prompt.draft
-        self.drafting.set_paused(True)
-        for later in self._views_from(view):
-            later.set_replaced(True)
-        self.prompt.show_draft(self.prompt.past.find(message.text) or Draft(message.text))
-        self.prompt.focus()
-        self.transcript.release_anchor()
-        view.scroll_visible(animate=False, top=True)
-        first_key = self._habits.keymap.first_key
-        self.hint(f"{first_key('prompt.send')} asks anew from here · {first_key('chat.stop')} keeps everything")
-        self._show_edit_line(f"editing message {index // 2 + 1}")
-        self._weigh()
-
-    def cancel_edit(self) -> bool:
-        """Leave the conversation as it is and bring back what stood in the prompt; False when nothing is edited."""
-        if self._edited is None:
-            return False
-        for view in self._views_from(self._edited):
-            view.set_replaced(False)
-        self._end_edit()
-        self.prompt.show_draft(self._draft)
-        self.transcript.anchor()
-        return True
-
-    def _end_edit(self) -> None:
-        self._edited = None
-        self.drafting.set_paused(False)
-        self.hint()
-        self._show_edit_line("")
-
-    def _send_edit(self, text: str, folded: str = "") -> bool:
-        """Ask in place of the edited message and all after it; what goes stays visible until a reply begins."""
-        assert self._edited is not None
-        index = self._index_of(self._edited)
-        if index is None or not self.turns.submit_edit(text, index // 2):
-            self._refuses_while_busy()
-            return False
-        views = self._views_from(self._edited)
-        self._end_edit()
-        self._asked = self.transcript.add_user(text, folded)
-        self._asked.message = self.turns.conversation.messages[-1]
-        self._replace(views)
-        return True
-
-    def _views_from(self, view: MessageView) -> list[MessageView]:
-        views = self.transcript.messages()
-        return views[views.index(view) :] if view in views else []
-
-    @on(TextArea.Changed)
-    def _weigh_soon(self) -> None:
-        if self._edited is None:
-            return
-        if self._weighing is not None:
-            self._weighing.stop()
-        self._weighing = self.set_timer(WEIGHING_PAUSE_S, self._weigh)
-
-    def _weigh(self) -> None:
-        index = self._index_of(self._edited) if self._edited is not None else None
-        if index is not None and self.prompt.draft.text.strip():
-            self.turns.weigh_edit(self.prompt.draft.text.strip(), index // 2)
-
-    @on(PromptWeighed)
-    def _show_weight(self, weighed: PromptWeighed) -> None:
-        index = self._index_of(self._edited) if self._edited is not None else None
-        if index is None or weighed.text != self.prompt.draft.text.strip():
-            return
-        line = f"editing message {index // 2 + 1}: {figures.count(weighed.kept_tokens)} cached tokens stay"
-        if weighed.dropped_tokens:
-            line += f", {figures.count(weighed.dropped_tokens)} go"
-        line += f"; {figures.count(weighed.read_tokens)} to read"
-        if weighed.read_s is not None:
-            line += f", about {figures.whole_seconds(weighed.read_s)}"
-        self._show_edit_line(line)
-
-    def _show_edit_line(self, text: str) -> None:
-        line = self.query_one("#edit-line", Static)
-        line.display = bool(text)
-        line.update(Content(text))
 
     # ---- copying
 

@@ -143,7 +143,7 @@ class ReplyFlow(Screen[None]):
     def _finish(self, ending: Ending, reply_figures: ReplyFigures) -> ReplyView:
         view = self._growing_reply()
         view.message = self.turns.note_reply(ending, reply_figures)
-        view.finish(figures.reply_footer(view.message.figures, ending))
+        view.finish(figures.reply_footer(view.message.figures, ending, is_edited=view.message.is_edited))
         # When the last pass of its Markdown is done, and with it the number of widgets known.
         self.call_after_refresh(self.transcript.slim)
         self._reply = self._asked = None

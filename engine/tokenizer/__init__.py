@@ -5,7 +5,7 @@ model (``MODELS``). Knows nothing of chat templates, tensors or generation.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from os import PathLike
 from typing import Any, Protocol
 
@@ -168,9 +168,14 @@ class Tokenizer:
             raw = self._bytes[token_id] = b"" if hidden else self._model.token_bytes(token_id)
         return raw
 
-    def stream(self) -> TextStream:
-        """A decoder for generated tokens, one at a time."""
-        return TextStream(self.token_bytes)
+    def stream(self, spelled: Collection[int] = ()) -> TextStream:
+        """A decoder for generated tokens, one at a time.
+
+        Args:
+            spelled: control tokens that are text here, as the vocabulary spells them.
+        """
+        texts = self._vocabulary.texts
+        return TextStream(lambda token: texts[token].encode() if token in spelled else self.token_bytes(token))
 
     def _encode_ordinary(self, text: str, after_special: bool) -> list[int]:
         if not text.isascii():

@@ -23,6 +23,11 @@ class TextStream:
         """
         return self._decoder.decode(self._token_bytes(token_id))
 
+    @property
+    def is_within_character(self) -> bool:
+        """Whether the last token ended inside a character."""
+        return bool(self._decoder.getstate()[0])
+
     def flush(self) -> str:
         """Text for a character that was never finished, then start afresh."""
         rest = self._decoder.decode(b"", final=True)

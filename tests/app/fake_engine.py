@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,6 +140,8 @@ class Script:
     """Text that comes after the last token of every reply, without a token of its own."""
     opening: str = ""
     """What the template prints before a reply: "<think>" opens a thinking block."""
+    control: frozenset[str] = frozenset()
+    """Pieces that are control tokens: their text is left out unless it is asked for."""
     has_template: bool = True
     template_error: EngineError | None = None
     open_progress: list[Progress] = field(
@@ -185,6 +187,7 @@ class FakeTokenizer:
         self._ids = {piece: token_id for token_id, piece in enumerate(self._pieces)}
         self.vocab_size = 100_000
         self.bos_id, self.eos_id = BOS, EOS
+        self.control: frozenset[str] = frozenset()
         self.end_ids = frozenset({EOS, END})
         self.add_bos, self.add_eos = True, False
 
@@ -208,9 +211,23 @@ class FakeTokenizer:
         """Return the bytes of one token."""
         return self._pieces[token_id].encode() if token_id > END else b""
 
-    def stream(self) -> SimpleNamespace:
+    @property
+    def control_texts(self) -> dict[str, int]:
+        """Spelling to id of the scripted control tokens."""
+        return {piece: self.id_of(piece) for piece in self.control}
+
+    def encode_text(self, text: str, after_special: bool) -> list[int]:
+        """Cut text in the middle of a prompt into words."""
+        return self.encode(text, bos=False)
+
+    def stream(self, spelled: Collection[int] = ()) -> SimpleNamespace:
         """A decoder for generated tokens; a piece is whole characters here."""
-        return SimpleNamespace(push=lambda token_id: self.decode([token_id]), flush=lambda: "")
+
+        def push(token_id: int) -> str:
+            is_hidden = self._pieces[token_id] in self.control and token_id not in spelled
+            return "" if is_hidden else self.decode([token_id])
+
+        return SimpleNamespace(push=push, flush=lambda: "", is_within_character=False)
 
 
 class FakeChat:
@@ -287,6 +304,7 @@ class FakeModel:
         self.name = self.path.stem
         self.quantization = "Q4_K_M"
         self.tokenizer = FakeTokenizer()
+        self.tokenizer.control = script.control
         self.chat_template = SimpleNamespace(source="{{ messages }}" if script.has_template else None, notice=None)
         self.config = SimpleNamespace(
             architecture="llama",
@@ -307,6 +325,7 @@ class FakeModel:
         self.thread_calls: list[tuple[int, int]] = []
         self.weights_bytes, self.bytes_per_token = 1_000_000, 900_000
         self.sessions: list[FakeSession] = []
+        self.chats: list[FakeChat] = []
         self.is_closed = False
 
     @classmethod
@@ -401,7 +420,8 @@ class FakeModel:
 
     def chat(self) -> FakeChat:
         """Start a conversation."""
-        return FakeChat(self.tokenizer, self.script.template_error, self.script.opening)
+        self.chats.append(FakeChat(self.tokenizer, self.script.template_error, self.script.opening))
+        return self.chats[-1]
 
     def describe_plan(self) -> list[dict[str, Any]]:
         """Describe two operations."""
@@ -496,21 +516,30 @@ class FakeSession:
         self.fed_counts.append(len(ids))
 
     def generate(
-        self, sampling: Any, max_tokens: int | None = None, stop: Iterable[str] = (), after: Sequence[int] = ()
+        self,
+        sampling: Any,
+        max_tokens: int | None = None,
+        stop: Iterable[str] = (),
+        after: Sequence[int] = (),
+        spelled: Collection[int] = (),
     ) -> Iterator[Generated]:
-        """Yield the next scripted reply, token by token; or the rest of the last one, behind the ids ``after``."""
+        """Yield the next scripted reply, token by token; or the rest of the last one, behind the ids ``after``.
+
+        Behind ids that do not begin the last one, the next one follows.
+        """
         self._cancelled.clear()
         self.samplings.append(sampling)
         if after:
             assert self.tokens[-len(after) :] == list(after), "the cache does not end with what is continued"
-            assert list(after) == [self._model.tokenizer.id_of(piece) for piece in self._reply[: len(after)]]
-        else:
-            self._reply = self._script.replies[0]
+        begun = self._reply[: len(after)]
+        if not after or list(after) != [self._model.tokenizer.id_of(piece) for piece in begun]:
+            begun, self._reply = [], self._script.replies[0]
             if len(self._script.replies) > 1:
                 self._script.replies.pop(0)
+        stream = self._model.tokenizer.stream(spelled)
         self.finish_reason = ""
         text = ""
-        for count, piece in enumerate(self._reply[len(after) :]):
+        for count, piece in enumerate(self._reply[len(begun) :]):
             if max_tokens is not None and count >= max_tokens:
                 self.finish_reason = "length"
                 return
@@ -528,7 +557,7 @@ class FakeSession:
             token_id = self._model.tokenizer.id_of(piece)
             self.tokens.append(token_id)
             text += piece
-            yield Generated(token_id, piece)
+            yield Generated(token_id, stream.push(token_id))
             if any(end in text for end in stop):
                 break
         self.finish_reason = "stop"

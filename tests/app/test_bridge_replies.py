@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.bridge import Ask, Continue, Regenerate, StartConversation, Weigh
+from app.bridge import Ask, Continue, ContinueEdited, Regenerate, StartConversation, Weigh
 from app.conversation import Ending
 from app.messages import (
     GenerationFailed,
@@ -169,7 +169,7 @@ def test_weighing_an_edit_counts_exactly_and_changes_nothing(engine: Engine) -> 
     for text in ("one", "two", "three"):
         engine.ask(text)
     before = engine.session.tokens
-    engine.bridge.send(Weigh("zwei und mehr", keep_turns=1))
+    engine.bridge.send(Weigh("zwei und mehr", n_turn=1))
     weighed = engine.wait_for(PromptWeighed)
     assert engine.session.tokens == before
     assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
@@ -273,3 +273,112 @@ def test_loading_forgets_the_turns(engine: Engine) -> None:
     engine.ask("one")
     engine.load()
     assert (engine.bridge.status.turn_starts, engine.bridge.status.context_used) == ((), 0)
+
+
+# Edited replies
+
+
+def test_an_edited_reply_goes_on_from_the_users_text_and_forgets_what_came_after(engine: Engine) -> None:
+    engine.script.replies = [TEN, [" one"], [" and on", " it goes"]]
+    engine.load()
+    engine.ask("count")
+    before = engine.session.tokens
+    engine.ask("more")
+    engine.bridge.send(ContinueEdited(" 0 1 2 drei", 0))
+    messages = collect(engine)
+    assert isinstance(messages[0], ReplyReopened)
+    assert texts(messages) == " 0 1 2 drei and on it goes"
+    assert messages[-1].ending is Ending.COMPLETE
+    assert (messages[-1].figures.tokens, messages[-1].figures.prompt_tokens) == (2, 1)
+    kept = messages[-1].figures.reused_tokens
+    assert engine.session.tokens[:kept] == before[:kept]
+    engine.ask("again")
+    said = engine.script.opened[-1].tokenizer.decode(engine.session.tokens)
+    assert said == "count 0 1 2 drei and on it goesagain and on it goes"
+
+
+@pytest.mark.parametrize("n_kept", [1, 5, 9])
+def test_a_reply_cut_at_a_token_goes_on_as_it_did_before(engine: Engine, n_kept: int) -> None:
+    engine.script.replies = [TEN]
+    engine.load()
+    engine.ask("count")
+    wanted = engine.session.tokens
+    engine.bridge.send(ContinueEdited("".join(TEN[:n_kept]), 0))
+    assert texts(collect(engine)) == "".join(TEN)
+    assert engine.session.tokens == wanted
+
+
+def test_weighing_an_edited_reply_counts_exactly_and_changes_nothing(engine: Engine) -> None:
+    engine.script.replies = [TEN, ["x"]]
+    engine.load()
+    for text in ("one", "two"):
+        engine.ask(text)
+    before = engine.session.tokens
+    engine.bridge.send(Weigh(" 0 1 two three", 0, is_reply=True))
+    weighed = engine.wait_for(PromptWeighed)
+    assert engine.session.tokens == before
+    assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
+    engine.bridge.send(ContinueEdited(" 0 1 two three", 0))
+    figures = engine.wait_for(GenerationFinished).figures
+    assert (weighed.kept_tokens, weighed.read_tokens) == (figures.reused_tokens, figures.prompt_tokens)
+
+
+def test_the_thinking_before_an_edited_answer_stays_and_keeps_its_figures(engine: Engine) -> None:
+    engine.script.replies = [["<think>", "a", "</think>", "Yes", " and", " no"], [" why"]]
+    engine.load()
+    engine.ask("hi")
+    engine.bridge.send(ContinueEdited("No", 0, Thinking("a", 3, 9.0, True)))
+    messages = collect(engine)
+    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("a", "No why")
+    finished = next(m for m in messages if isinstance(m, ThinkingFinished))
+    assert (finished.tokens, finished.duration_s, finished.is_closed) == (3, 9.0, True)
+
+
+def test_an_edit_that_does_not_fit_leaves_the_conversation_as_it_was(engine: Engine) -> None:
+    engine.script.replies = [TEN]
+    engine.load()
+    engine.ask("count")
+    before = engine.session.tokens
+    engine.bridge.send(ContinueEdited("word " * 600, 0))
+    assert "context is full" in engine.wait_for(GenerationFailed).reason
+    assert engine.session.tokens == before
+    engine.bridge.send(Regenerate())
+    assert texts(collect(engine)) == "".join(TEN)
+    assert engine.session.tokens == before
+
+
+# Tags that are control tokens
+
+
+CONTROL = frozenset({"<think>", "</think>"})
+
+
+def test_tags_that_are_control_tokens_fold_like_any_others(engine: Engine) -> None:
+    engine.script.control = CONTROL
+    engine.script.replies = [["<think>", "\n", "hm ", "so", "</think>", "\n\n", "Yes", "."], ["on"]]
+    engine.load()
+    engine.bridge.send(Ask("hi"))
+    messages = collect(engine)
+    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("hm so", "Yes.")
+    finished = next(m for m in messages if isinstance(m, ThinkingFinished))
+    assert (finished.tokens, finished.is_closed) == (5, True)
+    # A template looks for the tags in what was said.
+    assert engine.script.opened[-1].chats[-1].messages[-1].content == "<think>\nhm so</think>\n\nYes."
+
+
+def test_thinking_within_control_tokens_is_stopped_and_continued(engine: Engine) -> None:
+    engine.script.control = CONTROL
+    engine.script.replies = [["<think>", "a", "b", "c", "</think>", "Yes"]]
+    engine.load()
+    ask_and_stop(engine, "hi", 2)
+    engine.bridge.send(Continue(Thinking("a", 2, 1.0)))
+    messages = collect(engine)
+    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("abc", "Yes")
+
+
+def test_other_control_tokens_have_no_text(engine: Engine) -> None:
+    engine.script.control = frozenset({"<tool>"})
+    engine.script.replies = [["Yes", "<tool>", "."]]
+    engine.load()
+    engine.bridge.send(Ask("hi"))
+    assert texts(collect(engine)) == "Yes."

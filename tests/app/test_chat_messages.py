@@ -7,6 +7,7 @@ from textual import events
 
 from app import paths
 from app.conversation import Ending
+from app.widgets import message_view
 from app.widgets.message_view import ReplyView, UserView
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
@@ -122,7 +123,8 @@ async def test_escape_puts_the_focus_on_the_partial_reply_and_c_goes_on():
         await driver.note("there is no unfinished reply at the end")
 
 
-async def test_words_typed_after_a_stop_are_the_next_message_whatever_they_begin_with():
+async def test_words_typed_after_a_stop_are_the_next_message_whatever_they_begin_with(monkeypatch):
+    monkeypatch.setattr(message_view, "HESITATION_S", 5.0)  # however slowly this machine types
     async with chatting(Script(replies=[tokens("one two three four")])) as driver:
         for words in ("read", "cut it", "Short one", "you"):
             partial = await stop_after(driver, 2)
@@ -251,6 +253,96 @@ async def test_edit_without_a_number_takes_the_last_message_and_refuses_what_is_
         await driver.note("/edit takes a number from 1 to 2")
         await driver.say("/edit")
         await driver.until(lambda: driver.prompt.text == "second")
+
+
+async def test_a_stopped_reply_is_edited_and_goes_on_from_the_new_text():
+    script = Script(replies=[tokens("one two three four five six"), tokens(" vier fünf")])
+    async with chatting(script, size=(100, 30)) as driver:
+        partial = await stop_after(driver, 3)
+        await driver.until(lambda: driver.app.focused is partial)
+        await driver.until(lambda: "e edit" in driver.screen_text())
+        await driver.pilot.press("e")
+        await driver.until(lambda: driver.prompt.text == "one two three")
+        price = "editing reply 1: 7 cached tokens stay, 1 go; 1 to read"
+        await driver.until(lambda: price in driver.screen_text(), "the price")
+            lambda: "editing reply 1: 7 cached tokens stay, 1 go; 1 to read" in driver.screen_text(), "price"
+        )
+        assert "Enter goes on from here · Esc keeps everything" in driver.screen_text()
+        driver.prompt.show_text("one two drei ")
+        await driver.until(lambda: "editing reply 1: 7 cached tokens stay, 1 go; 2 to read" in driver.screen_text())
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.transcript.replies()[-1] is not partial)
+        whole = await driver.last_reply()
+        assert whole.text == "one two drei  vier fünf"
+        assert whole.footer.endswith("2 tokens · prompt 2 new, 7 reused · edited by you")
+        messages = driver.chat.turns.conversation.messages
+        assert [m.text for m in messages] == ["count", "one two drei  vier fünf"]
+        assert [view.text for view in driver.transcript.messages()] == ["count", "one two drei  vier fünf"]
+        assert "editing" not in driver.screen_text()
+
+
+async def test_a_finished_reply_is_edited_and_the_turns_after_it_go():
+    script = Script(replies=[tokens("One."), tokens("Two."), tokens(" And more.")])
+    async with chatting(script, size=(100, 30)) as driver:
+        await driver.ask("first")
+        await driver.ask("second")
+        await driver.pilot.press("ctrl+up", "ctrl+up", "ctrl+up")
+        assert driver.app.focused.text == "One."
+        await driver.pilot.press("e")
+        await driver.until(lambda: driver.prompt.text == "One.")
+        assert [view.has_class("-replaced") for view in driver.transcript.messages()] == [False, True, True, True]
+        driver.prompt.show_text("/Eins.")  # of a reply nothing is a command
+        await driver.pilot.press("enter")
+        await driver.until(
+            lambda: [view.text for view in driver.transcript.messages()] == ["first", "/Eins. And more."]
+        )
+
+
+async def test_the_last_reply_is_edited_by_a_command_and_escape_keeps_everything():
+    async with chatting(Script(replies=[tokens("One.")])) as driver:
+        await driver.ask("first")
+        driver.prompt.show_text("a draft")
+        driver.chat.action_edit("reply")
+        await driver.until(lambda: driver.prompt.text == "One.")
+        await driver.type(" More")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.prompt.text == "a draft")
+        assert driver.chat.turns.conversation.messages[-1].text == "One."
+        assert not any(view.has_class("-replaced") for view in driver.transcript.messages())
+
+
+async def test_an_edited_reply_stopped_before_anything_new_stands_in_the_prompt_again():
+    script = Script(replies=[tokens("One two."), tokens(" End.")])
+    async with chatting(script) as driver:
+        await driver.ask("first")
+        await driver.say("/edit reply")
+        await driver.until(lambda: driver.prompt.text == "One two.")
+        driver.script.prefill_gate = gate = Gate()
+        driver.prompt.show_text("One drei.")
+        await driver.pilot.press("enter")
+        await driver.until(gate.waiting.is_set)
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.prompt.text == "One drei.", "the text is back")
+        assert driver.chat.is_editing_reply
+        assert driver.chat.turns.conversation.messages[-1].text == "One two."
+        gate.open()
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.chat.turns.conversation.messages[-1].text == "One drei. End.")
+        assert driver.chat.turns.conversation.messages[-1].is_edited
+
+
+async def test_thinking_that_was_stopped_can_be_edited():
+    async with chatting(Script(replies=[THOUGHT, [" then", "</think>", "Done."]])) as driver:
+        partial = await stop_after(driver, 4, "why")
+        await driver.until(lambda: driver.app.focused is partial)
+        await driver.pilot.press("e")
+        await driver.until(lambda: driver.prompt.text == "# not a heading so ")
+        driver.prompt.show_text("# not a thought")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.transcript.replies()[-1].text == "Done.")
+        await driver.last_reply()
+        thinking = driver.chat.turns.conversation.messages[-1].thinking
+        assert (thinking.text, thinking.is_closed) == ("# not a thought then", True)
 
 
 # Thinking

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -406,3 +407,44 @@ def test_a_message_without_a_space_opens_with_all_but_its_end() -> None:
     whole = chat.add_user(text)
     assert opening == whole[: len(opening)]
     assert len(opening) > len(BYTES.encode("雨" * 70, bos=False))
+
+
+def thinking_tokenizer() -> Tokenizer:
+    """A vocabulary whose thinking tags are control tokens."""
+    fields = as_read(bpe_vocabulary())
+    fields["tokenizer.ggml.tokens"] = [*fields["tokenizer.ggml.tokens"], b"<think>", b"</think>"]
+    fields["tokenizer.ggml.token_type"] = np.append(fields["tokenizer.ggml.token_type"], np.int32([3, 3]))
+    return Tokenizer.from_metadata(fields, "tiny.gguf")
+
+
+def test_a_template_finds_the_tags_that_the_model_generated_as_control_tokens(process: TemplateProcess) -> None:
+    tokenizer = thinking_tokenizer()
+    chat = with_template(STRIPS_THINKING, tokenizer, process)
+    first = chat.add_user("the rain")
+    chat.add_reply(tokenizer.encode("<think>hm</think>yes", bos=False), "<think>hm</think>yes")
+    second = chat.add_user("on")
+    assert second[: len(first)] == first
+    text = "yes<|im_end|>\n<|im_start|>user\non<|im_end|>\n<|im_start|>assistant\n"
+    assert second[len(first) :] == tokenizer.encode(text, bos=False)
+
+
+def test_a_template_that_keeps_thinking_keeps_its_control_tokens() -> None:
+    tokenizer = thinking_tokenizer()
+    chat = chatml(tokenizer)
+    first = chat.add_user("the rain")
+    ids = tokenizer.encode("<think>hm</think>yes", bos=False)
+    chat.add_reply(ids, "<think>hm</think>yes")
+    second = chat.add_user("on </think>")
+    assert second[: len(first) + len(ids)] == first + ids
+    assert second.count(tokenizer.control_texts["</think>"]) == 1
+
+
+def test_a_reply_that_only_spells_the_tags_is_no_thinking_for_a_template(process: TemplateProcess) -> None:
+    tokenizer = thinking_tokenizer()
+    chat = with_template(STRIPS_THINKING, tokenizer, process)
+    chat.add_user("the rain")
+    text = "the tag is </think> here"
+    chat.add_reply(tokenizer.encode_text(text, after_special=False), text)
+    second = chat.add_user("on")
+    assert tokenizer.control_texts["</think>"] not in second
+    assert text in spelled(tokenizer, second)

@@ -283,3 +283,14 @@ def test_what_is_fed_while_forgetting_leaves_no_trace(model: Model) -> None:
     assert texts[0] == texts[1]
     used.close()
     fresh.close()
+
+
+def test_control_tokens_have_text_where_it_is_asked_for(tmp_path: Path) -> None:
+    path = tiny_gguf.model("llama", "Q8_0", "bpe", context_length=256, seed=3).write(tmp_path / "m.gguf")
+    model = Model.open(path, threads=2)
+    session = model.session(n_ctx=64)
+    session.prefill([5, 9, 20])
+    first, *_ = whole_reply(model, [5, 9, 20], 8)[0]
+    [piece] = session.generate(Sampling.greedy(), 1, spelled={first})
+    assert (piece.token_id, piece.text) == (first, model.tokenizer.token_text(first))
+    model.close()

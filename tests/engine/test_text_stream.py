@@ -41,3 +41,12 @@ def test_sound_text_is_never_replaced(text: str, size: int) -> None:
     raw = text.encode()
     pieces = [raw[i : i + size] for i in range(0, len(raw), size)]
     assert "".join(streamed(pieces)) == text
+
+
+def test_it_knows_when_a_token_ended_inside_a_character() -> None:
+    stream = TextStream([b"a", b"\xc3", b"\xa4"].__getitem__)
+    assert [(stream.push(token), stream.is_within_character) for token in range(3)] == [
+        ("a", False),
+        ("", True),
+        ("ä", False),
+    ]
