@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
+from types import FrameType
 from typing import TYPE_CHECKING, cast
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
@@ -11,6 +13,7 @@ from textual.scrollbar import ScrollBarRender
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
+    from textual.driver import Driver
     from textual.widgets import Markdown
 
 
@@ -39,6 +42,24 @@ def teach_alt_enter() -> None:
     """
     sequences = cast("dict[str, object]", ANSI_SEQUENCES_KEYS)
     sequences["\x1b\r"] = (Keys.ControlJ,)
+
+
+def resume_cleanly(driver: Driver) -> None:
+    """Set the terminal up anew when the process is continued that did not stop itself (``kill -CONT``, cpulimit, tmux).
+
+    Textual 8.2 then starts a second pair of threads beside the ones that run: two read the same keys, and the modes to
+    restore at the end are lost. Remove when it does not.
+    """
+    textuals = signal.getsignal(signal.SIGCONT)
+
+    def resume(number: int, frame: FrameType | None) -> None:
+        if driver._auto_restart and not getattr(driver, "_must_signal_resume", True):
+            driver.suspend_application_mode()
+            driver._must_signal_resume = True  # type: ignore[attr-defined]
+        if callable(textuals):
+            textuals(number, frame)
+
+    signal.signal(signal.SIGCONT, resume)
 
 
 def drop_bindings(widget: DOMNode, keys: Iterable[str]) -> None:

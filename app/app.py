@@ -24,7 +24,7 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from app import engine_access, exit_codes, paths, refusals, state
-from app._textual_hacks import draw_plain_scrollbars, teach_alt_enter
+from app._textual_hacks import draw_plain_scrollbars, resume_cleanly, teach_alt_enter
 from app.actions import ACTIONS, Action, bindings
 from app.bridge import ChatOptions, EngineBridge
 from app.console import is_console
@@ -159,6 +159,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.call_after_refresh(self.chat.note, self._theme_error, True)
         if not self.is_headless:
             self._watch_signals()
+            self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
             self.call_after_refresh(_settle_memory)
 
     def _note_interface_cost(self) -> None:
@@ -304,6 +305,8 @@ class JalopyApp(App[None], inherit_bindings=False):
     # ---- the end
 
     def _watch_signals(self) -> None:
+        if self._driver is not None and hasattr(signal, "SIGCONT"):
+            resume_cleanly(self._driver)
         # signal.signal with App.exit does not end Textual; the loop's own handlers do (Textual#5140).
         loop = asyncio.get_running_loop()
         for number, code in _SIGNAL_EXITS.items():

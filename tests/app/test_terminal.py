@@ -12,10 +12,12 @@ import termios
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 _PATIENCE_S = 30.0
+_ENTERED_ALTERNATE_SCREEN = b"\x1b[?1049h"
 _LEFT_ALTERNATE_SCREEN = b"\x1b[?1049l"
 
 _PROGRAM = """
@@ -66,6 +68,13 @@ class Terminal:
         give_up_s = time.monotonic() + _PATIENCE_S
         while wanted not in self.output:
             assert time.monotonic() < give_up_s, f"{wanted!r} never came: {self.output[-2000:]!r}"
+            self._read(0.1)
+
+    def read_until_more(self, wanted: bytes, n_before: int) -> None:
+        """Read until there is more of it than before."""
+        give_up_s = time.monotonic() + _PATIENCE_S
+        while self.output.count(wanted) <= n_before:
+            assert time.monotonic() < give_up_s, f"{wanted!r} never came again"
             self._read(0.1)
 
     def type(self, text: str) -> None:
@@ -134,6 +143,24 @@ def test_a_signal_ends_the_chat_with_its_code_and_a_sane_terminal(start, moment,
     terminal.process.send_signal(number)
     assert terminal.wait() == code
     assert time.monotonic() - started_s < 10.0
+    assert terminal.is_restored()
+
+
+def test_a_process_that_is_continued_without_having_stopped_reads_each_key_once(start):
+    terminal = start()
+    terminal.read_until(b"ready")
+    n_threads = psutil.Process(terminal.process.pid).num_threads()
+    for _ in range(3):
+        shown = terminal.output.count(_ENTERED_ALTERNATE_SCREEN)
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.read_until_more(_ENTERED_ALTERNATE_SCREEN, shown)
+    terminal.output = b""
+    terminal.read_until(b"ready")  # everything is drawn anew
+    assert psutil.Process(terminal.process.pid).num_threads() == n_threads
+    terminal.type("abcdefghij")
+    terminal.read_until(b"j")
+    terminal.type("\x11")
+    assert terminal.wait() == 0
     assert terminal.is_restored()
 
 
