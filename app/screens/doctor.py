@@ -27,7 +27,9 @@ from app.doctor import report
 from app.doctor.read_machine import read_clock, read_cores, read_disk, read_memory
 from app.doctor.read_terminal import read_terminal
 from app.doctor.readings import Readings
+from app.engine_status import Activity
 from app.figures import size
+from app.widgets.status_line import activity_text
 
 if TYPE_CHECKING:
     from app.app import JalopyApp
@@ -120,6 +122,7 @@ class DoctorScreen(Screen[None]):
 
     def _look_for_answer(self) -> None:
         if self._answer is None or not self._answer.done():
+            self.query_one("#doctor-title", Static).update(Content(self._title()))
             return
         answer, self._answer = self._answer, None
         if self._timer is not None:
@@ -142,8 +145,10 @@ class DoctorScreen(Screen[None]):
     def _title(self) -> str:
         if self._answer is None:
             return f"{_TITLE}: {self._trouble}" if self._trouble else _TITLE
-        waiting = "waiting for the engine" if self.app.bridge.status.is_busy else "measuring"
-        return f"{_TITLE}: {waiting} ..."
+        status = self.app.bridge.status
+        if status.activity is Activity.COMPILING:
+            return f"{_TITLE}: getting ready for this CPU (once), {activity_text(status, self.app.bridge.now_s())}"
+        return f"{_TITLE}: {'waiting for the engine' if status.is_busy else 'measuring'} ..."
 
     def _finding_lines(self, width: int) -> list[str]:
         if self._readings is None:
