@@ -108,7 +108,7 @@ def stutter_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Lin
 def time_lines(spent: TimeSpent | None, width: int, glyphs: Glyphs) -> list[Line]:
     """Return where the last reply's time went: one bar, and what its fillings mean."""
     if spent is None:
-        return [line(heading("Where the last reply's time went")), line(muted(_NO_REPLY))]
+        return [line(heading("Where the last reply's time went")), line(muted("no complete reply yet"))]
     total_s = spent.total_s
     title = line(heading("Where the last reply's time went"), f" ({figures.seconds(total_s)})")
     parts = _parts(spent)
@@ -121,7 +121,8 @@ def time_lines(spent: TimeSpent | None, width: int, glyphs: Glyphs) -> list[Line
 
 
 def _parts(spent: TimeSpent) -> list[tuple[float, str]]:
-    pages = "" if spent.disk_pages is None else f" ({figures.count(spent.disk_pages)} pages)"
+    n_pages = spent.disk_pages
+    pages = "" if n_pages is None else f" ({figures.count(n_pages)} page{'' if n_pages == 1 else 's'})"
     reused = f", {figures.count(spent.reused_tokens)} reused" if spent.reused_tokens else ""
     prompt = f"reading {figures.count(spent.prompt_tokens)} tokens{reused}"
     return [

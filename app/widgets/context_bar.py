@@ -74,7 +74,9 @@ def bar_text(parts: ContextParts, n_cells: int, glyphs: str = BLOCKS) -> str:
 def context_text(parts: ContextParts, n_cells: int, glyphs: str = BLOCKS, with_names: bool = False) -> str:
     """Write bar, share and warning: "ctx ██▓▓▒░░░ 31 %"."""
     text = f"ctx {bar_text(parts, n_cells, glyphs)} {100 * parts.used_share:.0f} %"
-    if parts.is_nearly_full:
+    if parts.total and not parts.free:
+        text += " full: /new starts anew"
+    elif parts.is_nearly_full:
         text += f" nearly full: {figures.count(parts.free)} left"
     return f"{text} ({'·'.join(NAMES)})" if with_names else text
 
