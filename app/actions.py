@@ -118,7 +118,7 @@ ACTIONS = _table(
     Action("anew", "Begin a new conversation", "switch", "n"),
     Action("leave", "Open no other model", "switch", "escape,q"),
     Action("threads", "Show or set the threads", "chat", command="threads", argument="[write [read]]"),
-    Action("tune", "Find the best number of threads", "app", "f4", command="tune", hint="threads"),
+    Action("tune", "Find the best number of threads", "app", "f4", command="tune", hint="tune"),
     Action(
         "doctor",
         "Examine machine, terminal and model: what costs speed",
@@ -133,7 +133,7 @@ ACTIONS = _table(
     Action("regenerate_here", "Answer it again", "message", "r"),
     Action("edit_here", "Edit it, then ask again or let a reply go on", "message", "e"),
     Action("toggle_thinking", "Show or fold what the model thought", "message", "t"),
-    Action("command_palette", "Choose from all there is to do", "app", "ctrl+p", hint="everything"),
+    Action("command_palette", "Choose from all there is to do", "app", "ctrl+p", hint="all"),
     Action("interrupt", "Stop the reply; twice quits; copies selected text", "app", "ctrl+c", priority=True),
     Action("quit", "Quit", "app", "ctrl+q", priority=True, command="quit", aliases=("exit", "bye")),
 )

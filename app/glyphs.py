@@ -35,10 +35,12 @@ class Glyphs:
     here: str
     """Points at what is in use."""
     plus_minus: str
+    cut: str
+    """Stands for what has no room."""
 
 
-BLOCKS = Glyphs(" ▁▂▃▄▅▆▇█", "█", "░", "┤", "└", "─", "▲", "╌", "┄", "░×▒▓█+", " · ", "▒", "▶", "±")
-ASCII = Glyphs(" .:=#", "#", ".", "|", "+", "-", "^", "-", "~", ".x:o#+", " - ", "-", ">", "+-")
+BLOCKS = Glyphs(" ▁▂▃▄▅▆▇█", "█", "░", "┤", "└", "─", "▲", "╌", "┄", "░×▒▓█+", " · ", "▒", "▶", "±", "…")
+ASCII = Glyphs(" .:=#", "#", ".", "|", "+", "-", "^", "-", "~", ".x:o#+", " - ", "-", ">", "+-", ".")
 
 
 def choose_glyphs(environ: Mapping[str, str] = os.environ, encoding: str | None = None) -> Glyphs:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from app import figures
 from app.clean_text import clean_line
+from app.glyphs import choose_glyphs
 from app.models.listing import ModelEntry, Outlook
 
 ESTIMATE = "~"
@@ -143,4 +144,4 @@ def _line(title: str, cells: dict[str, str], columns: int) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+    return text if len(text) <= width else text[: max(0, width - 1)] + choose_glyphs().cut

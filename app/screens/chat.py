@@ -64,7 +64,7 @@ STATUS_EVERY = 2
 """While a reply is written the status line changes with every second drain: what is painted then reaches from the text
 down to that line."""
 MEMORY_PERIOD_S = 1.0
-PROMPT_EDGE_COLUMNS = 4
+PROMPT_EDGE_COLUMNS = 6
 """Of the prompt's edge, those that hold no words."""
 
 _NO_PERSONAS = f"there are no personas: put text files into {paths.personas_dir()}"

@@ -28,6 +28,7 @@ from app.glyphs import choose_glyphs
 from app.models import rows
 from app.models.listing import ModelEntry
 from app.models.scan import Found, Scan
+from app.performance.lines import spread
 
 if TYPE_CHECKING:
     from app.app import JalopyApp
@@ -37,7 +38,7 @@ _MOST_FILTER_CHARS = 200
 _LIKE_A_REPOSITORY = re.compile(r"[^/ ]+/[^/ ]+")
 _DETAIL_LINES = 3
 _FRAME_COLUMNS = 4
-_NOTHING = "No model was found. Those below can be downloaded; model_directories in your settings names more places."
+_NOTHING = "No model was found. Those listed can be downloaded; model_directories in your settings names more places."
 
 
 class ModelsScreen(Screen[None]):
@@ -202,7 +203,8 @@ class ModelsScreen(Screen[None]):
             "measure": "measures",
             "leave": "back",
         }
-        return " · ".join(f"{key(f'models.{name}')} {word}" for name, word in names.items() if key(f"models.{name}"))
+        parts = [f"{key(f'models.{name}')} {word}" for name, word in names.items() if key(f"models.{name}")]
+        return "\n".join(spread(parts, max(1, self.size.width - 2), " · "))
 
     def _write(self, widget_id: str, text: str) -> None:
         widget = self.query_one(f"#{widget_id}", Static)
@@ -269,6 +271,7 @@ class ModelsScreen(Screen[None]):
         from app.screens.download import DownloadScreen
 
         self._filter, self._trouble = "", ""
+        self._show()
         self.app.push_screen(DownloadScreen(what, PullJob(what, self._jalopy.settings)), self._open_downloaded)
 
     def _open_downloaded(self, path: str | None) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from app import paths
+from app.models.scan import Found
 from app.performance.watch import PerformanceView
-from tests.app import chat_driver
+from tests.app import chat_driver, scripted_models
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
 from tests.app.performance.views import bare, view
@@ -72,6 +73,8 @@ class Scene:
     machine: str = "laptop"
     view: Callable[[], PerformanceView] = view
     """What the performance views see."""
+    found: Found = scripted_models.FOUND
+    """The models that there are."""
     settings: dict[str, object] = field(default_factory=dict)
     sizes: tuple[tuple[int, int], ...] = SIZES
 
@@ -83,6 +86,7 @@ async def playing(
     """Run the application up to a scene, on the scripted machine."""
     script = scene.script()
     stand_in(monkeypatch, tmp_path / "machine", scene.machine, scene.view(), script.clock)
+    scripted_models.stand_in(monkeypatch, tmp_path / "models", scene.found)
     options = chat_driver.options_for
     with monkeypatch.context() as patched:
         patched.setattr(
@@ -232,6 +236,16 @@ SCENES: dict[str, Scene] = {
     "themes": Scene(say("/theme", sees="Colours"), "ThemePicker"),
     "speed": Scene(press("f2", sees="writing tok/s"), "PerformanceScreen"),
     "speed-empty": Scene(press("f2", sees="writing tok/s"), "PerformanceScreen", model=None, view=bare),
+    "models": Scene(press("f3", sees="Qwen3 4B"), "ModelsScreen"),
+    "models-none": Scene(
+        press("f3", sees="No model was found"), "ModelsScreen", model=None, found=scripted_models.NOTHING
+    ),
+    "inspect": Scene(after(press("f3", sees="Qwen3 4B"), press("tab", sees="vocabulary")), "InspectScreen"),
+    "download": Scene(after(press("f3", *"qwen", sees="qwen_"), press("enter", sees="downloads")), "DownloadScreen"),
+    "downloading": Scene(
+        after(press("f3", *"qwen", sees="qwen_"), press("enter", "enter", sees="stops")), "DownloadScreen"
+    ),
+    "switch": Scene(after(talk, press("f3", sees="Qwen3 4B"), press("enter", sees="Another")), "SwitchModelScreen"),
     "doctor": Scene(press("f5", sees="12.1 GB/s"), "DoctorScreen"),
     "threads": threads("laptop", LAPTOP_SPEEDS),
     "threads-hybrid": threads("hybrid"),

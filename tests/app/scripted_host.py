@@ -48,6 +48,7 @@ def examination() -> Examination:
     found = advice.suggestions(_MEMORY, _RATES)
     return Examination(
         engine=EngineReadings("avx2", 2, 12.1, 40.0, "/home/me/.cache/jalopy/kernels-1a2b", 9_000_000),
+        rates=_RATES,
         memory=_MEMORY,
         needs=needs,
         fit=fit(needs, _MEMORY, _RATES, 4096),

@@ -1,0 +1,113 @@
+"""Models and downloads for pictures: a list that was never looked for, a download that asks nobody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.downloads.fetch import DownloadPlan, Progress
+from app.downloads.hub import RemoteFile
+from app.downloads.job import JobState, PullJob, Stage
+from app.downloads.pull import Prepared
+from app.models.listing import ModelEntry, Outlook
+from app.models.scan import Found, Scan
+from app.screens import inspect as inspect_screen
+from tests.engine import tiny_gguf
+
+GIB = 1 << 30
+_HOME = Path("/home/me/Models")
+
+_LLAMA = ModelEntry(
+    path=_HOME / "Llama-3.2-3B-Instruct-Q4_K_M.gguf",
+    title="Llama-3.2-3B-Instruct",
+    place="your folders",
+    size_bytes=2_019_377_696,
+    n_parts=1,
+    name="Llama 3.2 3B Instruct",
+    architecture="llama",
+    parameters=3_210_000_000,
+    quantization="Q4_K_M",
+    context_length=131_072,
+    licence="llama3.2",
+    outlook=Outlook("yes", 3 * GIB, 24_000, 5.1, 9.2, True),
+)
+_BIG = replace(
+    _LLAMA,
+    path=_HOME / "Mistral-Nemo-Instruct-2407-Q4_K_M.gguf",
+    title="Mistral-Nemo-Instruct-2407",
+    size_bytes=7_477_000_000,
+    name="Mistral Nemo",
+    parameters=12_200_000_000,
+    licence="apache-2.0",
+    outlook=Outlook("no", 9 * GIB, 0, 0.4, 0.6),
+)
+_FOREIGN = replace(
+    _LLAMA,
+    path=_HOME / "gemma-3-4b-it-Q4_K_M.gguf",
+    title="gemma-3-4b-it",
+    reason="gemma3 is not supported; supported: llama, qwen2, qwen3",
+    outlook=None,
+)
+_KNOWN = replace(
+    _LLAMA,
+    title="Qwen3 4B",
+    place="known",
+    size_bytes=2_497_000_000,
+    architecture="qwen3",
+    parameters=4_000_000_000,
+    context_length=40_960,
+    licence="apache-2.0",
+    outlook=Outlook("yes", 3 * GIB, 14_000, 4.0, 7.5),
+    repository="Qwen/Qwen3-4B-GGUF",
+)
+FOUND = Found(
+    entries=(_LLAMA, _BIG, _FOREIGN, _KNOWN),
+    n_files=3,
+    looked_in=("your folders", "Ollama", "LM Studio", "Hugging Face"),
+    advice="3B Q5_K_M",
+    read_gbps=12.1,
+    available_bytes=5 * GIB,
+    is_done=True,
+)
+NOTHING = Found(entries=(_KNOWN,), looked_in=FOUND.looked_in, advice="3B Q5_K_M", available_bytes=5 * GIB, is_done=True)
+
+_FILE = RemoteFile("Qwen3-4B-Q4_K_M.gguf", "https://hub.example/Qwen3-4B-Q4_K_M.gguf", _KNOWN.size_bytes, "0" * 64)
+PREPARED = Prepared(
+    "Qwen/Qwen3-4B-GGUF",
+    "Q4_K_M",
+    "suits this machine",
+    DownloadPlan((_FILE,), _HOME, 0, 80 * GIB),
+    _KNOWN.outlook,
+    "apache-2.0",
+)
+_PROGRESS = Progress("download", _FILE.name, 800_000_000, _FILE.size_bytes, 2_400_000.0)
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, root: Path, found: Found) -> None:
+    """Find these models, and offer this download."""
+
+    def start_scan(scan: Scan) -> Scan:
+        scan.found = found
+        return scan
+
+    def start_job(job: PullJob) -> PullJob:
+        job.state = JobState(Stage.READY, PREPARED)
+        return job
+
+    def proceed(job: PullJob) -> None:
+        job.state = JobState(Stage.DOWNLOADING, PREPARED, _PROGRESS)
+
+    monkeypatch.setattr(Scan, "start", start_scan)
+    monkeypatch.setattr(PullJob, "start", start_job)
+    monkeypatch.setattr(PullJob, "proceed", proceed)
+    report = inspect_screen.report_of_file
+
+    def report_of_file(path: Any) -> list[str]:
+        root.mkdir(parents=True, exist_ok=True)
+        file = tiny_gguf.write(root / Path(path).name, "llama", "Q8_0")
+        return [line.replace(str(file), str(path)) for line in report(file)]
+
+    monkeypatch.setattr(inspect_screen, "report_of_file", report_of_file)
