@@ -29,10 +29,12 @@ def terminal_clipboard(monkeypatch: pytest.MonkeyPatch) -> None:
 async def stop_after(driver: Driver, n_tokens: int, text: str = "count") -> ReplyView:
     """Ask, let so many tokens come, press Esc, and wait for the partial reply."""
     driver.script.token_gate = gate = Gate()
+    before = driver.chat.turns.conversation.last_reply
     await driver.say(text)
     gate.allow(n_tokens)
     await driver.until(gate.waiting.is_set)
     await driver.pilot.press("escape")
+    await driver.until(lambda: driver.chat.turns.conversation.last_reply is not before, "the reply has ended")
     reply = await driver.last_reply()
     gate.open()
     return reply
