@@ -447,7 +447,7 @@ async def test_every_size_shows_what_it_can_and_none_ends_the_chat(size):
             await driver.pilot.press(key)
         await driver.pilot.resize_terminal(80, 24)
         await driver.until(lambda: driver.app.size == Size(80, 24))
-        await driver.until(lambda: "tok/s │ 2 threads │ rss" in driver.screen_text())
+        await driver.until(lambda: "tok/s │ 2 threads │ mem" in driver.screen_text())
 
 
 async def test_a_narrow_terminal_keeps_rate_and_context():
