@@ -51,13 +51,23 @@ def resume_cleanly(driver: Driver) -> None:
     restore at the end are lost. Remove when it does not.
     """
     textuals = signal.getsignal(signal.SIGCONT)
+    waiting: list[int] = []
 
     def resume(number: int, frame: FrameType | None) -> None:
-        if driver._auto_restart and not getattr(driver, "_must_signal_resume", True):
-            driver.suspend_application_mode()
-            driver._must_signal_resume = True  # type: ignore[attr-defined]
-        if callable(textuals):
-            textuals(number, frame)
+        waiting.append(number)
+        if len(waiting) > 1:
+            return  # this one interrupts another, which goes round again when the terminal is whole
+        try:
+            while waiting:
+                n_heeded = len(waiting)
+                if driver._auto_restart and not getattr(driver, "_must_signal_resume", True):
+                    driver.suspend_application_mode()
+                    driver._must_signal_resume = True  # type: ignore[attr-defined]
+                if callable(textuals):
+                    textuals(number, frame)
+                del waiting[:n_heeded]
+        finally:
+            waiting.clear()
 
     signal.signal(signal.SIGCONT, resume)
 
