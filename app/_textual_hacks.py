@@ -8,12 +8,16 @@ from types import FrameType
 from typing import TYPE_CHECKING, cast
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
+from textual._compositor import ChopsUpdate, Compositor
+from textual.geometry import Region
 from textual.keys import Keys
 from textual.scrollbar import ScrollBarRender
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
     from textual.driver import Driver
+    from textual.screen import Screen
+    from textual.strip import Strip
     from textual.widgets import Markdown
 
 
@@ -70,6 +74,41 @@ def resume_cleanly(driver: Driver) -> None:
             waiting.clear()
 
     signal.signal(signal.SIGCONT, resume)
+
+
+class ThriftyCompositor(Compositor):
+    """Draws, for an update of some regions, only widgets that reach into them, and of those only the rows between.
+
+    Textual 8.2 draws every widget that shares a container with an update, whole, and then drops all but the rows that
+    changed: two rows of a conversation cost as much as all of it. Remove when it does not.
+    """
+
+    _updated: tuple[Region, ...] = ()
+
+    def render_partial_update(self) -> ChopsUpdate | None:
+        """Render what changed since the last update; None if nothing did."""
+        self._updated = tuple(self._dirty_regions)
+        try:
+            return super().render_partial_update()
+        finally:
+            self._updated = ()
+
+    def _get_renders(self, crop: Region | None = None) -> Iterable[tuple[Region, Region, list[Strip]]]:
+        if not self._updated:
+            yield from super()._get_renders(crop)
+            return
+        for widget, (region, clip) in self.visible_widgets.items():
+            shown = region.intersection(clip)
+            changed = [part for part in map(shown.intersection, self._updated) if part]
+            if changed:
+                first, last = min(part.y for part in changed), max(part.bottom for part in changed)
+                rows = Region(shown.x, first, shown.width, last - first)
+                yield region, rows, widget.render_lines(rows.translate(-region.offset))
+
+
+def draw_thriftily(screen: Screen) -> None:
+    """Give a screen that is not mounted yet the compositor that draws only what changed."""
+    screen._compositor = ThriftyCompositor()
 
 
 def drop_bindings(widget: DOMNode, keys: Iterable[str]) -> None:

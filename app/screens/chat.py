@@ -18,6 +18,7 @@ from textual.content import Content
 from textual.widgets import Static, TextArea
 
 from app import export, figures, paths
+from app._textual_hacks import draw_thriftily
 from app.actions import bindings, find_command, nearest_command, split_command
 from app.bridge import EngineBridge
 from app.clean_text import clean_line, clean_text
@@ -88,6 +89,7 @@ class ChatScreen(MessageActions):
         habits: PromptHabits | None = None,
     ) -> None:
         super().__init__()
+        draw_thriftily(self)
         self._habits = habits or PromptHabits()
         self.turns = Turns(bridge, system)
         self._bridge, self._model_path, self._clock = bridge, model_path, clock

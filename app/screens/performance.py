@@ -13,6 +13,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
+from app._textual_hacks import draw_thriftily
 from app.actions import bindings
 from app.glyphs import choose_glyphs
 from app.performance import screen_lines
@@ -42,6 +43,7 @@ class PerformanceScreen(Screen[None]):
 
     def __init__(self, watch: PerformanceWatch) -> None:
         super().__init__()
+        draw_thriftily(self)
         self._watch = watch
         self._refreshes = Refreshes(watch.pace)
         self._glyphs = choose_glyphs()
