@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 from types import FrameType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual._compositor import ChopsUpdate, Compositor
@@ -106,7 +106,7 @@ class ThriftyCompositor(Compositor):
                 yield region, rows, widget.render_lines(rows.translate(-region.offset))
 
 
-def draw_thriftily(screen: Screen) -> None:
+def draw_thriftily(screen: Screen[Any]) -> None:
     """Give a screen that is not mounted yet the compositor that draws only what changed."""
     screen._compositor = ThriftyCompositor()
 
