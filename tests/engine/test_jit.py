@@ -1,0 +1,47 @@
+"""The kernel cache: where machine code is kept, and what a start with a warm cache does without."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+_LOAD = """
+{before}
+import sys
+import numpy as np
+from engine import jit
+from engine.sampling_kernels import largest_logit
+from engine.quants import q8_0
+
+q8_0.embed.address
+assert largest_logit(np.array([1, 3, 2], np.float32)) == 1
+print("numba.np.arrayobj" in sys.modules, "numba.np.linalg" in sys.modules)
+"""
+
+
+def loaded(cache: Path, before: str = "") -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", _LOAD.format(before=before)],
+        cwd=ROOT,
+        env={**os.environ, "JALOPY_CACHE_DIR": str(cache)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_machine_code_is_loaded_without_what_only_compiling_needs(tmp_path: Path) -> None:
+    assert loaded(tmp_path / "cache").endswith("True")
+    assert loaded(tmp_path / "cache").endswith("False")
+
+
+def test_all_is_kept_in_the_own_directory_whoever_imported_numba_first(tmp_path: Path) -> None:
+    kept_before = {*ROOT.glob("engine/**/*.nbi")}
+    loaded(tmp_path / "cache", before="import numba")
+    names = {path.name.partition("-")[0] for path in (tmp_path / "cache").rglob("*.nbi")}
+    assert {"q8_0.embed", "largest_logit"} <= {name.removeprefix("sampling_kernels.") for name in names}
+    assert {*ROOT.glob("engine/**/*.nbi")} == kept_before
