@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.errors import EngineError, GGUFError, UnsupportedArchitectureError, shown
+from engine.gguf_strings import StringCount
 from engine.models import ARCHITECTURES
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ def _vocab_size(read: _Reader) -> int:
     tokens = read.metadata.get(key)
     if tokens is None:
         raise read.fail(f"{key} is missing")
-    if not isinstance(tokens, list):
+    if not isinstance(tokens, (list, StringCount)):
         raise read.fail(f"{key} is not an array of strings")
     if not tokens:
         raise read.fail(f"{key} is empty")

@@ -131,7 +131,7 @@ def needs_of_file(path: str | os.PathLike[str], kv: str = "f16") -> ModelNeeds:
     Raises:
         EngineError: the file cannot be used by this engine; one line that says why.
     """
-    gguf = read_gguf(path)
+    gguf = read_gguf(path, keeps_strings=False)
     try:
         return needs_of(gguf, kv)
     finally:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import EngineError, GGUFError, shown
+from engine.gguf_strings import StringCount, StringsCutError, end_of_strings
 from engine.magic import START_BYTES, refuse_other_formats
 from engine.model_file import ModelFile
 
@@ -34,14 +35,19 @@ _DTYPES = {
 
 
 class Header:
-    """A cursor over the header that cannot leave the file."""
+    """A cursor over the header that cannot leave the file.
 
-    def __init__(self, file: ModelFile) -> None:
+    Args:
+        keeps_strings: whether arrays of strings are wanted; their number is known either way.
+    """
+
+    def __init__(self, file: ModelFile, keeps_strings: bool = True) -> None:
         self.map = file.map
         self.file_bytes = file.size_bytes
         self.end = min(file.size_bytes, MAX_HEADER_BYTES)
         self.at = 0
         self.strings_left = MAX_STRINGS
+        self.keeps_strings = keeps_strings
         self._name = file.shown_name
 
     def fail(self, problem: str, error: type[EngineError] = GGUFError) -> EngineError:
@@ -70,11 +76,22 @@ class Header:
         at = self.skip(length, field)
         return self.map[at : at + length]
 
-    def strings(self, count: int, field: str) -> list[bytes]:
-        """Read ``count`` strings: the one loop here that runs a hundred thousand times."""
+    def strings(self, count: int, field: str) -> list[bytes] | StringCount:
+        """Read ``count`` strings, or step over them."""
         if count > self.strings_left:
             raise self.fail(f"{field} has {_number(count)} strings: at most {MAX_STRINGS} in a file are supported")
         self.strings_left -= count
+        if self.keeps_strings:
+            return self._kept_strings(count, field)
+        try:
+            self.at = end_of_strings(self.map, self.at, self.end, count)
+        except StringsCutError as cut:
+            self.at = cut.at
+            self.string(f"{field}[{cut.index}]")  # refuses, with the one wording for it
+        return StringCount(count)
+
+    def _kept_strings(self, count: int, field: str) -> list[bytes]:
+        """Make the strings: the one loop here that runs a hundred thousand times."""
         data, at, end, length_at = self.map, self.at, self.end, U64.unpack_from
         result: list[bytes] = []
         for _ in range(count):
@@ -162,7 +179,7 @@ def _read_value(header: Header, kind: int, field: str) -> Any:
     return bool(value)
 
 
-def _read_array(header: Header, field: str) -> list[bytes] | np.ndarray[Any, Any]:
+def _read_array(header: Header, field: str) -> list[bytes] | StringCount | np.ndarray[Any, Any]:
     kind = header.number(U32, f"{field} (element type)")
     count = header.number(U64, f"{field} (array length)")
     if kind == _STRING:

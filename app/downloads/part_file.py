@@ -144,7 +144,7 @@ class PartFile:
         from engine.gguf import read_single
 
         try:
-            read_single(self.path).close()
+            read_single(self.path, keeps_strings=False).close()
         except EngineError as error:
             self.discard()
             raise DownloadError(f"{error}; it was thrown away", exit_codes.BAD_DATA) from None

@@ -58,7 +58,7 @@ def read_header(path: Path) -> ModelHeader:
     from engine.gguf import read_gguf
 
     try:
-        gguf = read_gguf(path)
+        gguf = read_gguf(path, keeps_strings=False)
     except Exception as error:
         return ModelHeader(reason=_reason(error, path))
     try:

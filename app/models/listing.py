@@ -179,12 +179,18 @@ def list_models(places: Sequence[Place], lister: Lister, cache: HeaderCache | No
 def read_models(
     files: Iterable[FoundFile], cache: HeaderCache, is_wanted: Callable[[], bool] = lambda: True
 ) -> Iterator[tuple[FoundFile, ModelHeader]]:
-    """Read one header after the other, so that rows can be shown as they come; save the cache at the end."""
-    for file in files:
-        if not is_wanted():
-            return
-        yield file, cache.header(file)
-    cache.save()
+    """Read one header after the other, so that rows can be shown as they come; at the end keep what was read.
+
+    One after the other, because getting over a vocabulary takes no longer than reading it from a disk, and disks that
+    turn are slower with several files at once.
+    """
+    try:
+        for file in files:
+            if not is_wanted():
+                return
+            yield file, cache.header(file)
+    finally:
+        cache.save()
 
 
 def in_order(entries: Iterable[ModelEntry]) -> list[ModelEntry]:

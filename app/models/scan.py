@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from app.clean_text import clean_line
 from app.crash_log import log_without_text
 from app.models.find import find_files
+from app.models.header import ModelHeader
 from app.models.header_cache import HeaderCache
 from app.models.known import advice_line, offers
 from app.models.listing import ModelEntry, in_order, make_lister, read_models
@@ -31,8 +32,10 @@ class Found:
     """What is known so far.
 
     Attributes:
-        entries: those on this machine first, then what could be downloaded.
+        entries: those on this machine first, then what could be downloaded; by name and size only until their headers
+            are read.
         n_files: files that look like models; 0 while they are still searched for.
+        n_read: headers that were read.
         looked_in: labels of the places.
         advice: what suits this machine, in a line.
         trouble: why it ended early; "" if it did not.
@@ -40,6 +43,7 @@ class Found:
 
     entries: tuple[ModelEntry, ...] = ()
     n_files: int = 0
+    n_read: int = 0
     looked_in: tuple[str, ...] = ()
     advice: str = ""
     read_gbps: float | None = None
@@ -84,24 +88,27 @@ class Scan:
         looked_in = places(settings.model_directories)
         files = find_files(looked_in)
         labels = tuple(dict.fromkeys(clean_line(place.label, 60) for place in looked_in))
-        here: list[ModelEntry] = []
+        here = [lister.entry(file, ModelHeader()) for file in files]
 
-        def show(is_done: bool) -> None:
+        def show(n_read: int, is_done: bool = False) -> None:
             rows = in_order(here)
             self.found = Found(
-                (*rows, *offers(lister, rows)) if is_done else tuple(rows),
-                len(files),
-                labels,
-                advice_line(lister),
-                lister.rates.read_gbps,
-                lister.memory.available_bytes,
-                is_done,
+                entries=(*rows, *offers(lister, rows)) if is_done else tuple(rows),
+                n_files=len(files),
+                n_read=n_read,
+                looked_in=labels,
+                advice=advice_line(lister),
+                read_gbps=lister.rates.read_gbps,
+                available_bytes=lister.memory.available_bytes,
+                is_done=is_done,
             )
 
+        show(0)
         shown_s = time.monotonic()
-        for file, header in read_models(files, HeaderCache(), lambda: self._is_wanted):
-            here.append(lister.entry(file, header))
+        for n, (file, header) in enumerate(read_models(files, HeaderCache(), lambda: self._is_wanted)):
+            here[n] = lister.entry(file, header)
             if time.monotonic() - shown_s > _SHOW_PERIOD_S:
                 shown_s = time.monotonic()
-                show(is_done=False)
-        show(is_done=True)
+                show(n + 1)
+        if self._is_wanted:
+            show(len(files), is_done=True)

@@ -123,7 +123,7 @@ class ModelsScreen(Screen[None]):
             self.action_rescan()
         found = self._scan.found if self._scan is not None else self._found
         # Rows stay while they are looked for again.
-        if found.is_done or len(found.entries) >= len(self._found.entries):
+        if found.is_done or found.n_read >= self._found.n_read:
             self._found = found
         self._show()
         if found.is_done and self._measurement is None and self._timer is not None:
@@ -181,8 +181,8 @@ class ModelsScreen(Screen[None]):
         if self._trouble or found.trouble:
             return self._trouble or found.trouble
         if not found.is_done:
-            n_read = len(found.entries)
-            return f"reading headers: {n_read} of {found.n_files}" if found.n_files else "looking for models ..."
+            read = f"reading headers: {found.n_read} of {found.n_files}"
+            return read if found.n_files else "looking for models ..."
         if _LIKE_A_REPOSITORY.search(self._filter):
             return f"{self._jalopy.keymap.first_key('models.download')} downloads {self._filter}"
         if found.entries and not self._shown:

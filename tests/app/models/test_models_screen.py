@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 from app.app import JalopyApp
 from app.models import scan
+from app.models.header import ModelHeader, read_header
+from app.models.header_cache import HeaderCache
 from app.models.places import Place
 from app.models.rates import KnownRates, remember_rates
 from app.screens.models import ModelsScreen
@@ -71,6 +74,22 @@ async def test_every_model_has_a_row_and_foreign_files_a_reason(size: tuple[int,
         assert "F32" in text
         assert "yes" in text
         assert "128" in text or size[0] == 60
+
+
+async def test_names_stand_there_before_a_header_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_read = threading.Event()
+
+    def waits(path: Path) -> ModelHeader:
+        may_read.wait(20)
+        return read_header(path)
+
+    monkeypatch.setattr(scan, "HeaderCache", lambda: HeaderCache(read=waits))
+    async with chatting() as driver:
+        await opened(driver)
+        text = await shows(driver, "first", "second", "reading headers: 0 of 3")
+        assert "is a web" not in text
+        may_read.set()
+        await shows(driver, "is a web", "Q8_0")
 
 
 async def test_the_key_and_escape_lead_back_and_the_command_leads_here() -> None:
