@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
@@ -40,6 +40,9 @@ from app.screens.drafting import PromptHabits
 from app.settings import Settings
 from app.themes import ThemeError, choose_theme, load_themes, no_such_theme
 from app.tuning_conditions import ConditionsWatch
+
+if TYPE_CHECKING:
+    from app.models.listing import Outlook
 
 QUIT_WINDOW_S = 3.0
 """A second ctrl+c within this time quits."""
@@ -234,19 +237,26 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Show the models on this machine; on the screen that does, go back."""
         self._show_or_leave(MODELS_MODE)
 
-    def open_model(self, path: Path, title: str, prefill_tps: float | None = None) -> None:
+    def open_model(self, path: Path, title: str, outlook: Outlook | None = None) -> None:
         """Open a model in the chat, after asking what becomes of a conversation that there is.
 
         Args:
             title: how to name it; clean.
-            prefill_tps: how fast it is expected to read; None for unknown.
+            outlook: how fast it is expected to read; None looks that up.
         """
         if self.chat.turns.conversation.is_empty:
             self._open_in_chat(path, "anew")
-            return
+        else:
+            self.run_worker(self._ask_about_conversation(path, title, outlook), group="switch", exclusive=True)
+
+    async def _ask_about_conversation(self, path: Path, title: str, outlook: Outlook | None) -> None:
+        from app.models.outlook import look_up
         from app.screens.switch_model import SwitchModelScreen
 
-        question = SwitchModelScreen(title, self.bridge.status.context_used, prefill_tps, self.keymap)
+        if outlook is None:
+            outlook = await asyncio.wrap_future(look_up(path, self.settings))
+        tokens, prefill_tps = self.bridge.status.context_used, outlook.prefill_tps if outlook else None
+        question = SwitchModelScreen(title, tokens, prefill_tps, self.keymap)
         self.push_screen(question, partial(self._open_in_chat, path))
 
     def _open_in_chat(self, path: Path, answer: str | None) -> None:
@@ -378,6 +388,7 @@ def chat_options(settings: Settings) -> ChatOptions:
     return ChatOptions(
         open_model=partial(engine_access.open_model, settings),
         sampling=partial(engine_access.make_sampling, settings),
+        check_model=engine_access.check_model,
         context_size=settings.context_size or None,
         kv_type=settings.kv_type,
         max_tokens=settings.sampling.max_tokens,

@@ -65,6 +65,8 @@ class ChatOptions:
     open_model: OpenModel
     sampling: Callable[[], Sampling]
     """Called in the engine's thread, because building it imports the engine."""
+    check_model: Callable[[Path], object] | None = None
+    """Raises where a file cannot be opened, before the present model is closed for it."""
     context_size: int | None = None
     kv_type: str = AUTO
     max_tokens: int = 0
@@ -94,6 +96,8 @@ class Load:
     system: str | None
     turns: tuple[tuple[str, str], ...] = ()
     """Questions and replies of the conversation, which the model reads before anything new is asked."""
+    turns_before: tuple[tuple[str, str], ...] = ()
+    """Those of the present model, which reads them again if it has to be opened in place of the new one."""
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,15 @@ def validate_model(path: Path | str) -> Checked:
     return loader.validate(path)
 
 
+def check_model(path: Path | str) -> None:
+    """Check the whole file and give it back.
+
+    Raises:
+        EngineError: the file cannot be used; the message is one line.
+    """
+    validate_model(path).gguf.close()
+
+
 def glance_at_model(path: Path | str) -> None:
     """Check in a millisecond that there is a GGUF file; opening it checks the rest.
 

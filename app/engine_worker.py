@@ -37,6 +37,7 @@ from app.messages import (
     ConversationReread,
     GenerationFailed,
     ModelFailed,
+    ModelKept,
     ModelLoaded,
     PromptRefused,
     PromptWeighed,
@@ -50,6 +51,8 @@ from app.thinking import tag_ids
 from engine.errors import Cancelled
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from engine import Model, Session
     from engine.chat_prompt import ChatPrompt
 
@@ -65,6 +68,7 @@ class EngineWorker:
     def __init__(self, wire: Wire, options: ChatOptions) -> None:
         self._wire, self._options = wire, options
         self._model: Model | None = None
+        self._path: Path | None = None
         self._session: Session | None = None
         self._chat: ChatPrompt | None = None
         self._turn_starts: tuple[int, ...] = ()
@@ -146,32 +150,60 @@ class EngineWorker:
     # ---- models
 
     def _load(self, command: Load) -> None:
+        """Open a model; where that fails, the one from before stays or is opened again, and reads what it had read."""
+        before, turns = self._path, command.turns
+        if before is not None and not self._can_open(command.path):
+            return
+        try:
+            self._open(command.path, command.system)
+        except BaseException as error:
+            if before is None or self._wire.closing.is_set():
+                raise
+            self._wire.emit(ModelKept(reason_of(error), is_open=False))
+            self._open(before, command.system)
+            turns = command.turns_before
+        self._tuning.doubt_what_is_remembered()
+        if turns:
+            self._reread(turns)
+
+    def _can_open(self, path: Path) -> bool:
+        """Look at a file while the present model is still open."""
+        status = self._wire.status
+        self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40), meter=status.meter))
+        try:
+            if self._options.check_model is not None:
+                self._options.check_model(path)
+        except Exception as error:
+            self._settle(status.meter)
+            self._wire.emit(ModelKept(reason_of(error), is_open=True))
+            return False
+        return True
+
+    def _open(self, path: Path, system: str | None) -> None:
         self._unload()
-        self._set_status(EngineStatus(Activity.LOADING, clean_line(command.path.name, 40)))
-        self._model = self._options.open_model(command.path, self._show_progress)
+        self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40)))
+        self._model = self._options.open_model(path, self._show_progress)
         self._chat = self._model.chat()
         kv_type = self._tuning.note_model(self._model)
         self._session = self._model.session(self._options.context_size, kv_type)
-        self._chat.start(command.system)
+        self._chat.start(system)
         self._measures.note_model(self._model, self._session)
         self._tuning.note_opened(self._session)
         if self._options.on_opened is not None:
-            self._options.on_opened(command.path)
+            self._options.on_opened(path)
+        self._path = path
         self._settle()
         self._wire.emit(
             ModelLoaded(
                 name=clean_line(self._model.name, 60),
                 quantization=clean_line(self._model.quantization, 12),
-                path=str(command.path),
+                path=str(path),
                 n_ctx=self._session.n_ctx,
                 kv_bytes=self._session.kv_bytes,
                 weights_bytes=self._model.weights_bytes,
                 notices=tuple(self._model.notices),
             )
         )
-        self._tuning.doubt_what_is_remembered()
-        if command.turns:
-            self._reread(command.turns)
 
     def _reread(self, turns: Sequence[tuple[str, str]]) -> None:
         """Let the model read a conversation that another one had; what goes wrong does not cost the model."""
@@ -200,7 +232,7 @@ class EngineWorker:
 
     def _unload(self) -> None:
         session, model = self._session, self._model
-        self._session = self._model = self._chat = None
+        self._session = self._model = self._chat = self._path = None
         self._forget_turns()
         self._measures.note_no_model()
         self._tuning.note_closed()

@@ -97,9 +97,18 @@ class ConversationReread(Message):
 
 @dataclass
 class ModelFailed(Message):
-    """No model could be opened; the one loaded before is gone too."""
+    """No model could be opened, and there is none now."""
 
     reason: str
+
+
+@dataclass
+class ModelKept(Message):
+    """Another model could not be opened: the one from before stays, with its conversation."""
+
+    reason: str
+    is_open: bool
+    """Whether it was never closed; otherwise a ``ModelLoaded`` follows, or a ``ModelFailed``."""
 
 
 @dataclass
@@ -219,6 +228,7 @@ class TuningEnded(Message):
 EngineMessage = (
     ModelLoaded
     | ModelFailed
+    | ModelKept
     | ConversationReread
     | TextGenerated
     | ThoughtGenerated

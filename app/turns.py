@@ -54,6 +54,9 @@ class Turns:
         self.is_tuning = False
         self.is_rereading = False
         """Whether a newly opened model reads the conversation, or will."""
+        self.begins_anew = False
+        """Whether the conversation ends when the model that is being opened is there."""
+        self._model_before: ModelLoaded | None = None
         self._queued: deque[tuple[str, float]] = deque()
         """Texts that wait, and since when."""
         self._reply_pieces: list[str] = []
@@ -84,12 +87,13 @@ class Turns:
         Args:
             keeps: go on with the conversation instead, which the model reads first.
         """
-        turns = self.conversation.turns() if keeps else ()
-        if self.is_busy or not self._bridge.send(Load(path, self.conversation.system, turns)):
+        before = self.conversation.turns()
+        turns = before if keeps else ()
+        if self.is_busy or not self._bridge.send(Load(path, self.conversation.system, turns, before)):
             return False
-        self.model, self.is_loading, self.is_rereading = None, True, bool(turns)
-        if not keeps:
-            self.conversation.clear()
+        self._model_before, self.model = self.model, None
+        self.is_loading, self.is_rereading = True, bool(turns)
+        self.begins_anew = not keeps and not self.conversation.is_empty
         return True
 
     def submit(self, text: str) -> Admission:
@@ -200,10 +204,20 @@ class Turns:
     def note_loaded(self, model: ModelLoaded) -> None:
         """The model is there."""
         self.model, self.is_loading = model, False
+        if self.begins_anew:
+            self.conversation.clear()
+        self.begins_anew = False
 
     def note_load_failed(self) -> None:
-        """There is no model now."""
-        self.model, self.is_loading, self.is_rereading = None, False, False
+        """There is no model now; the conversation is left to the next one."""
+        self.model, self.is_loading, self.is_rereading, self.begins_anew = None, False, False, False
+
+    def note_model_kept(self, is_open: bool) -> None:
+        """The model from before stays, or is being opened again and will read the conversation."""
+        self.begins_anew = False
+        self.is_rereading = not is_open and bool(self.conversation.turns())
+        if is_open:
+            self.model, self.is_loading = self._model_before, False
 
     def note_reread(self) -> None:
         """The model has read the conversation."""

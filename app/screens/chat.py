@@ -29,6 +29,7 @@ from app.messages import (
     ConversationReread,
     LinkChosen,
     ModelFailed,
+    ModelKept,
     ModelLoaded,
     PasteRefused,
     PromptCounted,
@@ -175,8 +176,10 @@ class ChatScreen(MessageActions):
         self._rss_bytes = self._process.memory_info().rss
 
     @on(ModelLoaded)
-    def show_model(self, message: ModelLoaded) -> None:
+    async def show_model(self, message: ModelLoaded) -> None:
         """Name the model and answer what was sent meanwhile."""
+        if self.turns.begins_anew:
+            await self._clear_transcript()
         self.turns.note_loaded(message)
         self.prompt.placeholder = PLACEHOLDER
         self.query_one("#model-name", Static).update(Content(f"{message.name} · {message.quantization}"))
@@ -211,6 +214,16 @@ class ChatScreen(MessageActions):
         self.query_one("#model-name", Static).update(Content(""))
         self.note(message.reason, is_error=True)
         self.note(self._how_to_load())
+
+    @on(ModelKept)
+    def show_kept_model(self, message: ModelKept) -> None:
+        """Say why there is no other model."""
+        self.turns.note_model_kept(message.is_open)
+        stays = "the model from before stays open" if message.is_open else "opening the model from before again"
+        self.note(f"{message.reason}; {stays}", is_error=True)
+        if message.is_open:
+            self.prompt.placeholder = PLACEHOLDER
+            self._ask_next()
 
     @on(ThreadsChanged)
     def show_threads(self, message: ThreadsChanged) -> None:
@@ -424,7 +437,7 @@ class ChatScreen(MessageActions):
     async def _clear_transcript(self) -> None:
         self._end_edit()
         self._asked, self._replaced = None, []
-        await self.transcript.clear()
+        await self.transcript.clear(self._queued)
 
     def action_save(self, wanted: str = "") -> None:
         """Save the conversation as Markdown; with "+thinking" at the end, what the model thought too."""
@@ -468,7 +481,7 @@ class ChatScreen(MessageActions):
         if not self._load(path, keeps):
             self.note(BUSY)
             return
-        if not keeps:
+        if self.turns.conversation.is_empty:
             await self._clear_transcript()
         self._go_to_prompt()
         consequence = "it reads the conversation first" if keeps else "a new conversation"

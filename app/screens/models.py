@@ -251,7 +251,7 @@ class ModelsScreen(Screen[None]):
             self._show()
         elif entry.is_here:
             self._filter = ""
-            self._jalopy.open_model(entry.path, entry.title, entry.outlook.prefill_tps if entry.outlook else None)
+            self._jalopy.open_model(entry.path, entry.title, entry.outlook)
         else:
             self._download(entry.repository)
 

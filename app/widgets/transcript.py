@@ -6,7 +6,7 @@ are shown as plain text, and of messages far back only what they say is kept unt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
@@ -98,11 +98,11 @@ class Transcript(VerticalScroll, can_focus=False):
         """Take messages away for good."""
         self._remove(views)
 
-    async def clear(self) -> None:
-        """Begin anew."""
+    async def clear(self, waiting: Collection[UserView] = ()) -> None:
+        """Begin anew, with nothing but the messages that wait."""
         self._earlier.clear()
         self._show_earlier_line()
-        await self._messages.remove_children(self._entries())
+        await self._messages.remove_children([entry for entry in self._entries() if entry not in waiting])
         self.anchor()
 
     def slim(self) -> None:

@@ -152,6 +152,8 @@ class Script:
         ]
     )
     open_error: Exception | None = None
+    open_errors: dict[str, Exception] = field(default_factory=dict)
+    """The same for files of some names."""
     prefill_error: Exception | None = None
     generate_error: Exception = field(default_factory=lambda: BrokenModelError("model.gguf: the model computed NaN"))
     fail_after_tokens: int | None = None
@@ -347,8 +349,8 @@ class FakeModel:
                 script.open_gate.take(threading.Event())
             if progress:
                 progress(step)
-        if script.open_error:
-            raise script.open_error
+        if error := script.open_error or script.open_errors.get(Path(path).name):
+            raise error
         model = cls(path, script)
         model.set_threads(threads or 2, prefill_threads)
         script.opened.append(model)

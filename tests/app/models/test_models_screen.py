@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from app.app import JalopyApp
-from app.models import scan
+from app.models import outlook, scan
 from app.models.header import ModelHeader, read_header
 from app.models.header_cache import HeaderCache
 from app.models.places import Place
 from app.models.rates import KnownRates, remember_rates
 from app.screens.models import ModelsScreen
 from app.screens.switch_model import SwitchModelScreen, price_line
+from engine.errors import GGUFError, MemoryPlanError
 from tests.app import chat_driver
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
@@ -35,6 +36,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(scan, "places", lambda directories: [Place("here", directory)])
     monkeypatch.setattr(scan, "usual_threads", lambda settings: 2)
+    monkeypatch.setattr(outlook, "usual_threads", lambda settings: 2)
     return directory
 
 
@@ -218,9 +220,93 @@ async def test_a_conversation_too_long_for_the_new_model_is_named_and_the_model_
         await driver.ask("short")
 
 
-async def test_a_model_that_fails_to_open_leaves_the_conversation_to_the_next_one() -> None:
-    from engine.errors import GGUFError
+@pytest.mark.parametrize("answer", ["enter", "n"])
+async def test_a_model_that_fails_to_open_makes_room_for_the_one_from_before(answer: str) -> None:
+    script = Script(open_errors={"other.gguf": MemoryPlanError("other.gguf: there is not enough memory")})
+    async with chatting(script) as driver:
+        await driver.ask("keep me")
+        await driver.say("/model other.gguf")
+        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
+        await driver.pilot.press(answer)
+        await driver.note("other.gguf: there is not enough memory; opening the model from before again")
+        await driver.note("read the conversation again")
+        assert driver.chat.turns.model is not None
+        assert driver.chat.turns.model.path == "model.gguf"
+        assert [m.text for m in driver.chat.turns.conversation.messages] == ["keep me", "Hello there."]
+        assert len(driver.transcript.replies()) == 1
+        await driver.ask("and now?")
+        assert len(driver.chat.turns.conversation.messages) == 4
+        assert len(script.opened) == 2
 
+
+@pytest.mark.parametrize("answer", ["enter", "n"])
+async def test_a_file_that_is_no_good_closes_nothing(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(path: Path) -> None:
+        raise GGUFError(f"{path.name}: is damaged")
+
+    with_options(monkeypatch, check_model=check)
+    async with chatting() as driver:
+        await driver.ask("keep me")
+        length = driver.script.opened[0].sessions[-1].length
+        await driver.say("/model other.gguf")
+        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
+        await driver.pilot.press(answer)
+        await driver.note("other.gguf: is damaged; the model from before stays open")
+        await driver.until(lambda: not driver.chat.turns.is_busy)
+        assert [m.text for m in driver.chat.turns.conversation.messages] == ["keep me", "Hello there."]
+        assert len(driver.transcript.replies()) == 1
+        (model,) = driver.script.opened
+        assert not model.is_closed
+        assert model.sessions[-1].length == length
+        await driver.ask("and now?")
+
+
+async def test_what_waited_for_a_model_that_fails_is_answered_by_the_one_from_before() -> None:
+    script = Script(open_errors={"other.gguf": MemoryPlanError("other.gguf: there is not enough memory")})
+    async with chatting(script) as driver:
+        await driver.ask("one")
+        script.open_gate = Gate()
+        await driver.say("/model other.gguf")
+        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
+        await driver.pilot.press("n")
+        await driver.until(script.open_gate.waiting.is_set, "the model is being opened")
+        await driver.say("two")
+        assert driver.chat.turns.n_queued == 1
+        script.open_gate.open()
+        await driver.until(lambda: len(driver.transcript.replies()) == 2)
+        await driver.last_reply()
+        assert [m.text for m in driver.chat.turns.conversation.messages][::2] == ["one", "two"]
+
+
+async def test_what_waited_for_another_model_begins_its_new_conversation() -> None:
+    script = Script()
+    async with chatting(script) as driver:
+        await driver.ask("one")
+        script.open_gate = Gate()
+        await driver.say("/model other.gguf")
+        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
+        await driver.pilot.press("n")
+        await driver.until(script.open_gate.waiting.is_set, "the model is being opened")
+        await driver.say("two")
+        script.open_gate.open()
+        await driver.until(lambda: len(script.opened) == 2 and driver.chat.turns.conversation.last_reply is not None)
+        await driver.last_reply()
+        assert [m.text for m in driver.chat.turns.conversation.messages] == ["two", "Hello there."]
+        assert len(driver.transcript.messages()) == 2
+
+
+async def test_the_price_of_a_typed_path_is_named_with_its_time(directory: Path) -> None:
+    remember_rates(2, KnownRates(12.0, {"F32": 10.0, "Q8_0": 10.0}, {"F32": 5.0, "Q8_0": 40.0}))
+    async with chatting() as driver:
+        await driver.ask("what is this")
+        await driver.say(f"/model {directory / 'second.gguf'}")
+        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen), "it asks")
+        text = await shows(driver, "Open second.gguf?", "The conversation has about")
+        assert "not known" not in text, text
+        assert " s." in text
+
+
+async def test_a_model_that_fails_to_open_leaves_the_conversation_to_the_next_one() -> None:
     script = Script()
     async with chatting(script) as driver:
         await driver.ask("keep me")

@@ -1,0 +1,40 @@
+"""What is to be expected of one file that somebody named, looked up in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.models.header import read_header
+from app.models.listing import Outlook, make_lister
+from app.models.rates import load_rates, usual_threads
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+
+
+def look_up(path: Path, settings: Settings) -> Future[Outlook | None]:
+    """Begin to read a file's header; the answer is None where it cannot be opened, which whoever opens it will say.
+
+    The thread is a daemon: a network disk that does not answer must not hold up quitting.
+    """
+    answer: Future[Outlook | None] = Future()
+
+    def read() -> None:
+        found: Outlook | None = None
+        with suppress(Exception):  # it is a figure beside a question, which is asked without it too
+            found = outlook_of(path, settings)
+        with suppress(RuntimeError):  # the application has ended
+            answer.set_result(found)
+
+    threading.Thread(target=read, name="jalopy-outlook", daemon=True).start()
+    return answer
+
+
+def outlook_of(path: Path, settings: Settings) -> Outlook | None:
+    """Return whether a file fits and how fast it would be; None where it cannot be opened."""
+    lister = make_lister(load_rates(usual_threads(settings)), settings.kv_type_or_default, settings.weights_or_default)
+    return lister.outlook(read_header(path))
