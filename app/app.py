@@ -29,6 +29,7 @@ from app.actions import ACTIONS, Action, bindings
 from app.bridge import ChatOptions, EngineBridge
 from app.console import is_console
 from app.crash_log import log_without_text
+from app.downloads.background import BackgroundDownload
 from app.keymap import Keymap, load_keymap
 from app.low_power import is_on_battery, is_weak_machine
 from app.performance.history import ReplyHistory
@@ -42,6 +43,9 @@ from app.themes import ThemeError, choose_theme, load_themes, no_such_theme
 from app.tuning_conditions import ConditionsWatch
 
 if TYPE_CHECKING:
+    from textual.timer import Timer
+
+    from app.downloads.job import PullJob
     from app.models.listing import Outlook
 
 QUIT_WINDOW_S = 3.0
@@ -51,6 +55,9 @@ INTERFACE_COST_PERIOD_S = 1.0
 
 WEAK_DIVISOR = 2
 """Where the engine takes every core, drawing begins at half its pace instead of finding out during the first reply."""
+
+DOWNLOAD_LOOK_S = 1.0
+"""How often a download is looked at while its screen is not shown."""
 
 LENT_SIGNALS_S = 0.2
 """So long after another program had the terminal, ctrl+c still means that one."""
@@ -134,6 +141,10 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.bridge = EngineBridge(options or chat_options(settings), clock)
         self.crash_line: str | None = None
         """What to say on stderr after a crash."""
+        self.downloads = BackgroundDownload()
+        self._download_watch: Timer | None = None
+        self.parting_line = ""
+        """What to say on stderr after leaving."""
         self._interrupted_s: float | None = None
         self._is_lent = False
         self.keymap = keymap or Keymap()
@@ -169,7 +180,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.watch_performance.note_interface_cost(self.bridge.now_s())
 
     def on_unmount(self) -> None:
-        """End the engine's thread, or leave it to the end of the process."""
+        """End the engine's thread, or leave it to the end of the process; a download is left to be gone on with."""
+        self.parting_line = self.downloads.leave()
         self.bridge.close()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
@@ -264,6 +276,23 @@ class JalopyApp(App[None], inherit_bindings=False):
             if self.current_mode != self.DEFAULT_MODE:
                 self.switch_mode(self.DEFAULT_MODE)
             self.chat.call_later(self.chat.switch_model, path, answer == "keep")
+
+    def look_after_download(self, job: PullJob) -> None:
+        """Let a download go on wherever the user is, and say in the chat how it ended."""
+        self.downloads.take(job)
+        if self._download_watch is None:
+            self._download_watch = self.set_interval(DOWNLOAD_LOOK_S, self._look_at_download)
+
+    def _look_at_download(self) -> None:
+        from app.screens.download import DownloadScreen
+
+        if ending := self.downloads.take_ending(is_seen=isinstance(self.screen, DownloadScreen)):
+            line, is_error = ending
+            key = self.keymap.first_key("app.models")
+            self.chat.note(line if is_error or not key else f"{line}: {key} opens it", is_error)
+        if self._download_watch is not None and (self.downloads.job is None or self.downloads.job.state.is_over):
+            self._download_watch.stop()
+            self._download_watch = None
 
     async def action_quit(self) -> None:
         """Quit."""
@@ -420,6 +449,8 @@ def run_tui(settings: Settings, model_path: Path | str | None = None) -> int:
     path = Path(model_path) if model_path is not None else None
     app = JalopyApp(settings, path, keymap=load_keymap(), remembered_theme=kept.theme or "")
     app.run()
+    if app.parting_line:
+        refusals.say(f"jalopy: {app.parting_line}")
     code = app.return_code or exit_codes.OK
     if app.crash_line is not None:
         refusals.say(app.crash_line)

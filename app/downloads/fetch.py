@@ -228,6 +228,8 @@ class _Download:
         if not self._is_wanted():
             raise Stopped(self._remote.name)
         self._web.pause(pause_s)
+        if not self._is_wanted():
+            raise Stopped(self._remote.name)
         self._marks.clear()
 
     def _show(self, stage: str, done_bytes: int, note: str = "") -> None:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,10 +65,20 @@ class PullJob:
     """
 
     def __init__(self, what: str, settings: Settings, connect: Callable[[], Web] | None = None) -> None:
-        self._what, self._settings, self._connect = what, settings, connect or hub.connect
-        self._answered = threading.Event()
-        self._is_wanted = True
+        self.what = what
+        self._settings, self._connect = settings, connect or partial(hub.connect, pause=self._pause)
+        self._answered, self._stopped = threading.Event(), threading.Event()
         self.state = JobState()
+
+    @property
+    def was_accepted(self) -> bool:
+        """Whether somebody said yes to the price."""
+        return self._answered.is_set()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether bytes are coming, and nobody has said that they are not wanted."""
+        return self.state.stage is Stage.DOWNLOADING and not self._stopped.is_set()
 
     def start(self) -> PullJob:
         """Begin to ask for the price."""
@@ -80,8 +91,12 @@ class PullJob:
 
     def stop(self) -> None:
         """Stop, or say no; what came is kept."""
-        self._is_wanted = False
+        self._stopped.set()
         self._answered.set()
+
+    def _pause(self, pause_s: float) -> None:
+        """Wait before another attempt, unless nothing is wanted any more."""
+        self._stopped.wait(pause_s)
 
     def _run(self) -> None:
         try:
@@ -97,17 +112,17 @@ class PullJob:
                 self._end(Stage.FAILED, clean_line(f"internal error: {type(error).__name__} ({where})", 280))
 
     def _pull(self, web: Web) -> None:
-        prepared = prepare(self._what, self._settings, web)
+        prepared = prepare(self.what, self._settings, web)
         if prepared.here is not None:
             self.state = JobState(Stage.DONE, prepared, path=prepared.here)
             return
         self.state = JobState(Stage.READY, prepared)
         self._answered.wait()
-        if not self._is_wanted:
+        if self._stopped.is_set():
             self.state = replace(self.state, stage=Stage.STOPPED)
             return
         self.state = replace(self.state, stage=Stage.DOWNLOADING)
-        path, header = carry_out(prepared, web, self._note, lambda: self._is_wanted)
+        path, header = carry_out(prepared, web, self._note, lambda: not self._stopped.is_set())
         if header.reason:
             self._end(Stage.FAILED, f"it is here, but cannot be opened: {clean_line(header.reason, 200)}")
         else:

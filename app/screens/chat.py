@@ -137,6 +137,10 @@ class ChatScreen(MessageActions):
         else:
             self._load(self._model_path)
 
+    @property
+    def _jalopy(self) -> JalopyApp:
+        return cast("JalopyApp", self.app)
+
     def _how_to_load(self) -> str:
         key = self._habits.keymap.first_key("app.models")
         shown = f"{key} or /models" if key else "/models"
@@ -162,7 +166,7 @@ class ChatScreen(MessageActions):
         status = self._bridge.status
         self._shown_activity = status.activity
         self.query_one(ActivityLine).show(status, self._clock())
-        self.query_one(StatusLine).show(status, self._rss_bytes)
+        self.query_one(StatusLine).show(status, self._rss_bytes, self._jalopy.downloads.word())
         self.prompt.show_keys(self._keys_at_hand())
 
     def _keys_at_hand(self) -> str:
@@ -470,7 +474,7 @@ class ChatScreen(MessageActions):
             path = Path(wanted).expanduser()
         except RuntimeError:
             path = Path(wanted)
-        cast("JalopyApp", self.app).open_model(path, clean_line(path.name))
+        self._jalopy.open_model(path, clean_line(path.name))
 
     async def switch_model(self, path: Path, keeps: bool) -> None:
         """Load another model and begin a new conversation with it, or go on with this one.

@@ -1,4 +1,8 @@
-"""Downloading a model: its price first, then progress with rate and time left; Esc stops and keeps what came."""
+"""Downloading a model: its price first, then progress with rate and time left.
+
+Leaving the screen leaves the download to go on: the application keeps it (``app.downloads.background``), and the models
+screen leads back here. Stopping is a key of its own, and keeps what came.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +35,15 @@ class DownloadScreen(ModalScreen[str | None]):
     """Dismissed with the path of a model to open, or with None.
 
     Args:
-        what: a repository or an address.
-        job: does the work; it has not begun.
+        job: does the work; it has been started, now or earlier.
     """
 
     CSS_PATH = "download.tcss"
     BINDINGS: ClassVar[list[BindingType]] = bindings("download")
 
-    def __init__(self, what: str, job: PullJob) -> None:
+    def __init__(self, job: PullJob) -> None:
         super().__init__()
-        self._what, self._job = what, job
+        self._what, self._job = job.what, job
         self._timer: Timer | None = None
         self._shown = ""
 
@@ -52,8 +55,7 @@ class DownloadScreen(ModalScreen[str | None]):
             yield Static(markup=False, id="download-keys")
 
     def on_mount(self) -> None:
-        """Begin."""
-        self._job.start()
+        """Begin to look at it."""
         self._timer = self.set_interval(LOOK_PERIOD_S, self._look)
         self._look()
 
@@ -66,9 +68,16 @@ class DownloadScreen(ModalScreen[str | None]):
         elif state.stage is Stage.DONE and state.path is not None:
             self.dismiss(str(state.path))
 
+    def action_stop(self) -> None:
+        """Stop what is coming and keep what came."""
+        if self._job.is_running:
+            self._job.stop()
+            self.dismiss(None)
+
     def action_leave(self) -> None:
-        """Stop it, and go back."""
-        self._job.stop()
+        """Go back; what is coming goes on coming, and what was not accepted is dropped."""
+        if not self._job.is_running:
+            self._job.stop()
         self.dismiss(None)
 
     def _look(self) -> None:
@@ -118,5 +127,5 @@ class DownloadScreen(ModalScreen[str | None]):
         if state.stage is Stage.READY and not self._refusal(state):
             return f"{yes} downloads · {back} back"
         if state.stage is Stage.DOWNLOADING:
-            return f"{back} stops; what came is kept"
+            return f"{back} leaves it running · {key('download.stop')} stops it; what came is kept"
         return f"{yes} opens it · {back} back" if state.stage is Stage.DONE else f"{back} back"

@@ -32,6 +32,7 @@ from app.performance.lines import spread
 
 if TYPE_CHECKING:
     from app.app import JalopyApp
+    from app.downloads.job import PullJob
 
 LOOK_PERIOD_S = 0.25
 _MOST_FILTER_CHARS = 200
@@ -126,7 +127,8 @@ class ModelsScreen(Screen[None]):
         if found.is_done or found.n_read >= self._found.n_read:
             self._found = found
         self._show()
-        if found.is_done and self._measurement is None and self._timer is not None:
+        is_waiting = self._measurement is not None or self._jalopy.downloads.is_running
+        if found.is_done and not is_waiting and self._timer is not None:
             self._timer.pause()
 
     # ---- what is shown
@@ -180,6 +182,8 @@ class ModelsScreen(Screen[None]):
             return f"{waiting} ..."
         if self._trouble or found.trouble:
             return self._trouble or found.trouble
+        if running := self._jalopy.downloads.line():
+            return running
         if not found.is_done:
             read = f"reading headers: {found.n_read} of {found.n_files}"
             return read if found.n_files else "looking for models ..."
@@ -196,13 +200,10 @@ class ModelsScreen(Screen[None]):
 
     def _keys(self) -> str:
         key = self._jalopy.keymap.first_key
-        names = {
-            "open": "opens",
-            "inspect": "inspects",
-            "download": "downloads",
-            "measure": "measures",
-            "leave": "back",
-        }
+        names = {"open": "opens", "inspect": "inspects", "download": "downloads", "measure": "measures"}
+        if self._jalopy.downloads.is_running:
+            names |= {"download": "shows the download", "stop_download": "stops it"}
+        names["leave"] = "back"
         parts = [f"{key(f'models.{name}')} {word}" for name, word in names.items() if key(f"models.{name}")]
         return "\n".join(spread(parts, max(1, self.size.width - 2), " · "))
 
@@ -258,7 +259,10 @@ class ModelsScreen(Screen[None]):
     def action_download(self) -> None:
         """Download the repository or address that is typed, else the known model under the cursor."""
         entry = self._highlighted()
-        if _LIKE_A_REPOSITORY.search(self._filter):
+        running = self._jalopy.downloads
+        if running.is_running and running.job is not None:
+            self._show_download(running.job)
+        elif _LIKE_A_REPOSITORY.search(self._filter):
             self._download(self._filter)
         elif entry is not None and not entry.is_here:
             self._download(entry.repository)
@@ -268,15 +272,36 @@ class ModelsScreen(Screen[None]):
 
     def _download(self, what: str) -> None:
         from app.downloads.job import PullJob
-        from app.screens.download import DownloadScreen
 
+        if self._jalopy.downloads.is_running:
+            key = self._jalopy.keymap.first_key("models.download")
+            self._trouble = f"one download at a time: {key} shows the one that runs"
+            self._show()
+            return
         self._filter, self._trouble = "", ""
         self._show()
-        self.app.push_screen(DownloadScreen(what, PullJob(what, self._jalopy.settings)), self._open_downloaded)
+        job = PullJob(what, self._jalopy.settings)
+        self._jalopy.look_after_download(job)
+        self._show_download(job.start())
 
-    def _open_downloaded(self, path: str | None) -> None:
+    def _show_download(self, job: PullJob) -> None:
+        from app.screens.download import DownloadScreen
+
+        self.app.push_screen(DownloadScreen(job), self._leave_download)
+
+    def _leave_download(self, path: str | None) -> None:
         if path is not None:
             self._jalopy.open_model(Path(path), clean_line(Path(path).name))
+        elif self._timer is not None:
+            self._timer.resume()
+
+    def action_stop_download(self) -> None:
+        """Stop the running download; what came is kept."""
+        running = self._jalopy.downloads
+        if running.is_running:
+            running.stop()
+            self._trouble = f"stopped: {running.title}; what came is kept, and the same again goes on from there"
+            self._show()
 
     def action_inspect(self) -> None:
         """Show what the file under the cursor holds."""

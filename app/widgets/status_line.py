@@ -105,15 +105,21 @@ class StatusLine(Static):
     def __init__(self, id: str | None = None, ascii_only: bool = False) -> None:
         super().__init__(id=id, markup=False)
         self._glyphs = ASCII if ascii_only else BLOCKS
-        self._shown: tuple[EngineStatus, int] = (EngineStatus(), 0)
+        self._shown: tuple[EngineStatus, int, str] = (EngineStatus(), 0, "")
         self.line = ""
         """The text as it stands."""
 
-    def show(self, status: EngineStatus, rss_bytes: int) -> None:
-        """Show these figures; nothing is drawn when the line stays the same."""
-        self._shown = (status, rss_bytes)
+    def show(self, status: EngineStatus, rss_bytes: int, download: str = "") -> None:
+        """Show these figures; nothing is drawn when the line stays the same.
+
+        Args:
+            download: how far a download is that goes on by itself; "" for none.
+        """
+        self._shown = (status, rss_bytes, download)
         columns = self.size.width or 80
         segments = status_segments(status, rss_bytes, columns, self._glyphs)
+        if download:
+            segments.append(Segment(download, 3))
         if self.app.size.height < LOW_ROWS:
             segments.append(Segment(_HINTS, 6))
         line = fit(segments, columns)

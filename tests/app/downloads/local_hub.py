@@ -41,6 +41,7 @@ class Answer:
     cut_after: int | None = None
     is_endless: bool = False
     stall: threading.Event | None = None
+    goes_on: bool = False
 
 
 Fault = Callable[[Answer], None]
@@ -128,6 +129,9 @@ class LocalHub:
     """Of the coming answers of the hub itself."""
     requests: list[Request] = field(default_factory=list)
     stalled: threading.Event = field(default_factory=threading.Event)
+    """Lets go of what stalls or waits."""
+    cut_stalled: bool = False
+    """Whether what waited is cut off then instead of sent whole."""
 
     def __enter__(self) -> LocalHub:
         self._hub = _serve(self, "hub")
@@ -214,7 +218,7 @@ def _serve(hub: LocalHub, name: str) -> ThreadingHTTPServer:
             faults = hub.faults if name == "content" else hub.hub_faults
             if faults:
                 faults.pop(0)(answer)
-            _send(self, answer, hub.stalled)
+            _send(self, answer, hub)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -230,7 +234,13 @@ def stalls(answer: Answer) -> None:
     answer.stall = threading.Event()
 
 
-def _send(handler: BaseHTTPRequestHandler, answer: Answer, until: threading.Event) -> None:
+def waits(answer: Answer) -> None:
+    """Send half, and the other half once the hub's ``stalled`` is set."""
+    stalls(answer)
+    answer.goes_on = True
+
+
+def _send(handler: BaseHTTPRequestHandler, answer: Answer, hub: LocalHub) -> None:
     handler.close_connection = True
     handler.send_response(answer.status)
     for key, value in {**answer.headers, "Connection": "close"}.items():
@@ -240,10 +250,12 @@ def _send(handler: BaseHTTPRequestHandler, answer: Answer, until: threading.Even
         if answer.stall is not None:
             handler.wfile.write(answer.body[: len(answer.body) // 2])
             handler.wfile.flush()
-            until.wait(30)
+            hub.stalled.wait(30)
+            if answer.goes_on and not hub.cut_stalled:
+                handler.wfile.write(answer.body[len(answer.body) // 2 :])
         elif answer.is_endless:
             handler.wfile.write(answer.body)
-            while not until.is_set():
+            while not hub.stalled.is_set():
                 handler.wfile.write(bytes(1 << 16))
         else:
             handler.wfile.write(answer.body[: answer.cut_after])

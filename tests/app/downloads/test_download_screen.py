@@ -14,7 +14,7 @@ from app.screens.download import DownloadScreen
 from app.screens.models import ModelsScreen
 from engine.fit import MachineMemory
 from tests.app.chat_driver import Driver, chatting
-from tests.app.downloads.local_hub import LocalHub, cut, stalls, status
+from tests.app.downloads.local_hub import LocalHub, cut, status, waits
 from tests.engine import tiny_gguf
 
 REPOSITORY = "bartowski/SmolLM2-135M-Instruct-GGUF"
@@ -36,8 +36,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> I
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with LocalHub() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
-        monkeypatch.setattr("app.downloads.web.TIMEOUT_S", 0.3)
-        monkeypatch.setattr(hub, "Web", lambda *given, **options: _Web(*given, **{"timeout_s": 0.3, **options}))
+        monkeypatch.setattr(hub, "Web", lambda *given, **options: _Web(*given, **{"timeout_s": 20.0, **options}))
         monkeypatch.setattr(scan, "places", lambda given: [Place("models", tmp_path / "models")])
         monkeypatch.setattr(pull, "places", lambda given: [])
         monkeypatch.setattr("app.doctor.examine.memory_for_models", lambda: MachineMemory(8 * GIB, 6 * GIB))
@@ -49,7 +48,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> I
 def _Web(*given: object, **options: object) -> object:
     from app.downloads.web import Web
 
-    return Web(*given, **{"pause": lambda seconds: None, **options})  # type: ignore[arg-type]
+    return Web(*given, **{**options, "pause": lambda seconds: None})  # type: ignore[arg-type]
 
 
 async def shows(driver: Driver, *words: str) -> str:
@@ -85,17 +84,86 @@ async def test_from_nothing_to_a_chat_with_a_pulled_model(server: LocalHub, tmp_
         assert reply.text == "Hello there."
 
 
-async def test_escape_stops_and_keeps_what_came(server: LocalHub, tmp_path: Path) -> None:
+async def half_way(driver: Driver, server: LocalHub, tmp_path: Path) -> Path:
+    """Begin a download that halts in its middle; returns the part."""
+    await at_the_price(driver, tmp_path)
+    server.faults.append(waits)
+    await driver.pilot.press("enter")
+    part = tmp_path / "models" / f"{NAME}.part"
+    await driver.until(lambda: part.exists() and part.stat().st_size > 0, "some of it came")
+    await shows(driver, "Esc leaves it running", "stops it; what came is kept")
+    return part
+
+
+async def test_a_key_stops_it_and_keeps_what_came(server: LocalHub, tmp_path: Path) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
-        await at_the_price(driver, tmp_path)
-        server.faults.append(stalls)
-        await driver.pilot.press("enter")
-        part = tmp_path / "models" / f"{NAME}.part"
-        await driver.until(lambda: part.exists() and part.stat().st_size > 0, "some of it came")
-        await shows(driver, "stops; what came is kept")
-        await driver.pilot.press("escape")
+        part = await half_way(driver, server, tmp_path)
+        await driver.pilot.press("ctrl+x")
         await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
         assert part.stat().st_size > 0
+        assert not driver.app.downloads.is_running
+        server.stalled.set()
+        job = driver.app.downloads.job
+        assert job is not None
+        await driver.until(lambda: job.state.is_over, "the thread has seen it")
+        assert not (tmp_path / "models" / NAME).exists()
+
+
+async def test_leaving_lets_it_go_on_and_the_chat_says_when_it_is_there(
+    server: LocalHub, tmp_path: Path, content: bytes
+) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await half_way(driver, server, tmp_path)
+        await driver.pilot.press("escape")
+        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
+        await shows(driver, "SmolLM2-135M-Instruct-GGUF", " of ", "shows the download", "stops it")
+        await driver.pilot.press("escape", "escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        await shows(driver, "│ download")
+        server.stalled.set()
+        note = await driver.note("is here and checked: F3 opens it")
+        assert "SmolLM2-135M-Instruct-GGUF" in note
+        assert (tmp_path / "models" / NAME).read_bytes() == content
+        await driver.until(lambda: "│ download" not in driver.screen_text())
+
+
+async def test_the_models_screen_leads_back_to_it_and_stops_it(server: LocalHub, tmp_path: Path) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        part = await half_way(driver, server, tmp_path)
+        await driver.pilot.press("escape")
+        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
+        await driver.type("qwen")
+        await driver.pilot.press("enter")
+        await shows(driver, "one download at a time: ctrl+d shows the one that runs")
+        await driver.pilot.press("ctrl+d")
+        await driver.until(lambda: isinstance(driver.app.screen, DownloadScreen))
+        await shows(driver, "Esc leaves it running")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
+        await driver.pilot.press("ctrl+x")
+        await shows(driver, "stopped:", "what came is kept")
+        assert not driver.app.downloads.is_running
+        assert part.stat().st_size > 0
+
+
+async def test_what_fails_while_nobody_looks_is_said_in_the_chat(server: LocalHub, tmp_path: Path) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await half_way(driver, server, tmp_path)
+        await driver.pilot.press("escape", "escape", "escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        server.faults += [status(404)] * 2
+        server.cut_stalled = True
+        server.stalled.set()
+        await driver.note("was not downloaded: ")
+
+
+async def test_quitting_keeps_the_part_and_says_how_it_goes_on(server: LocalHub, tmp_path: Path) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        part = await half_way(driver, server, tmp_path)
+        await driver.pilot.press("ctrl+q")
+    assert part.stat().st_size > 0
+    assert "what came is kept" in driver.app.parting_line
+    assert "`jalopy pull bartowski/SmolLM2-135M-Instruct-GGUF:" in driver.app.parting_line
 
 
 async def test_saying_no_downloads_nothing(server: LocalHub, tmp_path: Path) -> None:
