@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,8 @@ from app.clean_text import clean_line
 from app.downloads import hub
 from app.downloads.fetch import Progress
 from app.downloads.pull import Prepared, carry_out, prepare, price_lines
-from app.downloads.web import DownloadError, Web
+from app.downloads.refusal import DownloadError
+from app.downloads.web import Web
 from app.figures import size, whole_seconds
 from app.progress_line import ProgressLine
 from app.refusals import Refusal
@@ -46,7 +48,7 @@ def pull(options: PullOptions, settings: Settings, web: Web | None = None) -> in
     sha256 = options.sha256.lower().removeprefix("sha256:")
     if sha256 and not re.fullmatch(r"[0-9a-f]{64}", sha256):
         raise Refusal("jalopy pull: --sha256 is no hash of 64 hexadecimal digits")
-    web = web or hub.connect()
+    web = web or hub.connect(pause=_pause)
     directory = Path(options.directory).expanduser().absolute() if options.directory else None
     prepared = prepare(options.what, settings, web, sha256, directory)
     _say(price_lines(prepared))
@@ -60,6 +62,14 @@ def pull(options: PullOptions, settings: Settings, web: Web | None = None) -> in
     if options.dry_run:
         return exit_codes.OK
     return _download(prepared, web)
+
+
+def _pause(pause_s: float) -> None:
+    """Wait visibly."""
+    progress = ProgressLine()
+    progress.show(f"waiting {whole_seconds(pause_s)}, then again")
+    time.sleep(pause_s)
+    progress.clear()
 
 
 def _download(prepared: Prepared, web: Web) -> int:

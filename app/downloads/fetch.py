@@ -19,7 +19,8 @@ from app import exit_codes
 from app.clean_text import clean_line
 from app.downloads.hub import RemoteFile
 from app.downloads.part_file import PartFile, part_bytes
-from app.downloads.web import MOST_RETRIES, ConnectionCut, DownloadError, Response, StatusError, Web, pause_before_retry
+from app.downloads.refusal import MOST_RETRIES, ConnectionCut, DownloadError, StatusError, pause_before_retry
+from app.downloads.web import Response, Web
 from app.figures import size
 from app.verify import sha256_of
 
@@ -209,6 +210,7 @@ class _Download:
         if headers.get_content_type() == "text/html":
             raise DownloadError(f"{name}: what came is a web page, not a model (a login page in between?)",
                                 exit_codes.BAD_DATA)  # fmt: skip
+        self._check_link(response)
         etag = _strong_etag(headers.get("ETag", ""))
         expected = self._remote.size_bytes
         if response.status == 206:
@@ -222,6 +224,14 @@ class _Download:
             raise DownloadError(f"{name}: the server has {int(length)} bytes instead of {expected}: it is another file",
                                 exit_codes.BAD_DATA)  # fmt: skip
         part.begin(etag)
+
+    def _check_link(self, response: Response) -> None:
+        """Refuse at once what the hub itself calls another file; elsewhere a tag is no sha256."""
+        linked = response.linked["X-Linked-ETag"] if response.linked is not None else None
+        stated = _strong_etag(linked or "").strip('"')
+        if re.fullmatch(r"[0-9a-f]{64}", stated) and stated != self._remote.sha256:
+            raise DownloadError(f"{self._remote.name}: the hub sends another file than it described: try again",
+                                exit_codes.BAD_DATA)  # fmt: skip
 
     def _wait(self, pause_s: float, part: PartFile, why: str) -> None:
         self._show("wait", part.size_bytes, why)

@@ -17,7 +17,8 @@ from urllib.parse import quote
 
 from app import exit_codes
 from app.clean_text import clean_line
-from app.downloads.web import DownloadError, Web, split_address
+from app.downloads.refusal import DownloadError
+from app.downloads.web import Web, split_address
 from app.models.places import hugging_face_home, user_home
 from app.small_file import read_bounded
 
@@ -55,6 +56,8 @@ class Repository:
         parameters: of the model; 0 for unknown.
         architecture: as the hub read it from the files; "" for unknown.
         licence: clean; "" for unknown.
+        is_gated: its files are for those who accepted its terms.
+        is_disabled: nobody gets them.
     """
 
     name: str
@@ -62,6 +65,8 @@ class Repository:
     parameters: int = 0
     architecture: str = ""
     licence: str = ""
+    is_gated: bool = False
+    is_disabled: bool = False
 
 
 def endpoint(environ: Mapping[str, str] = os.environ) -> str:
@@ -112,7 +117,15 @@ def read_repository(web: Web, name: str, revision: str = "main", base: str | Non
     ]
     sound = sorted((file for file in files if file is not None), key=lambda file: file.name)
     parameters, architecture = _gguf(content)
-    return Repository(name, tuple(sound), parameters, architecture, _licence(content))
+    return Repository(
+        name,
+        tuple(sound),
+        parameters,
+        architecture,
+        _licence(content),
+        is_gated=bool(content.get("gated")),
+        is_disabled=content.get("disabled") is True,
+    )
 
 
 def _remote_file(sibling: Any, base: str) -> RemoteFile | None:

@@ -18,7 +18,7 @@ from typing import Any
 from app import exit_codes
 from app.clean_text import clean_line
 from app.downloads.hub import RemoteFile
-from app.downloads.web import DownloadError
+from app.downloads.refusal import DownloadError
 from app.small_file import read_bounded, replace_file
 
 _READ_BYTES = 1 << 20
@@ -53,6 +53,8 @@ class PartFile:
         self._fd = _open_plain(self.path)
         try:
             _lock(self._fd, remote.name)
+            if not _is_still(self._fd, self.path):
+                raise DownloadError(f"{remote.name}: another process has just downloaded it (look again)")
             self.size_bytes = os.fstat(self._fd).st_size
             self._take_up()
         except BaseException:
@@ -207,6 +209,14 @@ def _lock(fd: int, name: str) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise DownloadError(f"{name}: another process downloads it already") from None
+
+
+def _is_still(fd: int, path: Path) -> bool:
+    """Whether the name means the open file: who waited for the lock may hold one that has its final name by now."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.lstat())
+    except OSError:
+        return False
 
 
 def _flush_directory(path: Path) -> None:

@@ -13,8 +13,9 @@ from app.clean_text import clean_line
 from app.downloads import hub
 from app.downloads.fetch import DownloadPlan, Report, download, make_plan
 from app.downloads.hub import RemoteFile, Repository
+from app.downloads.refusal import DownloadError
 from app.downloads.source import Choice, Wanted, choose, parameters_of, parse_wanted, type_of
-from app.downloads.web import DownloadError, Web
+from app.downloads.web import Web
 from app.models.find import find_files
 from app.models.header import ModelHeader, read_header
 from app.models.listing import Lister, Outlook, make_lister
@@ -35,6 +36,7 @@ class Prepared:
         title: what it is, clean.
         why: why these files.
         outlook: whether it would fit and how fast it would be, estimated; None for unknown.
+        gate: what its owner asks for; "" for nothing.
         trouble: why it should not be downloaded; "" for nothing.
         here: a file with the same hash that lies on this machine already.
     """
@@ -45,6 +47,7 @@ class Prepared:
     plan: DownloadPlan
     outlook: Outlook | None = None
     licence: str = ""
+    gate: str = ""
     trouble: str = ""
     here: Path | None = None
 
@@ -76,7 +79,8 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
         plan=make_plan(choice.files, target),
         outlook=outlook,
         licence=repository.licence,
-        trouble=_trouble(repository, outlook),
+        gate=_gate(repository, web.has_token),
+        trouble=_trouble(repository, outlook, web.has_token),
         here=_here(choice, settings.model_directories),
     )
 
@@ -108,6 +112,8 @@ def price_lines(prepared: Prepared) -> list[str]:
         lines.append(f"on this machine: {outlook_text(prepared.outlook, names_context=False)}")
     if prepared.licence:
         lines.append(f"licence: {prepared.licence}")
+    if prepared.gate:
+        lines.append(prepared.gate)
     return lines
 
 
@@ -139,9 +145,18 @@ def _outlook(repository: Repository, choice: Choice, lister: Lister) -> Outlook 
     return lister.outlook_of(replace(needs, weights_bytes=choice.size_bytes))
 
 
-def _trouble(repository: Repository, outlook: Outlook | None) -> str:
+def _gate(repository: Repository, has_token: bool) -> str:
+    """Say that a token alone does not do."""
+    return "gated: the account of your token must have accepted its terms" if repository.is_gated and has_token else ""
+
+
+def _trouble(repository: Repository, outlook: Outlook | None, has_token: bool) -> str:
     from engine.models import ARCHITECTURES
 
+    if repository.is_disabled:
+        return "access to it is disabled on the hub"
+    if repository.is_gated and not has_token:
+        return "it is gated: accept its terms on its page first, then set HF_TOKEN"
     if repository.architecture and repository.architecture not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         return f"its architecture {clean_line(repository.architecture, 30)} is not supported (supported: {known})"
@@ -154,5 +169,7 @@ def _here(choice: Choice, directories: Sequence[str]) -> Path | None:
     """Look for the same content in stores that name files by their hash."""
     if len(choice.files) != 1:
         return None
-    sha256 = choice.files[0].sha256
-    return next((file.path for file in find_files(places(directories)) if stated_sha256(file.path) == sha256), None)
+    wanted = choice.files[0]
+    found = find_files(places(directories))
+    same = (file.path for file in found if file.size_bytes == wanted.size_bytes)
+    return next((path for path in same if stated_sha256(path) == wanted.sha256), None)

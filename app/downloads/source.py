@@ -11,7 +11,8 @@ from urllib.parse import unquote
 from app import exit_codes
 from app.clean_text import clean_line
 from app.downloads.hub import RemoteFile, Repository, is_safe_name
-from app.downloads.web import DownloadError, split_address
+from app.downloads.refusal import DownloadError
+from app.downloads.web import split_address
 from engine.split_gguf import part_name
 
 if TYPE_CHECKING:
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
 _REPOSITORY = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*)(?::(?P<type>[A-Za-z0-9_]+))?"
 )
+_HUB_PAGE = re.compile(r"/(?P<name>[^/]+/[^/]+)(?:/tree/(?P<revision>[^/]+))?/?")
 _HUB_FILE = re.compile(r"/(?P<name>[^/]+/[^/]+)/(?:resolve|blob|raw)/(?P<revision>[^/]+)/(?P<path>.+)")
 _TYPE = re.compile(
     r"(?<![A-Za-z0-9])(I?Q[1-9]_[A-Z0-9]+(?:_[A-Z0-9]+)*|BF16|F16|F32|FP16)(?![A-Za-z0-9])", re.IGNORECASE
 )
 _MOST_NAMED = 12
+HUB_ADDRESSES = ("https://huggingface.co", "https://hf.co")
+"""What people copy; with HF_ENDPOINT set, that is looked up there too."""
 
 
 @dataclass(frozen=True)
@@ -74,16 +78,23 @@ def parse_wanted(text: str, hub: str) -> Wanted:
                                 exit_codes.USAGE)  # fmt: skip
         return Wanted(match["name"], (match["type"] or "").upper())
     parts = split_address(text)
-    if f"{parts.scheme}://{parts.netloc}" == hub:
-        match = _HUB_FILE.fullmatch(unquote(parts.path))
-        if match is None:
-            raise DownloadError(f"{text}: is no file of the hub (name OWNER/REPO, or copy a file's address)",
-                                exit_codes.USAGE)  # fmt: skip
-        return Wanted(match["name"], file_name=match["path"].rpartition("/")[2], revision=match["revision"])
+    if f"{parts.scheme}://{parts.netloc}" in (hub, *HUB_ADDRESSES):
+        return _wanted_of_hub(text, unquote(parts.path))
     name = unquote(parts.path).rpartition("/")[2]
     if not is_safe_name(name):
         raise DownloadError(f"{text}: does not end in a file name like NAME.gguf", exit_codes.USAGE)
     return Wanted(url=text)
+
+
+def _wanted_of_hub(text: str, path: str) -> Wanted:
+    """Read the path of a repository's page or of one of its files."""
+    page, file = _HUB_PAGE.fullmatch(path), _HUB_FILE.fullmatch(path)
+    match = file or page
+    if match is None or not _REPOSITORY.fullmatch(match["name"]):
+        raise DownloadError(f"{text}: is no repository or file of the hub (name OWNER/REPO, or copy a file's address)",
+                            exit_codes.USAGE)  # fmt: skip
+    file_name = file["path"].rpartition("/")[2] if file else ""
+    return Wanted(match["name"], file_name=file_name, revision=match["revision"] or "main")
 
 
 def choices_of(repository: Repository) -> list[Choice]:

@@ -9,53 +9,38 @@ from __future__ import annotations
 
 import http.client
 import re
-import socket
-import ssl
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.message import Message
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from app import exit_codes
-from app.clean_text import clean_line
-from app.refusals import Refusal
+from app.downloads.refusal import (
+    MOST_RETRIES,
+    ConnectionCut,
+    DownloadError,
+    StatusError,
+    host_of,
+    pause_before_retry,
+    refused,
+    said,
+    unreachable,
+)
 from app.version import installed_version
 
 TIMEOUT_S = 30.0
 """Without a byte for so long a connection counts as dead."""
 MOST_REDIRECTS = 5
-MOST_RETRIES = 4
-_LONGEST_PAUSE_S = 60.0
-_RETRIED = (429, 500, 502, 503, 504)
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MOST_BODY_BYTES = 16 << 20
 _BODY_PATIENCE_S = 60.0
 _SAFE_URL = re.compile(r"[!-~]+")
 
 T = TypeVar("T")
-
-
-class DownloadError(Refusal):
-    """Something about the network or the server; the message is one clean line."""
-
-    def __init__(self, message: str, exit_code: int = exit_codes.IO_ERROR) -> None:
-        super().__init__(clean_line(message, 280), exit_code)
-
-
-class ConnectionCut(DownloadError):
-    """The connection ended or stalled; trying again may help."""
-
-
-class StatusError(DownloadError):
-    """The server said no."""
-
-    def __init__(self, message: str, status: int, pause_s: float | None = None) -> None:
-        super().__init__(message, exit_codes.UNREADABLE if status < 500 and status != 429 else exit_codes.IO_ERROR)
-        self.status, self.pause_s = status, pause_s
 
 
 @dataclass(frozen=True)
@@ -66,6 +51,8 @@ class Response:
     headers: Message
     url: str
     _body: Any
+    linked: Message | None = None
+    """Headers of the last redirect that led here; None for none."""
 
     def read(self, n_bytes: int) -> bytes:
         """Return the next bytes, b"" at the end.
@@ -76,7 +63,7 @@ class Response:
         try:
             piece: bytes = self._body.read1(n_bytes) if hasattr(self._body, "read1") else self._body.read(n_bytes)
         except (TimeoutError, OSError, http.client.HTTPException, ValueError) as error:
-            raise ConnectionCut(f"{_host(self.url)}: the connection broke off ({_reason(error)})") from None
+            raise ConnectionCut(f"{host_of(self.url)}: the connection broke off ({said(error)})") from None
         return piece
 
     def close(self) -> None:
@@ -100,6 +87,7 @@ class Web:
         timeout_s: float = TIMEOUT_S,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
+        self.has_token = bool(token)
         self._token, self._token_host, self._timeout_s, self.pause = token, token_host, timeout_s, pause
         self._opener = urllib.request.build_opener(_NoRedirects)
 
@@ -111,18 +99,20 @@ class Web:
             ConnectionCut: no answer, or not in time.
             DownloadError: an address or a redirect that is not followed, an answer that cannot be used.
         """
-        seen = []
+        seen: list[str] = []
+        linked: Message | None = None
         for _ in range(MOST_REDIRECTS + 1):
             split_address(url)
             response = self._send(url, headers or {})
             if response.status not in _REDIRECTS:
-                return self._accepted(response)
+                return replace(self._accepted(response), linked=linked)
             response.close()
             seen.append(url)
+            linked = response.headers
             url = _next_url(url, response.headers.get("Location"))
             if url in seen:
-                raise DownloadError(f"{_host(url)}: redirects in a circle")
-        raise DownloadError(f"{_host(url)}: redirects more than {MOST_REDIRECTS} times")
+                raise DownloadError(f"{host_of(url)}: redirects in a circle")
+        raise DownloadError(f"{host_of(url)}: redirects more than {MOST_REDIRECTS} times")
 
     def get_body(self, url: str) -> bytes:
         """Return a whole small answer, trying again where that may help.
@@ -152,14 +142,14 @@ class Web:
                 pieces.append(piece)
                 n_bytes += len(piece)
                 if n_bytes > _MOST_BODY_BYTES:
-                    raise DownloadError(f"{_host(url)}: the answer does not end")
+                    raise DownloadError(f"{host_of(url)}: the answer does not end")
                 if time.monotonic() - started_s > _BODY_PATIENCE_S:
-                    raise DownloadError(f"{_host(url)}: the answer takes too long")
+                    raise DownloadError(f"{host_of(url)}: the answer takes too long")
         finally:
             response.close()
         length = response.headers.get("Content-Length")
         if length is not None and length.strip().isdigit() and int(length) != n_bytes:
-            raise ConnectionCut(f"{_host(url)}: the answer was cut off")
+            raise ConnectionCut(f"{host_of(url)}: the answer was cut off")
         return b"".join(pieces)
 
     def _send(self, url: str, headers: Mapping[str, str]) -> Response:
@@ -173,9 +163,9 @@ class Web:
         except urllib.error.HTTPError as answer:
             return Response(answer.code, answer.headers, url, answer)
         except urllib.error.URLError as error:
-            raise _unreachable(url, error.reason) from None
+            raise unreachable(url, error.reason) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise _unreachable(url, error) from None
+            raise unreachable(url, error) from None
         return Response(body.status, body.headers, url, body)
 
     def _accepted(self, response: Response) -> Response:
@@ -183,10 +173,11 @@ class Web:
             encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
             if encoding not in ("", "identity"):
                 response.close()
-                raise DownloadError(f"{_host(response.url)}: sends compressed what was asked for as it is")
+                raise DownloadError(f"{host_of(response.url)}: sends compressed what was asked for as it is")
             return response
         response.close()
-        raise _refused(response, bool(self._token))
+        is_hub = urlsplit(response.url).netloc == self._token_host
+        raise refused(response.status, response.headers, response.url, self.has_token, is_hub)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -196,14 +187,6 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302  # type: ignore[assignment]
-
-
-def pause_before_retry(error: DownloadError, attempt: int) -> float | None:
-    """Return how long to wait before trying again; None where that would not help, or was done often enough."""
-    if attempt >= MOST_RETRIES or (isinstance(error, StatusError) and error.status not in _RETRIED):
-        return None
-    wanted_s = error.pause_s if isinstance(error, StatusError) else None
-    return min(_LONGEST_PAUSE_S, wanted_s if wanted_s is not None else 2.0**attempt)
 
 
 def split_address(url: str) -> SplitResult:
@@ -225,53 +208,17 @@ def split_address(url: str) -> SplitResult:
 
 def _next_url(url: str, location: str | None) -> str:
     if not location:
-        raise DownloadError(f"{_host(url)}: redirects to nowhere")
+        raise DownloadError(f"{host_of(url)}: redirects to nowhere")
     try:
         target = urljoin(url, location)
         scheme = urlsplit(target).scheme
     except ValueError:
-        raise DownloadError(f"{_host(url)}: redirects to what is no address") from None
+        raise DownloadError(f"{host_of(url)}: redirects to what is no address") from None
     if scheme not in ("http", "https") or (urlsplit(url).scheme == "https" and scheme != "https"):
-        raise DownloadError(f"{_host(url)}: redirects to {scheme or 'nowhere'}, which is not followed")
+        raise DownloadError(f"{host_of(url)}: redirects to {scheme or 'nowhere'}, which is not followed")
     return target
 
 
 def _may_have_token(parts: SplitResult, token_host: str) -> bool:
     is_private = parts.scheme == "https" or parts.hostname in ("127.0.0.1", "localhost", "::1")
     return parts.netloc == token_host and is_private
-
-
-def _refused(response: Response, has_token: bool) -> StatusError:
-    status, host = response.status, _host(response.url)
-    token = "the token is not accepted, or has no right to it" if has_token else "it asks for a token: set HF_TOKEN"
-    words = {
-        401: f"{host}: there is no such repository, or {token}",
-        403: f"{host}: access is refused: accept its terms on its page; {token}",
-        404: f"{host}: there is no such repository or file: check the name",
-        416: f"{host}: the rest of the file cannot be had",
-        429: f"{host}: too many requests: try again later",
-    }
-    text = words.get(status, f"{host}: answers with status {status}" + (": try again later" if status >= 500 else ""))
-    after = (response.headers.get("Retry-After") or "").strip()
-    return StatusError(text, status, float(after) if after.isdigit() and len(after) < 6 else None)
-
-
-def _unreachable(url: str, reason: Any) -> DownloadError:
-    host = _host(url)
-    if isinstance(reason, ssl.SSLCertVerificationError):
-        return DownloadError(f"{host}: its certificate cannot be verified ({reason.verify_message}): nothing was sent")
-    if isinstance(reason, ssl.SSLError):
-        return DownloadError(f"{host}: no secure connection can be made ({_reason(reason)})")
-    if isinstance(reason, socket.gaierror):
-        return DownloadError(f"{host}: the name is not known: no network?")
-    return ConnectionCut(f"{host}: cannot be reached ({_reason(reason)})")
-
-
-def _reason(error: Any) -> str:
-    if isinstance(error, TimeoutError):
-        return "nothing came for too long"
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
-
-
-def _host(url: str) -> str:
-    return urlsplit(url).netloc.rpartition("@")[2] or url

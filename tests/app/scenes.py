@@ -245,6 +245,10 @@ SCENES: dict[str, Scene] = {
     "downloading": Scene(
         after(press("f3", *"qwen", sees="qwen_"), press("enter", "enter", sees="stops")), "DownloadScreen"
     ),
+    "models-downloading": Scene(
+        after(press("f3", *"qwen", sees="qwen_"), press("enter", "enter", "escape", sees="shows the download")),
+        "ModelsScreen",
+    ),
     "switch": Scene(after(talk, press("f3", sees="Qwen3 4B"), press("enter", sees="Another")), "SwitchModelScreen"),
     "doctor": Scene(press("f5", sees="12.1 GB/s"), "DoctorScreen"),
     "threads": threads("laptop", LAPTOP_SPEEDS),

@@ -5,7 +5,8 @@
         hub.faults.append(Cut(after_bytes=1000))      # the next answer with a file's bytes ends early
         ...                                           # hub.requests says what was asked for
 
-Files come from a second server, as they do from a content network: another host, as far as tokens are concerned.
+What it says has the recorded shapes of the real one (``recorded/``). Files come from a second server, as they do from a
+content network: another host, as far as tokens are concerned.
 """
 
 from __future__ import annotations
@@ -16,10 +17,16 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+_RECORDED = Path(__file__).parent / "recorded"
+REPOSITORY_SHAPE: dict[str, Any] = json.loads((_RECORDED / "repository.json").read_text())
+ANSWER_SHAPES: dict[str, Any] = json.loads((_RECORDED / "answers.json").read_text())
+_OF_ITS_MODEL = ("gguf", "cardData")
+"""Keys that say what the recorded model is: a repository of a test's own has others, or none."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,31 @@ class Answer:
 
 
 Fault = Callable[[Answer], None]
+
+
+def recorded_answer(name: str, **values: object) -> Answer:
+    """Return an answer as the real hub gives it, with these values in its text."""
+    shape = ANSWER_SHAPES[name]
+
+    def filled(text: str) -> str:
+        for key, value in values.items():
+            text = text.replace(f"{{{key}}}", str(value))
+        return text
+
+    body = shape["body"]
+    raw = filled(body if isinstance(body, str) else json.dumps(body)).encode()
+    headers = {key: filled(value) for key, value in shape["headers"].items()}
+    return Answer(shape["status"], {**headers, "Content-Length": str(len(raw))}, raw)
+
+
+def recorded(name: str, **values: object) -> Fault:
+    """Give a recorded answer instead."""
+
+    def change(answer: Answer) -> None:
+        other = recorded_answer(name, **values)
+        answer.status, answer.headers, answer.body = other.status, other.headers, other.body
+
+    return change
 
 
 def cut(after_bytes: int) -> Fault:
@@ -127,6 +159,8 @@ class LocalHub:
     """Of the coming answers with a file's bytes, one each."""
     hub_faults: list[Fault] = field(default_factory=list)
     """Of the coming answers of the hub itself."""
+    renamed: dict[str, str] = field(default_factory=dict)
+    """Repositories that have another name now."""
     requests: list[Request] = field(default_factory=list)
     stalled: threading.Event = field(default_factory=threading.Event)
     """Lets go of what stalls or waits."""
@@ -168,31 +202,42 @@ class LocalHub:
         parts = unquote(urlsplit(path).path).strip("/").split("/")
         if server == "content":
             return self._bytes_of("/".join(parts[:2]), "/".join(parts[2:]), headers)
+        for old, new in self.renamed.items():
+            if old in path:
+                return recorded_answer("moved", target=path.replace(old, new))
         if parts[:2] == ["api", "models"] and len(parts) == 6:
             return self._describe("/".join(parts[2:4]))
         if len(parts) >= 5 and parts[2] == "resolve":
-            repository, file_path = "/".join(parts[:2]), "/".join(parts[4:])
-            if file_path in self.files.get(repository, {}):
-                target = f"{self.content_address}/{repository}/{file_path}?signature=secret"
-                return Answer(302, {"Location": target, "Content-Length": "0"}, b"")
-        return Answer(404, {"Content-Length": "0"}, b"")
+            return self._resolve("/".join(parts[:2]), "/".join(parts[4:]))
+        return recorded_answer("missing")
+
+    def _resolve(self, repository: str, path: str) -> Answer:
+        if path not in self.files.get(repository, {}):
+            return recorded_answer("no-entry")
+        content = self.files[repository][path]
+        target = f"{self.content_address}/{repository}/{path}?signature=secret"
+        sha256 = self.hashes.get(path, hashlib.sha256(content).hexdigest())
+        return recorded_answer("resolved", target=target, commit=COMMIT, size=len(content), sha256=sha256)
 
     def _describe(self, repository: str) -> Answer:
         if repository not in self.files:
-            return Answer(401, {"Content-Length": "0"}, b"")
+            return recorded_answer("missing")
         siblings: list[Any] = [{"rfilename": "README.md", "size": 12, "blobId": "f" * 40}, *self.siblings]
         for path, content in self.files[repository].items():
             sha256 = self.hashes.get(path, hashlib.sha256(content).hexdigest())
             lfs = {"sha256": sha256, "size": len(content), "pointerSize": 135}
-            siblings.append({"rfilename": path, "size": len(content), "blobId": "e" * 40, "lfs": lfs})
-        content = {"id": repository, "sha": COMMIT, "siblings": siblings, **self.extra.get(repository, {})}
+            blob = {"size": len(content), "blobId": "e" * 40, "lfs": lfs, "xetHash": _xet_hash(sha256)}
+            siblings.append({"rfilename": path, **blob})
+        shape = {key: value for key, value in REPOSITORY_SHAPE.items() if key not in _OF_ITS_MODEL}
+        own = {"id": repository, "modelId": repository, "sha": COMMIT, "siblings": siblings}
+        content = {**shape, **own, **self.extra.get(repository, {})}
         body = json.dumps(content).encode()
         return Answer(200, {"Content-Type": "application/json", "Content-Length": str(len(body))}, body)
 
     def _bytes_of(self, repository: str, path: str, headers: dict[str, str]) -> Answer:
         content = self.files[repository][path]
-        etag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
-        common = {"ETag": etag, "Content-Type": "binary/octet-stream"}
+        common = recorded_answer("content", xet=_xet_hash(hashlib.sha256(content).hexdigest())).headers
+        etag = common["ETag"]
         wanted = headers.get("range", "")
         if wanted and headers.get("if-range", etag) == etag:
             start = int(wanted.removeprefix("bytes=").rstrip("-"))
@@ -205,6 +250,11 @@ class LocalHub:
             answer = Answer(200, {**common, "Content-Length": str(len(content))}, content)
         answer.full = content  # type: ignore[attr-defined]
         return answer
+
+
+def _xet_hash(sha256: str) -> str:
+    """Return another hash of as many digits, which is none of the content."""
+    return hashlib.sha256(sha256.encode()).hexdigest()
 
 
 def _serve(hub: LocalHub, name: str) -> ThreadingHTTPServer:

@@ -1,0 +1,142 @@
+"""Why something could not be had: each reason of a network, a server or the hub as one clean line.
+
+The hub says more than a status: ``X-Error-Code`` tells a repository whose terms nobody accepted from one that is not
+there, and ``RateLimit`` how long it wants to be left alone.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import time
+from contextlib import suppress
+from email.message import Message
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from app import exit_codes
+from app.clean_text import clean_line
+from app.figures import whole_seconds
+from app.refusals import Refusal
+
+MOST_RETRIES = 4
+LONGEST_PAUSE_S = 300.0
+"""The hub counts requests in windows of so many seconds; who asks for more is not waited for."""
+_RETRIED = (429, 500, 502, 503, 504)
+_RESET_S = re.compile(r";\s*r=0\s*;\s*t=([0-9]{1,6})(?![0-9])")
+_ANY_RESET_S = re.compile(r";\s*t=([0-9]{1,6})(?![0-9])")
+
+
+class DownloadError(Refusal):
+    """Something about the network or the server; the message is one clean line."""
+
+    def __init__(self, message: str, exit_code: int = exit_codes.IO_ERROR) -> None:
+        super().__init__(clean_line(message, 280), exit_code)
+
+
+class ConnectionCut(DownloadError):
+    """The connection ended or stalled; trying again may help."""
+
+
+class StatusError(DownloadError):
+    """The server said no."""
+
+    def __init__(self, message: str, status: int, pause_s: float | None = None) -> None:
+        super().__init__(message, exit_codes.UNREADABLE if status < 500 and status != 429 else exit_codes.IO_ERROR)
+        self.status, self.pause_s = status, pause_s
+
+
+def pause_before_retry(error: DownloadError, attempt: int) -> float | None:
+    """Return how long to wait before trying again; None where that would not help, or was done often enough."""
+    if attempt >= MOST_RETRIES or (isinstance(error, StatusError) and error.status not in _RETRIED):
+        return None
+    wanted_s = error.pause_s if isinstance(error, StatusError) else None
+    if wanted_s is None:
+        return float(2**attempt)
+    return wanted_s if wanted_s <= LONGEST_PAUSE_S else None
+
+
+def refused(status: int, headers: Message, url: str, has_token: bool, is_hub: bool) -> StatusError:
+    """Make the exception for an answer that is none.
+
+    Args:
+        has_token: whether the user has one.
+        is_hub: whether the hub itself says so, and not a server that it leads to.
+    """
+    pause_s = _pause_s(headers) if status in _RETRIED else None
+    words = _hub_words(status, headers, has_token) if is_hub else _other_words(status)
+    if status == 429:
+        when = f"in {whole_seconds(pause_s)}" if pause_s else "later"
+        words = f"too many requests: try again {when}{'' if has_token else '; with HF_TOKEN set it allows more'}"
+    return StatusError(f"{host_of(url)}: {words}", status, pause_s)
+
+
+def _hub_words(status: int, headers: Message, has_token: bool) -> str:
+    code = (headers.get("X-Error-Code") or "").strip()
+    if code == "GatedRepo":
+        terms = "gated: accept its terms on its page first"
+        return f"{terms}; this token has no right to it" if has_token else f"{terms}, then set HF_TOKEN"
+    if "disabled" in (headers.get("X-Error-Message") or "").lower():
+        return "access to it is disabled"
+    by_code = {
+        "RepoNotFound": "there is no such repository: check the name",
+        "RevisionNotFound": "the repository has no such revision",
+        "EntryNotFound": "the repository has no such file",
+    }
+    if code in by_code and status == 404:
+        return by_code[code]
+    if status == 401:
+        token = "the token is not accepted, or has no right to it" if has_token else "it asks for a token: set HF_TOKEN"
+        return f"there is no such repository, or {token}"
+    if status == 403:
+        return f"access is refused{': the token has no right to it' if has_token else ': it may ask for a token'}"
+    return "there is no such repository or file: check the name" if status == 404 else _other_words(status)
+
+
+def _other_words(status: int) -> str:
+    words = {
+        401: "it asks for a password",
+        403: "access is refused (an address that has expired? try again)",
+        404: "there is no such file",
+        416: "the rest of the file cannot be had",
+    }
+    return words.get(status, f"answers with status {status}" + (": try again later" if status >= 500 else ""))
+
+
+def _pause_s(headers: Message) -> float | None:
+    """Return how long a server wants to be left alone: the longest it says, in either way of saying so."""
+    after = (headers.get("Retry-After") or "").strip()
+    limit = ", ".join(headers.get_all("RateLimit") or ())[:1000]
+    found = [float(one) for one in _RESET_S.findall(limit) or _ANY_RESET_S.findall(limit)]
+    if after.isdigit() and len(after) < 9:
+        found.append(float(after))
+    elif after:
+        with suppress(ValueError, TypeError, OverflowError):  # it is neither seconds nor a date
+            found.append(max(0.0, parsedate_to_datetime(after).timestamp() - time.time()))
+    return max(found, default=None)
+
+
+def unreachable(url: str, reason: Any) -> DownloadError:
+    """Make the exception for a server that does not answer."""
+    host = host_of(url)
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return DownloadError(f"{host}: its certificate cannot be verified ({reason.verify_message}): nothing was sent")
+    if isinstance(reason, ssl.SSLError):
+        return DownloadError(f"{host}: no secure connection can be made ({said(reason)})")
+    if isinstance(reason, socket.gaierror):
+        return DownloadError(f"{host}: the name is not known: no network?")
+    return ConnectionCut(f"{host}: cannot be reached ({said(reason)})")
+
+
+def said(error: Any) -> str:
+    """Return what a system's error says."""
+    if isinstance(error, TimeoutError):
+        return "nothing came for too long"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def host_of(url: str) -> str:
+    """Return an address's host and port, never a password."""
+    return urlsplit(url).netloc.rpartition("@")[2] or url
