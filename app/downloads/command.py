@@ -61,7 +61,7 @@ def pull(options: PullOptions, settings: Settings, web: Web | None = None) -> in
     prepared.plan.refuse_full_disk()
     if options.dry_run:
         return exit_codes.OK
-    return _download(prepared, web)
+    return _download(prepared, web, is_listed=directory is None)
 
 
 def _pause(pause_s: float) -> None:
@@ -72,7 +72,7 @@ def _pause(pause_s: float) -> None:
     progress.clear()
 
 
-def _download(prepared: Prepared, web: Web) -> int:
+def _download(prepared: Prepared, web: Web, is_listed: bool) -> int:
     progress = ProgressLine()
     try:
         path, header = carry_out(prepared, web, lambda now: progress.show(progress_text(now)))
@@ -86,7 +86,7 @@ def _download(prepared: Prepared, web: Web) -> int:
     if header.reason:
         _say([f"It cannot be opened: {clean_line(header.reason, 200)}"])
         return exit_codes.BAD_DATA
-    _say([f"jalopy {clean_line(str(path), 300)} opens it; in the chat, F3"])
+    _say([f"jalopy {clean_line(str(path), 300)} opens it{'; in the chat, F3' if is_listed else ''}"])
     return exit_codes.OK
 
 

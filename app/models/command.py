@@ -13,6 +13,7 @@ from app.engine_thread import EngineThread
 from app.figures import size
 from app.json_line import json_line
 from app.models import rows
+from app.models.known import ADVISED, advice_line, offers
 from app.models.listing import Lister, ModelEntry, list_models, make_lister
 from app.models.places import Place, places
 from app.models.rates import KnownRates, load_rates, usual_threads
@@ -67,9 +68,11 @@ def rates_for(settings: Settings, anew: bool = False) -> KnownRates:
 def _lines(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place]) -> list[str]:
     columns = min(MOST_COLUMNS, shutil.get_terminal_size().columns)
     where = ", ".join(dict.fromkeys(place.label for place in looked_in))
+    advice = _advice(found, lister)
     if not found:
         return [
             "No model was found.",
+            *advice,
             f"Looked in: {where}",
             "`jalopy pull OWNER/REPO` downloads one; model_directories in your settings names more places.",
         ]
@@ -77,7 +80,7 @@ def _lines(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Plac
     models = "1 model" if len(found) == 1 else f"{len(found)} models"
     head = f"{models}; {size(lister.memory.available_bytes)} of memory free{speed}"
     legend = rows.LEGEND if lister.rates.read_gbps else rows.NO_RATES
-    foot = [f"writes, reads: tok/s; {legend}", f"Looked in: {where}"]
+    foot = [f"writes, reads: tok/s; {legend}", *advice, f"Looked in: {where}"]
     return [
         head,
         "",
@@ -87,9 +90,18 @@ def _lines(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Plac
     ]
 
 
+def _advice(found: Sequence[ModelEntry], lister: Lister) -> list[str]:
+    """Say what suits this machine now, and the one known model that does and is not here."""
+    line = advice_line(lister)
+    best = next((offer for offer in offers(lister, found) if offer.place == ADVISED), None)
+    pull = f"; `jalopy pull {best.repository}` gets {best.title}" if best is not None else ""
+    return [f"Suits this machine now: {line}{pull}"] if line else []
+
+
 def _values(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place]) -> dict[str, Any]:
     return {
         "models": [{**asdict(entry), "path": str(entry.path)} for entry in found],
+        "advice": advice_line(lister),
         "available_bytes": lister.memory.available_bytes,
         "read_gbps": lister.rates.read_gbps,
         "looked_in": [str(place.path) for place in looked_in],

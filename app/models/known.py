@@ -5,6 +5,7 @@ Nothing is asked of any network, and every figure is an estimate from a model's 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,12 @@ from app.models.listing import Lister, ModelEntry
 
 if TYPE_CHECKING:
     from engine.fit import MachineMemory, MachineRates
+
+
+ADVISED = "advised"
+"""The place of the one that suits this machine best."""
+_TYPE = re.compile(r"[-._](i?q[1-9]_\w+|b?f16|f32)$", re.IGNORECASE)
+"""At the end of a file's name."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,7 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
     """Return rows for known models that are not here and fit, in their best types: the advised one, then by size."""
     from app.doctor import advice
 
-    have = {_plain(entry.name) for entry in here} | {_plain(entry.title) for entry in here}
+    have = {_plain(entry.name) for entry in here} | {_plain(_TYPE.sub("", entry.title)) for entry in here}
     rates, best = lister.machine_rates(), best_known(lister.memory, lister.machine_rates())
     rows = []
     for model in sorted(known_models(), key=lambda one: (one is not best, one.parameters)):
@@ -72,7 +79,7 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
             ModelEntry(
                 path=Path(),
                 title=model.name,
-                place="advised" if model is best else "download",
+                place=ADVISED if model is best else "download",
                 size_bytes=needs.weights_bytes,
                 n_parts=1,
                 name="",

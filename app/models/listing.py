@@ -6,8 +6,8 @@ measured, nothing is loaded, and all text that comes out is clean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,7 @@ class ModelEntry:
         title: what to call it: Ollama's name, or the file's without suffix and type.
         name: what the file calls itself.
         place: where it was found.
+        type_bytes: of the tensors by their types, the largest part first.
         reason: why it cannot be opened; "" where nothing is against it.
         outlook: None where it cannot be opened.
         repository: where it can be downloaded, if it is not here; its size and outlook are estimates then.
@@ -70,6 +71,7 @@ class ModelEntry:
     quantization: str
     context_length: int
     licence: str
+    type_bytes: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
     outlook: Outlook | None = None
     repository: str = ""
@@ -121,6 +123,7 @@ class Lister:
             quantization=clean_line(header.quantization, 12),
             context_length=header.context_length,
             licence=clean_line(header.licence, 40),
+            type_bytes={clean_line(name, 12): n_bytes for name, n_bytes in header.type_bytes.items()},
             reason=clean_line(header.reason, _LONGEST_REASON),
             outlook=self.outlook(header),
         )

@@ -5,7 +5,7 @@ Colour says nothing here: what is estimated wears a sign, what does not fit says
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app import figures
@@ -18,6 +18,7 @@ ESTIMATE = "~"
 LEGEND = f"{ESTIMATE} estimate from this machine's measurements; without it: measured with the model itself"
 NO_RATES = "speeds are unknown until this machine is measured"
 _LEAST_TITLE, _MOST_TITLE = 14, 44
+_MOST_TYPES = 3
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def details(entry: ModelEntry) -> list[str]:
     parts = [
         entry.architecture,
         f"{figures.parameters(entry.parameters)} parameters" if entry.parameters else "",
+        mix(entry.type_bytes),
         f"trained for {figures.count(entry.context_length)} tokens" if entry.context_length else "",
         f"licence {entry.licence}" if entry.licence else "",
         f"{entry.n_parts} files" if entry.n_parts > 1 else "",
@@ -93,6 +95,14 @@ def details(entry: ModelEntry) -> list[str]:
     where = clean_line(str(entry.path), 400) if entry.is_here else f"not here: jalopy pull {entry.repository}"
     lines = [where, " · ".join(part for part in parts if part)]
     return [line for line in [*lines, entry.reason or outlook_text(entry.outlook, entry.is_here)] if line]
+
+
+def mix(type_bytes: Mapping[str, int]) -> str:
+    """Write which types the weights have: "Q4_K 72 %, Q6_K 28 %"; "" where it is one, which the row says."""
+    total = sum(type_bytes.values())
+    shares = [(name, round(100 * n_bytes / total)) for name, n_bytes in type_bytes.items() if total]
+    parts = [f"{name} {share} %" for name, share in shares if share][:_MOST_TYPES]
+    return ", ".join(parts) if len(parts) > 1 else ""
 
 
 def outlook_text(outlook: Outlook | None, names_context: bool = True) -> str:

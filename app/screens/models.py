@@ -200,7 +200,11 @@ class ModelsScreen(Screen[None]):
 
     def _keys(self) -> str:
         key = self._jalopy.keymap.first_key
-        names = {"open": "opens", "inspect": "inspects", "download": "downloads", "measure": "measures"}
+        entry = self._highlighted()
+        if entry is None or entry.is_here:
+            names = {"open": "opens", "inspect": "inspects", "download": "downloads", "measure": "measures"}
+        else:
+            names = {"open": "downloads", "measure": "measures"}
         if self._jalopy.downloads.is_running:
             names |= {"download": "shows the download", "stop_download": "stops it"}
         names["leave"] = "back"
@@ -236,6 +240,7 @@ class ModelsScreen(Screen[None]):
     def show_highlighted(self) -> None:
         """Say more about the row under the cursor."""
         self._show_detail()
+        self._write("models-keys", self._keys())
 
     @on(OptionList.OptionSelected)
     def open_selected(self) -> None:

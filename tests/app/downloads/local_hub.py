@@ -1,5 +1,7 @@
 """A hub on 127.0.0.1 that says what Hugging Face says and misbehaves on demand.
 
+    python -m tests.app.downloads.local_hub FILE OWNER/REPO [MB/S]     # serves one, to look at a download for real
+
     with LocalHub() as hub:
         hub.add("someone/Tiny-GGUF", "tiny-Q8_0.gguf", content)
         hub.faults.append(Cut(after_bytes=1000))      # the next answer with a file's bytes ends early
@@ -13,8 +15,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -49,6 +53,8 @@ class Answer:
     is_endless: bool = False
     stall: threading.Event | None = None
     goes_on: bool = False
+    piece_bytes: int = 0
+    pause_s: float = 0.0
 
 
 Fault = Callable[[Answer], None]
@@ -137,6 +143,15 @@ def endless(answer: Answer) -> None:
     """Never end."""
     answer.headers.pop("Content-Length", None)
     answer.is_endless = True
+
+
+def slow(piece_bytes: int, pause_s: float) -> Fault:
+    """Send it in pieces, each after a pause."""
+
+    def change(answer: Answer) -> None:
+        answer.piece_bytes, answer.pause_s = piece_bytes, pause_s
+
+    return change
 
 
 def redirect(target: str) -> Fault:
@@ -307,7 +322,26 @@ def _send(handler: BaseHTTPRequestHandler, answer: Answer, hub: LocalHub) -> Non
             handler.wfile.write(answer.body)
             while not hub.stalled.is_set():
                 handler.wfile.write(bytes(1 << 16))
+        elif answer.piece_bytes:
+            for start in range(0, len(answer.body), answer.piece_bytes):
+                hub.stalled.wait(answer.pause_s)
+                handler.wfile.write(answer.body[start : start + answer.piece_bytes])
         else:
             handler.wfile.write(answer.body[: answer.cut_after])
     except OSError:
         return
+
+
+def main(file: Path, repository: str, mb_per_s: float) -> None:
+    """Serve one file as slowly as wanted until interrupted."""
+    with LocalHub() as hub:
+        hub.add(repository, file.name, file.read_bytes())
+        if mb_per_s:
+            hub.faults += [slow(int(mb_per_s * 1e5), 0.1)] * 1000
+        print(f"HF_ENDPOINT={hub.address}", flush=True)
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]) if len(sys.argv) > 3 else 0.0)

@@ -27,7 +27,7 @@ from app.models.rates import KnownRates
 from app.settings import built_in_settings
 from engine.fit import MachineMemory
 from tests.app.downloads import local_hub
-from tests.app.downloads.local_hub import COMMIT, LocalHub, cut, endless, redirect, stalls, status, web_page
+from tests.app.downloads.local_hub import COMMIT, LocalHub, cut, endless, redirect, slow, stalls, status, web_page
 from tests.app.models.stores import ollama_model
 from tests.engine import tiny_gguf
 
@@ -236,6 +236,13 @@ def test_a_stall_ends_by_itself_and_is_resumed(server: LocalHub, target: Path) -
     server.faults.append(stalls)
     assert get(target, web=client(timeout_s=0.2)) == exit_codes.OK
     assert "range" in server.asked("content")[1].headers
+
+
+def test_a_slow_line_is_no_stall(server: LocalHub, target: Path) -> None:
+    server.faults.append(slow(40_000, 0.01))
+    assert get(target, web=client(timeout_s=5.0)) == exit_codes.OK
+    assert (target / NAME).read_bytes() == content()
+    assert len(server.asked("content")) == 1
 
 
 def test_a_server_that_ignores_the_range_makes_it_start_over(server: LocalHub, target: Path) -> None:
