@@ -219,10 +219,9 @@ class _Download:
                 part.begin(etag)
                 raise ConnectionCut(f"{name}: the server sent another part of the file than was asked for")
             return
-        length = (headers.get("Content-Length") or "").strip()
-        if length.isdigit() and int(length) != expected:
-            raise DownloadError(f"{name}: the server has {int(length)} bytes instead of {expected}: it is another file",
-                                exit_codes.BAD_DATA)  # fmt: skip
+        if response.length not in (None, expected):
+            sizes = f"{response.length} bytes instead of {expected}"
+            raise DownloadError(f"{name}: the server has {sizes}: it is another file", exit_codes.BAD_DATA)
         part.begin(etag)
 
     def _check_link(self, response: Response) -> None:

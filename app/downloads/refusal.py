@@ -110,7 +110,7 @@ def _pause_s(headers: Message) -> float | None:
     after = (headers.get("Retry-After") or "").strip()
     limit = ", ".join(headers.get_all("RateLimit") or ())[:1000]
     found = [float(one) for one in _RESET_S.findall(limit) or _ANY_RESET_S.findall(limit)]
-    if after.isdigit() and len(after) < 9:
+    if re.fullmatch(r"[0-9]{1,9}", after):
         found.append(float(after))
     elif after:
         with suppress(ValueError, TypeError, OverflowError):  # it is neither seconds nor a date

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from app import exit_codes
 from app.clean_text import clean_line
@@ -38,13 +38,13 @@ class Wanted:
     Attributes:
         repository: OWNER/REPO; "" for an address elsewhere.
         quantization: in capitals; "" lets advice choose.
-        file_name: of one file of the repository.
+        file_path: of one file of the repository.
         url: of a file elsewhere.
     """
 
     repository: str = ""
     quantization: str = ""
-    file_name: str = ""
+    file_path: str = ""
     revision: str = "main"
     url: str = ""
 
@@ -93,8 +93,8 @@ def _wanted_of_hub(text: str, path: str) -> Wanted:
     if match is None or not _REPOSITORY.fullmatch(match["name"]):
         raise DownloadError(f"{text}: is no repository or file of the hub (name OWNER/REPO, or copy a file's address)",
                             exit_codes.USAGE)  # fmt: skip
-    file_name = file["path"].rpartition("/")[2] if file else ""
-    return Wanted(match["name"], file_name=file_name, revision=match["revision"] or "main")
+    file_path = file["path"] if file else ""
+    return Wanted(match["name"], file_path=file_path, revision=match["revision"] or "main")
 
 
 def choices_of(repository: Repository) -> list[Choice]:
@@ -103,7 +103,8 @@ def choices_of(repository: Repository) -> list[Choice]:
     for file in repository.files:
         if not re.search(r"mmproj|imatrix", file.name, re.IGNORECASE):
             part = part_name(file.name)
-            groups.setdefault(f"{part.stem}/{part.count}" if part else file.name, []).append(file)
+            name = f"{part.stem}/{part.count}" if part else file.name
+            groups.setdefault(f"{file.url.rpartition('/')[0]}/{name}", []).append(file)
     choices = []
     for files in groups.values():
         first = part_name(files[0].name)
@@ -113,6 +114,10 @@ def choices_of(repository: Repository) -> list[Choice]:
         if is_complete:
             choices.append(Choice(type_of(files[0].name), tuple(files)))
     return choices
+
+
+def _is_at(file: RemoteFile, path: str) -> bool:
+    return unquote(urlsplit(file.url).path).endswith(f"/{path}")
 
 
 def type_of(file_name: str) -> str:
@@ -131,9 +136,9 @@ def choose(repository: Repository, wanted: Wanted, memory: MachineMemory, rates:
     if not choices:
         raise DownloadError(f"{repository.name}: has no GGUF file that could be checked (another repository has them?)",
                             exit_codes.BAD_DATA)  # fmt: skip
-    if wanted.file_name:
-        named = [one for one in choices if any(file.name == wanted.file_name for file in one.files)]
-        return _only(named, repository, wanted.file_name, choices), "as named"
+    if wanted.file_path:
+        named = [one for one in choices if any(_is_at(file, wanted.file_path) for file in one.files)]
+        return _only(named, repository, wanted.file_path, choices), "as named"
     if wanted.quantization:
         named = [one for one in choices if one.quantization == wanted.quantization]
         return _only(named, repository, wanted.quantization, choices), "as named"

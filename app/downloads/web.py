@@ -35,9 +35,11 @@ from app.version import installed_version
 TIMEOUT_S = 30.0
 """Without a byte for so long a connection counts as dead."""
 MOST_REDIRECTS = 5
+_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MOST_BODY_BYTES = 16 << 20
 _BODY_PATIENCE_S = 60.0
+_LENGTH = re.compile(r"[0-9]{1,18}")
 _SAFE_URL = re.compile(r"[!-~]+")
 
 T = TypeVar("T")
@@ -66,6 +68,12 @@ class Response:
             raise ConnectionCut(f"{host_of(self.url)}: the connection broke off ({said(error)})") from None
         return piece
 
+    @property
+    def length(self) -> int | None:
+        """How many bytes the body has, as far as the server says so."""
+        stated = (self.headers.get("Content-Length") or "").strip()
+        return int(stated) if _LENGTH.fullmatch(stated) else None
+
     def close(self) -> None:
         """Give the connection up."""
         self._body.close()
@@ -90,6 +98,8 @@ class Web:
         self.has_token = bool(token)
         self._token, self._token_host, self._timeout_s, self.pause = token, token_host, timeout_s, pause
         self._opener = urllib.request.build_opener(_NoRedirects)
+        # What is meant for this machine, a token perhaps, is no proxy's business.
+        self._direct_opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
 
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> Response:
         """Ask for an address, following redirects; anything but success is raised.
@@ -147,8 +157,7 @@ class Web:
                     raise DownloadError(f"{host_of(url)}: the answer takes too long")
         finally:
             response.close()
-        length = response.headers.get("Content-Length")
-        if length is not None and length.strip().isdigit() and int(length) != n_bytes:
+        if response.length not in (None, n_bytes):
             raise ConnectionCut(f"{host_of(url)}: the answer was cut off")
         return b"".join(pieces)
 
@@ -158,8 +167,9 @@ class Web:
         request.add_header("Accept-Encoding", "identity")
         if self._token and _may_have_token(urlsplit(url), self._token_host):
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        opener = self._direct_opener if urlsplit(url).hostname in _THIS_MACHINE else self._opener
         try:
-            body = self._opener.open(request, timeout=self._timeout_s)
+            body = opener.open(request, timeout=self._timeout_s)
         except urllib.error.HTTPError as answer:
             return Response(answer.code, answer.headers, url, answer)
         except urllib.error.URLError as error:
@@ -220,5 +230,5 @@ def _next_url(url: str, location: str | None) -> str:
 
 
 def _may_have_token(parts: SplitResult, token_host: str) -> bool:
-    is_private = parts.scheme == "https" or parts.hostname in ("127.0.0.1", "localhost", "::1")
+    is_private = parts.scheme == "https" or parts.hostname in _THIS_MACHINE
     return parts.netloc == token_host and is_private

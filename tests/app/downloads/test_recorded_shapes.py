@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from email.message import Message
 from pathlib import Path
 
 import pytest
 
 from app import exit_codes
-from app.downloads.hub import read_repository
+from app.downloads import part_file
+from app.downloads.hub import RemoteFile, read_repository
+from app.downloads.part_file import PartFile
 from app.downloads.refusal import DownloadError
 from app.downloads.source import Wanted, choices_of, parse_wanted
+from app.downloads.web import Response
 from tests.app.downloads.local_hub import REPOSITORY_SHAPE, LocalHub, recorded, status
 from tests.app.downloads.test_pull import NAME, REPOSITORY, client, content, get, left_over, refusal, server, target
 from tests.engine import tiny_gguf
@@ -165,8 +170,8 @@ def test_who_wants_to_be_left_alone_for_longer_is(server: LocalHub, target: Path
         ("https://huggingface.co/a/b", Wanted("a/b")),
         ("https://huggingface.co/a/b/", Wanted("a/b")),
         ("https://huggingface.co/a/b/tree/v2", Wanted("a/b", revision="v2")),
-        ("https://hf.co/a/b/blob/main/x/y-Q8_0.gguf?download=true", Wanted("a/b", file_name="y-Q8_0.gguf")),
-        ("https://mirror.example/a/b/resolve/main/y.gguf", Wanted("a/b", file_name="y.gguf")),
+        ("https://hf.co/a/b/blob/main/x/y-Q8_0.gguf?download=true", Wanted("a/b", file_path="x/y-Q8_0.gguf")),
+        ("https://mirror.example/a/b/resolve/main/y.gguf", Wanted("a/b", file_path="y.gguf")),
     ],
 )
 def test_addresses_that_people_copy_are_read(address: str, wanted: Wanted) -> None:
@@ -177,3 +182,39 @@ def test_addresses_that_people_copy_are_read(address: str, wanted: Wanted) -> No
 def test_other_addresses_of_the_hub_are_refused(path: str) -> None:
     with pytest.raises(DownloadError):
         parse_wanted(f"https://huggingface.co{path}", "https://huggingface.co")
+
+
+def test_files_of_one_name_in_two_folders_are_two_models(server: LocalHub, target: Path) -> None:
+    for folder, seed in (("one", 1), ("two", 2)):
+        server.add("someone/Twice-GGUF", f"{folder}/model-Q8_0.gguf", content(seed=seed))
+    repository = read_repository(client(), "someone/Twice-GGUF")
+    assert [len(one.files) for one in choices_of(repository)] == [1, 1]
+    assert get(target, f"{server.address}/someone/Twice-GGUF/blob/main/two/model-Q8_0.gguf") == exit_codes.OK
+    assert (target / "model-Q8_0.gguf").read_bytes() == content(seed=2)
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "\xb2", "-1", "1e3", "0x10"])
+def test_a_length_that_is_no_number_is_not_one(length: str) -> None:
+    headers = Message()
+    headers["Content-Length"] = length
+    assert Response(200, headers, "http://127.0.0.1/", None).length is None
+
+
+def test_what_is_meant_for_this_machine_passes_no_proxy(
+    server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert get(target) == exit_codes.OK
+
+
+def test_a_part_that_got_its_name_while_its_lock_was_waited_for_is_left_whole(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.mkdir()
+    remote = RemoteFile(NAME, "https://example.invalid/", len(content()), hashlib.sha256(content()).hexdigest())
+    part, final = target / f"{NAME}.part", target / NAME
+    part.write_bytes(content())
+    monkeypatch.setattr(part_file, "_lock", lambda fd, name: part.rename(final))
+    with pytest.raises(DownloadError, match="has just downloaded it"):
+        PartFile(target, remote)
+    assert final.read_bytes() == content()
