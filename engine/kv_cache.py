@@ -7,7 +7,9 @@ taking back tokens is setting a number. Knows no architecture; the layouts are e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from engine import residency
 from engine.errors import MemoryPlanError
@@ -45,6 +47,8 @@ KV_TYPES: dict[str, KVType] = {
 _GLANCE_PAGES = 16 << 10
 POSITIONS = 8
 """K is kept in tiles of eight positions, so the context is a multiple of eight."""
+LAYOUT_VERSION = 1
+"""Of what lies where, and what it means: counted up with every change, so that no saved state is read as another."""
 
 
 def kv_type_of(name: str, config: ModelConfig) -> KVType:
@@ -64,6 +68,9 @@ def kv_type_of(name: str, config: ModelConfig) -> KVType:
     return kv_type
 
 
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
 class KVCache:
     """Keys and values of all layers.
 
@@ -72,6 +79,7 @@ class KVCache:
 
     Attributes:
         head_bytes, scale_bytes: from one KV head of a layer to the next, elements and scales.
+        tile_bytes: of eight positions, all layers, keys and values, scales included.
     """
 
     def __init__(self, config: ModelConfig, kv_type: KVType, max_seq_len: int) -> None:
@@ -81,7 +89,16 @@ class KVCache:
         self.head_bytes = self.max_seq_len * config.head_dim * kv_type.item_bytes
         self.scale_bytes = 4 * self.max_seq_len * (config.head_dim // kv_type.group) if kv_type.group else 0
         self.n_bytes = 2 * config.n_layers * config.n_kv_heads * (self.head_bytes + self.scale_bytes)
+        self.tile_bytes = POSITIONS * kv_type.bytes_per_position(config)
         self._memory = Memory(self.n_bytes, fills_slowly=True)
+        self.elements = self._heads(self.head_bytes, 0, config.n_layers)
+        self.scales = self._heads(self.scale_bytes, 2 * config.n_kv_heads * self.head_bytes, config.n_layers)
+
+    def _heads(self, each: int, offset: int, n_layers: int) -> Bytes:
+        """View (n_layers, 2 * n_kv_heads, bytes of a head): a layer's heads of keys, then those of values."""
+        layer_bytes = self.n_bytes // n_layers
+        shape, strides = (n_layers, 2 * self._n_kv_heads, each), (layer_bytes, each, 1)
+        return np.lib.stride_tricks.as_strided(self._memory.bytes[offset:], shape, strides)
 
     def resident_bytes(self) -> int | None:
         """Estimate how much of it lies in memory from a part of its pages; None where the system does not say."""
@@ -105,8 +122,46 @@ class KVCache:
                     count = min(n, upto - at) * each
                     heads[:, at * each : at * each + count] = heads[:, :count]
 
+    def copy_out(self, first: int, last: int, out: Bytes) -> int:
+        """Copy the tiles of positions from first up to last: elements by layer and head, then scales likewise.
+
+        Releases the GIL; positions that a kernel writes meanwhile come as they happen to be.
+
+        Args:
+            first: a multiple of eight.
+            out: (at least the bytes of those tiles,) uint8.
+
+        Returns:
+            Bytes written to ``out``.
+        """
+        at = 0
+        for heads, each in self._parts():
+            part = heads[:, :, first * each : _whole(last) * each]
+            out[at : at + part.size].reshape(part.shape)[...] = part
+            at += part.size
+        return at
+
+    def copy_in(self, first: int, last: int, data: Bytes) -> None:
+        """Put back what ``copy_out`` of the same positions gave; those beyond the cache are left out."""
+        at = 0
+        for heads, each in self._parts():
+            shape = (*heads.shape[:2], (_whole(last) - first) * each)
+            size = int(np.prod(shape))
+            room = heads[:, :, first * each : _whole(last) * each]
+            room[...] = data[at : at + size].reshape(shape)[:, :, : room.shape[2]]
+            at += size
+
+    def _parts(self) -> list[tuple[Bytes, int]]:
+        """Elements and scales of all heads, each with the bytes of one position of one head."""
+        parts = [(self.elements, self.head_bytes // self.max_seq_len)]
+        return [*parts, (self.scales, self.scale_bytes // self.max_seq_len)] if self.scale_bytes else parts
+
     def addresses(self, layer: int) -> tuple[int, int, int, int]:
         """Where a layer's keys, values, key scales and value scales begin."""
         elements, scales = self._n_kv_heads * self.head_bytes, self._n_kv_heads * self.scale_bytes
         start = self._memory.address + 2 * layer * (elements + scales)
         return start, start + elements, start + 2 * elements, start + 2 * elements + scales
+
+
+def _whole(n: int) -> int:
+    return (n + POSITIONS - 1) // POSITIONS * POSITIONS

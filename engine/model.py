@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine import host, residency
 from engine.compilation import Progress, ProgressCallback
-from engine.errors import EngineError, MemoryPlanError, UnsupportedCPUError
+from engine.errors import EngineError, MemoryPlanError, ModelChangedError, UnsupportedCPUError
 from engine.kv_cache import KVType, kv_type_of
 from engine.loader import validate
 from engine.memory import shown_bytes
@@ -115,6 +115,19 @@ class Model:
         if weights.get("output.weight") is None:
             return weights.total_bytes
         return weights.total_bytes - table.size_bytes + table.row_bytes
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What the file holds, metadata and samples of the weights, in 64 hexadecimal digits.
+
+        Raises:
+            ModelChangedError: the file is not what was opened any more.
+        """
+        from engine.saved_state.fingerprint import fingerprint_of
+
+        if self.file_changed():
+            raise ModelChangedError(f"{self.shown_name}: the file was changed since it was opened (open it again)")
+        return fingerprint_of(self._checked.gguf)
 
     @cached_property
     def chat_template(self) -> ChatTemplate:

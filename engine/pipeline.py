@@ -161,6 +161,13 @@ class Pipeline:
         each = 2 * config.n_heads // config.n_kv_heads * config.head_dim * (pos + self.columns)
         return max(NARROWEST_BLOCK, min(self.columns, ATTENTION_PRODUCTS // each // 8 * 8))
 
+    @property
+    def rotation(self) -> decoder.Rotation:
+        """How the plan turns keys by their positions."""
+        rope = next(row.arguments for row in self.plans["decode"].operations if row.kernel == "rope")
+        frequencies = decoder.rope_frequencies(self._config, self._weights)
+        return decoder.Rotation(frequencies, rope["pair_step"], rope["pair_distance"])
+
     def _set_step(self, tokens: Sequence[int], pos: int) -> None:
         self._token_ids[: len(tokens)] = tokens
         self._words[STEP.n_tokens // 8] = len(tokens)

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine import context_shift
+from engine.cache_watch import CacheWatch
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError, ModelChangedError
 from engine.profile import PhaseTime, Profile
 from engine.sampling import Sampler, Sampling
 from engine.stopping import StopStrings
 
 if TYPE_CHECKING:
+    from engine.kv_cache import KVCache
     from engine.model import Model
+    from engine.models.decoder import Rotation
     from engine.pipeline import Pipeline
     from engine.weights import Weights
 
@@ -54,14 +58,19 @@ class Session:
     Attributes:
         n_ctx: tokens the context holds.
         finish_reason: of the last ``generate``: ``"stop"``, ``"length"``, ``"context"`` or ``"cancelled"``.
+        model: what computes.
+        origin: what a saved state that filled the cache has to be known by, for whoever goes on writing it.
     """
 
     def __init__(self, model: Model, pipeline: Pipeline, n_ctx: int) -> None:
-        self._model = model
+        self.model = self._model = model
         self._pipeline = pipeline
         self.n_ctx = n_ctx
         self.finish_reason = ""
+        self.origin: object = None
         self._tokens: list[int] = []
+        self._watches: list[CacheWatch] = []
+        self._settled: int | None = None
         self._logits: Logits | None = None
         self._cancelled = threading.Event()
         self._profile: Profile | None = None
@@ -85,6 +94,43 @@ class Session:
     def kv_bytes(self) -> int:
         """Memory of the whole cache."""
         return self._pipeline.cache.n_bytes
+
+    @property
+    def cache(self) -> KVCache:
+        """The keys and values themselves."""
+        return self._pipeline.cache
+
+    @property
+    def rotation(self) -> Rotation:
+        """How the keys in the cache are turned by their positions."""
+        return self._pipeline.rotation
+
+    def settled_tokens(self) -> list[int]:
+        """The tokens that are there to stay: without those of ``forgetting``. Any thread may ask."""
+        return self._tokens[: self._settled]
+
+    def watch(self) -> CacheWatch:
+        """Begin to remember how far the cache is cut, until ``unwatch``."""
+        watch = CacheWatch()
+        self._watches.append(watch)
+        return watch
+
+    def unwatch(self, watch: CacheWatch) -> None:
+        """Remember no longer."""
+        if watch in self._watches:
+            self._watches.remove(watch)
+
+    def adopt(self, ids: Sequence[int]) -> None:
+        """Count tokens whose keys and values somebody has put into the empty cache.
+
+        Raises:
+            EngineError: the session holds tokens, or ids are out of range.
+            ContextFullError: they do not fit.
+        """
+        if self._tokens:
+            raise EngineError("only an empty session takes over saved tokens")
+        self._tokens = self._check_ids(ids)
+        self._logits = None
 
     def kv_resident_bytes(self) -> int | None:
         """How much of the cache lies in memory: what was written, in whole pages. None where the system does not say.
@@ -216,8 +262,26 @@ class Session:
         if n < 0:
             raise EngineError(f"cannot keep {n} tokens")
         if n < len(self._tokens):
+            for watch in self._watches:
+                watch.cut(n)
             del self._tokens[n:]
             self._logits = None
+
+    def shift(self, n_keep: int, n_drop: int) -> None:
+        """Forget tokens n_keep to n_keep + n_drop; those behind move down, their keys turned to their new positions.
+
+        What moved still knows of what was forgotten: see PERFORMANCE.md on when to compute it anew instead.
+
+        Raises:
+            EngineError: so many tokens are not there.
+        """
+        length = self.length
+        if n_keep < 0 or n_drop < 1 or n_keep + n_drop > length:
+            raise EngineError(f"cannot forget {n_drop} tokens behind {n_keep}: there are {length}")
+        rest = self._tokens[n_keep + n_drop :]
+        self.truncate(n_keep)
+        context_shift.drop_positions(self.cache, self.rotation, n_keep, n_drop, length)
+        self._tokens += rest
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
@@ -226,12 +290,14 @@ class Session:
         Positions behind the length mean nothing, so that trying something costs the conversation nothing. What is
         forgotten inside, by ``truncate``, stays forgotten.
         """
-        length, logits = self.length, self._logits
+        length, logits, settled = self.length, self._logits, self._settled
+        self._settled = length if settled is None else settled
         try:
             yield
         finally:
             kept_all = self.length >= length
             self.truncate(length)
+            self._settled = settled
             if kept_all:
                 self._logits = logits
 

@@ -41,6 +41,21 @@ class DecoderBuffers:
 
 
 @dataclass(frozen=True)
+class Rotation:
+    """How the positions of keys are told apart: each pair of elements is turned by position times frequency.
+
+    Attributes:
+        frequencies: (n_pairs,) float64, radians per position.
+        pair_step: from the first element of a pair to that of the next, in elements.
+        pair_distance: from the first element of a pair to its second.
+    """
+
+    frequencies: np.ndarray[tuple[int], np.dtype[np.float64]]
+    pair_step: int
+    pair_distance: int
+
+
+@dataclass(frozen=True)
 class Decoder:
     """Everything ``compose`` may refer to."""
 

@@ -1,0 +1,130 @@
+"""From a state file into an empty session, everything checked on the way."""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import EngineError, shown
+from engine.saved_state.layout import (
+    RECORD_POSITIONS,
+    Header,
+    Record,
+    StateRefusedError,
+    StateSummary,
+    payload_bytes,
+    refuse_other,
+)
+from engine.saved_state.state_file import Chain, opened, read_chain, read_into
+
+if TYPE_CHECKING:
+    from engine.cache_watch import CacheWatch
+    from engine.session import Session
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore brought back.
+
+    Attributes:
+        tokens: that the session now holds; 0 where the file held none that are whole.
+        n_bytes: of keys and values read.
+        logits_ready: whether a reply could go on without computing a token; the last one's logits are not saved.
+        lost: tokens whose records are damaged, or behind a damaged one.
+    """
+
+    tokens: int
+    seconds: float
+    n_bytes: int
+    logits_ready: bool = False
+    lost: int = 0
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The file that filled a session's cache, for a writer that goes on with it.
+
+    Attributes:
+        length: tokens that the file and the cache share.
+        watch: where the cache was cut since.
+    """
+
+    path: Path
+    chain: Chain
+    length: int
+    watch: CacheWatch
+
+
+def read_summary(path: Path) -> StateSummary:
+    """Read what a state file says about itself, without looking at keys and values.
+
+    Raises:
+        StateRefusedError: it is not a state, damaged, or of another version.
+        OSError: it cannot be read.
+    """
+    with opened(path) as fd:
+        chain = read_chain(fd, shown(path.name), None)
+        n_bytes = os.fstat(fd).st_size
+    return StateSummary(len(chain.token_ids), n_bytes, chain.header.fingerprint, chain.header.kv_type)
+
+
+def restore_state(session: Session, path: Path) -> Restored:
+    """Fill an empty session from a file, up to the first record that is damaged or does not fit the context.
+
+    The session counts no token before everything that it takes over is verified.
+
+    Raises:
+        StateRefusedError: the file is damaged from its first record on, or was saved under other conditions.
+        EngineError: the session is not empty, or its model file was changed.
+        OSError: it cannot be read.
+    """
+    started_s = time.monotonic()
+    if session.length:
+        raise EngineError("only an empty session takes over saved tokens")
+    name = shown(path.name)
+    wanted = Header.of(session, bytes(16))
+    with opened(path) as fd:
+        if os.fstat(fd).st_size == 0:
+            return Restored(0, time.monotonic() - started_s, 0)
+        chain = read_chain(fd, name, session.cache.tile_bytes)
+        refuse_other(chain.header, wanted, name)
+        length, n_bytes = _copy_payloads(fd, session, chain)
+        has_more = os.fstat(fd).st_size > chain.end
+    if not length and (chain.records or has_more):
+        raise StateRefusedError(f"{name}: is damaged")
+    watch = session.watch()
+    if length:
+        session.adopt(chain.token_ids[:length])
+    if isinstance(session.origin, Origin):
+        session.unwatch(session.origin.watch)
+    session.origin = Origin(path, chain, length, watch)
+    lost = max(0, min(len(chain.token_ids), session.n_ctx) - length)
+    return Restored(length, time.monotonic() - started_s, n_bytes, lost=lost)
+
+
+def _copy_payloads(fd: int, session: Session, chain: Chain) -> tuple[int, int]:
+    """Verify the payloads that count and put them into the cache; returns tokens that are good, and bytes read."""
+    cache = session.cache
+    length, n_bytes = min(len(chain.token_ids), session.n_ctx), 0
+    buffer = np.empty(payload_bytes(cache, RECORD_POSITIONS), np.uint8)
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+    for record in chain.live():
+        if record.first >= length:
+            break
+        if not _sound_payload(fd, record, memoryview(buffer)):
+            return min(length, record.first), n_bytes
+        cache.copy_in(record.first, record.last, buffer[: record.payload_bytes])
+        n_bytes += record.payload_bytes
+    return length, n_bytes
+
+
+def _sound_payload(fd: int, record: Record, buffer: memoryview) -> bool:
+    payload = buffer[: record.payload_bytes]
+    return read_into(fd, record.payload_at, payload) and zlib.crc32(payload) == record.payload_crc

@@ -1,0 +1,146 @@
+"""Opening a state file without being led anywhere else, and walking over its records."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.errors import shown
+from engine.kv_cache import POSITIONS
+from engine.saved_state.layout import (
+    HEADER_BYTES,
+    RECORD_POSITIONS,
+    Header,
+    Record,
+    StateRefusedError,
+    head_bytes,
+    parse_record,
+    read_header,
+)
+
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The sound records at a file's beginning.
+
+    Attributes:
+        records: in order, dead ones included.
+        token_ids: what they say together.
+        end: where they end, in bytes from the start of the file; a torn tail may follow.
+        digest: of the last one, or of the header.
+    """
+
+    header: Header
+    records: list[Record]
+    token_ids: list[int]
+    end: int
+    digest: bytes
+
+    def live(self) -> list[Record]:
+        """The records that still say something: none behind them begins at or before their first position."""
+        found, cut = [], len(self.token_ids)
+        for record in reversed(self.records):
+            if record.first < cut:
+                found.append(record)
+                cut = record.first
+        return found[::-1]
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """Open for reading, without following a link or waiting; yields the descriptor.
+
+    Raises:
+        StateRefusedError: a link, not a regular file, or one that somebody else owns or may write.
+        OSError: anything else that keeps it from being opened.
+    """
+    name = shown(path.name)
+    if path.is_symlink():
+        raise StateRefusedError(f"{name}: is a symbolic link")
+    fd = os.open(path, _READ | NO_FOLLOW)
+    try:
+        problem = unsafe(os.fstat(fd))
+        if problem:
+            raise StateRefusedError(f"{name}: {problem}")
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def unsafe(found: os.stat_result) -> str:
+    """Say why a file is not to be trusted, or nothing."""
+    if not stat.S_ISREG(found.st_mode):
+        return "is not a regular file"
+    if hasattr(os, "geteuid"):
+        if found.st_uid != os.geteuid():
+            return "belongs to somebody else"
+        if found.st_mode & 0o022:
+            return "may be written by others"
+    return ""
+
+
+def read_chain(fd: int, name: str, tile_bytes: int | None) -> Chain:
+    """Read header and record heads up to the first that is not sound; payloads are not looked at.
+
+    Args:
+        tile_bytes: of the cache it must fit; None takes the sizes of payloads as they are stated.
+
+    Raises:
+        StateRefusedError: see ``read_header``.
+    """
+    size_bytes = os.fstat(fd).st_size
+    header_bytes = _read_at(fd, 0, HEADER_BYTES)
+    header = read_header(header_bytes, name)
+    chain = Chain(header, [], [], HEADER_BYTES, header_bytes[-32:])
+    records, token_ids, end, digest = chain.records, chain.token_ids, chain.end, chain.digest
+    while True:
+        record = parse_record(_read_at(fd, end, head_bytes(RECORD_POSITIONS)), end, digest)
+        if record is None or not _fits(record, header, len(token_ids), size_bytes, tile_bytes):
+            return Chain(header, records, token_ids, end, digest)
+        del token_ids[record.first :]
+        token_ids += record.token_ids.tolist()
+        records.append(record)
+        end, digest = record.end, record.digest
+
+
+def _fits(record: Record, header: Header, length: int, size_bytes: int, tile_bytes: int | None) -> bool:
+    n_tiles = (len(record.token_ids) + POSITIONS - 1) // POSITIONS
+    return (
+        record.first % POSITIONS == 0
+        and record.first <= length
+        and record.end <= size_bytes
+        and (tile_bytes is None or record.payload_bytes == n_tiles * tile_bytes)
+        and int(record.token_ids.min()) >= 0
+        and int(record.token_ids.max()) < header.vocab_size
+    )
+
+
+def read_into(fd: int, at: int, view: memoryview) -> bool:
+    """Fill the view from a place in the file; False where the file ends before."""
+    os.lseek(fd, at, os.SEEK_SET)
+    done = 0
+    with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
+        while done < len(view):
+            n = file.readinto(view[done:])
+            if not n:
+                return False
+            done += n
+    return True
+
+
+def _read_at(fd: int, at: int, most_bytes: int) -> bytes:
+    os.lseek(fd, at, os.SEEK_SET)
+    found = b""
+    while len(found) < most_bytes:
+        piece = os.read(fd, most_bytes - len(found))
+        if not piece:
+            break
+        found += piece
+    return found

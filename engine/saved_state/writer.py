@@ -1,0 +1,257 @@
+"""Saving a conversation's keys and values while it goes on: a thread that copies what is finished and appends it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import threading
+import time
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import EngineError, shown
+from engine.kv_cache import POSITIONS
+from engine.memory import shown_bytes
+from engine.saved_state.appending import RESERVE_BYTES, NoRoomError, StateFile, refuse_newer
+from engine.saved_state.layout import RECORD_POSITIONS, Header, file_bytes, payload_bytes
+from engine.saved_state.restore import Origin
+
+if TYPE_CHECKING:
+    from engine.session import Session
+
+FEWEST_NEW = 16
+"""While a conversation grows, fewer tokens are not worth a record."""
+QUIET_S = 3.0
+"""After so long without a note the rest is written, too."""
+SYNC_S = 5.0
+"""At most so often is the device made to hold what was appended, unless somebody asks for it."""
+RETRY_S = 5.0
+"""After a failure, notes wait for so long; ``flush`` never does."""
+SLACK_BYTES = 8 << 20
+DEAD_SHARE = 0.5
+"""A file is written anew once its dead records take more than the slack and this share of its live ones."""
+_NICENESS = 10
+
+
+class StateWriter:
+    """Keeps one file up to one session, from a thread of its own.
+
+    What decode writes lies behind the session's length, so copying what lies below it disturbs nobody; a cut is
+    noticed by a watch on the session, after every copy and before it counts. Close the writer before the session goes
+    on with another conversation.
+
+    Args:
+        session: open until after ``close``.
+        path: in a directory of one's own. Nobody else may write there meanwhile: hold a lock.
+        quota_bytes: the file never gets larger; None for no limit.
+
+    Attributes:
+        quota_bytes: may be changed at any time.
+
+    Raises:
+        EngineError: the model file was changed since it was opened.
+    """
+
+    def __init__(self, session: Session, path: Path, quota_bytes: int | None = None) -> None:
+        self.quota_bytes = quota_bytes
+        self._session = session
+        self._path = path
+        self._cache = session.cache  # stays alive with this, whatever becomes of the session
+        self._header = Header.of(session, secrets.token_bytes(16))
+        self._watch = session.watch()
+        self._file: StateFile | None = None
+        self._saved = 0
+        self._buffer = np.empty(payload_bytes(self._cache, RECORD_POSITIONS), np.uint8)
+        self._problem: str | None = None
+        self._changed = threading.Condition()
+        self._noted_s: float | None = None
+        self._flushes = self._flushes_done = 0
+        self._is_closing = False
+        self._retry_s = self._synced_s = 0.0
+        self._resume()
+        self._thread = threading.Thread(target=self._run, name="state-writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def problem(self) -> str | None:
+        """Why the last attempt did not save everything, in one line; None where it did."""
+        return self._problem
+
+    @property
+    def saved_tokens(self) -> int:
+        """Tokens that a restart would find, as far as the system keeps what was written."""
+        file = self._file
+        return min(self._saved, self._watch.stands()) if file is not None and file.is_published else 0
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of the file, dead records included; 0 while there is none."""
+        file = self._file
+        return file.end if file is not None else 0
+
+    def note(self) -> None:
+        """Tell that the session grew or was cut; takes microseconds."""
+        with self._changed:
+            if self._noted_s is None or self._n_new() >= FEWEST_NEW:
+                self._changed.notify_all()
+            self._noted_s = time.monotonic()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Save everything that the session holds now and wait until the device has it; False where that fails."""
+        with self._changed:
+            self._flushes += 1
+            wanted = self._flushes
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._flushes_done >= wanted or self._is_closing, timeout_s)
+            return self._flushes_done >= wanted and self._problem is None
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """End the thread; what was not flushed may be missing. Closing twice is harmless."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        self._thread.join(timeout_s)
+        self._session.unwatch(self._watch)
+
+    def _resume(self) -> None:
+        """Take the file up where a restore left it, as far as the session was not cut since."""
+        origin = self._session.origin
+        if isinstance(origin, Origin) and origin.path == self._path:
+            self._file = StateFile.resume(origin)
+            self._saved = min(origin.length, origin.watch.take()) if self._file is not None else 0
+            self._session.unwatch(origin.watch)
+            self._session.origin = None
+
+    def _run(self) -> None:
+        if hasattr(os, "setpriority"):
+            with suppress(OSError):  # on Linux the priority is the thread's own
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        while (job := self._next_job()) is not None:
+            self._attempt(*job)
+        if self._file is not None:
+            self._file.close()
+
+    def _next_job(self) -> tuple[int, bool]:
+        """Sleep until there is something to do.
+
+        Returns:
+            How many flushes that will fulfil, and whether to write even a tile that is not full; None at the end.
+        """
+        with self._changed:
+            while not self._is_closing:
+                if self._flushes > self._flushes_done:
+                    return self._flushes, True
+                now_s, due_s = time.monotonic(), self._due_s()
+                if due_s is not None and due_s <= now_s:
+                    return self._flushes, self._n_new() < FEWEST_NEW
+                self._changed.wait(None if due_s is None else due_s - now_s)
+            return None
+
+    def _due_s(self) -> float | None:
+        """When to write what was noted: soon if it is much, else when no more notes come."""
+        if self._noted_s is None:
+            return None
+        return max(self._retry_s, self._noted_s if self._n_new() >= FEWEST_NEW else self._noted_s + QUIET_S)
+
+    def _n_new(self) -> int:
+        return self._session.length - min(self._saved, self._watch.stands())
+
+    def _attempt(self, flushes: int, everything: bool) -> None:
+        """Save, and keep what went wrong: a thread that ended by it would leave all that follows unsaved."""
+        noted_s, is_flush = self._noted_s, flushes > self._flushes_done
+        problem = None
+        try:
+            self._save(everything, is_flush)
+        except OSError as error:
+            problem = f"the conversation's state is not saved: {shown(error.strerror or str(error))}"
+        except EngineError as error:
+            problem = f"the conversation's state is not saved: {error}"
+        except Exception as error:
+            problem = f"the conversation's state is not saved: {type(error).__name__}: {shown(str(error))}"
+        with self._changed:
+            self._problem = problem
+            self._retry_s = time.monotonic() + RETRY_S if problem else 0.0
+            if (everything or problem) and noted_s == self._noted_s:
+                self._noted_s = None
+            self._flushes_done = max(self._flushes_done, flushes)
+            self._changed.notify_all()
+
+    def _save(self, everything: bool, is_flush: bool) -> None:
+        """Append what the file lacks, up to the last full tile or to the end, and have the device hold it."""
+        while not self._is_closing or is_flush:
+            self._saved = min(self._saved, self._watch.take())
+            token_ids = self._session.settled_tokens()
+            goal = len(token_ids) if everything else len(token_ids) // POSITIONS * POSITIONS
+            file = self._file_for(goal, may_rewrite=not is_flush)
+            if file is None or goal <= self._saved:
+                break
+            self._append_next(file, token_ids, goal)
+        else:
+            return
+        self._finish(everything)
+
+    def _append_next(self, file: StateFile, token_ids: list[int], goal: int) -> None:
+        first = self._saved // POSITIONS * POSITIONS
+        last = min(goal, first + RECORD_POSITIONS)
+        payload = memoryview(self._buffer)[: self._cache.copy_out(first, last, self._buffer)]
+        if self._watch.stands() >= last:  # else it was cut, and perhaps written anew, while it was copied
+            file.append(first, token_ids[first:last], payload, zlib.crc32(payload))
+            self._saved = last
+
+    def _finish(self, everything: bool) -> None:
+        file = self._file
+        if file is None or not file.length:
+            return
+        try:
+            if not file.is_published:
+                file.publish()
+            elif everything or time.monotonic() >= self._synced_s + SYNC_S:
+                file.sync()
+        except OSError:
+            self._let_go()  # what it holds is not known any more; the one in its place is as good as its checksums
+            raise
+        self._synced_s = time.monotonic()
+
+    def _file_for(self, goal: int, may_rewrite: bool) -> StateFile | None:
+        """The file to append to; a new one where there is none or too much in it is dead.
+
+        Raises:
+            OSError: there is no room.
+        """
+        needed_bytes = file_bytes(self._cache, goal)
+        if self.quota_bytes is not None and needed_bytes > self.quota_bytes:
+            raise self._over_quota(needed_bytes)
+        if self._file is not None and not self._is_worth_keeping(self._file, goal, may_rewrite):
+            self._let_go()
+        if self._file is None and goal:
+            refuse_newer(self._path)
+            self._file, self._saved = StateFile.create(self._path, self._header), 0
+        return self._file
+
+    def _is_worth_keeping(self, file: StateFile, goal: int, may_rewrite: bool) -> bool:
+        if not file.is_in_place():
+            return False
+        live_bytes = file_bytes(self._cache, self._saved)
+        to_come_bytes = file_bytes(self._cache, goal) - live_bytes
+        if self.quota_bytes is not None and file.end + to_come_bytes > self.quota_bytes:
+            if file.end < live_bytes + SLACK_BYTES // 8:
+                raise self._over_quota(file.end + to_come_bytes)
+            return False
+        is_mostly_dead = file.end > (1 + DEAD_SHARE) * live_bytes + SLACK_BYTES
+        has_room = shutil.disk_usage(self._path.parent).free > live_bytes + 2 * RESERVE_BYTES
+        return not (may_rewrite and is_mostly_dead and file.is_published and has_room)
+
+    def _over_quota(self, needed_bytes: int) -> NoRoomError:
+        return NoRoomError(
+            f"its {shown_bytes(needed_bytes)} are more than the {shown_bytes(self.quota_bytes or 0)} allowed"
+        )
+
+    def _let_go(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file, self._saved = None, 0
