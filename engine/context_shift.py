@@ -46,7 +46,8 @@ def _keys(cache: KVCache, layer: int, first: int, last: int) -> Floats:
         group = part.shape[2] // scales.shape[2]
         part *= np.repeat(scales[:, from_tile:upto_tile], group, axis=2)
     rows = part.swapaxes(2, 3).reshape(len(part), -1, part.shape[2])
-    return rows[:, first - from_tile * POSITIONS : last - from_tile * POSITIONS].copy()
+    found: Floats = rows[:, first - from_tile * POSITIONS : last - from_tile * POSITIONS].copy()
+    return found
 
 
 def _put_keys(cache: KVCache, layer: int, first: int, keys: Floats) -> None:

@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from engine.errors import shown
-from engine.saved_state.layout import HEADER_BYTES, Header, StateRefusedError, read_header, record_head
+from engine.saved_state.layout import HEADER_BYTES, Header, StateRefusedError, read_header
+from engine.saved_state.record import record_head
 from engine.saved_state.restore import Origin
 from engine.saved_state.state_file import NO_FOLLOW, opened, unsafe
 

@@ -15,13 +15,13 @@ before, with a torn tail that the next reader stops at. Since K lies in tiles of
 of eight, and a tile that was not full is written again, whole, by the record that continues it.
 
 The digest of a record covers the digest before it (the header's at first), its own fields and its token ids, the CRC
-covers the payload: a record of another file, an older one, or one behind a damaged one is never taken for good. CRC-32
-from zlib: 1.9 GB/s on the machine this was written on (Adler-32 1.6, SHA-256 0.9, BLAKE2b 0.5, a compiled 64-bit mix 6.5,
-which would have to be compiled first): 0.14 s of 2,000 tokens of an 8B model.
+covers the payload: a record of another file, an older one, or one behind a damaged one is never taken for good. zlib's
+CRC-32 it is: 1.9 GB/s (Adler-32 1.6, SHA-256 0.9, BLAKE2b 0.5) makes 0.14 s of 2,000 tokens of an 8B model; a 64-bit mix
+of our own reads 6.5, and would have to be compiled.
 
-Numbers are little-endian; keys and values are in the machine's order, which the header states. The size of the context is
-no part of it: a state fits wherever its tokens do. In every version the first 16 bytes are magic, version and length of
-the header, and the header ends with its SHA-256, so that a newer version is known from a damaged one.
+Numbers are little-endian; keys and values are in the machine's order, which the header states. The size of the context
+is no part of it: a state fits wherever its tokens do. In every version the first 16 bytes are magic, version and length
+of the header, and the header ends with its SHA-256, so that a newer version is known from a damaged one.
 """
 
 from __future__ import annotations
@@ -31,25 +31,19 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from engine.errors import EngineError
 from engine.kv_cache import LAYOUT_VERSION, POSITIONS
 
 if TYPE_CHECKING:
-    from engine.kv_cache import KVCache
     from engine.session import Session
 
 MAGIC, VERSION = b"JALOPYKV", 1
-RECORD_MAGIC = b"KVrc"
 RECORD_POSITIONS = 64
 """The most that one record holds: what a torn tail or a flipped bit can cost."""
-ALIGNMENT = 64
-HEADER_BYTES, RECORD_BYTES, DIGEST_BYTES, HEADER_DIGEST_BYTES = 256, 64, 16, 32
+HEADER_BYTES, HEADER_DIGEST_BYTES = 256, 32
 _BYTE_ORDER = int.from_bytes(struct.pack("=I", 0x0A0B0C0D), "little")
 _START = struct.Struct("<8sII")
 _HEADER = struct.Struct("<8sIIIIIIIIII16s32s16sddIII16s")
-_RECORD = struct.Struct("<4sIQQI")
 
 
 class StateRefusedError(EngineError):
@@ -158,9 +152,10 @@ def read_header(raw: bytes, name: str) -> Header:
         raise StateRefusedError(f"{name}: was saved on a machine with another byte order")
     if (record_positions, positions) != (RECORD_POSITIONS, POSITIONS):
         raise StateRefusedError(f"{name}: was saved by another version of the engine")
+    kv_name = kv_type.rstrip(b"\0").decode("ascii", "replace")
     return Header(
-        fingerprint.hex(), kv_type.rstrip(b"\0").decode("ascii", "replace"), n_layers, n_kv_heads, head_dim, vocab_size,
-        rope_theta, rope_scaling_factor, rope_dim, pair_step, pair_distance, frequencies_digest, layout_version, file_id,
+        fingerprint.hex(), kv_name, n_layers, n_kv_heads, head_dim, vocab_size, rope_theta, rope_scaling_factor,
+        rope_dim, pair_step, pair_distance, frequencies_digest, layout_version, file_id,
     )  # fmt: skip
 
 
@@ -187,83 +182,3 @@ def refuse_other(found: Header, wanted: Header, name: str) -> None:
     shape = "n_layers", "n_kv_heads", "head_dim", "vocab_size"
     if any(getattr(found, field) != getattr(wanted, field) for field in shape):
         raise StateRefusedError(f"{name}: was saved with a model of another shape")
-
-
-@dataclass(frozen=True)
-class Record:
-    """Positions ``first`` to ``last`` and where their payload lies.
-
-    Attributes:
-        token_ids: (last - first,) int32.
-        digest: chained; what the next record's covers.
-        start, payload_at: in bytes from the start of the file.
-    """
-
-    first: int
-    token_ids: np.ndarray[tuple[int], np.dtype[np.int32]]
-    payload_bytes: int
-    payload_crc: int
-    digest: bytes
-    start: int
-    payload_at: int
-
-    @property
-    def last(self) -> int:
-        """The position behind its last one."""
-        return self.first + len(self.token_ids)
-
-    @property
-    def end(self) -> int:
-        """Where the next record begins, in bytes from the start of the file."""
-        return self.payload_at + self.payload_bytes
-
-
-def head_bytes(count: int) -> int:
-    """Bytes of a record before its payload."""
-    return RECORD_BYTES + (4 * count + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-
-
-def payload_bytes(cache: KVCache, count: int) -> int:
-    """Bytes of so many positions from a tile's first one on."""
-    return (count + POSITIONS - 1) // POSITIONS * cache.tile_bytes
-
-
-def file_bytes(cache: KVCache, n_tokens: int) -> int:
-    """Bytes of a file that holds so many tokens and nothing dead."""
-    n_full, rest = divmod(n_tokens, RECORD_POSITIONS)
-    each = head_bytes(RECORD_POSITIONS) + payload_bytes(cache, RECORD_POSITIONS)
-    return HEADER_BYTES + n_full * each + (head_bytes(rest) + payload_bytes(cache, rest) if rest else 0)
-
-
-def record_head(first: int, token_ids: list[int], n_payload: int, crc: int, before: bytes) -> tuple[bytes, bytes]:
-    """The bytes of a record before its payload, and its digest."""
-    fields = _RECORD.pack(RECORD_MAGIC, len(token_ids), first, n_payload, crc)
-    ids = struct.pack(f"<{len(token_ids)}i", *token_ids)
-    digest = _digest(before, fields, ids)
-    head = fields + digest
-    return head.ljust(RECORD_BYTES, b"\0") + ids.ljust(head_bytes(len(token_ids)) - RECORD_BYTES, b"\0"), digest
-
-
-def parse_record(raw: bytes, start: int, before: bytes) -> Record | None:
-    """Read a record's head; None where there is none or it does not belong behind the one before.
-
-    Args:
-        raw: from ``start`` on, at least ``head_bytes(RECORD_POSITIONS)`` or as much as the file has.
-        before: the digest it must be chained to.
-    """
-    if len(raw) < RECORD_BYTES:
-        return None
-    magic, count, first, n_payload, crc = _RECORD.unpack_from(raw)
-    if magic != RECORD_MAGIC or not 1 <= count <= RECORD_POSITIONS or len(raw) < head_bytes(count):
-        return None
-    fields, ids = raw[: _RECORD.size], raw[RECORD_BYTES : RECORD_BYTES + 4 * count]
-    digest = raw[_RECORD.size : _RECORD.size + DIGEST_BYTES]
-    padding = raw[_RECORD.size + DIGEST_BYTES : RECORD_BYTES] + raw[RECORD_BYTES + 4 * count : head_bytes(count)]
-    if digest != _digest(before, fields, ids) or any(padding):
-        return None
-    token_ids = np.frombuffer(ids, "<i4").astype(np.int32)
-    return Record(first, token_ids, n_payload, crc, digest, start, start + head_bytes(count))
-
-
-def _digest(before: bytes, fields: bytes, ids: bytes) -> bytes:
-    return hashlib.blake2b(before + fields + ids, digest_size=DIGEST_BYTES).digest()

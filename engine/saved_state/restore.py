@@ -12,15 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.errors import EngineError, shown
-from engine.saved_state.layout import (
-    RECORD_POSITIONS,
-    Header,
-    Record,
-    StateRefusedError,
-    StateSummary,
-    payload_bytes,
-    refuse_other,
-)
+from engine.saved_state.layout import RECORD_POSITIONS, Header, StateRefusedError, StateSummary, refuse_other
+from engine.saved_state.record import Record, payload_bytes
 from engine.saved_state.state_file import Chain, opened, read_chain, read_into
 
 if TYPE_CHECKING:
@@ -118,7 +111,7 @@ def _copy_payloads(fd: int, session: Session, chain: Chain) -> tuple[int, int]:
     for record in chain.live():
         if record.first >= length:
             break
-        if not _sound_payload(fd, record, memoryview(buffer)):
+        if not _sound_payload(fd, record, buffer.data):
             return min(length, record.first), n_bytes
         cache.copy_in(record.first, record.last, buffer[: record.payload_bytes])
         n_bytes += record.payload_bytes

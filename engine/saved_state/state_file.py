@@ -11,16 +11,8 @@ from pathlib import Path
 
 from engine.errors import shown
 from engine.kv_cache import POSITIONS
-from engine.saved_state.layout import (
-    HEADER_BYTES,
-    RECORD_POSITIONS,
-    Header,
-    Record,
-    StateRefusedError,
-    head_bytes,
-    parse_record,
-    read_header,
-)
+from engine.saved_state.layout import HEADER_BYTES, RECORD_POSITIONS, Header, StateRefusedError, read_header
+from engine.saved_state.record import Record, head_bytes, parse_record
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)

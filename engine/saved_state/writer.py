@@ -18,7 +18,8 @@ from engine.errors import EngineError, shown
 from engine.kv_cache import POSITIONS
 from engine.memory import shown_bytes
 from engine.saved_state.appending import RESERVE_BYTES, NoRoomError, StateFile, refuse_newer
-from engine.saved_state.layout import RECORD_POSITIONS, Header, file_bytes, payload_bytes
+from engine.saved_state.layout import RECORD_POSITIONS, Header
+from engine.saved_state.record import file_bytes, payload_bytes
 from engine.saved_state.restore import Origin
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class StateWriter:
         if self._file is not None:
             self._file.close()
 
-    def _next_job(self) -> tuple[int, bool]:
+    def _next_job(self) -> tuple[int, bool] | None:
         """Sleep until there is something to do.
 
         Returns:
@@ -198,7 +199,7 @@ class StateWriter:
     def _append_next(self, file: StateFile, token_ids: list[int], goal: int) -> None:
         first = self._saved // POSITIONS * POSITIONS
         last = min(goal, first + RECORD_POSITIONS)
-        payload = memoryview(self._buffer)[: self._cache.copy_out(first, last, self._buffer)]
+        payload = self._buffer.data[: self._cache.copy_out(first, last, self._buffer)]
         if self._watch.stands() >= last:  # else it was cut, and perhaps written anew, while it was copied
             file.append(first, token_ids[first:last], payload, zlib.crc32(payload))
             self._saved = last

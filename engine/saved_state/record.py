@@ -1,0 +1,100 @@
+"""One record of a state file: a few positions' token ids, and where their keys and values lie."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.kv_cache import POSITIONS
+from engine.saved_state.layout import HEADER_BYTES, RECORD_POSITIONS
+
+if TYPE_CHECKING:
+    from engine.kv_cache import KVCache
+
+RECORD_MAGIC = b"KVrc"
+RECORD_BYTES, DIGEST_BYTES, ALIGNMENT = 64, 16, 64
+_RECORD = struct.Struct("<4sIQQI")
+
+
+@dataclass(frozen=True)
+class Record:
+    """Positions ``first`` to ``last`` and where their payload lies.
+
+    Attributes:
+        token_ids: (last - first,) int32.
+        digest: chained; what the next record's covers.
+        start, payload_at: in bytes from the start of the file.
+    """
+
+    first: int
+    token_ids: np.ndarray[tuple[int], np.dtype[np.int32]]
+    payload_bytes: int
+    payload_crc: int
+    digest: bytes
+    start: int
+    payload_at: int
+
+    @property
+    def last(self) -> int:
+        """The position behind its last one."""
+        return self.first + len(self.token_ids)
+
+    @property
+    def end(self) -> int:
+        """Where the next record begins, in bytes from the start of the file."""
+        return self.payload_at + self.payload_bytes
+
+
+def head_bytes(count: int) -> int:
+    """Bytes of a record before its payload."""
+    return RECORD_BYTES + (4 * count + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
+def payload_bytes(cache: KVCache, count: int) -> int:
+    """Bytes of so many positions from a tile's first one on."""
+    return (count + POSITIONS - 1) // POSITIONS * cache.tile_bytes
+
+
+def file_bytes(cache: KVCache, n_tokens: int) -> int:
+    """Bytes of a file that holds so many tokens and nothing dead."""
+    n_full, rest = divmod(n_tokens, RECORD_POSITIONS)
+    each = head_bytes(RECORD_POSITIONS) + payload_bytes(cache, RECORD_POSITIONS)
+    return HEADER_BYTES + n_full * each + (head_bytes(rest) + payload_bytes(cache, rest) if rest else 0)
+
+
+def record_head(first: int, token_ids: list[int], n_payload: int, crc: int, before: bytes) -> tuple[bytes, bytes]:
+    """The bytes of a record before its payload, and its digest."""
+    fields = _RECORD.pack(RECORD_MAGIC, len(token_ids), first, n_payload, crc)
+    ids = struct.pack(f"<{len(token_ids)}i", *token_ids)
+    digest = _digest(before, fields, ids)
+    head = fields + digest
+    return head.ljust(RECORD_BYTES, b"\0") + ids.ljust(head_bytes(len(token_ids)) - RECORD_BYTES, b"\0"), digest
+
+
+def parse_record(raw: bytes, start: int, before: bytes) -> Record | None:
+    """Read a record's head; None where there is none or it does not belong behind the one before.
+
+    Args:
+        raw: from ``start`` on, at least ``head_bytes(RECORD_POSITIONS)`` or as much as the file has.
+        before: the digest it must be chained to.
+    """
+    if len(raw) < RECORD_BYTES:
+        return None
+    magic, count, first, n_payload, crc = _RECORD.unpack_from(raw)
+    if magic != RECORD_MAGIC or not 1 <= count <= RECORD_POSITIONS or len(raw) < head_bytes(count):
+        return None
+    fields, ids = raw[: _RECORD.size], raw[RECORD_BYTES : RECORD_BYTES + 4 * count]
+    digest = raw[_RECORD.size : _RECORD.size + DIGEST_BYTES]
+    padding = raw[_RECORD.size + DIGEST_BYTES : RECORD_BYTES] + raw[RECORD_BYTES + 4 * count : head_bytes(count)]
+    if digest != _digest(before, fields, ids) or any(padding):
+        return None
+    token_ids = np.frombuffer(ids, "<i4").astype(np.int32)
+    return Record(first, token_ids, n_payload, crc, digest, start, start + head_bytes(count))
+
+
+def _digest(before: bytes, fields: bytes, ids: bytes) -> bytes:
+    return hashlib.blake2b(before + fields + ids, digest_size=DIGEST_BYTES).digest()

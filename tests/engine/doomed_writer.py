@@ -1,0 +1,81 @@
+"""Writers that are killed: ``python -m tests.engine.doomed_writer DIRECTORY [--kills N] [--seed N]``.
+
+Children save a conversation that grows, is cut and grows on, until SIGKILL ends each after a few milliseconds; the next
+goes on with what it left. After every one the file must restore to token ids with exactly their keys and values, or
+not be there yet. Ends with 1 where it does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from engine.saved_state import StateRefusedError, StateWriter, appending, restore_state, writer
+from tests.engine.scripted_session import ScriptedSession
+
+WRONG = 3
+
+
+def restored(path: Path) -> Any:
+    """A session as the file leaves it; exits with ``WRONG`` where the file is not as good as it says."""
+    session: Any = ScriptedSession()
+    try:
+        restore_state(session, path)
+    except FileNotFoundError:
+        return session
+    except StateRefusedError as error:
+        sys.exit(f"refused: {error}")
+    if session.wrong_positions():
+        sys.exit(f"wrong keys and values at {session.wrong_positions()} of {session.length}")
+    return session
+
+
+def converse(path: Path, seed: int) -> None:
+    """Never ends."""
+    choose = random.Random(seed)
+    session = restored(path)
+    saving = StateWriter(session, path)
+    while True:
+        if session.length > 300 or choose.random() < 0.15:
+            session.truncate(choose.randrange(0, session.length + 1))
+        session.feed([choose.randrange(300) for _ in range(choose.randrange(1, 40))])
+        saving.note()
+        if choose.random() < 0.3:
+            saving.flush(5)
+        if saving.problem:
+            os.write(2, f"problem: {saving.problem}\n".encode())
+            os._exit(WRONG)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="kill writers of state files and look at what they leave")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    writer.QUIET_S, writer.SYNC_S, writer.SLACK_BYTES, appending.RESERVE_BYTES = 0.002, 0.01, 1 << 16, 0
+    path = arguments.directory / "kv.state"
+    choose = random.Random(arguments.seed)
+    lengths = []
+    for number in range(arguments.kills):
+        child = os.fork()
+        if child == 0:
+            converse(path, arguments.seed * 1000 + number)
+        time.sleep(choose.uniform(0.002, 0.08))
+        os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+        if not os.WIFSIGNALED(status):
+            sys.exit(f"a child ended by itself after {number} kills")
+        lengths.append(restored(path).length)
+    found = sum(length > 0 for length in lengths)
+    print(f"{arguments.kills} kills, {found} times a state, up to {max(lengths)} tokens; none of them wrong")
+
+
+if __name__ == "__main__":
+    main()

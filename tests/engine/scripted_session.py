@@ -1,0 +1,108 @@
+"""A session without a model: its keys and values are made-up bytes that follow from the tokens up to each position.
+
+So whatever a state file brings back can be checked against its own token ids, bit for bit, without computing anything.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from engine.cache_watch import CacheWatch
+from engine.config import ModelConfig
+from engine.kv_cache import POSITIONS, KVCache, kv_type_of
+from engine.models.decoder import Rotation
+
+CONFIG = ModelConfig("llama", 64, 96, 2, 4, 2, 32, 1e-5, 10000.0, 32, 1.0, 4096, 300)
+FINGERPRINT = "ab" * 32
+
+
+@lru_cache(maxsize=2000)
+def made_up(seed: int, length: int, shapes: tuple[tuple[int, ...], ...]) -> list[np.ndarray[Any, Any]]:
+    """The bytes of one position."""
+    rng = np.random.default_rng([seed, length])
+    return [rng.integers(0, 256, shape, np.uint8) for shape in shapes]
+
+
+class ScriptedSession:
+    """As much of ``engine.Session`` as saving and restoring need."""
+
+    def __init__(
+        self, n_ctx: int = 512, kv: str = "f16", config: ModelConfig = CONFIG, fingerprint: str = FINGERPRINT
+    ) -> None:
+        self.n_ctx = n_ctx
+        self.model: Any = SimpleNamespace(config=config, fingerprint=fingerprint)
+        self.cache = KVCache(config, kv_type_of(kv, config), n_ctx)
+        self.rotation = Rotation(config.rope_theta ** (-np.arange(0, 32, 2) / 32), 2, 1)
+        self.origin: object = None
+        self._tokens: list[int] = []
+        self._watches: list[CacheWatch] = []
+
+    @property
+    def tokens(self) -> list[int]:
+        return list(self._tokens)
+
+    @property
+    def length(self) -> int:
+        return len(self._tokens)
+
+    def settled_tokens(self) -> list[int]:
+        return list(self._tokens)
+
+    def watch(self) -> CacheWatch:
+        self._watches.append(CacheWatch())
+        return self._watches[-1]
+
+    def unwatch(self, watch: CacheWatch) -> None:
+        if watch in self._watches:
+            self._watches.remove(watch)
+
+    def adopt(self, ids: Sequence[int]) -> None:
+        self._tokens = list(ids)
+
+    def truncate(self, n: int) -> None:
+        if n < self.length:
+            for watch in self._watches:
+                watch.cut(n)
+            del self._tokens[n:]
+
+    def feed(self, ids: Sequence[int]) -> None:
+        for token in ids:
+            tokens = [*self._tokens, token]
+            for place, content in zip(self._places(self.length), self._contents(tokens), strict=True):
+                place[...] = content
+            self._tokens.append(token)
+
+    def wrong_positions(self) -> list[int]:
+        """Positions whose bytes are not those of the tokens up to there."""
+        return [
+            at
+            for at in range(self.length)
+            if any(
+                (place != content).any()
+                for place, content in zip(self._places(at), self._contents(self._tokens[: at + 1]), strict=True)
+            )
+        ]
+
+    def _contents(self, tokens: list[int]) -> list[np.ndarray[Any, Any]]:
+        crc = zlib.crc32(np.array(tokens, "<i4").tobytes())
+        return made_up(crc, len(tokens), tuple(place.shape for place in self._places(0)))
+
+    def _places(self, at: int) -> list[np.ndarray[Any, Any]]:
+        """Where a position's keys, values, and their scales lie, as the kernels write them."""
+        found = []
+        for heads, item_bytes in ((self.cache.elements, self.cache.kv_type.item_bytes), (self.cache.scales, 4)):
+            if heads.size:
+                n_layers, n_heads, n_bytes = heads.shape
+                keys, values = heads[:, : n_heads // 2], heads[:, n_heads // 2 :]
+                tile, lane = divmod(at, POSITIONS)
+                shape = n_layers, n_heads // 2, self.cache.max_seq_len // POSITIONS, -1, POSITIONS, item_bytes
+                found.append(keys.reshape(shape, copy=False)[:, :, tile, :, lane])
+                each = n_bytes // self.cache.max_seq_len
+                found.append(values[:, :, at * each : (at + 1) * each])
+        return found
