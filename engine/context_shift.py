@@ -1,4 +1,4 @@
-"""Dropping tokens from the middle of a cache: what lies behind moves down, its keys turned back by as many positions."""
+"""Dropping tokens from the middle of a cache: what lies behind moves down, its keys turned to their new positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A state file being written: made whole under another name, then appended to. Knows files, no sessions and no threads."""
+"""A state file being written: made whole under another name, then appended to. Knows no sessions and no threads."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from engine.errors import shown
 from engine.saved_state.layout import HEADER_BYTES, Header, StateRefusedError, read_header
+from engine.saved_state.origin import Origin
 from engine.saved_state.record import record_head
-from engine.saved_state.restore import Origin
 from engine.saved_state.state_file import NO_FOLLOW, opened, unsafe
 
 RESERVE_BYTES = 64 << 20
@@ -30,13 +30,14 @@ class StateFile:
     Attributes:
         length: tokens that its records say.
         end: bytes that are known to be good.
+        digest: of the last record.
         is_published: it lies in its place.
     """
 
     def __init__(self, path: Path, fd: int, at: tuple[int, bytes, int], is_published: bool) -> None:
         self._path = path
         self._fd = fd
-        self.end, self._digest, self.length = at
+        self.end, self.digest, self.length = at
         self.is_published = is_published
         self._is_synced = is_published
 
@@ -62,8 +63,7 @@ class StateFile:
 
     @classmethod
     def resume(cls, origin: Origin) -> StateFile | None:
-        """Go on with the file that a session was restored from; None where it is not that file any more."""
-        chain = origin.chain
+        """Go on with the file that a session has in common; None where it is not that file any more."""
         try:
             fd = os.open(origin.path, _COMMON)
         except OSError:
@@ -71,13 +71,13 @@ class StateFile:
         try:
             found = os.fstat(fd)
             os.lseek(fd, 0, os.SEEK_SET)
-            if unsafe(found) or found.st_size < chain.end or os.read(fd, HEADER_BYTES) != chain.header.to_bytes():
+            if unsafe(found) or found.st_size < origin.end or os.read(fd, HEADER_BYTES) != origin.header.to_bytes():
                 raise OSError("another file")
-            os.ftruncate(fd, chain.end)  # a torn tail, if there is one
+            os.ftruncate(fd, origin.end)  # a torn tail, if there is one
         except OSError:
             os.close(fd)
             return None
-        return cls(origin.path, fd, (chain.end, chain.digest, origin.length), is_published=True)
+        return cls(origin.path, fd, (origin.end, origin.digest, origin.length), is_published=True)
 
     def append(self, first: int, token_ids: list[int], payload: memoryview, crc: int) -> None:
         """Write a record behind the others; what they say from ``first`` on is dead then.
@@ -85,14 +85,14 @@ class StateFile:
         Raises:
             OSError: it could not be written; the file says what it said before.
         """
-        head, digest = record_head(first, token_ids, len(payload), crc, self._digest)
+        head, digest = record_head(first, token_ids, len(payload), crc, self.digest)
         try:
             self._write(head, payload)
         except OSError:
             with suppress(OSError):
                 os.ftruncate(self._fd, self.end)
             raise
-        self._digest, self.length = digest, first + len(token_ids)
+        self.digest, self.length = digest, first + len(token_ids)
 
     def _write(self, *parts: bytes | memoryview) -> None:
         """Write behind what is known to be good, which moves on only when all of it is written."""

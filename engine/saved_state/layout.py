@@ -9,15 +9,15 @@
     record   ...
 
 A record says: *what the records before said up to ``first``, then these positions.* So a conversation that grows
-appends; one that was cut and goes on differently appends a record that begins at the cut, and what lay behind it is dead
-without having been touched. Nothing is ever rewritten in place: a write that was interrupted leaves the state as it was
-before, with a torn tail that the next reader stops at. Since K lies in tiles of eight positions, ``first`` is a multiple
-of eight, and a tile that was not full is written again, whole, by the record that continues it.
+appends; one that was cut and goes on differently appends a record that begins at the cut, and what lay behind it is
+dead without having been touched. Nothing is ever rewritten in place: a write that was interrupted leaves the state as
+it was, with a torn tail that the next reader stops at. Since K lies in tiles of eight positions, ``first`` is a
+multiple of eight, and a tile that was not full is written again, whole, by the record that continues it.
 
 The digest of a record covers the digest before it (the header's at first), its own fields and its token ids, the CRC
 covers the payload: a record of another file, an older one, or one behind a damaged one is never taken for good. zlib's
-CRC-32 it is: 1.9 GB/s (Adler-32 1.6, SHA-256 0.9, BLAKE2b 0.5) makes 0.14 s of 2,000 tokens of an 8B model; a 64-bit mix
-of our own reads 6.5, and would have to be compiled.
+CRC-32 it is: 1.9 GB/s (Adler-32 1.6, SHA-256 0.9, BLAKE2b 0.5) makes 0.14 s of 2,000 tokens of an 8B model; a 64-bit
+mix of our own reads 6.5, and would have to be compiled.
 
 Numbers are little-endian; keys and values are in the machine's order, which the header states. The size of the context
 is no part of it: a state fits wherever its tokens do. In every version the first 16 bytes are magic, version and length

@@ -13,11 +13,11 @@ import numpy as np
 
 from engine.errors import EngineError, shown
 from engine.saved_state.layout import RECORD_POSITIONS, Header, StateRefusedError, StateSummary, refuse_other
+from engine.saved_state.origin import Origin
 from engine.saved_state.record import Record, payload_bytes
 from engine.saved_state.state_file import Chain, opened, read_chain, read_into
 
 if TYPE_CHECKING:
-    from engine.cache_watch import CacheWatch
     from engine.session import Session
 
 
@@ -37,21 +37,6 @@ class Restored:
     n_bytes: int
     logits_ready: bool = False
     lost: int = 0
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The file that filled a session's cache, for a writer that goes on with it.
-
-    Attributes:
-        length: tokens that the file and the cache share.
-        watch: where the cache was cut since.
-    """
-
-    path: Path
-    chain: Chain
-    length: int
-    watch: CacheWatch
 
 
 def read_summary(path: Path) -> StateSummary:
@@ -91,12 +76,9 @@ def restore_state(session: Session, path: Path) -> Restored:
         has_more = os.fstat(fd).st_size > chain.end
     if not length and (chain.records or has_more):
         raise StateRefusedError(f"{name}: is damaged")
-    watch = session.watch()
     if length:
         session.adopt(chain.token_ids[:length])
-    if isinstance(session.origin, Origin):
-        session.unwatch(session.origin.watch)
-    session.origin = Origin(path, chain, length, watch)
+    Origin(path, chain.header, chain.end, chain.digest, length, session.watch()).remember(session)
     lost = max(0, min(len(chain.token_ids), session.n_ctx) - length)
     return Restored(length, time.monotonic() - started_s, n_bytes, lost=lost)
 

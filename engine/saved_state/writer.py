@@ -9,6 +9,7 @@ import threading
 import time
 import zlib
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,8 @@ from engine.kv_cache import POSITIONS
 from engine.memory import shown_bytes
 from engine.saved_state.appending import RESERVE_BYTES, NoRoomError, StateFile, refuse_newer
 from engine.saved_state.layout import RECORD_POSITIONS, Header
+from engine.saved_state.origin import Origin, forget_origin
 from engine.saved_state.record import file_bytes, payload_bytes
-from engine.saved_state.restore import Origin
 
 if TYPE_CHECKING:
     from engine.session import Session
@@ -63,7 +64,7 @@ class StateWriter:
         self._session = session
         self._path = path
         self._cache = session.cache  # stays alive with this, whatever becomes of the session
-        self._header = Header.of(session, secrets.token_bytes(16))
+        self._header = Header.of(session, bytes(16))
         self._watch = session.watch()
         self._file: StateFile | None = None
         self._saved = 0
@@ -118,15 +119,18 @@ class StateWriter:
             self._changed.notify_all()
         self._thread.join(timeout_s)
         self._session.unwatch(self._watch)
+        file, self._file = self._file, None
+        if file is not None and file.is_published and not self._thread.is_alive():
+            length, watch = min(self._saved, self._watch.take()), self._session.watch()
+            Origin(self._path, self._header, file.end, file.digest, length, watch).remember(self._session)
 
     def _resume(self) -> None:
-        """Take the file up where a restore left it, as far as the session was not cut since."""
-        origin = self._session.origin
-        if isinstance(origin, Origin) and origin.path == self._path:
+        """Take the file up where a restore or a writer left it, as far as the session was not cut since."""
+        origin = forget_origin(self._session)
+        if origin is not None and origin.path == self._path:
             self._file = StateFile.resume(origin)
-            self._saved = min(origin.length, origin.watch.take()) if self._file is not None else 0
-            self._session.unwatch(origin.watch)
-            self._session.origin = None
+            if self._file is not None:
+                self._header, self._saved = origin.header, min(origin.length, origin.watch.take())
 
     def _run(self) -> None:
         if hasattr(os, "setpriority"):
@@ -231,7 +235,8 @@ class StateWriter:
             self._let_go()
         if self._file is None and goal:
             refuse_newer(self._path)
-            self._file, self._saved = StateFile.create(self._path, self._header), 0
+            self._header, self._saved = replace(self._header, file_id=secrets.token_bytes(16)), 0
+            self._file = StateFile.create(self._path, self._header)
         return self._file
 
     def _is_worth_keeping(self, file: StateFile, goal: int, may_rewrite: bool) -> bool:

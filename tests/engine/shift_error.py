@@ -6,7 +6,7 @@ are fed, not chosen. Compared are
 
 - ``fresh``: what is kept, computed anew;
 - ``shifted``: ``Session.shift``, that is moved and turned in the cache;
-- ``rolling``: the same window at the end of a text of four contexts, a quarter of the context dropped whenever it was full;
+- ``rolling``: the same window at the end of a text of four contexts, a quarter dropped whenever the context was full;
 - ``all``: nothing dropped at all.
 
 Printed for the tokens that follow: perplexity, and how far the probabilities of the next token are from ``fresh`` (KL,
@@ -32,10 +32,14 @@ def log_softmax(logits: Array) -> Array:
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
+def begin_id(session: Session) -> int:
+    bos_id = session.model.tokenizer.bos_id
+    return 1 if bos_id is None else bos_id
+
+
 def sampled(session: Session, n: int, seed: int) -> list[int]:
     """Texts of the model's own, n tokens; where one ends, or half a context is full, the next begins."""
-    bos_id = session.model.tokenizer.bos_id
-    begin = 1 if bos_id is None else bos_id
+    begin = begin_id(session)
     found: list[int] = []
     while len(found) < n:
         session.prefill([begin])
@@ -100,7 +104,8 @@ def compare(model: Model, kv: str, n_texts: int, drop_share: float) -> None:
                 raise AssertionError(f"{way} holds {session.length} tokens")
             found = followed(session, follow)[:-1]
             reference = found if reference is None else reference
-            losses[way].append(-found[np.arange(len(follow) - 1), follow[1:]])
+            chosen = np.array(follow[1:]) != begin_id(session)  # that a text ends was our choice, not the model's
+            losses[way].append(-found[np.arange(len(follow) - 1), follow[1:]][chosen])
             divergences[way].append((np.exp(reference) * (reference - found)).sum(-1))
             same[way].append(reference.argmax(-1) == found.argmax(-1))
     print(f"\n{model.path.name}, {kv} cache, context {n_ctx}, {n_drop} of {n_ctx - n_follow} dropped, {n_texts} texts")

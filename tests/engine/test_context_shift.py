@@ -1,0 +1,80 @@
+"""Tokens dropped from the middle: what lies behind moves down and means the same at its new place."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import EngineError, Model
+from engine.saved_state import StateWriter, restore_state
+from tests.engine import tiny_gguf
+
+IDS = np.random.default_rng(0).integers(3, 250, 90).tolist()
+
+
+def one_layer(tmp_path: Path, architecture: str, **arguments: Any) -> Model:
+    """With one layer keys and values depend on token and position alone, so that moving them must be exact."""
+    path = tmp_path / f"{architecture}.gguf"
+    tiny = tiny_gguf.model(architecture, n_layers=1, n_heads=2, n_kv_heads=2, rope_factors=architecture == "llama")
+    for key, value in arguments.items():
+        tiny.set(f"{architecture}.{key}", value)
+    return Model.open(tiny.write(path), threads=1)
+
+
+@pytest.mark.parametrize(("kv", "most"), [("f32", 1e-4), ("f16", 5e-3), ("q8_0", 0.05)])
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize(("n_keep", "n_drop"), [(8, 16), (5, 13), (0, 7), (1, 80), (40, 1)])
+def test_with_one_layer_moved_tokens_are_as_if_computed_there(
+    tmp_path: Path, architecture: str, kv: str, most: float, n_keep: int, n_drop: int
+) -> None:
+    model = one_layer(tmp_path, architecture)
+    moved, fresh = model.session(n_ctx=128, kv=kv), model.session(n_ctx=128, kv=kv)
+    moved.feed(IDS)
+    moved.shift(n_keep, n_drop)
+    fresh.feed(IDS[:n_keep] + IDS[n_keep + n_drop :])
+    assert moved.tokens == fresh.tokens
+    found, wanted = (session.feed([9, 8, 7], every=True) for session in (moved, fresh))
+    assert np.abs(found - wanted).max() < most * np.abs(wanted).max()
+    model.close()
+
+
+def test_a_head_that_is_rotated_only_in_part_keeps_the_rest(tmp_path: Path) -> None:
+    model = one_layer(tmp_path, "qwen2", **{"rope.dimension_count": 16})
+    moved, fresh = model.session(n_ctx=128, kv="f32"), model.session(n_ctx=128, kv="f32")
+    moved.feed(IDS)
+    moved.shift(3, 20)
+    fresh.feed(IDS[:3] + IDS[23:])
+    assert np.allclose(moved.feed([9]), fresh.feed([9]), atol=1e-4)
+    model.close()
+
+
+def test_the_end_can_be_dropped_and_what_is_not_there_cannot(tmp_path: Path) -> None:
+    model = one_layer(tmp_path, "llama")
+    session = model.session(n_ctx=128)
+    session.feed(IDS)
+    for n_keep, n_drop in ((-1, 5), (5, -1), (5, 0), (80, 11)):
+        with pytest.raises(EngineError, match="cannot forget"):
+            session.shift(n_keep, n_drop)
+    assert session.tokens == IDS
+    session.shift(80, 10)
+    assert session.tokens == IDS[:80]
+    with pytest.raises(EngineError, match="nothing to continue"):
+        next(session.generate(None))  # type: ignore[arg-type]
+    model.close()
+
+
+@pytest.mark.parametrize("kv", ["f16", "q8_0"])
+def test_a_state_follows_a_shift(tmp_path: Path, kv: str) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", n_heads=2, n_kv_heads=1), threads=1)
+    session, back = model.session(n_ctx=128, kv=kv), model.session(n_ctx=128, kv=kv)
+    session.feed(IDS)
+    saving = StateWriter(session, tmp_path / "kv.state")
+    assert saving.flush(10)
+    session.shift(11, 30)
+    assert saving.flush(10)
+    saving.close()
+    assert restore_state(back, tmp_path / "kv.state").tokens == 60
+    assert back.tokens == session.tokens
+    assert (back.feed([5, 4, 3]) == session.feed([5, 4, 3])).all()
+    model.close()
