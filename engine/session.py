@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import context_shift
-from engine.cache_watch import CacheWatch
+from engine.cached_tokens import CachedTokens
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError, ModelChangedError
 from engine.profile import PhaseTime, Profile
 from engine.sampling import Sampler, Sampling
@@ -59,18 +59,18 @@ class Session:
         n_ctx: tokens the context holds.
         finish_reason: of the last ``generate``: ``"stop"``, ``"length"``, ``"context"`` or ``"cancelled"``.
         model: what computes.
-        origin: what a saved state that filled the cache has to be known by, for whoever goes on writing it.
+        cached: the tokens in the cache, for who saves them.
+        origin: what who saves them left here to know them by.
     """
 
     def __init__(self, model: Model, pipeline: Pipeline, n_ctx: int) -> None:
-        self.model = self._model = model
+        self.model = model
         self._pipeline = pipeline
         self.n_ctx = n_ctx
         self.finish_reason = ""
         self.origin: object = None
-        self._tokens: list[int] = []
-        self._watches: list[CacheWatch] = []
-        self._settled: int | None = None
+        self.cached = CachedTokens()
+        self._tokens = self.cached.ids
         self._logits: Logits | None = None
         self._cancelled = threading.Event()
         self._profile: Profile | None = None
@@ -105,21 +105,6 @@ class Session:
         """How the keys in the cache are turned by their positions."""
         return self._pipeline.rotation
 
-    def settled_tokens(self) -> list[int]:
-        """The tokens that are there to stay: without those of ``forgetting``. Any thread may ask."""
-        return self._tokens[: self._settled]
-
-    def watch(self) -> CacheWatch:
-        """Begin to remember how far the cache is cut, until ``unwatch``."""
-        watch = CacheWatch()
-        self._watches.append(watch)
-        return watch
-
-    def unwatch(self, watch: CacheWatch) -> None:
-        """Remember no longer."""
-        if watch in self._watches:
-            self._watches.remove(watch)
-
     def adopt(self, ids: Sequence[int]) -> None:
         """Count tokens whose keys and values somebody has put into the empty cache.
 
@@ -129,8 +114,7 @@ class Session:
         """
         if self._tokens:
             raise EngineError("only an empty session takes over saved tokens")
-        self._tokens = self._check_ids(ids)
-        self._logits = None
+        self._tokens += self._check_ids(ids)
 
     def kv_resident_bytes(self) -> int | None:
         """How much of the cache lies in memory: what was written, in whole pages. None where the system does not say.
@@ -220,8 +204,8 @@ class Session:
         after: Sequence[int],
         spelled: Collection[int],
     ) -> Iterator[Generated]:
-        sampler = Sampler(sampling, self._model.config.vocab_size)
-        stream, stops = self._model.tokenizer.stream(spelled), StopStrings(stop)
+        sampler = Sampler(sampling, self.model.config.vocab_size)
+        stream, stops = self.model.tokenizer.stream(spelled), StopStrings(stop)
         for earlier in after:
             stops.push(stream.push(earlier))
         token, n = -1, 0
@@ -232,7 +216,7 @@ class Session:
             logits = self._logits
             assert logits is not None
             chosen = sampler.choose(logits, self._tokens)
-            if chosen in self._model.tokenizer.end_ids:
+            if chosen in self.model.tokenizer.end_ids:
                 self.finish_reason = "stop"
                 break
             token, n = chosen, n + 1
@@ -262,9 +246,7 @@ class Session:
         if n < 0:
             raise EngineError(f"cannot keep {n} tokens")
         if n < len(self._tokens):
-            for watch in self._watches:
-                watch.cut(n)
-            del self._tokens[n:]
+            self.cached.cut(n)
             self._logits = None
 
     def shift(self, n_keep: int, n_drop: int) -> None:
@@ -290,16 +272,15 @@ class Session:
         Positions behind the length mean nothing, so that trying something costs the conversation nothing. What is
         forgotten inside, by ``truncate``, stays forgotten.
         """
-        length, logits, settled = self.length, self._logits, self._settled
-        self._settled = length if settled is None else settled
-        try:
-            yield
-        finally:
-            kept_all = self.length >= length
-            self.truncate(length)
-            self._settled = settled
-            if kept_all:
-                self._logits = logits
+        length, logits = self.length, self._logits
+        with self.cached.trying():
+            try:
+                yield
+            finally:
+                kept_all = self.length >= length
+                self.truncate(length)
+                if kept_all:
+                    self._logits = logits
 
     def stretch(self, n: int) -> None:
         """Make the cache hold n tokens by repeating those it holds, without computing them: a context to measure in.
@@ -321,7 +302,7 @@ class Session:
     def cancel(self) -> None:
         """End what runs: ``feed`` and ``prefill`` raise ``Cancelled``, ``generate`` finishes. For any thread."""
         self._cancelled.set()
-        self._model.crew.cancel()
+        self.model.crew.cancel()
 
     def start_profile(self) -> None:
         """Time every operation from now on, from zero."""
@@ -342,15 +323,15 @@ class Session:
     def close(self) -> None:
         """Let go of the cache; the session cannot be used any more."""
         self.truncate(0)
-        self._model.forget(self)
+        self.model.forget(self)
         del self._pipeline
 
     def _begin(self) -> None:
         self._cancelled.clear()
-        self._model.crew.rearm()
-        if self._model.file_changed():
+        self.model.crew.rearm()
+        if self.model.file_changed():
             raise ModelChangedError(
-                f"{self._model.shown_name}: the file was changed since it was opened (open it again)"
+                f"{self.model.shown_name}: the file was changed since it was opened (open it again)"
             )
 
     def _feed(self, ids: Sequence[int], every: bool, on_progress: PrefillProgress | None) -> Logits:
@@ -374,11 +355,11 @@ class Session:
         """Compute one block; the length grows only when all of it is done."""
         pos = len(self._tokens)
         if len(ids) == 1:
-            self._run(self._pipeline.decode(ids[0], pos, self._model.threads))
+            self._run(self._pipeline.decode(ids[0], pos, self.model.threads))
             rows = [self._finite_logits()]
         else:
             is_few = len(ids) <= FEW_UP_TO
-            n_threads = self._model.threads if is_few else self._model.prefill_threads
+            n_threads = self.model.threads if is_few else self.model.prefill_threads
             compute = self._pipeline.few if is_few else self._pipeline.block
             self._run(compute(ids, pos, n_threads))
             rows = []
@@ -397,7 +378,7 @@ class Session:
         logits: Logits = self._pipeline.logits.copy()
         if not np.isfinite(logits.sum(dtype=np.float64)):
             raise BrokenModelError(
-                f"{self._model.shown_name}: the model computed NaN or infinity: its weights are damaged "
+                f"{self.model.shown_name}: the model computed NaN or infinity: its weights are damaged "
                 "(download it again)"
             )
         return logits
@@ -406,8 +387,8 @@ class Session:
         checked = [int(token) for token in ids]
         if not checked:
             raise EngineError("no tokens to feed")
-        if min(checked) < 0 or max(checked) >= self._model.config.vocab_size:
-            raise EngineError(f"token ids must be 0 to {self._model.config.vocab_size - 1}")
+        if min(checked) < 0 or max(checked) >= self.model.config.vocab_size:
+            raise EngineError(f"token ids must be 0 to {self.model.config.vocab_size - 1}")
         if len(self._tokens) + len(checked) > self.n_ctx:
             raise self._full(len(self._tokens) + len(checked))
         return checked

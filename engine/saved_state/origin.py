@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from engine.saved_state.layout import Header
 
 if TYPE_CHECKING:
-    from engine.cache_watch import CacheWatch
+    from engine.cached_tokens import CacheWatch
     from engine.session import Session
 
 
@@ -42,5 +42,5 @@ def forget_origin(session: Session) -> Origin | None:
     origin, session.origin = session.origin, None
     if not isinstance(origin, Origin):
         return None
-    session.unwatch(origin.watch)
+    session.cached.unwatch(origin.watch)
     return origin

@@ -78,7 +78,7 @@ def restore_state(session: Session, path: Path) -> Restored:
         raise StateRefusedError(f"{name}: is damaged")
     if length:
         session.adopt(chain.token_ids[:length])
-    Origin(path, chain.header, chain.end, chain.digest, length, session.watch()).remember(session)
+    Origin(path, chain.header, chain.end, chain.digest, length, session.cached.watch()).remember(session)
     lost = max(0, min(len(chain.token_ids), session.n_ctx) - length)
     return Restored(length, time.monotonic() - started_s, n_bytes, lost=lost)
 

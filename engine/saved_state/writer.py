@@ -65,7 +65,7 @@ class StateWriter:
         self._path = path
         self._cache = session.cache  # stays alive with this, whatever becomes of the session
         self._header = Header.of(session, bytes(16))
-        self._watch = session.watch()
+        self._watch = session.cached.watch()
         self._file: StateFile | None = None
         self._saved = 0
         self._buffer = np.empty(payload_bytes(self._cache, RECORD_POSITIONS), np.uint8)
@@ -118,10 +118,10 @@ class StateWriter:
             self._is_closing = True
             self._changed.notify_all()
         self._thread.join(timeout_s)
-        self._session.unwatch(self._watch)
+        self._session.cached.unwatch(self._watch)
         file, self._file = self._file, None
         if file is not None and file.is_published and not self._thread.is_alive():
-            length, watch = min(self._saved, self._watch.take()), self._session.watch()
+            length, watch = min(self._saved, self._watch.take()), self._session.cached.watch()
             Origin(self._path, self._header, file.end, file.digest, length, watch).remember(self._session)
 
     def _resume(self) -> None:
@@ -190,7 +190,7 @@ class StateWriter:
         """Append what the file lacks, up to the last full tile or to the end, and have the device hold it."""
         while not self._is_closing or is_flush:
             self._saved = min(self._saved, self._watch.take())
-            token_ids = self._session.settled_tokens()
+            token_ids = self._session.cached.settled()
             goal = len(token_ids) if everything else len(token_ids) // POSITIONS * POSITIONS
             file = self._file_for(goal, may_rewrite=not is_flush)
             if file is None or goal <= self._saved:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.cache_watch import CacheWatch
+from engine.cached_tokens import CachedTokens
 from engine.config import ModelConfig
 from engine.kv_cache import POSITIONS, KVCache, kv_type_of
 from engine.models.decoder import Rotation
@@ -40,8 +40,8 @@ class ScriptedSession:
         self.cache = KVCache(config, kv_type_of(kv, config), n_ctx)
         self.rotation = Rotation(config.rope_theta ** (-np.arange(0, 32, 2) / 32), 2, 1)
         self.origin: object = None
-        self._tokens: list[int] = []
-        self._watches: list[CacheWatch] = []
+        self.cached = CachedTokens()
+        self._tokens = self.cached.ids
 
     @property
     def tokens(self) -> list[int]:
@@ -51,25 +51,12 @@ class ScriptedSession:
     def length(self) -> int:
         return len(self._tokens)
 
-    def settled_tokens(self) -> list[int]:
-        return list(self._tokens)
-
-    def watch(self) -> CacheWatch:
-        self._watches.append(CacheWatch())
-        return self._watches[-1]
-
-    def unwatch(self, watch: CacheWatch) -> None:
-        if watch in self._watches:
-            self._watches.remove(watch)
-
     def adopt(self, ids: Sequence[int]) -> None:
-        self._tokens = list(ids)
+        self._tokens += ids
 
     def truncate(self, n: int) -> None:
         if n < self.length:
-            for watch in self._watches:
-                watch.cut(n)
-            del self._tokens[n:]
+            self.cached.cut(n)
 
     def feed(self, ids: Sequence[int]) -> None:
         for token in ids:
