@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,34 @@ def drop_positions(cache: KVCache, rotation: Rotation, n_keep: int, n_drop: int,
         keys = _keys(cache, layer, n_keep + n_drop, length)
         _turn(keys, rotation, -n_drop)
         _put_keys(cache, layer, n_keep, keys)
+
+
+def find_gap(cached: Sequence[int], wanted: Sequence[int], fewest: int) -> tuple[int, int] | None:
+    """Find out whether a cache holds what is wanted but for a run of tokens in its midst.
+
+    Args:
+        fewest: tokens behind the gap, at least, for it to count.
+
+    Returns:
+        Where the gap begins and how long it is, if all that lies behind it is wanted next; the shortest such gap.
+    """
+    n_keep = common_prefix(cached, wanted)
+    for n_drop in range(1, len(cached) - n_keep - fewest + 1):
+        n_rest = len(cached) - n_keep - n_drop
+        is_next = cached[n_keep + n_drop] == wanted[n_keep] if n_keep < len(wanted) else False
+        if is_next and list(cached[n_keep + n_drop :]) == list(wanted[n_keep : n_keep + n_rest]):
+            return n_keep, n_drop
+    return None
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike."""
+    n = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        n += 1
+    return n
 
 
 def _move(rows: np.ndarray[Any, np.dtype[np.uint8]], n_rows: int, n_keep: int, n_drop: int, length: int) -> None:

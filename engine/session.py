@@ -31,6 +31,8 @@ PrefillProgress = Callable[[int, int], None]
 
 FEW_UP_TO = 4
 """So few tokens are computed faster with decode's kernels than as a prefill block (PERFORMANCE.md)."""
+FEWEST_SHIFTED = 16
+"""Fewer tokens are computed anew rather than moved."""
 SWITCH_INTERVAL_S = 5e-4
 """While the engine runs, a thread that wants the GIL for a moment need not wait 5 ms for it."""
 
@@ -152,7 +154,7 @@ class Session:
         if len(ids) > self.n_ctx:
             raise self._full(len(ids))
         start = time.monotonic()
-        reused = min(_common_prefix(self._tokens, ids), len(ids) - 1)
+        reused = min(context_shift.common_prefix(self._tokens, ids), len(ids) - 1)
         self.truncate(max(0, reused))
         self._feed(ids[reused:], False, on_progress)
         return Prefilled(reused, len(ids) - reused, time.monotonic() - start)
@@ -264,6 +266,17 @@ class Session:
         self.truncate(n_keep)
         context_shift.drop_positions(self.cache, self.rotation, n_keep, n_drop, length)
         self._tokens += rest
+
+    def shift_towards(self, ids: Sequence[int]) -> int:
+        """Shift if the cache holds the beginning of ``ids`` but for a run of tokens that were dropped from its midst.
+
+        Call it before ``prefill(ids)``, which then computes only what is new. Returns how many tokens were dropped.
+        """
+        gap = context_shift.find_gap(self._tokens, ids, FEWEST_SHIFTED)
+        if gap is None:
+            return 0
+        self.shift(*gap)
+        return gap[1]
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
@@ -397,15 +410,6 @@ class Session:
         return ContextFullError(
             f"{wanted:,} tokens do not fit into the context of {self.n_ctx:,} (start anew, or open a larger context)"
         )
-
-
-def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    n = 0
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        n += 1
-    return n
 
 
 @contextmanager

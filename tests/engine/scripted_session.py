@@ -89,7 +89,7 @@ class ScriptedSession:
                 keys, values = heads[:, : n_heads // 2], heads[:, n_heads // 2 :]
                 tile, lane = divmod(at, POSITIONS)
                 shape = n_layers, n_heads // 2, self.cache.max_seq_len // POSITIONS, -1, POSITIONS, item_bytes
-                found.append(keys.reshape(shape, copy=False)[:, :, tile, :, lane])
+                found.append(keys.reshape(shape)[:, :, tile, :, lane])
                 each = n_bytes // self.cache.max_seq_len
                 found.append(values[:, :, at * each : (at + 1) * each])
         return found

@@ -64,6 +64,32 @@ def test_the_end_can_be_dropped_and_what_is_not_there_cannot(tmp_path: Path) -> 
     model.close()
 
 
+def test_a_conversation_without_its_oldest_turns_is_found_in_the_cache(tmp_path: Path) -> None:
+    model = one_layer(tmp_path, "llama")
+    moved, fresh = model.session(n_ctx=128, kv="f32"), model.session(n_ctx=128, kv="f32")
+    system, turns = [5, 6, 7, 8], [[9, 9, n, *IDS[20 * n : 20 * n + 17]] for n in range(4)]
+    moved.feed(sum(turns, system))
+    kept = [*system, *turns[2], *turns[3], *IDS[:6]]
+    assert moved.shift_towards(kept) == 40
+    done = moved.prefill(kept)
+    assert (done.reused, done.fed) == (44, 6)
+    fresh.prefill(kept)
+    assert np.allclose(moved.feed([9]), fresh.feed([9]), atol=1e-4)
+    model.close()
+
+
+@pytest.mark.parametrize(
+    "wanted", [IDS, IDS[:50], [*IDS, 5], [4, *IDS], [*IDS[:30], 4, *IDS[40:]], [*IDS[:30], *IDS[80:]], []]
+)
+def test_what_is_not_a_gap_is_left_alone(tmp_path: Path, wanted: list[int]) -> None:
+    model = one_layer(tmp_path, "llama")
+    session = model.session(n_ctx=128)
+    session.feed(IDS)
+    assert session.shift_towards(wanted) == 0
+    assert session.tokens == IDS
+    model.close()
+
+
 @pytest.mark.parametrize("kv", ["f16", "q8_0"])
 def test_a_state_follows_a_shift(tmp_path: Path, kv: str) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", n_heads=2, n_kv_heads=1), threads=1)
