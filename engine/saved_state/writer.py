@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import threading
 import time
 import zlib
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +19,7 @@ from engine.memory import shown_bytes
 from engine.saved_state.appending import RESERVE_BYTES, NoRoomError, StateFile, refuse_newer
 from engine.saved_state.layout import RECORD_POSITIONS, Header
 from engine.saved_state.origin import Origin, forget_origin
-from engine.saved_state.record import file_bytes, payload_bytes
+from engine.saved_state.record import file_bytes, head_bytes, payload_bytes
 
 if TYPE_CHECKING:
     from engine.session import Session
@@ -37,7 +35,6 @@ RETRY_S = 5.0
 SLACK_BYTES = 8 << 20
 DEAD_SHARE = 0.5
 """A file is written anew once its dead records take more than the slack and this share of its live ones."""
-_NICENESS = 10
 
 
 class StateWriter:
@@ -69,6 +66,7 @@ class StateWriter:
         self._file: StateFile | None = None
         self._saved = 0
         self._buffer = np.empty(payload_bytes(self._cache, RECORD_POSITIONS), np.uint8)
+        self._margin_bytes = self._cache.tile_bytes + head_bytes(RECORD_POSITIONS)  # a tile that is written again
         self._problem: str | None = None
         self._changed = threading.Condition()
         self._noted_s: float | None = None
@@ -133,9 +131,6 @@ class StateWriter:
                 self._header, self._saved = origin.header, min(origin.length, origin.watch.take())
 
     def _run(self) -> None:
-        if hasattr(os, "setpriority"):
-            with suppress(OSError):  # on Linux the priority is the thread's own
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         while (job := self._next_job()) is not None:
             self._attempt(*job)
         if self._file is not None:
@@ -178,6 +173,8 @@ class StateWriter:
             problem = f"the conversation's state is not saved: {error}"
         except Exception as error:
             problem = f"the conversation's state is not saved: {type(error).__name__}: {shown(str(error))}"
+        if self._file is not None and not self._file.is_published:
+            self._let_go()  # takes room from others, the transcript first of all
         with self._changed:
             self._problem = problem
             self._retry_s = time.monotonic() + RETRY_S if problem else 0.0
@@ -228,7 +225,7 @@ class StateWriter:
         Raises:
             OSError: there is no room.
         """
-        needed_bytes = file_bytes(self._cache, goal)
+        needed_bytes = file_bytes(self._cache, goal) + self._margin_bytes
         if self.quota_bytes is not None and needed_bytes > self.quota_bytes:
             raise self._over_quota(needed_bytes)
         if self._file is not None and not self._is_worth_keeping(self._file, goal, may_rewrite):
@@ -243,7 +240,7 @@ class StateWriter:
         if not file.is_in_place():
             return False
         live_bytes = file_bytes(self._cache, self._saved)
-        to_come_bytes = file_bytes(self._cache, goal) - live_bytes
+        to_come_bytes = file_bytes(self._cache, goal) - live_bytes + self._margin_bytes
         if self.quota_bytes is not None and file.end + to_come_bytes > self.quota_bytes:
             if file.end < live_bytes + SLACK_BYTES // 8:
                 raise self._over_quota(file.end + to_come_bytes)

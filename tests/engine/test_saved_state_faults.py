@@ -355,6 +355,7 @@ def test_every_call_that_fails_leaves_the_older_state_or_the_newer(
         hits.append(failing.hit)
         assert is_saved or problem, hits
         assert "\n" not in (problem or "")
+        assert not (tmp_path / ".kv.state.new").exists(), hits
         if begin == "an older file":
             assert restored(path).length in (70, session.length)
         elif begin != "no file":
