@@ -68,7 +68,9 @@ def obey(options: argparse.Namespace) -> int:
     if options.command == "run":
         from app.run import RunOptions, run
 
-        return run(RunOptions(_given_model(options), options.prompt, options.raw, options.json), settings)
+        return run(
+            RunOptions(_given_model(options), options.prompt, options.raw, options.json, options.session), settings
+        )
     if options.command == "inspect":
         from app.inspect import InspectOptions, inspect
 
@@ -82,6 +84,10 @@ def obey(options: argparse.Namespace) -> int:
         from app.verify import VerifyOptions, verify
 
         return verify(VerifyOptions(_given_model(options), options.sha256, not options.no_run, options.json), settings)
+    if options.command == "sessions":
+        from app.conversations.command import SessionsOptions, sessions
+
+        return sessions(SessionsOptions(options.words, options.json))
     if options.command == "models":
         from app.models.command import ModelsOptions, models
 

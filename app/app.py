@@ -28,6 +28,8 @@ from app._textual_hacks import draw_plain_scrollbars, resume_cleanly, teach_alt_
 from app.actions import ACTIONS, Action, bindings
 from app.bridge import ChatOptions, EngineBridge
 from app.console import is_console
+from app.conversations.journal import Journal
+from app.conversations.store import Store
 from app.crash_log import log_without_text
 from app.downloads.background import BackgroundDownload
 from app.keymap import Keymap, load_keymap
@@ -37,6 +39,7 @@ from app.performance.interface_pace import InterfacePace
 from app.performance.watch import PerformanceWatch
 from app.personas import persona_names
 from app.screens.chat import ChatScreen
+from app.screens.conversation_flow import AtHand
 from app.screens.drafting import PromptHabits
 from app.settings import Settings
 from app.themes import ThemeError, choose_theme, load_themes, no_such_theme
@@ -69,6 +72,10 @@ PERFORMANCE_MODE = "performance"
 THREADS_MODE = "threads"
 MODELS_MODE = "models"
 DOCTOR_MODE = "doctor"
+CONVERSATIONS_MODE = "conversations"
+
+SAVING_PATIENCE_S = 1.0
+"""So long leaving waits for a slow disk; a signal's exit code comes within ``EXIT_PATIENCE_S``."""
 
 _SIGNAL_EXITS = {
     signal.SIGTERM: exit_codes.TERMINATED,
@@ -105,6 +112,12 @@ def _threads_screen() -> Screen[None]:
     from app.screens.threads import ThreadsScreen
 
     return ThreadsScreen()
+
+
+def _conversations_screen() -> Screen[None]:
+    from app.screens.conversations import ConversationsScreen
+
+    return ConversationsScreen()
 
 
 def _models_screen() -> Screen[None]:
@@ -153,14 +166,23 @@ class JalopyApp(App[None], inherit_bindings=False):
         pace = InterfacePace(WEAK_DIVISOR if is_weak_machine() else 1)
         self.watch_performance = PerformanceWatch(self.bridge, pace=pace)
         self.chat = ChatScreen(
-            self.bridge, settings.system_prompt or None, model_path, clock, self.watch_performance, habits
+            self.bridge,
+            settings.system_prompt or None,
+            model_path,
+            clock,
+            self.watch_performance,
+            habits,
+            conversations_at_hand(settings),
         )
+        self.unsaved = ""
+        """Why something of the conversation could not be saved, once the application has ended."""
         # As a mode the chat is the first screen, and no empty one is ever laid out below it.
         self.add_mode(self.DEFAULT_MODE, lambda: self.chat)
         self.add_mode(PERFORMANCE_MODE, lambda: _performance_screen(self.watch_performance))
         self.add_mode(THREADS_MODE, _threads_screen)
         self.add_mode(MODELS_MODE, _models_screen)
         self.add_mode(DOCTOR_MODE, _doctor_screen)
+        self.add_mode(CONVERSATIONS_MODE, _conversations_screen)
 
     def on_mount(self) -> None:
         """Take over the signals that Textual leaves to their defaults."""
@@ -180,9 +202,14 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.watch_performance.note_interface_cost(self.bridge.now_s())
 
     def on_unmount(self) -> None:
-        """End the engine's thread, or leave it to the end of the process; a download is left to be gone on with."""
+        """Save what is not saved, and end the engine's thread, or leave it to the end of the process.
+
+        A download is left to be gone on with.
+        """
+        self.chat.save_what_there_is()
         self.parting_line = self.downloads.leave()
         self.bridge.close()
+        self.unsaved = self.chat.end_saving(SAVING_PATIENCE_S)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """List for the command palette what can be done on a screen: every action with its key and its command."""
@@ -248,6 +275,13 @@ class JalopyApp(App[None], inherit_bindings=False):
     def action_models(self) -> None:
         """Show the models on this machine; on the screen that does, go back."""
         self._show_or_leave(MODELS_MODE)
+
+    def action_conversations(self) -> None:
+        """Show the saved conversations; on the screen that does, go back."""
+        if self.chat.conversations.store is None:
+            self.chat.note("conversations are not saved: save_conversations in your settings is off")
+        else:
+            self._show_or_leave(CONVERSATIONS_MODE)
 
     def open_model(self, path: Path, title: str, outlook: Outlook | None = None) -> None:
         """Open a model in the chat, after asking what becomes of a conversation that there is.
@@ -402,6 +436,18 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._close_messages_no_wait()
 
 
+def conversations_at_hand(settings: Settings) -> AtHand:
+    """Return the saved conversations, as far as the settings want any."""
+    if settings.save_conversations == "off":
+        return AtHand()
+    root = paths.conversations_dir()
+    store = Store(root)
+    is_kept = settings.keep_kv_states == "on"
+    quota_bytes = int(settings.kv_states_quota_gb * (1 << 30)) if is_kept else 0
+    prefixes = paths.prefixes_dir()
+    return AtHand(Journal(store, root), store, root, settings.resume == "last", quota_bytes, prefixes)
+
+
 def may_read_ahead(settings: Settings) -> bool:
     """Whether the engine may work before anything is sent."""
     wanted = settings.prefill_while_typing
@@ -428,6 +474,7 @@ def chat_options(settings: Settings) -> ChatOptions:
         remember_tuned=engine_access.remember_tuned,
         kernels_version=engine_access.kernels_version,
         watch_conditions=ConditionsWatch,
+        state_files=partial(engine_access.state_files, settings, partial(may_read_ahead, settings)),
         may_pin=settings.pin_threads == "auto",
     )
 
@@ -455,6 +502,11 @@ def run_tui(settings: Settings, model_path: Path | str | None = None) -> int:
     if app.crash_line is not None:
         refusals.say(app.crash_line)
         code = exit_codes.INTERNAL
+    if app.unsaved:
+        refusals.say(
+            f"jalopy: conversation not saved: {app.unsaved} (what was saved before is resumed at the next start)"
+        )
+        code = code or exit_codes.IO_ERROR
     if app.bridge.is_alive:
         # The engine's thread is inside a compilation or a step that has not seen the cancel yet. Tearing the
         # interpreter down under it could crash; everything worth keeping is on disk.

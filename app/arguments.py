@@ -12,7 +12,7 @@ from app.personas import load_persona, read_system_file
 from app.refusals import Refusal
 from app.settings import Settings, override
 
-COMMANDS = ("run", "chat", "bench", "tune", "models", "pull", "inspect", "verify", "doctor", "compare")
+COMMANDS = ("run", "chat", "bench", "tune", "models", "pull", "inspect", "verify", "doctor", "compare", "sessions")
 
 _OVERVIEW = """\
 commands:
@@ -26,6 +26,7 @@ commands:
   jalopy inspect MODEL           show what a model file holds
   jalopy verify MODEL            is the file whole, does it write sense
   jalopy compare MODEL           against an installed llama-cpp-python
+  jalopy sessions [WORDS]        the saved conversations
   jalopy doctor [MODEL]          what this machine does for speed, and what fits
 
 `jalopy COMMAND --help` lists a command's options. A model file that is named like a command: ./run
@@ -49,6 +50,7 @@ _SETTING_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "theme": (("--theme",), {"metavar": "NAME", "help": "colours"}),
     "low_power": (("--low-power",), {"metavar": "WHEN", "help": "fewer redraws: auto, on or off"}),
 }
+_SYSTEM_WAYS = {"--system": "system_prompt", "--persona": "persona", "--system-file": "system_file"}
 _ENGINE_KEYS = ("prefill_threads", "pin_threads", "context_size", "kv_type", "weights")
 _SAMPLING_KEYS = ("system_prompt", *(key for key in _SETTING_OPTIONS if key.startswith("sampling.")))
 
@@ -98,13 +100,16 @@ def apply(options: argparse.Namespace, settings: Settings) -> Settings:
         value = getattr(options, key, None)
         if value is not None:
             settings = override(settings, key, value, f"{flags[-1]}: the value")
+    # A saved conversation has a system prompt of its own: whoever names one wants another conversation.
+    names_system = any(getattr(options, name, None) is not None for name in _SYSTEM_WAYS.values())
+    if getattr(options, "new", False) or names_system:
+        settings = override(settings, "resume", "new", "--new")
     return _apply_system_prompt(options, settings)
 
 
 def _apply_system_prompt(options: argparse.Namespace, settings: Settings) -> Settings:
     """Take the system prompt from the persona or the file that was named."""
-    ways = {"--system": "system_prompt", "--persona": "persona", "--system-file": "system_file"}
-    given = [flag for flag, name in ways.items() if getattr(options, name, None) is not None]
+    given = [flag for flag, name in _SYSTEM_WAYS.items() if getattr(options, name, None) is not None]
     if len(given) > 1:
         raise Refusal(f"jalopy: {' and '.join(given)} both give a system prompt (choose one)")
     if given == ["--persona"]:
@@ -119,6 +124,7 @@ def _chat_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Chat with a language model on the computer you already own.")
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file")
     parser.add_argument("--plain", action="store_true", help="line by line, without a screen")
+    parser.add_argument("--new", action="store_true", help="begin a new conversation instead of resuming the last")
     parser.add_argument("--tty", action="store_true", help="draw for a plain console: ASCII borders, 16 colours")
     if command is None:
         parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and leave")
@@ -133,6 +139,7 @@ def _run_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Answer one prompt: the answer on standard output, the figures on standard error.")
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
     parser.add_argument("-p", "--prompt", required=True, metavar="TEXT", help="the prompt; - reads standard input")
+    parser.add_argument("--session", default="", metavar="NAME", help="go on with a saved conversation, or begin it")
     parser.add_argument("--raw", action="store_true", help="continue the text as it stands, without chat template")
     parser.add_argument("--json", action="store_true", help="one JSON object with text and figures, at the end")
     _add_settings(parser, "threads", *_ENGINE_KEYS, *_SAMPLING_KEYS)
@@ -194,6 +201,13 @@ def _models_parser(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def _sessions_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "List the saved conversations, the last one used first.")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only those in whose title or text all of them stand")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    return parser
+
+
 def _inspect_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Check a model file and show what it holds.")
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
@@ -246,6 +260,7 @@ _BUILDERS = {
     "pull": _pull_parser,
     "doctor": _doctor_parser,
     "compare": _compare_parser,
+    "sessions": _sessions_parser,
 }
 
 

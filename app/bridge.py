@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from queue import Full, Queue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from app.conversation import PastTurn
 from app.engine_status import Activity, EngineStatus
 from app.idle_work import IdleWork
 from app.messages import EngineMessage, TextGenerated, ThoughtGenerated
@@ -34,6 +35,7 @@ from app.tuned import Recalled
 from app.tuning_conditions import Conditions, ConditionsWatch
 
 if TYPE_CHECKING:
+    from app.saved_states import StateFiles
     from engine import Model, Sampling, Session
     from engine.tuning import Sweep
     from engine.tuning_report import TuningReport
@@ -84,6 +86,8 @@ class ChatOptions:
     """What looks at the machine while something is measured; by default it sees nothing."""
     kernels_version: Callable[[], str] = str
     """Called in the engine's thread: names the compiled code."""
+    state_files: Callable[[], StateFiles | None] | None = None
+    """Called in the engine's thread: how the state of the cache is kept; None keeps none."""
     may_pin: bool = True
     """Whether tuning may find out if pinned threads are faster."""
 
@@ -94,10 +98,16 @@ class Load:
 
     path: Path
     system: str | None
-    turns: tuple[tuple[str, str], ...] = ()
-    """Questions and replies of the conversation, which the model reads before anything new is asked."""
-    turns_before: tuple[tuple[str, str], ...] = ()
+    turns: tuple[PastTurn, ...] = ()
+    """Questions and replies of the conversation."""
+    turns_before: tuple[PastTurn, ...] = ()
     """Those of the present model, which reads them again if it has to be opened in place of the new one."""
+    rereads: bool = True
+    """Whether the model reads them before anything new is asked; else with what is asked next."""
+    state: Path | None = None
+    """Where the state of the cache may be found."""
+    n_dropped: int = 0
+    """Turns before these that are no part of the context any more."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +115,18 @@ class StartConversation:
     """Forget all turns."""
 
     system: str | None
+
+
+@dataclass(frozen=True)
+class OpenConversation:
+    """Go on with another conversation; what it begins with like the present one is not read again."""
+
+    system: str | None
+    turns: tuple[PastTurn, ...]
+    state: Path | None = None
+    """Where the state of the cache may be found."""
+    n_dropped: int = 0
+    """Turns before these that are no part of the context any more."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +216,7 @@ class Close:
 Command = (
     Load
     | StartConversation
+    | OpenConversation
     | Ask
     | Regenerate
     | Continue
@@ -206,6 +229,16 @@ Command = (
     | GrantThreads
     | Close
 )
+
+
+class Written(Protocol):
+    """The reply that is being written, with the beginning that it goes on from."""
+
+    def ids(self) -> tuple[int, ...]:
+        """Its tokens so far."""
+
+    def text(self) -> str:
+        """What they say, uncleaned."""
 
 
 class Wire:
@@ -222,10 +255,16 @@ class Wire:
         self.closing = threading.Event()
         self.reply: Reply | None = None
         """The running one."""
+        self.written: Written | None = None
+        """What there is of it."""
         self.idle_work = IdleWork()
         """What runs only until something is asked for."""
         self.sweep: Sweep | None = None
         """The running one."""
+        self.state_path: Path | None = None
+        """Where the state of the cache is kept for the conversation that is live."""
+        self.state_trouble = ""
+        """Why it is not; "" if it is."""
         self.rereading: Session | None = None
         """Reads a conversation that another model had."""
         self.tuning: TuningReport | None = None
@@ -324,6 +363,21 @@ class EngineBridge:
         for running in (self._wire.reply, self._wire.sweep, self._wire.rereading):
             if running is not None:
                 running.cancel()
+
+    @property
+    def written(self) -> tuple[tuple[int, ...], str]:
+        """Tokens of the running reply, and what they say, uncleaned; nothing while none runs."""
+        written = self._wire.written
+        return (written.ids(), written.text()) if written is not None else ((), "")
+
+    def keep_state(self, path: Path | None) -> None:
+        """Say where the state of the cache belongs from the next token on; None keeps none."""
+        self._wire.state_path = path
+
+    @property
+    def state_trouble(self) -> str:
+        """Why the state of the cache is not kept; "" if it is, or should not be."""
+        return self._wire.state_trouble
 
     def wish_threads(self, wanted: ThreadsInUse) -> None:
         """Use and remember other threads: from the next token on if a reply is running, else at once."""

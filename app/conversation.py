@@ -30,6 +30,8 @@ class Ending(str, Enum):
     """The context is full."""
     FAILED = "failed"
     """The engine gave up in the middle."""
+    INTERRUPTED = "interrupted"
+    """The program ended in the middle."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,12 @@ class ChatMessage:
     thinking: Thinking | None = None
     is_edited: bool = False
     """Whether the user changed what the model had written."""
+    folded: str = ""
+    """What the user said with large pastes folded; "" where there are none."""
+    ids: tuple[int, ...] = ()
+    """A reply's tokens as they were generated; () where they are not known."""
+    raw: str = ""
+    """What these say, uncleaned and with the thinking; never for a terminal."""
 
     @property
     def editable_text(self) -> str:
@@ -83,6 +91,20 @@ class ChatMessage:
         if self.thinking is not None and not self.thinking.is_closed:
             return self.thinking.text
         return self.text
+
+
+@dataclass(frozen=True)
+class PastTurn:
+    """A question with its reply, for a model to go on from.
+
+    Attributes:
+        ids, raw: as of ``ChatMessage``.
+    """
+
+    question: str
+    reply: str
+    ids: tuple[int, ...] = ()
+    raw: str = ""
 
 
 @dataclass
@@ -95,6 +117,8 @@ class Conversation:
 
     system: str | None = None
     messages: list[ChatMessage] = field(default_factory=list)
+    n_dropped: int = 0
+    """So many messages at the beginning are no part of the context any more; whole turns."""
 
     @property
     def is_empty(self) -> bool:
@@ -111,19 +135,20 @@ class Conversation:
         """The newest reply, or None."""
         return next((m for m in reversed(self.messages) if m.role is Role.ASSISTANT), None)
 
-    def turns(self) -> tuple[tuple[str, str], ...]:
-        """Return every question that has a reply, with the reply."""
-        pairs = zip(self.messages[::2], self.messages[1::2], strict=False)
-        return tuple((question.text, reply.text) for question, reply in pairs)
+    def turns(self) -> tuple[PastTurn, ...]:
+        """Return every question of the context that has a reply, with the reply."""
+        within = self.messages[self.n_dropped :]
+        pairs = zip(within[::2], within[1::2], strict=False)
+        return tuple(PastTurn(question.text, reply.text, reply.ids, reply.raw) for question, reply in pairs)
 
-    def add_user(self, text: str) -> ChatMessage:
+    def add_user(self, text: str, folded: str = "") -> ChatMessage:
         """Append what the user said; an unanswered message before it leaves the conversation.
 
         The engine was never given that one as a finished turn, and most chat templates refuse two in a row.
         """
         if self.awaits_reply:
             self.messages.pop()
-        message = ChatMessage(Role.USER, text)
+        message = ChatMessage(Role.USER, text, folded=folded)
         self.messages.append(message)
         return message
 
@@ -157,8 +182,9 @@ class Conversation:
         """Keep the first messages only and return the others."""
         cut = self.messages[n_messages:]
         del self.messages[n_messages:]
+        self.n_dropped = min(self.n_dropped, n_messages)
         return cut
 
     def clear(self) -> None:
         """Forget the messages; the system prompt stays."""
-        self.messages.clear()
+        self.cut(0)

@@ -11,9 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app import state
+from app import paths, state
 from app.clean_text import clean_line
 from app.low_power import is_on_battery
+from app.saved_states import StateFiles
 from app.settings import AUTO, Settings
 from app.state import Measured, TunedChoice
 from app.tuned import Place, Recalled, keys_to_remember, recall
@@ -158,6 +159,27 @@ def make_sweep(
     trials = SessionTrials(model, session, clock)
     trials.can_pin = trials.can_pin and may_pin
     return Sweep(trials, host.cores(), budget_s, clock, parts, earlier)
+
+
+def state_files(settings: Settings, may_read_prefix: Callable[[], bool] = bool) -> StateFiles | None:
+    """Return how the state of the KV cache is kept; None where it is not to be.
+
+    Args:
+        may_read_prefix: whether the engine may read a system prompt before anything was asked.
+    """
+    if settings.keep_kv_states == "off":
+        return None
+    from engine import saved_state
+
+    quota_bytes = int(settings.kv_states_quota_gb * (1 << 30))
+    return StateFiles(
+        restore=saved_state.restore_state,
+        count=lambda path: saved_state.read_summary(path).n_tokens,
+        writer=lambda session, path: saved_state.StateWriter(session, path, quota_bytes),
+        fingerprint=saved_state.model_fingerprint,
+        prefixes=paths.prefixes_dir(),
+        may_read_prefix=may_read_prefix,
+    )
 
 
 def make_sampling(settings: Settings) -> Sampling:

@@ -71,6 +71,11 @@ class EngineMeasures:
         known = self._history.read_gbps(history_key(identity_of("memory"), model.threads))
         self._wire.figures = EngineFigures(facts, earlier=earlier, read_gbps={model.threads: known} if known else {})
 
+    def usual_prefill_tps(self, model: Model) -> float | None:
+        """How fast the model reads on this machine, by earlier replies; None where there was none."""
+        usual = self._history.usual(_identity(model))
+        return usual.prefill_tps if usual is not None and usual.prefill_tps > 0 else None
+
     def note_weights(self, model: Model) -> None:
         """The weights lie elsewhere in memory now: later replies are compared with others of that kind."""
         facts = self._wire.figures.facts

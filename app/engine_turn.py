@@ -15,7 +15,7 @@ from app.conversation import Ending
 from app.crash_log import log_without_text
 from app.engine_status import Activity
 from app.messages import GenerationFailed, GenerationFinished, PromptStopped, ReplyReopened
-from app.read_ahead import shared_tokens
+from app.past_turns import shared_tokens
 from app.reply import Reply, ReplyMeter
 from app.reply_text import ReplyText
 from app.thinking import Thinking
@@ -86,12 +86,21 @@ class EngineTurn:
     def run(self) -> bool:
         """Answer; True when there is a reply, whole or partial, that the conversation now holds."""
         self._wire.reply = self._reply
+        self._wire.written = self
         if self._wire.cancelled.is_set():  # asked for in the moment before the reply could be seen
             self._reply.cancel()
         try:
             return self._run()
         finally:
-            self._wire.reply = None
+            self._wire.reply = self._wire.written = None
+
+    def ids(self) -> tuple[int, ...]:
+        """Tokens of the whole reply so far; any thread may ask."""
+        return (*self._earlier.ids, *self._reply.ids)
+
+    def text(self) -> str:
+        """What they say, uncleaned; any thread may ask."""
+        return self._earlier.text + self._reply.text
 
     def _run(self) -> bool:
         self._update(
@@ -110,14 +119,14 @@ class EngineTurn:
             if not self._reply.ids:
                 raise
             self._keep_reply()
-            self._wire.emit(GenerationFailed(reason_of(error), self.meter.figures()))
+            self._wire.emit(GenerationFailed(reason_of(error), self.meter.figures(), self.ids(), self.text()))
             return True
         ending = self.meter.ending
         if ending is Ending.STOPPED and not self._reply.ids:
             self._wire.emit(PromptStopped())
             return False
         self._keep_reply()
-        self._wire.emit(GenerationFinished(ending, self.meter.figures()))
+        self._wire.emit(GenerationFinished(ending, self.meter.figures(), self.ids(), self.text()))
         return True
 
     def _show_progress(self, done: int, total: int) -> None:
@@ -139,8 +148,7 @@ class EngineTurn:
     def _keep_reply(self) -> None:
         self._show("")
         self._text.finish()
-        earlier = self._earlier
-        self._chat.add_reply([*earlier.ids, *self._reply.ids], earlier.text + self._reply.text)
+        self._chat.add_reply(list(self.ids()), self.text())
 
 
 def kept_tokens(session: Session, ids: Sequence[int]) -> int:

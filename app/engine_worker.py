@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.bridge import (
@@ -21,6 +22,7 @@ from app.bridge import (
     GrantThreads,
     Load,
     MeasureBandwidth,
+    OpenConversation,
     Prepare,
     StartConversation,
     Tune,
@@ -28,6 +30,8 @@ from app.bridge import (
     Wire,
 )
 from app.clean_text import clean_line
+from app.context_room import drop_turns, tokens_alone, turns_to_drop
+from app.conversation import PastTurn
 from app.edited_reply import edited_ids
 from app.engine_measures import EngineMeasures
 from app.engine_status import Activity, EngineStatus
@@ -35,6 +39,7 @@ from app.engine_tuning import EngineTuning
 from app.engine_turn import EarlierPart, EngineTurn, kept_tokens, reason_of
 from app.messages import (
     ConversationReread,
+    ConversationTakenUp,
     GenerationFailed,
     ModelFailed,
     ModelKept,
@@ -42,19 +47,20 @@ from app.messages import (
     PromptRefused,
     PromptWeighed,
     TuningEnded,
+    TurnsDropped,
 )
+from app.past_turns import shared_tokens, take_over
 from app.read_ahead import ReadAhead
 from app.reply import ReplyMeter
-from app.rereading import Rereading, take_over
+from app.rereading import Rereading
+from app.saved_states import SavedStates
 from app.settings import AUTO, DEFAULT_KV_TYPE
 from app.thinking import tag_ids
 from engine.errors import Cancelled
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from engine import Model, Session
-    from engine.chat_prompt import ChatPrompt
+    from engine.chat_prompt import ChatPrompt, SavedChat
 
 MIN_REPLY_TOKENS = 16
 """Room that must be left for an answer before a prompt is taken."""
@@ -73,10 +79,17 @@ class EngineWorker:
         self._chat: ChatPrompt | None = None
         self._turn_starts: tuple[int, ...] = ()
         self._conversation_tokens = 0
+        self._n_dropped = 0
+        """Turns at the conversation's beginning that are no part of the context any more."""
+        self._begun: SavedChat | None = None
+        """The conversation before the running turn."""
         self._prefill_tps = 0.0
         self._measures = EngineMeasures(wire, options.open_history(), wire.clock)
         self._ahead = ReadAhead(wire)
         self._tuning = EngineTuning(wire, options, self._measures.note_weights)
+        self._states = SavedStates(
+            wire, options.state_files() if options.state_files is not None else None, self._is_wanted
+        )
 
     def run(self) -> None:
         """Take commands until ``Close``. Whatever a command raises becomes a message."""
@@ -98,6 +111,9 @@ class EngineWorker:
                 self._chat.start(command.system)
                 self._forget_turns()
                 self._settle()
+                self._prepare_system(command.system)
+        elif isinstance(command, OpenConversation):
+            self._open_conversation(command)
         elif isinstance(command, Weigh):
             self._weigh(command)
         elif isinstance(command, Prepare):
@@ -163,8 +179,13 @@ class EngineWorker:
             self._open(before, command.system)
             turns = command.turns_before
         self._tuning.doubt_what_is_remembered()
-        if turns:
+        self._n_dropped = command.n_dropped if turns else 0
+        if not turns:
+            self._prepare_system(command.system)
+        elif command.rereads:
             self._reread(turns)
+        else:
+            self._take_up(turns, command.state)
 
     def _can_open(self, path: Path) -> bool:
         """Look at a file while the present model is still open."""
@@ -189,6 +210,7 @@ class EngineWorker:
         self._chat.start(system)
         self._measures.note_model(self._model, self._session)
         self._tuning.note_opened(self._session)
+        self._states.note_opened(self._model, self._session)
         if self._options.on_opened is not None:
             self._options.on_opened(path)
         self._path = path
@@ -205,13 +227,53 @@ class EngineWorker:
             )
         )
 
-    def _reread(self, turns: Sequence[tuple[str, str]]) -> None:
+    def _prepare_system(self, system: str | None) -> None:
+        """Have the system prompt in the cache before anything is asked, if that has been read once before."""
+        assert self._chat is not None
+        if system:
+            self._states.begin_with(self._chat.opening_ids(""))
+            self._settle(self._wire.status.meter)
+
+    def _open_conversation(self, command: OpenConversation) -> None:
+        if self._chat is None:
+            return
+        self._chat.start(command.system)
+        self._forget_turns()
+        self._n_dropped = command.n_dropped
+        if command.turns:
+            self._take_up(command.turns, command.state)
+        else:
+            self._settle()
+
+    def _take_up(self, turns: Sequence[PastTurn], state: Path | None) -> None:
+        """Go on with a saved conversation; what of it is not in the cache is read with what is asked next."""
+        chat, session, model = self._chat, self._session, self._model
+        assert chat is not None
+        assert session is not None
+        assert model is not None
+        try:
+            take_over(chat, model.tokenizer, turns, self._tags)
+            ids = chat.opening_ids("")
+            back = self._states.bring_back(state, ids)
+            ready = shared_tokens(session.tokens, ids)
+            restored = min(back.tokens, ready)
+            tps = self._measures.usual_prefill_tps(model)
+            read_s = restored / tps if tps else None
+            taken_up = ConversationTakenUp(len(ids), ready, restored, back.seconds, read_s, back.trouble)
+        except BaseException as error:
+            taken_up = ConversationTakenUp(0, trouble=reason_of(error))
+        self._conversation_tokens = taken_up.total_tokens
+        self._turn_starts = tuple(chat.turn_starts())
+        self._settle()
+        self._wire.emit(taken_up)
+
+    def _reread(self, turns: Sequence[PastTurn]) -> None:
         """Let the model read a conversation that another one had; what goes wrong does not cost the model."""
         assert self._model is not None
         assert self._session is not None
         assert self._chat is not None
         try:
-            take_over(self._chat, self._model.tokenizer, turns)
+            take_over(self._chat, self._model.tokenizer, turns, self._tags)
             reread = Rereading(self._wire, self._session, self._chat).run(MIN_REPLY_TOKENS)
         except BaseException as error:
             reread = ConversationReread(0, 0, 0.0, reason_of(error))
@@ -236,6 +298,7 @@ class EngineWorker:
         self._forget_turns()
         self._measures.note_no_model()
         self._tuning.note_closed()
+        self._states.note_closing()
         for resource in (session, model):
             if resource is not None:
                 resource.close()
@@ -249,48 +312,89 @@ class EngineWorker:
         if chat is None:
             self._wire.emit(GenerationFailed("no model is loaded"))
             return
-        saved, tokens = chat.save(), self._conversation_tokens
+        self._begun, tokens = chat.save(), self._conversation_tokens
         is_kept, turn = False, None
         try:
             turn = self._prepare(chat, command)
             is_kept = turn is not None and self._answer(turn, command.asked_s if isinstance(command, Ask) else None)
         finally:
             if not is_kept:
-                chat.restore(saved)
+                chat.restore(self._begun)
                 self._conversation_tokens = tokens
             self._turn_starts = tuple(chat.turn_starts())
+            self._begun = None
+            self._states.note_progress()
             self._settle(turn.meter if turn is not None else None)
 
     def _prepare(self, chat: ChatPrompt, command: Command) -> EngineTurn | None:
         """Bring the conversation to where the reply begins; None where it cannot be asked for."""
-        earlier: EarlierPart | None = None
-        if isinstance(command, Ask):
-            if command.keep_turns is not None:
-                chat.rewind(_messages_of(chat, command.keep_turns))
-            ids = chat.add_user(command.text)
-        elif not chat.messages or chat.messages[-1].role != "assistant":
-            self._wire.emit(GenerationFailed("there is no reply"))
-            return None
-        elif isinstance(command, ContinueEdited):
-            ids, edited = self._edit_reply(chat, command.text, command.n_turn)
-            earlier = EarlierPart(edited, self._text_of(edited), command.thinking)
-        else:
-            taken = chat.take_reply()
-            ids = chat.prompt_ids()
-            if isinstance(command, Continue):
-                earlier = EarlierPart(taken.ids, self._text_of(taken.ids), command.thinking)
         session = self._session
         assert session is not None
-        if earlier is not None and len(ids) + len(earlier.ids) >= session.n_ctx:
+        dropped_turns = dropped_tokens = 0
+        while True:
+            prompt = self._prompt_of(chat, command)
+            if prompt is None:
+                self._wire.emit(GenerationFailed("there is no reply"))
+                return None
+            ids, earlier = prompt
+            least_free = 1 if earlier is not None else min(MIN_REPLY_TOKENS, session.n_ctx // 8)
+            n_tokens = len(ids) + (len(earlier.ids) if earlier is not None else 0)
+            if n_tokens + least_free <= session.n_ctx:
+                break
+            starts = chat.turn_starts()
+            alone = tokens_alone(starts, n_tokens) + least_free
+            n_turns = turns_to_drop(starts, n_tokens, session.n_ctx, least_free)
+            if alone > session.n_ctx or not n_turns:
+                self._refuse(earlier is not None, alone)
+                return None
+            dropped_turns, dropped_tokens = dropped_turns + n_turns, dropped_tokens + starts[n_turns] - starts[0]
+            self._drop_turns(chat, n_turns)
+        if dropped_turns:
+            self._tell_dropped(dropped_turns, dropped_tokens, ids)
+        return EngineTurn(self._wire, session, chat, self._options, ids, earlier, self._note_progress, self._tags)
+
+    def _prompt_of(self, chat: ChatPrompt, command: Command) -> tuple[list[int], EarlierPart | None] | None:
+        """Return the ids to answer, and the beginning of the reply where it has one; None where there is no reply."""
+        if isinstance(command, Ask):
+            if command.keep_turns is not None:
+                chat.rewind(_messages_of(chat, command.keep_turns - self._n_dropped))
+            return chat.add_user(command.text), None
+        if not chat.messages or chat.messages[-1].role != "assistant":
+            return None
+        if isinstance(command, ContinueEdited):
+            ids, edited = self._edit_reply(chat, command.text, command.n_turn)
+            return ids, EarlierPart(edited, self._text_of(edited), command.thinking)
+        taken = chat.take_reply()
+        ids = chat.prompt_ids()
+        if isinstance(command, Continue):
+            return ids, EarlierPart(taken.ids, self._text_of(taken.ids), command.thinking)
+        return ids, None
+
+    def _refuse(self, is_continued: bool, needed: int) -> None:
+        assert self._session is not None
+        if is_continued:
             self._wire.emit(GenerationFailed("the context is full: there is no room to go on (/new begins anew)"))
-            return None
-        needed = len(ids) + min(MIN_REPLY_TOKENS, session.n_ctx // 8)
-        if earlier is None and needed > session.n_ctx:
-            self._wire.emit(PromptRefused(needed, session.n_ctx))
-            return None
-        return EngineTurn(
-            self._wire, session, chat, self._options, ids, earlier, self._measures.note_progress, self._tags
-        )
+        else:
+            self._wire.emit(PromptRefused(needed, self._session.n_ctx))
+
+    def _drop_turns(self, chat: ChatPrompt, n_turns: int) -> None:
+        """Let the oldest turns go for good, whatever becomes of the turn that needs their room."""
+        assert self._begun is not None
+        chat.restore(self._begun)
+        drop_turns(chat, n_turns)
+        self._n_dropped += n_turns
+        self._begun = chat.save()
+
+    def _tell_dropped(self, n_turns: int, n_tokens: int, ids: Sequence[int]) -> None:
+        assert self._session is not None
+        self._session.shift_towards(ids)  # what stays moves down in the cache: only what is new must be read
+        unread = len(ids) - kept_tokens(self._session, ids)
+        read_s = unread / self._prefill_tps if self._prefill_tps > 0 else None
+        self._wire.emit(TurnsDropped(n_turns, n_tokens, unread, read_s))
+
+    def _note_progress(self) -> None:
+        self._measures.note_progress()
+        self._states.note_progress()
 
     def _edit_reply(self, chat: ChatPrompt, text: str, n_turn: int) -> tuple[list[int], list[int]]:
         """Take a reply and all after it out of the conversation.
@@ -299,7 +403,7 @@ class EngineWorker:
             The ids of the prompt, and those of the reply with this text.
         """
         assert self._model is not None
-        chat.rewind(_messages_of(chat, n_turn + 1))
+        chat.rewind(_messages_of(chat, n_turn + 1 - self._n_dropped))
         taken = chat.take_reply()
         ids = chat.prompt_ids()
         return ids, edited_ids(self._model.tokenizer, taken.ids, text, chat.opening, self._tags)
@@ -343,7 +447,7 @@ class EngineWorker:
                 prompt, reply = self._edit_reply(chat, command.text, command.n_turn)
                 ids = prompt + reply
             else:
-                chat.rewind(_messages_of(chat, command.n_turn))
+                chat.rewind(_messages_of(chat, command.n_turn - self._n_dropped))
                 ids = chat.add_user(command.text)
         finally:
             chat.restore(saved)
@@ -353,7 +457,7 @@ class EngineWorker:
         self._wire.emit(PromptWeighed(command.text, kept, session.length - kept, read, read_s))
 
     def _forget_turns(self) -> None:
-        self._turn_starts, self._conversation_tokens = (), 0
+        self._turn_starts, self._conversation_tokens, self._n_dropped = (), 0, 0
 
     # ---- the doctor
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
@@ -46,6 +47,26 @@ def to_markdown(conversation: Conversation, model: str, now: datetime, with_thin
             footer = figures.reply_footer(message.figures, message.ending, is_edited=message.is_edited)
             lines += [f"*{footer}*", ""]
     return "\n".join(lines)
+
+
+def to_json(conversation: Conversation, model: str, now: datetime, with_thinking: bool = False) -> str:
+    """Write the conversation down for programs: every message with its figures. Arguments as of ``to_markdown``."""
+    messages = []
+    for message in conversation.messages:
+        values = asdict(message)
+        values |= {"role": message.role.value, "ending": message.ending.value}
+        # Tokens mean nothing without their model, and the folded form nothing outside of the prompt.
+        for name in ("ids", "raw", "folded", *(() if with_thinking else ("thinking",))):
+            values.pop(name)
+        messages.append(values)
+    values = {
+        "program": "jalopy",
+        "model": model,
+        "saved": now.isoformat(timespec="seconds"),
+        "system": conversation.system,
+        "messages": messages,
+    }
+    return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
 
 
 def choose_path(wanted: str, now: datetime) -> Path:

@@ -13,6 +13,7 @@ _ENDING_NOTES = {
     Ending.LENGTH: "ended at the token limit",
     Ending.CONTEXT: "ended: the context is full",
     Ending.FAILED: "broken off",
+    Ending.INTERRUPTED: "interrupted: the program ended",
 }
 
 

@@ -96,6 +96,26 @@ class ConversationReread(Message):
 
 
 @dataclass
+class ConversationTakenUp(Message):
+    """The engine goes on with a saved conversation.
+
+    Attributes:
+        total_tokens: of the conversation.
+        ready_tokens: those that need not be read.
+        restored_tokens: those of them that a saved state brought back, in ``restored_s`` seconds.
+        read_s: how long reading these would have taken at the usual rate; None where none is known.
+        trouble: why a saved state was not used; "" for none.
+    """
+
+    total_tokens: int
+    ready_tokens: int = 0
+    restored_tokens: int = 0
+    restored_s: float = 0.0
+    read_s: float | None = None
+    trouble: str = ""
+
+
+@dataclass
 class ModelFailed(Message):
     """No model could be opened, and there is none now."""
 
@@ -160,6 +180,10 @@ class GenerationFinished(Message):
 
     ending: Ending
     figures: ReplyFigures
+    ids: tuple[int, ...] = ()
+    """Its tokens, all of them."""
+    raw: str = ""
+    """What they say, not cleaned."""
 
 
 @dataclass
@@ -168,6 +192,9 @@ class GenerationFailed(Message):
 
     reason: str
     figures: ReplyFigures | None = None
+    ids: tuple[int, ...] = ()
+    raw: str = ""
+    """Both as of ``GenerationFinished``."""
 
 
 @dataclass
@@ -197,6 +224,23 @@ class PromptRefused(Message):
 
     needed_tokens: int
     n_ctx: int
+
+
+@dataclass
+class TurnsDropped(Message):
+    """The context was full: the oldest turns are no part of it any more.
+
+    Attributes:
+        n_turns: how many went just now.
+        n_tokens: that were theirs, about.
+        read_tokens: of what is left, those that are read again now.
+        read_s: how long that takes at the rate measured last; None where none was measured.
+    """
+
+    n_turns: int
+    n_tokens: int
+    read_tokens: int
+    read_s: float | None
 
 
 @dataclass
@@ -230,6 +274,7 @@ EngineMessage = (
     | ModelFailed
     | ModelKept
     | ConversationReread
+    | ConversationTakenUp
     | TextGenerated
     | ThoughtGenerated
     | ThinkingFinished
@@ -240,6 +285,7 @@ EngineMessage = (
     | PromptStopped
     | PromptRefused
     | PromptWeighed
+    | TurnsDropped
     | ThreadsChanged
     | TuningDoubted
     | TuningEnded

@@ -16,6 +16,8 @@ STATE_NAME = "state.json"
 HISTORY_NAME = "prompt-history.jsonl"
 LOG_NAME = "jalopy.log"
 SPEEDS_NAME = "speeds.json"
+CONVERSATIONS_NAME = "conversations"
+PREFIXES_NAME = "prefixes"
 
 
 def config_file() -> Path | None:
@@ -52,8 +54,20 @@ def cache_dir() -> Path | None:
     return _platform_directory("cache")
 
 
+def conversations_dir() -> Path | None:
+    """Return the directory of the saved conversations."""
+    directory = state_dir()
+    return directory / CONVERSATIONS_NAME if directory else None
+
+
+def prefixes_dir() -> Path | None:
+    """Return the directory for the KV cache's state of system prompts."""
+    directory = cache_dir()
+    return directory / PREFIXES_NAME if directory else None
+
+
 def data_dir() -> Path | None:
-    """Return the directory for conversations."""
+    """Return the directory for what the user gets with the program, such as models."""
     return _platform_directory("data")
 
 

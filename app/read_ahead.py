@@ -6,7 +6,6 @@ shares with the cache, whatever that is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from app import exit_codes
 from app.clean_text import clean_text
 from app.engine_status import Activity
 from app.messages import PromptCounted
+from app.past_turns import shared_tokens
 from app.refusals import exit_code_of
 
 if TYPE_CHECKING:
@@ -96,11 +96,3 @@ class ReadAhead:
 
     def _update(self, **changes: object) -> None:
         self._wire.status = replace(self._wire.status, **changes)  # type: ignore[arg-type]
-
-
-def shared_tokens(cached: Sequence[int], ids: Sequence[int]) -> int:
-    """Return the length of the longest common prefix."""
-    for n, (one, other) in enumerate(zip(cached, ids, strict=False)):
-        if one != other:
-            return n
-    return min(len(cached), len(ids))

@@ -6,7 +6,6 @@ read. It is read before anything new is asked, so that what is asked next is ans
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +20,6 @@ if TYPE_CHECKING:
     from app.bridge import Wire
     from engine import Session
     from engine.chat_prompt import ChatPrompt
-    from engine.tokenizer import Tokenizer
-
-
-def take_over(chat: ChatPrompt, tokenizer: Tokenizer, turns: Sequence[tuple[str, str]]) -> None:
-    """Put questions and replies into a conversation that has none yet, in this model's tokens."""
-    for question, reply in turns:
-        chat.add_user(question)
-        chat.add_reply(tokenizer.encode(reply, bos=False, special=False), reply)
 
 
 class Rereading:
@@ -52,7 +43,7 @@ class Rereading:
         ids = self._chat.opening_ids("")
         if len(ids) + least_free_tokens > self._session.n_ctx:
             sizes = f"the conversation has {count(len(ids))} tokens, this model's context holds {self._session.n_ctx:,}"
-            return ConversationReread(0, len(ids), 0.0, f"{sizes}: /new begins a new one")
+            return ConversationReread(0, len(ids), 0.0, f"{sizes}: the oldest turns go with the next message")
         self._meter = ReplyMeter(len(ids), self._wire.clock)
         self._update(activity=Activity.READING, since_s=self._meter.started_s, meter=self._meter, total=len(ids))
         self._wire.rereading = self._session

@@ -13,6 +13,7 @@ from app.json_line import json_line
 from app.progress_line import ProgressLine
 from app.refusals import Refusal, say
 from app.reply import Clock, Reply, ReplyMeter
+from app.run_session import RunSession, open_session
 from app.settings import Settings
 from app.thinking import tag_ids
 
@@ -25,6 +26,8 @@ class RunOptions:
     prompt: str
     raw: bool = False
     as_json: bool = False
+    session: str = ""
+    """Name of the saved conversation to go on with; "" for none."""
 
 
 def read_prompt(argument: str) -> str:
@@ -44,21 +47,30 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         EngineError: the model or the prompt cannot be used.
         OSError: stdout cannot be written.
     """
+    if options.session and options.raw:
+        raise Refusal("jalopy run: --raw has no conversation (leave --session out, or --raw)")
     prompt = read_prompt(options.prompt)
     if not prompt.strip() and not options.raw:
         raise Refusal("jalopy run: the prompt is empty (give it with -p TEXT, or -p - for standard input)")
+    session = open_session(options.session, settings.system_prompt) if options.session else None
     engine, progress = EngineThread(), ProgressLine()
     model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
     progress.clear()
-    answer = _Answer(model, settings, progress, clock)
+    answer = _Answer(model, settings, progress, clock, session)
     # Until the reply begins there is nothing to keep: Ctrl-C then ends the program, whatever is being compiled.
     reply = engine.run(lambda: answer.prepare(prompt, options.raw))
     output = None if options.as_json else AnswerOutput()
-    engine.run(lambda: answer.write(reply, output), on_interrupt=reply.cancel)
+    try:
+        engine.run(lambda: answer.write(reply, output), on_interrupt=reply.cancel)
+    finally:
+        unsaved = session.end() if session is not None else ""
     if options.as_json:
         print(json_line(_report(reply, model)), flush=True)
     else:
         say(statistics_line(reply.meter))
+    if unsaved:
+        say(f"jalopy run: conversation not saved: {unsaved}")
+        return exit_codes.IO_ERROR
     return exit_codes.INTERRUPTED if reply.meter.finish_reason == "cancelled" else exit_codes.OK
 
 
@@ -73,14 +85,21 @@ def statistics_line(meter: ReplyMeter) -> str:
 class _Answer:
     """What happens in the engine's thread."""
 
-    def __init__(self, model: Any, settings: Settings, progress: ProgressLine, clock: Clock) -> None:
+    def __init__(
+        self, model: Any, settings: Settings, progress: ProgressLine, clock: Clock, saved: RunSession | None
+    ) -> None:
         self._model, self._settings, self._progress, self._clock = model, settings, progress, clock
+        self._saved = saved
         self._session: Any = None
+        self._chat: Any = None
 
     def prepare(self, prompt: str, raw: bool) -> Reply:
         """Open a session, which compiles what is not compiled yet, and a reply in it."""
         ids = self._encode(prompt, raw)
         self._session = self._open_session(len(ids))
+        if self._saved is not None:
+            self._saved.use_states(engine_access.state_files(self._settings))
+            self._saved.begin(self._model, self._session, ids, prompt)
         reply = Reply(
             self._session,
             ids,
@@ -98,14 +117,21 @@ class _Answer:
     def write(self, reply: Reply, output: AnswerOutput | None) -> None:
         """Make the reply and write it as it comes."""
         try:
-            stream_answer(reply, output, self._progress)
+            stream_answer(
+                reply, self._saved.watch(reply, output) if self._saved is not None else output, self._progress
+            )
         finally:
+            if self._saved is not None:
+                self._saved.finish(reply, self._chat.opening)
             self._session.close()
 
     def _encode(self, prompt: str, raw: bool) -> list[int]:
         if not raw:
-            chat = self._model.chat()
-            chat.start(self._settings.system_prompt or None)
+            self._chat = chat = self._model.chat()
+            if self._saved is None:
+                chat.start(self._settings.system_prompt or None)
+            else:
+                self._saved.tell(chat, self._model.tokenizer)
             return list(chat.add_user(prompt))
         ids = list(self._model.tokenizer.encode(prompt))
         if not ids:
@@ -115,7 +141,7 @@ class _Answer:
     def _open_session(self, n_prompt: int) -> Any:
         n_ctx = self._settings.context_size
         longest = self._settings.sampling.max_tokens
-        if not n_ctx and longest:
+        if not n_ctx and longest and self._saved is None:
             # One answer of known length needs no room for a conversation.
             n_ctx = min(n_prompt + longest, self._model.config.context_length)
         session = self._model.session(n_ctx or None, engine_access.kv_type_of(self._settings, self._model))

@@ -83,6 +83,14 @@ class Settings:
     """Read what stands in the prompt while the user pauses in typing; "auto" = not on battery."""
     prompt_history: str = _setting(choices=("on", "off"))
     """Keep what was sent from the prompt across starts."""
+    save_conversations: str = _setting(choices=("on", "off"))
+    """Keep conversations on disk."""
+    resume: str = _setting(choices=("last", "new"))
+    """What a start goes on with: the model's last conversation, or a new one."""
+    keep_kv_states: str = _setting(choices=("on", "off"))
+    """Keep the state of conversations' KV cache on disk, so that resuming one reads nothing again."""
+    kv_states_quota_gb: float = _setting(least=0.01, most=10_000)
+    """What all these states may take together; the oldest go first."""
     sampling: SamplingSettings = field(kw_only=True)
     """How the next token is chosen, and how many."""
 

@@ -18,12 +18,16 @@ from app.bridge import (
     ContinueEdited,
     EngineBridge,
     Load,
+    OpenConversation,
     Regenerate,
     StartConversation,
     Tune,
     Weigh,
 )
 from app.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
+from app.conversations.journal import Journal, Partial
+from app.conversations.recent import model_key
+from app.conversations.store import Opened
 from app.messages import ModelLoaded
 from app.thinking import Thinking
 
@@ -45,8 +49,9 @@ MAX_QUEUED = 8
 class Turns:
     """The order of turns in one conversation."""
 
-    def __init__(self, bridge: EngineBridge, system: str | None) -> None:
+    def __init__(self, bridge: EngineBridge, system: str | None, journal: Journal | None = None) -> None:
         self._bridge = bridge
+        self.journal = journal or Journal()
         self.conversation = Conversation(system or None)
         self.model: ModelLoaded | None = None
         self.is_loading = False
@@ -57,8 +62,8 @@ class Turns:
         self.begins_anew = False
         """Whether the conversation ends when the model that is being opened is there."""
         self._model_before: ModelLoaded | None = None
-        self._queued: deque[tuple[str, float]] = deque()
-        """Texts that wait, and since when."""
+        self._queued: deque[tuple[str, str, float]] = deque()
+        """Texts that wait, with their large pastes folded, and since when."""
         self._reply_pieces: list[str] = []
         self._thought_pieces: list[str] = []
         self._thinking: Thinking | None = None
@@ -81,38 +86,74 @@ class Turns:
 
     # ---- what the user asks for
 
-    def load(self, path: Path, keeps: bool = False) -> bool:
+    def load(self, path: Path, keeps: bool = False, rereads: bool = True) -> bool:
         """Open a model and begin a new conversation with it; False while the engine is busy.
 
         Args:
-            keeps: go on with the conversation instead, which the model reads first.
+            keeps: go on with the conversation instead.
+            rereads: the model reads it before anything else.
         """
         before = self.conversation.turns()
         turns = before if keeps else ()
-        if self.is_busy or not self._bridge.send(Load(path, self.conversation.system, turns, before)):
+        state, n_dropped = (self.journal.state_path if keeps else None), self.conversation.n_dropped // 2
+        if self.is_busy or not self._bridge.send(
+            Load(path, self.conversation.system, turns, before, rereads, state, n_dropped)
+        ):
             return False
         self._model_before, self.model = self.model, None
-        self.is_loading, self.is_rereading = True, bool(turns)
+        self.is_loading, self.is_rereading = True, bool(turns) and rereads
         self.begins_anew = not keeps and not self.conversation.is_empty
         return True
 
-    def submit(self, text: str) -> Admission:
-        """Ask now, or wait in line."""
+    def open_saved(self, opened: Opened) -> bool:
+        """Go on with a saved conversation; False while the engine is busy. The model, if there is one, is told."""
+        if self.is_busy:
+            return False
+        self.conversation = opened.saved.conversation
+        self.journal.adopt(opened)
+        self._send_conversation()
+        return True
+
+    def fork(self, n_messages: int) -> bool:
+        """Go on with a copy that ends after so many messages; False while the engine is busy."""
+        if self.is_busy:
+            return False
+        before = self.conversation
+        messages = list(before.messages[:n_messages])
+        # What was dropped before its end had room once, and has again.
+        n_dropped = before.n_dropped if before.n_dropped < n_messages else 0
+        self.conversation = Conversation(before.system, messages, n_dropped)
+        self.journal.begin(self.journal.id)
+        self._send_conversation()
+        return True
+
+    def _send_conversation(self) -> None:
+        if self.model is not None:
+            conversation, state = self.conversation, self.journal.state_path
+            n_dropped = conversation.n_dropped // 2
+            self._bridge.send(OpenConversation(conversation.system, conversation.turns(), state, n_dropped))
+
+    def submit(self, text: str, folded: str = "") -> Admission:
+        """Ask now, or wait in line.
+
+        Args:
+            folded: the text with its large pastes folded; "" where there are none.
+        """
         if not self.is_busy and self.model is None:
             return Admission.NO_MODEL
         if self.is_busy:
             if self.n_queued >= MAX_QUEUED:
                 return Admission.FULL
-            self._queued.append((text, self._bridge.now_s()))
+            self._queued.append((text, folded, self._bridge.now_s()))
             return Admission.QUEUED
-        self._begin(text)
+        self._begin(text, folded)
         return Admission.ASKED
 
     def take_back_queued(self) -> str | None:
         """Return the newest message that waits, which is asked no more; None when none waits."""
         return self._queued.pop()[0] if self._queued else None
 
-    def submit_edit(self, text: str, n_turn: int) -> bool:
+    def submit_edit(self, text: str, n_turn: int, folded: str = "") -> bool:
         """Ask in place of an earlier message and all after it; False while the engine is busy.
 
         Args:
@@ -122,7 +163,7 @@ class Turns:
         if self.is_busy or self.model is None:
             return False
         self._replaced = self.conversation.cut(2 * n_turn)
-        self.conversation.add_user(text)
+        self.conversation.add_user(text, folded)
         self._send(Ask(text, keep_turns=n_turn))
         return True
 
@@ -156,7 +197,8 @@ class Turns:
         if self.is_busy or self.model is None or self.conversation.is_empty:
             return False
         if self.conversation.awaits_reply:
-            self._begin(self.conversation.take_back_user())
+            folded = self.conversation.messages[-1].folded
+            self._begin(self.conversation.take_back_user(), folded)
         else:
             self._replaced = [self.conversation.drop_reply()]
             self._send(Regenerate())
@@ -182,6 +224,7 @@ class Turns:
         if self.is_busy:
             return False
         self.conversation = Conversation(system or None)
+        self.journal.begin()
         self._bridge.send(StartConversation(self.conversation.system))
         return True
 
@@ -204,8 +247,10 @@ class Turns:
     def note_loaded(self, model: ModelLoaded) -> None:
         """The model is there."""
         self.model, self.is_loading = model, False
+        self.journal.note_model(f"{model.name} {model.quantization}", model_key(model.path))
         if self.begins_anew:
-            self.conversation.clear()
+            self.conversation = Conversation(self.conversation.system)
+            self.journal.begin()
         self.begins_anew = False
 
     def note_load_failed(self) -> None:
@@ -241,14 +286,28 @@ class Turns:
         """The reply that goes on comes again from its beginning."""
         self._forget_pieces()
 
-    def note_reply(self, ending: Ending, figures: ReplyFigures) -> ChatMessage:
+    def save_partial(self) -> None:
+        """Save what there is of the running reply."""
+        text, thought = "".join(self._reply_pieces), "".join(self._thought_pieces)
+        if self.is_answering:
+            # Of a new conversation it is known only by now.
+            self._bridge.keep_state(self.journal.state_path)
+        if self.is_answering and (text or thought):
+            ids, raw = self._bridge.written
+            self.journal.flush(self.conversation, Partial(text, thought, ids, raw, self._is_edited))
+
+    def note_reply(
+        self, ending: Ending, figures: ReplyFigures, ids: tuple[int, ...] = (), raw: str = ""
+    ) -> ChatMessage:
         """The running reply has ended and counts as a turn."""
         self.is_answering = False
         if self._continued is not None and self._continued.figures is not None:
             figures = self._continued.figures.continued_by(figures)
         message = self.conversation.add_reply("".join(self._reply_pieces), ending, figures, self._thinking)
         message.is_edited = self._is_edited or (self._continued is not None and self._continued.is_edited)
+        message.ids, message.raw = ids, raw
         self._replaced, self._continued, self._is_edited = [], None, False
+        self.journal.note_settled(self.conversation)
         return message
 
     def note_unanswered(self) -> bool:
@@ -259,7 +318,17 @@ class Turns:
             again or replaced.
         """
         self.is_answering = False
-        return self._restore()
+        is_restored = self._restore()
+        self.journal.note_settled(self.conversation)
+        return is_restored
+
+    def note_dropped(self, n_turns: int) -> ChatMessage | None:
+        """The oldest turns are no part of the context any more; returns the first message that still is."""
+        conversation = self.conversation
+        conversation.n_dropped = min(conversation.n_dropped + 2 * n_turns, len(conversation.messages))
+        self.journal.note_dropped(conversation)
+        rest = conversation.messages[conversation.n_dropped :]
+        return rest[0] if rest else None
 
     def stop_tuning(self) -> None:
         """Stop the search for threads, if one runs."""
@@ -276,6 +345,7 @@ class Turns:
         text = self.conversation.messages[-1].text
         if not self._restore():
             self.conversation.take_back_user()
+        self.journal.note_settled(self.conversation)
         return text
 
     def _restore(self) -> bool:
@@ -285,14 +355,16 @@ class Turns:
         self.conversation.messages += replaced
         return bool(replaced)
 
-    def _begin(self, text: str, asked_s: float | None = None) -> None:
-        self.conversation.add_user(text)
+    def _begin(self, text: str, folded: str = "", asked_s: float | None = None) -> None:
+        self.conversation.add_user(text, folded)
         self._send(Ask(text, asked_s))
 
     def _send(self, command: Command) -> None:
         self._forget_pieces()
+        self._bridge.keep_state(self.journal.state_path)
         # The queue cannot be full: the engine was free.
         self.is_answering = self._bridge.send(command)
+        self.journal.note_asked(self.conversation, bool(self._replaced))
 
     def _forget_pieces(self) -> None:
         self._reply_pieces.clear()

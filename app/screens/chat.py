@@ -44,8 +44,8 @@ from app.performance.interface_pace import Refreshes
 from app.performance.watch import PerformanceWatch
 from app.personas import load_persona, persona_names
 from app.refusals import Refusal
+from app.screens.conversation_flow import AtHand, ConversationFlow
 from app.screens.drafting import Drafting, PromptHabits
-from app.screens.message_actions import MessageActions
 from app.screens.message_editing import BUSY
 from app.text_file import attached, read_text_file
 from app.thread_command import USAGE, ThreadsRefused, describe, describe_in_use, parse_threads
@@ -66,6 +66,8 @@ STATUS_EVERY = 2
 """While a reply is written the status line changes with every second drain: what is painted then reaches from the text
 down to that line."""
 MEMORY_PERIOD_S = 1.0
+SAVE_PERIOD_S = 1.5
+"""A kill in the middle of a reply loses no more than that."""
 PROMPT_EDGE_COLUMNS = 6
 """Of the prompt's edge, those that hold no words."""
 
@@ -73,7 +75,7 @@ _NO_PERSONAS = f"there are no personas: put text files into {paths.personas_dir(
 _WITH_THINKING = "+thinking"
 
 
-class ChatScreen(MessageActions):
+class ChatScreen(ConversationFlow):
     """The screen that everything else is reached from."""
 
     CSS_PATH = "chat.tcss"
@@ -88,11 +90,13 @@ class ChatScreen(MessageActions):
         clock: Callable[[], float],
         watch: PerformanceWatch,
         habits: PromptHabits | None = None,
+        conversations: AtHand | None = None,
     ) -> None:
         super().__init__()
         draw_thriftily(self)
         self._habits = habits or PromptHabits()
-        self.turns = Turns(bridge, system)
+        self.conversations = conversations or AtHand()
+        self.turns = Turns(bridge, system, self.conversations.journal)
         self._bridge, self._model_path, self._clock = bridge, model_path, clock
         self._strip = StripDisplay(self, watch)
         self._refreshes = Refreshes(watch.pace)
@@ -125,6 +129,7 @@ class ChatScreen(MessageActions):
         self._show_status()
         self.set_interval(DRAIN_PERIOD_S, self._drain)
         self.set_interval(MEMORY_PERIOD_S, self._measure_memory)
+        self.set_interval(SAVE_PERIOD_S, self.save_what_comes)
         self.call_after_refresh(self._start_engine)
 
     # ---- the engine's side
@@ -135,7 +140,8 @@ class ChatScreen(MessageActions):
         if self._model_path is None:
             self.note(self._how_to_load())
         else:
-            self._load(self._model_path)
+            is_resumed = self.resume_last(self._model_path)
+            self._load(self._model_path, keeps=is_resumed, rereads=False)
 
     @property
     def _jalopy(self) -> JalopyApp:
@@ -146,8 +152,8 @@ class ChatScreen(MessageActions):
         shown = f"{key} or /models" if key else "/models"
         return f"No model is loaded: {shown} shows what is on this machine and what fits; /model PATH opens a file"
 
-    def _load(self, path: Path, keeps: bool = False) -> bool:
-        begins = self.turns.load(path, keeps)
+    def _load(self, path: Path, keeps: bool = False, rereads: bool = True) -> bool:
+        begins = self.turns.load(path, keeps, rereads)
         if begins:
             self.prompt.placeholder = PLACEHOLDER_LOADING
         return begins
@@ -279,7 +285,7 @@ class ChatScreen(MessageActions):
         folded = clean_text(draft.shown.strip()) if draft.folds else ""
         if self.is_editing:
             return self._send_edit(text, folded)
-        admission = self.turns.submit(text)
+        admission = self.turns.submit(text, folded)
         if admission is Admission.NO_MODEL:
             self.note(self._how_to_load())
         elif admission is Admission.FULL:
@@ -398,7 +404,7 @@ class ChatScreen(MessageActions):
 
     async def action_new(self) -> None:
         """Start a new conversation."""
-        await self._start_anew(self.turns.conversation.system, "A new conversation; the old one is gone.")
+        await self._start_anew(self.turns.conversation.system, self.what_new_means())
 
     async def action_system(self, text: str = "") -> None:
         """Show or set the system prompt."""
@@ -438,11 +444,6 @@ class ChatScreen(MessageActions):
         except (Refusal, RuntimeError) as refusal:
             self.note(str(refusal), is_error=True)
 
-    async def _clear_transcript(self) -> None:
-        self._end_edit()
-        self._asked, self._replaced = None, []
-        await self.transcript.clear(self._queued)
-
     def action_save(self, wanted: str = "") -> None:
         """Save the conversation as Markdown; with "+thinking" at the end, what the model thought too."""
         with_thinking = wanted.endswith(_WITH_THINKING)
@@ -455,7 +456,8 @@ class ChatScreen(MessageActions):
         name = f"{model.name} {model.quantization}" if model else ""
         try:
             path = export.choose_path(wanted, now)
-            export.write_new(path, export.to_markdown(self.turns.conversation, name, now, with_thinking))
+            as_text = export.to_json if path.suffix.lower() == ".json" else export.to_markdown
+            export.write_new(path, as_text(self.turns.conversation, name, now, with_thinking))
         except FileExistsError:
             self.note(f"not saved: {path} exists already; choose another name", is_error=True)
         except (OSError, ValueError, RuntimeError) as error:

@@ -66,6 +66,7 @@ class MessageActions(MessageEditing):
         if isinstance(view, ReplyView):
             words["regenerate_here"] = "again"
         words["edit_here"] = "edit"
+        words["fork_here"] = "fork"
         if isinstance(view, ReplyView) and view.thinking is not None:
             words["toggle_thinking"] = "thinking"
         keys = {f"message.{name}": word for name, word in words.items()} | {"chat.stop": "back"}
@@ -87,8 +88,14 @@ class MessageActions(MessageEditing):
             self._regenerate_at(view)
         elif pressed.name == "edit_here":
             self._edit_at(view)
+        elif pressed.name == "fork_here":
+            await self.fork_at(view)
         elif pressed.name == "toggle_thinking" and not (isinstance(view, ReplyView) and view.toggle_thinking()):
             self.note("there is no thinking in this message")
+
+    async def fork_at(self, view: MessageView) -> None:
+        """Go on with a copy of the conversation that ends here."""
+        raise NotImplementedError
 
     def _continue_at(self, view: MessageView) -> None:
         if self._is_last(view):

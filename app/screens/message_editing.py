@@ -70,6 +70,10 @@ class MessageEditing(ReplyFlow):
     def _begin_edit(self, index: int) -> None:
         if self._refuses_while_busy():
             return
+        if index < self.turns.conversation.n_dropped:
+            key = self._habits.keymap.first_key("message.fork_here")
+            self.note(f"this message is no part of the context any more: {key} on it goes on from there with a copy")
+            return
         self.cancel_edit()
         message = self.turns.conversation.messages[index]
         view = self.transcript.view_of(message)
@@ -114,7 +118,7 @@ class MessageEditing(ReplyFlow):
         """Ask in place of the edited message and all after it; what goes stays visible until a reply begins."""
         assert self._edited is not None
         index = self._index_of(self._edited)
-        if index is None or not self.turns.submit_edit(text, index // 2):
+        if index is None or not self.turns.submit_edit(text, index // 2, folded):
             self._refuses_while_busy()
             return False
         views = self._views_from(self._edited)
@@ -138,9 +142,11 @@ class MessageEditing(ReplyFlow):
         self._go_to_prompt()
         return True
 
-    def _finish(self, ending: Ending, reply_figures: ReplyFigures) -> ReplyView:
+    def _finish(
+        self, ending: Ending, reply_figures: ReplyFigures, ids: tuple[int, ...] = (), raw: str = ""
+    ) -> ReplyView:
         self._sent = None
-        return super()._finish(ending, reply_figures)
+        return super()._finish(ending, reply_figures, ids, raw)
 
     def _leave_unanswered(self) -> bool:
         """The turn has no reply; an edited reply stands in the prompt again, to be sent once more or given up."""

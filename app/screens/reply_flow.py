@@ -80,7 +80,7 @@ class ReplyFlow(Screen[None]):
     @on(GenerationFinished)
     def finish_reply(self, message: GenerationFinished) -> None:
         """Freeze the reply with its figures."""
-        view = self._finish(message.ending, message.figures)
+        view = self._finish(message.ending, message.figures, message.ids, message.raw)
         self._ask_next()
         if message.ending is Ending.STOPPED and self._focuses_stopped and not self.turns.is_busy:
             self.call_after_refresh(self.focus_stopped, view)
@@ -93,7 +93,7 @@ class ReplyFlow(Screen[None]):
     def show_failure(self, message: GenerationFailed) -> None:
         """Say why there is no reply, or only half of one; the chat goes on."""
         if message.figures is not None:
-            self._finish(Ending.FAILED, message.figures)
+            self._finish(Ending.FAILED, message.figures, message.ids, message.raw)
             self.note(message.reason, is_error=True)
         elif self._leave_unanswered():
             self.note(f"{message.reason} (the conversation is as it was)", is_error=True)
@@ -121,8 +121,8 @@ class ReplyFlow(Screen[None]):
         self.prompt.give_back(text)
         needed, n_ctx = figures.count(message.needed_tokens), figures.count(message.n_ctx)
         self.note(
-            f"Not sent: the conversation with this message needs {needed} tokens, the context holds {n_ctx}. "
-            "/new starts a new conversation; a larger context_size holds more.",
+            f"Not sent: this message alone, with the system prompt and room for a reply, needs {needed} tokens; "
+            f"the context holds {n_ctx}. Shorten it, or choose a larger context_size.",
             is_error=True,
         )
         self._ask_next()
@@ -140,9 +140,11 @@ class ReplyFlow(Screen[None]):
             self._reply = self.transcript.add_reply(self._waiting)
         return self._reply
 
-    def _finish(self, ending: Ending, reply_figures: ReplyFigures) -> ReplyView:
+    def _finish(
+        self, ending: Ending, reply_figures: ReplyFigures, ids: tuple[int, ...] = (), raw: str = ""
+    ) -> ReplyView:
         view = self._growing_reply()
-        view.message = self.turns.note_reply(ending, reply_figures)
+        view.message = self.turns.note_reply(ending, reply_figures, ids, raw)
         view.finish(figures.reply_footer(view.message.figures, ending, is_edited=view.message.is_edited))
         # When the last pass of its Markdown is done, and with it the number of widgets known.
         self.call_after_refresh(self.transcript.slim)

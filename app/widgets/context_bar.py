@@ -75,7 +75,7 @@ def context_text(parts: ContextParts, n_cells: int, glyphs: str = BLOCKS, with_n
     """Write bar, share and warning: "ctx ██▓▓▒░░░ 31 %"."""
     text = f"ctx {bar_text(parts, n_cells, glyphs)} {100 * parts.used_share:.0f} %"
     if parts.total and not parts.free:
-        text += " full: /new starts anew"
+        text += " full: the oldest turns go next"
     elif parts.is_nearly_full:
         text += f" nearly full: {figures.count(parts.free)} left"
     return f"{text} ({'·'.join(NAMES)})" if with_names else text

@@ -146,6 +146,10 @@ class MessageView(Horizontal, can_focus=True):
         """Edit the question and ask again."""
         self._press("edit_here")
 
+    def action_fork_here(self) -> None:
+        """Go on from here with a copy."""
+        self._press("fork_here")
+
     def action_toggle_thinking(self) -> None:
         """Unfold or fold the thinking."""
         self._press("toggle_thinking")

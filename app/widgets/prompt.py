@@ -32,9 +32,9 @@ def prompt_hint(keymap: Keymap) -> str:
 
 
 def screens_hint(keymap: Keymap, columns: int) -> str:
-    """Name the keys that lead to what else there is, as many as have room."""
+    """Name the keys that lead to what else there is, as many as have room, in the table's order."""
     hinted = [(keymap.first_key(action_id), action.hint) for action_id, action in ACTIONS.items() if action.hint]
-    said = [f"{key} {word}" for key, word in sorted(hinted) if key]
+    said = [f"{key} {word}" for key, word in hinted if key]
     while said and len(" · ".join(said)) > columns:
         said.pop()
     return " · ".join(said)

@@ -6,7 +6,8 @@ are shown as plain text, and of messages far back only what they say is kept unt
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
@@ -26,8 +27,17 @@ EARLIER_AT_ONCE = 20
 """So many of those come back at a time."""
 
 _DROPPED = "-dropped"
+_DIVIDER = "-divider"
 
 Entry = MessageView | Note
+
+
+@dataclass(frozen=True)
+class Later:
+    """A message that has no widget yet."""
+
+    message: ChatMessage
+    make: Callable[[ChatMessage], MessageView]
 
 
 class Transcript(VerticalScroll, can_focus=False):
@@ -37,7 +47,7 @@ class Transcript(VerticalScroll, can_focus=False):
         super().__init__(id=id)
         # As high as the view at least: Textual pushes anchored content that is lower down to the bottom edge.
         self._messages = Vertical(id="messages")
-        self._earlier: list[Entry] = []
+        self._earlier: list[Entry | Later] = []
         """What was put aside, oldest first, never mounted."""
         self._earlier_line = Static(markup=False, classes="note", id="earlier")
         self._earlier_line.display = False
@@ -67,6 +77,41 @@ class Transcript(VerticalScroll, can_focus=False):
     def add_note(self, text: str, is_error: bool = False, waiting: UserView | None = None) -> None:
         """Show a line by the program, above the first message that still waits."""
         self._messages.mount(Note(text, is_error), before=waiting)
+
+    async def fill(
+        self, messages: Sequence[ChatMessage], make: Callable[[ChatMessage], MessageView]
+    ) -> Sequence[MessageView]:
+        """Show an earlier conversation where nothing is shown yet: its end, and the rest on demand.
+
+        Args:
+            messages: all of it.
+            make: the widget of one, made when it is to be seen.
+
+        Returns:
+            What is shown.
+        """
+        self._earlier += [Later(message, make) for message in messages[:-KEPT_MOUNTED]]
+        shown = [make(message) for message in messages[-KEPT_MOUNTED:]]
+        self._show_earlier_line()
+        mounted = self._messages.mount_all(shown)
+        self.anchor()
+        await mounted
+        return shown
+
+    def divide(self, message: ChatMessage, text: str) -> None:
+        """Show a line above a message, in place of an earlier such line."""
+        note = Note(text)
+        note.add_class(_DIVIDER)
+        old = [entry for entry in self._entries() if entry.has_class(_DIVIDER)]
+        self._remove(old)
+        self._earlier = [entry for entry in self._earlier if isinstance(entry, Later) or not entry.has_class(_DIVIDER)]
+        at = next((i for i, entry in enumerate(self._earlier) if getattr(entry, "message", None) is message), None)
+        if at is not None:
+            self._earlier.insert(at, note)
+            return
+        view = next((view for view in self.messages() if view.message is message), None)
+        if view is not None:
+            self._messages.mount(note, before=view)
 
     def toggle_folds(self) -> None:
         """Show pasted text whole; where it is, fold it again."""
@@ -122,7 +167,8 @@ class Transcript(VerticalScroll, can_focus=False):
         """Bring back the newest of what was put aside, where the user is; False when there is none."""
         if not self._earlier:
             return False
-        back = self._earlier[-n_entries:]
+        put_aside = self._earlier[-n_entries:]
+        back = [entry.make(entry.message) if isinstance(entry, Later) else entry for entry in put_aside]
         del self._earlier[-n_entries:]
         self.release_anchor()
         first = next(iter(self._entries()), None)
@@ -153,7 +199,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self._messages.remove_children(entries)
 
     def _show_earlier_line(self) -> None:
-        n_messages = sum(isinstance(entry, MessageView) for entry in self._earlier)
+        n_messages = sum(isinstance(entry, (MessageView, Later)) for entry in self._earlier)
         self._earlier_line.display = bool(self._earlier)
         self._earlier_line.update(Content(f"{n_messages} earlier messages: Page up shows them"))
 

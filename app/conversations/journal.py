@@ -1,0 +1,259 @@
+"""What of the live conversation is on disk already, and the records that are missing there.
+
+Compares the messages that were written with those of the conversation, by identity: so it need not know what happened
+to them. Lives in the screen's thread; the keeper writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from app.conversation import ChatMessage, Conversation
+from app.conversations.keeper import Keeper
+from app.conversations.log_file import LogFile
+from app.conversations.recent import note_use
+from app.conversations.replay import head_record, message_record, title_of
+from app.conversations.store import STATE_NAME, Opened, Store, now_text
+from app.conversations.summary import Summary, sizes_of
+
+SWITCH_PATIENCE_S = 1.0
+"""So long going to another conversation waits for the last one's disk."""
+
+
+@dataclass(frozen=True)
+class Partial:
+    """What there is of the reply that is being written.
+
+    Attributes:
+        text, thought: as the screen has them.
+        ids, raw: as the engine has them.
+    """
+
+    text: str = ""
+    thought: str = ""
+    ids: tuple[int, ...] = ()
+    raw: str = ""
+    is_edited: bool = False
+
+
+class Journal:
+    """Saves one conversation at a time.
+
+    Args:
+        store: where; None saves nothing.
+        root: its directory.
+        clock_text: the wall time, for display.
+    """
+
+    def __init__(
+        self, store: Store | None = None, root: Path | None = None, clock_text: Callable[[], str] = now_text
+    ) -> None:
+        self._store, self._root, self._clock_text = store, root, clock_text
+        self._keeper: Keeper | None = None
+        self._former: list[Keeper] = []
+        """Of conversations that were left, until all of them is saved."""
+        self._written: list[ChatMessage] = []
+        self._flushed = Partial()
+        self._is_trying = False
+        self._model = self._written_model = ("", "")
+        self._n_dropped = 0
+        self._forked_from = ""
+        self._summary = Summary()
+
+    # ---- which conversation
+
+    def begin(self, forked_from: str = "", title: str = "") -> None:
+        """A conversation that is not on disk: its first message will put it there, with all that stands before it."""
+        self._leave()
+        self._written, self._written_model, self._n_dropped = [], ("", ""), 0
+        self._summary, self._forked_from = Summary(title=title), forked_from
+
+    def adopt(self, opened: Opened) -> None:
+        """Go on with a conversation that was opened; one without a log is copied by its next message."""
+        if opened.log is None or self._store is None:
+            self.begin(opened.id, opened.saved.title and f"{opened.saved.title} (copy)")
+            return
+        self._leave()
+        saved = opened.saved
+        self._written, self._n_dropped = list(saved.conversation.messages), saved.conversation.n_dropped
+        self._written_model, self._forked_from = (saved.model, saved.model_path), ""
+        self._summary = Summary(saved.shown_title, saved.began, saved.changed, order=saved.order)
+        self._keeper = Keeper(_no_log, opened.log)
+
+    def note_model(self, name: str, path: str) -> None:
+        """So is the model called that answers from now on."""
+        self._model = (name, path)
+
+    @property
+    def id(self) -> str:
+        """The conversation's id; "" before it is on disk."""
+        path = self._path
+        return path.name if path is not None else ""
+
+    @property
+    def state_path(self) -> Path | None:
+        """Where the state of its cache belongs; None before it is on disk."""
+        path = self._path
+        return path / STATE_NAME if path is not None else None
+
+    @property
+    def title(self) -> str:
+        """What the list calls it."""
+        return self._summary.title
+
+    @property
+    def trouble(self) -> str:
+        """Why something is not saved; "" if all is well."""
+        keepers = [*self._former, self._keeper]
+        return next((keeper.trouble for keeper in keepers if keeper is not None and keeper.trouble), "")
+
+    # ---- what happens
+
+    def note_asked(self, conversation: Conversation, is_replacing: bool) -> None:
+        """The user sent a message. In place of others, it counts when its reply begins."""
+        if self._store is None:
+            return
+        if is_replacing:
+            if conversation.awaits_reply and self._keeper is not None:
+                kept = [message for message in conversation.messages if any(message is one for one in self._written)]
+                text = conversation.messages[-1].text if len(kept) < len(conversation.messages) else ""
+                self._add(conversation, {"k": "try", "text": text}, is_durable=bool(text))
+                self._is_trying = True
+        else:
+            self._catch_up(conversation)
+
+    def flush(self, conversation: Conversation, partial: Partial) -> None:
+        """So far has the running reply come."""
+        before = self._flushed
+        if self._store is None or (partial.text, partial.thought) == (before.text, before.thought):
+            return
+        if not partial.text.startswith(before.text) or not partial.thought.startswith(before.thought):
+            return
+        self._catch_up(conversation)
+        record = {
+            "k": "part",
+            "text": partial.text[len(before.text) :],
+            "thought": partial.thought[len(before.thought) :],
+            "ids": list(partial.ids[len(before.ids) :]),
+            "raw": partial.raw[len(before.raw) :],
+            "edited": partial.is_edited,
+        }
+        self._flushed = partial
+        self._add(conversation, record, is_durable=False)
+
+    def note_settled(self, conversation: Conversation) -> None:
+        """The turn is over: there is a reply, or everything is as it was, or the question stays."""
+        if self._store is None:
+            return
+        if self._is_trying and _same(self._written, conversation.messages):
+            self._add(conversation, {"k": "back"}, is_durable=False)
+        self._catch_up(conversation)
+        self._is_trying, self._flushed = False, Partial()
+
+    def note_dropped(self, conversation: Conversation) -> None:
+        """Other messages are part of the context now."""
+        if self._keeper is not None and conversation.n_dropped != self._n_dropped:
+            self._n_dropped = conversation.n_dropped
+            self._add(conversation, {"k": "drop", "n": self._n_dropped})
+
+    def rename(self, conversation: Conversation, title: str) -> bool:
+        """Give the conversation a title; False before it is on disk."""
+        if self._keeper is None:
+            return False
+        self._summary = replace(self._summary, title=title)
+        self._add(conversation, {"k": "title", "text": title})
+        return True
+
+    def forget(self) -> None:
+        """The conversation is to be deleted: let go of its log."""
+        self.begin()
+        for keeper in self._former:
+            keeper.close(SWITCH_PATIENCE_S)
+
+    def settle(self, patience_s: float) -> bool:
+        """Wait until all is saved; False if that takes longer."""
+        return self._keeper is None or self._keeper.settle(patience_s)
+
+    def close(self, patience_s: float) -> str:
+        """Save what is not saved and end; returns why that failed, or ""."""
+        keepers = [keeper for keeper in (*self._former, self._keeper) if keeper is not None]
+        failed = [keeper for keeper in keepers if not keeper.close(patience_s)]
+        return (failed[0].trouble or "the disk does not answer") if failed else ""
+
+    # ---- records
+
+    @property
+    def _path(self) -> Path | None:
+        log = self._keeper.log if self._keeper is not None else None
+        return log.path.parent if log is not None else None
+
+    def _leave(self) -> None:
+        self._former = [keeper for keeper in self._former if keeper.has_unsaved]
+        if self._keeper is not None:
+            if not self._keeper.close(SWITCH_PATIENCE_S):
+                self._former.append(self._keeper)
+            self._keeper = None
+        self._is_trying, self._flushed = False, Partial()
+
+    def _catch_up(self, conversation: Conversation) -> None:
+        """Write what the conversation has and the log has not."""
+        messages = conversation.messages
+        if self._keeper is None:
+            if not messages:
+                return
+            self._create(conversation)
+        n_shared = 0
+        while n_shared < min(len(messages), len(self._written)) and messages[n_shared] is self._written[n_shared]:
+            n_shared += 1
+        if n_shared < len(self._written):
+            self._add(conversation, {"k": "keep", "n": n_shared}, is_durable=False)
+        new = messages[n_shared:]
+        self._written = list(messages)
+        if new and self._written_model != self._model and any(self._model):
+            self._written_model = self._model
+            self._add(conversation, {"k": "model", "name": self._model[0], "path": self._model[1]}, is_durable=False)
+        for message in new:
+            order = self._count_use() if message is messages[-1] and conversation.awaits_reply else 0
+            self._add(conversation, message_record(message, order, self._clock_text()))
+        self.note_dropped(conversation)
+
+    def _create(self, conversation: Conversation) -> None:
+        assert self._store is not None
+        self._keeper = Keeper(self._store.create)
+        at = self._clock_text()
+        first = title_of(conversation.messages[0].folded or conversation.messages[0].text)
+        renamed = self._summary.title or (f"{first} (copy)" if self._forked_from else "")
+        self._summary = Summary(renamed or first, at)
+        self._add(conversation, head_record(conversation.system, at, self._forked_from), is_durable=False)
+        if renamed:
+            self._add(conversation, {"k": "title", "text": renamed}, is_durable=False)
+
+    def _count_use(self) -> int:
+        assert self._store is not None
+        order = note_use(self._store, self._root, self.id, self._model[1])
+        self._summary = replace(self._summary, order=max(order, self._summary.order))
+        return order
+
+    def _add(self, conversation: Conversation, record: dict[str, object], is_durable: bool = True) -> None:
+        assert self._keeper is not None
+        n_messages, tokens = sizes_of(conversation)
+        self._summary = replace(
+            self._summary,
+            changed=self._clock_text(),
+            model=self._model[0],
+            model_path=self._model[1],
+            n_messages=n_messages,
+            tokens=tokens,
+        )
+        self._keeper.summary = self._summary
+        self._keeper.add(record, is_durable)
+
+
+def _same(written: list[ChatMessage], messages: list[ChatMessage]) -> bool:
+    return len(written) == len(messages) and all(one is other for one, other in zip(written, messages, strict=True))
+
+
+def _no_log() -> LogFile:
+    raise AssertionError("the log was opened before")

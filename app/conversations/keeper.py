@@ -1,0 +1,191 @@
+"""Writes one conversation's records in a thread of its own: neither screen nor engine ever waits for a disk.
+
+What cannot be written stays in memory, in order, and is tried again every few seconds and with everything new.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from app.clean_text import clean_line
+from app.conversations.log_file import LogFile, LogRefusedError
+from app.conversations.records import Record, write_record
+from app.conversations.summary import Summary, write_summary
+from app.crash_log import log_without_text
+
+RETRY_S = 5.0
+SYNC_S = 10.0
+"""So long a growing reply may stay unsynced; a kill loses none of that, a power cut may."""
+_MOST_LAST_TRIES = 2
+_CAUSES = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the file would be too large",
+    errno.EROFS: "the disk is read-only",
+}
+
+
+@dataclass(frozen=True)
+class _Line:
+    content: bytes
+    is_durable: bool
+
+
+class Keeper:
+    """Appends to one log until it is closed.
+
+    Args:
+        open_log: opens or creates the log, in the keeper's thread; called again while it raises.
+        log: one that is open already.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        open_log: Callable[[], LogFile],
+        log: LogFile | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._open_log, self._log, self._clock = open_log, log, clock
+        self._needs_directories = log is None
+        self._condition = threading.Condition()
+        self._waiting: deque[_Line] = deque()
+        self._taken: list[_Line] = []
+        """Being written."""
+        self._unsynced: list[_Line] = []
+        self._unsynced_s = 0.0
+        self._is_closing = self._is_over = False
+        self._n_last_tries = 0
+        self.summary: Summary | None = None
+        """What the list of conversations shows; written beside the log after each sync."""
+        self.trouble = ""
+        """Why nothing is saved at present; "" while all is well."""
+        self._thread = threading.Thread(target=self._run, name="jalopy-transcript", daemon=True)
+        self._thread.start()
+
+    @property
+    def log(self) -> LogFile | None:
+        """The log, once it is open."""
+        return self._log
+
+    @property
+    def has_unsaved(self) -> bool:
+        """Whether something is in memory only."""
+        with self._condition:
+            return bool(self._waiting or self._taken) or any(line.is_durable for line in self._unsynced)
+
+    def add(self, record: Record, is_durable: bool = True) -> None:
+        """Have a record written soon; a durable one with all before it outlives a power cut."""
+        with self._condition:
+            self._waiting.append(_Line(write_record(record), is_durable))
+            self._condition.notify_all()
+
+    def close(self, patience_s: float) -> bool:
+        """Write what waits and end; False if something is still not saved after so long."""
+        with self._condition:
+            self._is_closing = True
+            self._condition.notify_all()
+        self._thread.join(patience_s)
+        return not self.has_unsaved
+
+    def settle(self, patience_s: float) -> bool:
+        """Wait until everything is saved; False if that took too long."""
+        give_up_s = time.monotonic() + patience_s
+        with self._condition:
+            while self.has_unsaved:
+                left_s = give_up_s - time.monotonic()
+                if left_s <= 0 or self._is_over:
+                    return False
+                self._condition.wait(left_s)
+        return True
+
+    # ---- the keeper's thread
+
+    def _run(self) -> None:
+        try:
+            while self._wait():
+                self._save()
+        finally:
+            with self._condition:
+                self._is_over = True
+                self._condition.notify_all()
+            if self._log is not None:
+                with suppress(OSError):  # everything in it was synced, or is known not to be
+                    self._log.close()
+
+    def _wait(self) -> bool:
+        """Wait for something to do; False when it is time to end."""
+        with self._condition:
+            while not self._is_closing:
+                if self.trouble:
+                    self._condition.wait(RETRY_S)
+                    return True
+                if self._waiting:
+                    return True
+                left_s = SYNC_S - (self._clock() - self._unsynced_s) if self._unsynced else None
+                if left_s is not None and left_s <= 0:
+                    return True
+                self._condition.wait(left_s)
+            return bool(self._waiting or self._unsynced) and self._n_last_tries < _MOST_LAST_TRIES
+
+    def _save(self) -> None:
+        with self._condition:
+            self._taken = list(self._waiting)
+            self._waiting.clear()
+            is_closing = self._is_closing
+            self._n_last_tries += is_closing
+        try:
+            self._write(is_closing)
+        except Exception as error:
+            self._take_back()
+            self.trouble = cause_of(error)
+        else:
+            self.trouble = ""
+        with self._condition:
+            self._condition.notify_all()
+
+    def _write(self, is_closing: bool) -> None:
+        if self._log is None:
+            self._log = self._open_log()
+        if self._taken:
+            self._log.append([line.content for line in self._taken])
+            with self._condition:
+                if not self._unsynced:
+                    self._unsynced_s = self._clock()
+                self._unsynced += self._taken
+                self._taken = []
+        is_due = self._clock() - self._unsynced_s >= SYNC_S
+        if is_closing or is_due or any(line.is_durable for line in self._unsynced):
+            if self._needs_directories:
+                self._log.sync_directories()
+                self._needs_directories = False
+            self._log.sync()  # last: what was written counts as safe from here on
+            with self._condition:
+                self._unsynced.clear()
+            if self.summary is not None:
+                write_summary(self._log.path.parent, self.summary, self._log.size)
+
+    def _take_back(self) -> None:
+        """Nothing since the last sync can be relied on: all of it is written again."""
+        with self._condition:
+            self._waiting.extendleft(reversed([*self._unsynced, *self._taken]))
+            self._unsynced, self._taken = [], []
+        if self._log is not None:
+            self._log.forget_unsynced()
+
+
+def cause_of(error: Exception) -> str:
+    """Say why something was not saved; a bug goes to the log and is named by its type."""
+    if isinstance(error, LogRefusedError):
+        return str(error)
+    if isinstance(error, OSError):
+        return _CAUSES.get(error.errno or 0) or clean_line(error.strerror or os.strerror(errno.EIO), 80)
+    log_without_text(error)
+    return f"internal error: {type(error).__name__}"

@@ -1,0 +1,267 @@
+"""One conversation's log on disk: opened safely, locked for as long as it is open, appended to all or nothing."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.conversations.records import read_record
+from app.conversations.replay import NewerVersionError, Replay, Saved, UnsoundRecordError
+
+try:
+    import fcntl
+except ImportError:  # there is no such lock on Windows: two instances are not told apart there
+    fcntl = None  # type: ignore[assignment]
+
+MOST_LOG_BYTES = 64 << 20
+"""A longer log is not read: weeks of writing do not fill it."""
+_MOST_COPIES = 100
+
+
+class LogRefusedError(Exception):
+    """The log cannot be used as it stands; the message is a line that says why."""
+
+
+@dataclass(frozen=True)
+class ReadLog:
+    """What a log holds.
+
+    Attributes:
+        good_bytes: up to where it is sound.
+        is_torn: what follows is a last record that was not finished.
+        is_damaged: what follows is something else, and is lost with all behind it.
+    """
+
+    saved: Saved
+    good_bytes: int
+    is_torn: bool = False
+    is_damaged: bool = False
+
+
+def read_log(content: bytes) -> ReadLog:
+    """Read as far as the content is sound.
+
+    Raises:
+        LogRefusedError: a newer version of the program wrote it.
+    """
+    replay, pos = Replay(), 0
+    while pos < len(content):
+        end = content.find(b"\n", pos)
+        if end < 0:
+            return ReadLog(replay.finish(), pos, is_torn=True)
+        record = read_record(content[pos:end])
+        try:
+            if record is None:
+                raise UnsoundRecordError
+            replay.take(record)
+        except UnsoundRecordError:
+            return ReadLog(replay.finish(), pos, is_damaged=True)
+        except NewerVersionError:
+            raise LogRefusedError("written by a newer version of the program: left as it is") from None
+        pos = end + 1
+    return ReadLog(replay.finish(), pos)
+
+
+class LogFile:
+    """An open log. Only one process at a time has it.
+
+    Attributes:
+        size: bytes that are written.
+        synced: bytes that outlive a power cut.
+    """
+
+    def __init__(self, path: Path, handle: int) -> None:
+        self.path = path
+        self._handle = handle
+        self.size = self.synced = os.fstat(handle).st_size
+
+    @classmethod
+    def create(cls, path: Path) -> LogFile:
+        """Create an empty log in a directory that exists.
+
+        Raises:
+            OSError: it cannot be created, or is there already.
+        """
+        return cls._locked(path, os.open(path, _flags(os.O_CREAT | os.O_EXCL), 0o600))
+
+    @classmethod
+    def open(cls, path: Path) -> LogFile:
+        """Open a log that is there.
+
+        Raises:
+            LogRefusedError: it is not the user's own, no plain file, or in use.
+            OSError: it cannot be opened.
+        """
+        handle = os.open(path, _flags())
+        try:
+            _require_own_file(handle)
+        except BaseException:
+            os.close(handle)
+            raise
+        return cls._locked(path, handle)
+
+    @classmethod
+    def _locked(cls, path: Path, handle: int) -> LogFile:
+        try:
+            if fcntl is not None:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return cls(path, handle)
+        except BlockingIOError:
+            os.close(handle)
+            raise LogRefusedError("in use by another jalopy") from None
+        except BaseException:
+            os.close(handle)
+            raise
+
+    def load(self) -> tuple[ReadLog, str]:
+        """Read all of it; cut a torn end off, and set a damaged log aside.
+
+        Returns:
+            What it says, and a line of notice or "".
+
+        Raises:
+            LogRefusedError: it cannot be used.
+            OSError: it cannot be read, or not be mended.
+        """
+        content = _read_all(self._handle)
+        found = read_log(content)
+        if found.is_damaged:
+            copy = self._set_aside(content)
+            self._cut(found.good_bytes)
+            return found, f"{self.path.parent.name}: damaged from byte {found.good_bytes} on; a copy is in {copy.name}"
+        if found.is_torn:
+            self._cut(found.good_bytes)
+        return found, ""
+
+    def append(self, lines: Sequence[bytes]) -> None:
+        """Write lines at the end.
+
+        Raises:
+            OSError: the file is as long as it was, or will be cut to that before the next line.
+        """
+        self._cut(self.size)
+        data = memoryview(b"".join(lines))
+        try:
+            done = 0
+            while done < len(data):
+                done += os.write(self._handle, data[done:])
+        except BaseException:
+            with suppress(OSError):
+                self._cut(self.size)
+            raise
+        self.size += len(data)
+
+    def sync(self) -> None:
+        """Let everything written outlive a power cut.
+
+        Raises:
+            OSError: what was not synced before cannot be relied on: write it again after ``forget_unsynced``.
+        """
+        os.fsync(self._handle)
+        self.synced = self.size
+
+    def sync_directories(self) -> None:
+        """Let the names of a new log outlive a power cut.
+
+        Raises:
+            OSError: that failed.
+        """
+        for directory in (self.path.parent, self.path.parent.parent):
+            sync_directory(directory)
+
+    def forget_unsynced(self) -> None:
+        """Write what comes next in place of everything that is not synced."""
+        self.size = self.synced
+        with suppress(OSError):
+            self._cut(self.size)
+
+    def close(self) -> None:
+        """Let go of file and lock."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+    def _cut(self, size: int) -> None:
+        if os.fstat(self._handle).st_size != size:
+            os.ftruncate(self._handle, size)
+        self.size = size
+        self.synced = min(self.synced, size)
+
+    def _set_aside(self, content: bytes) -> Path:
+        for n in range(_MOST_COPIES):
+            copy = self.path.with_name(f"{self.path.name}{f'.{n}' if n else ''}.corrupt")
+            try:
+                handle = os.open(copy, _flags(os.O_CREAT | os.O_EXCL), 0o600)
+            except FileExistsError:
+                continue
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            return copy
+        raise LogRefusedError(f"damaged, and {_MOST_COPIES} damaged copies lie beside it: left as it is")
+
+
+def read_only(path: Path) -> ReadLog:
+    """Read a log without locking or mending it.
+
+    Raises:
+        LogRefusedError: it cannot be used.
+        OSError: it cannot be read.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    handle = os.open(path, flags)
+    try:
+        _require_own_file(handle)
+        return read_log(_read_all(handle))
+    finally:
+        os.close(handle)
+
+
+def sync_directory(path: Path) -> None:
+    """Let the names in a directory outlive a power cut.
+
+    Raises:
+        OSError: that failed.
+    """
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _flags(more: int = 0) -> int:
+    wanted = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
+    return os.O_RDWR | os.O_APPEND | more | sum(getattr(os, name, 0) for name in wanted)
+
+
+def _require_own_file(handle: int) -> None:
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode):
+        raise LogRefusedError("no plain file")
+    if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+        raise LogRefusedError("belongs to another user")
+    if stat.S_IMODE(found.st_mode) & 0o077 and hasattr(os, "fchmod"):
+        with suppress(OSError):
+            os.fchmod(handle, 0o600)
+
+
+def _read_all(handle: int) -> bytes:
+    size = os.fstat(handle).st_size
+    if size > MOST_LOG_BYTES:
+        raise LogRefusedError(f"larger than {MOST_LOG_BYTES >> 20} MiB")
+    pieces, pos = [], 0
+    while pos < size:
+        piece = os.pread(handle, size - pos, pos)
+        if not piece:
+            break
+        pieces.append(piece)
+        pos += len(piece)
+    return b"".join(pieces)

@@ -1,0 +1,162 @@
+"""Listing and searching in a thread of its own, for a screen that looks at the result now and then.
+
+A list reads summaries only. A search reads the logs too, the newest first, and remembers their text for the next
+letter that is typed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field, replace
+
+from app.clean_text import clean_line
+from app.conversation import Conversation
+from app.conversations.log_file import LogRefusedError
+from app.conversations.store import Entry, Store
+from app.crash_log import log_without_text
+
+_SHOW_PERIOD_S = 0.2
+_MOST_REMEMBERED_CHARS = 32 << 20
+_SNIPPET_CHARS = 160
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One conversation of the result.
+
+    Attributes:
+        snippet: the words in their place, clean and of one line; "" where the title has them.
+    """
+
+    entry: Entry
+    snippet: str = ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known so far: those used last first.
+
+    Attributes:
+        n_searched, n_all: how many texts were searched, and are to be.
+        trouble: why it ended early; "" if it did not.
+    """
+
+    hits: tuple[Hit, ...] = ()
+    n_searched: int = 0
+    n_all: int = 0
+    is_done: bool = False
+    trouble: str = ""
+
+
+@dataclass
+class Texts:
+    """What conversations say, for as long as a screen is open; only one search at a time may use it."""
+
+    by_log: dict[tuple[str, int], str] = field(default_factory=dict)
+    n_chars: int = 0
+
+    def of(self, store: Store, entry: Entry) -> str:
+        """Return the text of a conversation, read if it is not known."""
+        key = entry.id, entry.log_bytes
+        if key in self.by_log:
+            return self.by_log[key]
+        try:
+            text = text_of(store.read(entry.id).conversation)
+        except (LogRefusedError, OSError):
+            text = ""
+        if self.n_chars + len(text) <= _MOST_REMEMBERED_CHARS:
+            self.by_log[key] = text
+            self.n_chars += len(text)
+        return text
+
+
+def text_of(conversation: Conversation) -> str:
+    """Return everything that was said, the system prompt first."""
+    return "\n".join([conversation.system or "", *(message.text for message in conversation.messages)])
+
+
+def row_matches(entry: Entry, words: list[str]) -> bool:
+    """Whether title, model and day have all words."""
+    summary = entry.summary
+    row = f"{entry.id} {summary.title} {summary.model} {summary.changed}".casefold()
+    return all(word in row for word in words)
+
+
+def snippet_of(text: str, words: list[str]) -> str:
+    """Return the place of the first word, if all words are in the text; "" if not."""
+    folded = text.casefold()
+    if not words or not all(word in folded for word in words):
+        return ""
+    at = max(0, folded.find(words[0]) - _SNIPPET_CHARS // 3)
+    piece = text[at : at + _SNIPPET_CHARS]
+    return clean_line(" ".join(piece.split()), _SNIPPET_CHARS) or words[0]
+
+
+class Look:
+    """One look at all conversations.
+
+    Args:
+        store: has them.
+        filter_text: words that must be in the title or in the text; "" for all.
+        texts: remembers what was read.
+    """
+
+    def __init__(self, store: Store, filter_text: str = "", texts: Texts | None = None) -> None:
+        self._store, self._texts = store, texts or Texts()
+        self._words = filter_text.casefold().split()
+        self._is_wanted = True
+        self._thread = threading.Thread(target=self._run, name="jalopy-conversations", daemon=True)
+        self.found = Found()
+
+    def start(self, after: Look | None = None) -> Look:
+        """Begin; the result is ``found``, at any time.
+
+        Args:
+            after: an earlier one that shares the texts; it is cancelled, and waited for.
+        """
+        self._after = after
+        if after is not None:
+            after.cancel()
+        self._thread.start()
+        return self
+
+    def cancel(self) -> None:
+        """End after the conversation that is being read."""
+        self._is_wanted = False
+
+    def run(self) -> Found:
+        """Look in the caller's thread."""
+        self._look()
+        return self.found
+
+    def _run(self) -> None:
+        if self._after is not None:
+            self._after._thread.join()
+            self._after = None
+        try:
+            self._look()
+        except Exception as error:
+            log_without_text(error)
+            self.found = replace(self.found, is_done=True, trouble=f"internal error: {type(error).__name__}")
+
+    def _look(self) -> None:
+        entries = sorted(self._store.entries(), key=lambda entry: (entry.summary.order, entry.id), reverse=True)
+        if not self._words:
+            self.found = Found(tuple(Hit(entry) for entry in entries), is_done=True)
+            return
+        hits = {entry.id: Hit(entry) for entry in entries if row_matches(entry, self._words)}
+        shown_s = time.monotonic()
+        for n, entry in enumerate(entries):
+            if not self._is_wanted:
+                return
+            if entry.id not in hits and (snippet := snippet_of(self._texts.of(self._store, entry), self._words)):
+                hits[entry.id] = Hit(entry, snippet)
+            if time.monotonic() - shown_s > _SHOW_PERIOD_S:
+                shown_s = time.monotonic()
+                self.found = Found(_in_order(entries, hits), n + 1, len(entries))
+        self.found = Found(_in_order(entries, hits), len(entries), len(entries), is_done=True)
+
+
+def _in_order(entries: list[Entry], hits: dict[str, Hit]) -> tuple[Hit, ...]:
+    return tuple(hits[entry.id] for entry in entries if entry.id in hits)

@@ -1,0 +1,78 @@
+"""Which conversation was used last with each model: one small file, so that a start need not look at all of them.
+
+Uses are counted, not timed: a clock that jumps changes nothing. Losing the file costs a look at the list.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app import paths
+from app.conversations.store import Store
+from app.small_file import read_bounded, replace_file
+
+FILE_NAME = "recent.json"
+VERSION = 1
+_MOST_FILE_BYTES = 1 << 20
+_MOST_MODELS = 200
+_LARGEST = 1 << 53
+
+
+@dataclass(frozen=True)
+class Recent:
+    """What the file says: the order of the last use, and the last conversation by model."""
+
+    order: int = 0
+    last: dict[str, str] = field(default_factory=dict)
+
+
+def model_key(path: Path | str) -> str:
+    """Return how a model's file is named here."""
+    return os.path.realpath(path)
+
+
+def read_recent(root: Path) -> Recent | None:
+    """Return what the file says; None where it says nothing that can be used."""
+    try:
+        values = json.loads(read_bounded(root / FILE_NAME, _MOST_FILE_BYTES) or b"null")
+    except (OSError, ValueError, RecursionError):
+        return None
+    order, last = (values.get("order"), values.get("last")) if isinstance(values, dict) else (None, None)
+    if type(order) is not int or not 0 <= order <= _LARGEST or not isinstance(last, dict):
+        return None
+    if values.get("version") != VERSION or not all(isinstance(one, str) for pair in last.items() for one in pair):
+        return None
+    return Recent(order, last)
+
+
+def note_use(store: Store, root: Path | None, conversation_id: str, model_path: str) -> int:
+    """Count one more use of a conversation and return its order.
+
+    Args:
+        conversation_id: "" for one that is not on disk yet: then the list says what was last with this model.
+    """
+    recent = (read_recent(root) if root is not None else None) or Recent(store.next_order())
+    order = recent.order + 1
+    if root is not None and paths.private_directory(root) is not None:
+        others = [(path, one) for path, one in recent.last.items() if path != model_path]
+        newest = [(model_path, conversation_id)] if conversation_id else []
+        last = dict([*others, *newest][-_MOST_MODELS:])
+        content = {"version": VERSION, "order": order, "last": last}
+        try:
+            replace_file(root / FILE_NAME, json.dumps(content).encode("ascii"), durable=False)
+        except OSError:
+            return order
+    return order
+
+
+def last_used(store: Store, root: Path | None, model_path: str) -> str | None:
+    """Return the conversation that was used last with a model; None where there is none."""
+    recent = read_recent(root) if root is not None else None
+    known = recent.last.get(model_path) if recent is not None else None
+    entry = store.entry(known) if known else None
+    if entry is not None and not entry.trouble and entry.summary.n_messages:
+        return entry.id
+    return store.newest(model_path)

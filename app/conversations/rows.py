@@ -1,0 +1,57 @@
+"""The list of conversations as text: the same for the screen and the command."""
+
+from __future__ import annotations
+
+from app import figures
+from app.conversations.look import Hit
+
+_DATE, _COUNT, _SIZE, _MODEL = 16, 5, 6, 20
+_LEAST_TITLE = 16
+_NARROW = 56
+_WITH_MODEL = 76
+
+
+def heading(columns: int) -> str:
+    """Name the columns."""
+    return _line("conversation", "last used", "msgs", "size", "model", columns)
+
+
+def row(hit: Hit, columns: int) -> str:
+    """Write one conversation in so many columns."""
+    summary, entry = hit.entry.summary, hit.entry
+    size = figures.size(entry.log_bytes + entry.state_bytes)
+    return _line(
+        summary.title or "(empty)",
+        summary.changed[:16].replace("T", " "),
+        str(summary.n_messages),
+        size,
+        summary.model,
+        columns,
+    )
+
+
+def details(hit: Hit) -> str:
+    """Say more about one conversation: where the words are, or what it is made of."""
+    entry, summary = hit.entry, hit.entry.summary
+    if entry.trouble:
+        return f"cannot be opened: {entry.trouble}"
+    if hit.snippet:
+        return f"... {hit.snippet} ..."
+    parts = [f"begun {summary.began[:16].replace('T', ' ')}", f"{figures.count(summary.tokens)} tokens written"]
+    parts.append(f"text {figures.size(entry.log_bytes)}")
+    if entry.state_bytes:
+        parts.append(f"saved state {figures.size(entry.state_bytes)}")
+    return " · ".join([*parts, f"number {int(entry.id)}"])
+
+
+def _line(title: str, date: str, count: str, size: str, model: str, columns: int) -> str:
+    tail = f"  {count:>{_COUNT}}  {size:>{_SIZE}}"
+    if columns >= _NARROW:
+        tail = f"  {date:<{_DATE}}{tail}"
+    if columns >= _WITH_MODEL:
+        tail += f"  {_cut(model, _MODEL):<{_MODEL}}"
+    return f"{_cut(title, max(_LEAST_TITLE, columns - len(tail))):<{max(_LEAST_TITLE, columns - len(tail))}}{tail}"
+
+
+def _cut(text: str, columns: int) -> str:
+    return text if len(text) <= columns else text[: columns - 1] + "…"

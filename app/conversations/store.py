@@ -1,0 +1,261 @@
+"""The directory of conversations: which there are, opening, beginning, renaming and deleting one.
+
+Each has a directory of its own, named by a number that grows: ``transcript.log`` is the conversation, everything else
+in it can be made again. Directories are the user's alone and never reached through a symbolic link.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from app import paths
+from app.clean_text import clean_line
+from app.conversations.keeper import cause_of
+from app.conversations.log_file import LogFile, LogRefusedError, read_only
+from app.conversations.records import write_record
+from app.conversations.replay import MOST_TITLE_CHARS, Saved
+from app.conversations.summary import FILE_NAME, Summary, read_summary, summary_of, write_summary
+
+LOG_NAME = "transcript.log"
+STATE_NAME = "kv.state"
+_ID = re.compile(r"[0-9]{6,12}")
+_MOST_CONVERSATIONS = 100_000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One conversation of the list.
+
+    Attributes:
+        log_bytes, state_bytes: sizes of the conversation and of the saved state of its cache.
+        trouble: why it cannot be opened; "" if it can.
+    """
+
+    id: str
+    summary: Summary
+    log_bytes: int = 0
+    state_bytes: int = 0
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A conversation that was opened.
+
+    Attributes:
+        log: open and locked; None for one that can only be copied.
+        notice: a line about what was found; "" for nothing.
+    """
+
+    id: str
+    saved: Saved
+    log: LogFile | None
+    notice: str = ""
+
+
+class Store:
+    """All conversations below one directory.
+
+    Args:
+        root: the directory; None for the platform's place.
+    """
+
+    def __init__(self, root: Path | None = None) -> None:
+        self._root = root or paths.conversations_dir()
+
+    # ---- finding
+
+    def ids(self) -> list[str]:
+        """Return the ids of all conversations, oldest first."""
+        try:
+            names = os.listdir(self._root) if self._root is not None else []
+        except OSError:
+            return []
+        return sorted((name for name in names if _ID.fullmatch(name)), key=int)
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield every conversation, the newest id first; reads no log whose summary holds."""
+        for conversation_id in reversed(self.ids()):
+            entry = self.entry(conversation_id)
+            if entry is not None:
+                yield entry
+
+    def entry(self, conversation_id: str) -> Entry | None:
+        """Return one row; None where there is no conversation."""
+        try:
+            directory = self._directory(conversation_id)
+            found = os.lstat(directory / LOG_NAME)
+        except (OSError, LogRefusedError):
+            return None
+        summary, trouble = read_summary(directory, found.st_size), ""
+        if summary is None:
+            summary, trouble = self._summarize(directory, found.st_size)
+        return Entry(conversation_id, summary, found.st_size, _size_of(directory / STATE_NAME), trouble)
+
+    def newest(self, model_path: str = "") -> str | None:
+        """Return the conversation that was used last, of all or of one model's; None where there is none."""
+        fitting = [
+            entry
+            for entry in self.entries()
+            if not entry.trouble and entry.summary.n_messages and entry.summary.model_path == model_path
+        ]
+        return max(fitting, key=lambda entry: (entry.summary.order, entry.id)).id if fitting else None
+
+    def next_order(self) -> int:
+        """Return an order behind all others."""
+        return 1 + max((entry.summary.order for entry in self.entries()), default=0)
+
+    def find(self, name: str) -> str | None:
+        """Return the conversation with this id or, failing that, with this title."""
+        if _ID.fullmatch(name) and name in self.ids():
+            return name
+        wanted = clean_line(name, MOST_TITLE_CHARS).casefold()
+        named = [entry for entry in self.entries() if entry.summary.title.casefold() == wanted]
+        return max(named, key=lambda entry: (entry.summary.order, entry.id)).id if named else None
+
+    # ---- one of them
+
+    def state_path(self, conversation_id: str) -> Path:
+        """Return where the state of a conversation's cache belongs."""
+        return self._path(conversation_id) / STATE_NAME
+
+    def read(self, conversation_id: str) -> Saved:
+        """Read a conversation, changing nothing.
+
+        Raises:
+            LogRefusedError: it cannot be used.
+            OSError: it cannot be read.
+        """
+        return read_only(self._directory(conversation_id) / LOG_NAME).saved
+
+    def open(self, conversation_id: str) -> Opened:
+        """Open a conversation to go on with it; one that is in use or cannot be mended comes as a copy.
+
+        Raises:
+            LogRefusedError: it cannot be used at all.
+            OSError: it cannot be read.
+        """
+        path = self._directory(conversation_id) / LOG_NAME
+        try:
+            log = LogFile.open(path)
+        except (LogRefusedError, PermissionError) as reason:
+            saved = read_only(path).saved  # what is not even readable raises here
+            return Opened(conversation_id, saved, None, f"{_cause(reason)}: you go on with a copy")
+        except OSError as error:
+            saved = read_only(path).saved
+            return Opened(conversation_id, saved, None, f"{cause_of(error)}: you go on with a copy")
+        try:
+            found, notice = log.load()
+        except LogRefusedError:
+            log.close()
+            raise
+        except OSError as error:
+            log.close()
+            saved = read_only(path).saved
+            return Opened(conversation_id, saved, None, f"damaged, not mended ({cause_of(error)}): this is a copy")
+        return Opened(conversation_id, found.saved, log, notice)
+
+    def create(self) -> LogFile:
+        """Begin a conversation: a new directory with an empty log.
+
+        Raises:
+            OSError: that failed; nothing is left of it.
+        """
+        if self._root is None or paths.private_directory(self._root) is None:
+            raise PermissionError(errno.EACCES, "the state directory is not writable", str(self._root))
+        number = int(next(reversed(self.ids()), "0"))
+        for _ in range(_MOST_CONVERSATIONS):
+            number += 1
+            directory = self._root / f"{number:06d}"
+            try:
+                directory.mkdir(mode=0o700)
+            except FileExistsError:
+                continue
+            try:
+                return LogFile.create(directory / LOG_NAME)
+            except BaseException:
+                with suppress(OSError):
+                    (directory / LOG_NAME).unlink()
+                with suppress(OSError):
+                    directory.rmdir()
+                raise
+        raise FileExistsError(errno.EEXIST, "there are too many conversations")
+
+    def rename(self, conversation_id: str, title: str) -> None:
+        """Give a conversation that is not open another title.
+
+        Raises:
+            LogRefusedError: it cannot be used, or is in use.
+            OSError: it cannot be written.
+        """
+        log = LogFile.open(self._directory(conversation_id) / LOG_NAME)
+        try:
+            log.load()
+            log.append([write_record({"k": "title", "text": clean_line(title, MOST_TITLE_CHARS)})])
+            log.sync()
+            write_summary(log.path.parent, summary_of(log.load()[0].saved), log.size)
+        finally:
+            log.close()
+
+    def delete(self, conversation_id: str) -> None:
+        """Delete a conversation that is not open, with all that belongs to it.
+
+        Raises:
+            LogRefusedError: it is in use, or another's.
+            OSError: it cannot be deleted.
+        """
+        directory = self._directory(conversation_id)
+        log = LogFile.open(directory / LOG_NAME)
+        try:
+            shutil.rmtree(directory)
+        finally:
+            log.close()
+
+    def _path(self, conversation_id: str) -> Path:
+        if self._root is None or not _ID.fullmatch(conversation_id):
+            raise LogRefusedError("there is no such conversation")
+        return self._root / conversation_id
+
+    def _directory(self, conversation_id: str) -> Path:
+        directory = self._path(conversation_id)
+        found = os.lstat(directory)
+        if not stat.S_ISDIR(found.st_mode) or (hasattr(os, "geteuid") and found.st_uid != os.geteuid()):
+            raise LogRefusedError("not a directory of yours")
+        return directory
+
+    def _summarize(self, directory: Path, log_bytes: int) -> tuple[Summary, str]:
+        """Read the whole log, once."""
+        try:
+            summary = summary_of(read_only(directory / LOG_NAME).saved)
+        except (LogRefusedError, OSError) as error:
+            return Summary(title=f"({_cause(error)})"), _cause(error)
+        write_summary(directory, summary, log_bytes)
+        return summary, ""
+
+
+def now_text() -> str:
+    """Return the wall time, for display only."""
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def _cause(error: Exception) -> str:
+    return cause_of(error)
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+__all__ = ["FILE_NAME", "LOG_NAME", "STATE_NAME", "Entry", "Opened", "Store", "now_text"]

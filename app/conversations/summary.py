@@ -1,0 +1,95 @@
+"""What the list shows of a conversation, in a small file beside its log, so that the list need not read the log.
+
+It holds for a log of one size only, and a log only ever grows: where the sizes differ the log is read, and the file
+written anew.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from app.clean_text import clean_line
+from app.conversation import Conversation
+from app.conversations.replay import MOST_TITLE_CHARS, Saved
+from app.small_file import read_bounded, replace_file
+
+FILE_NAME = "summary.json"
+VERSION = 1
+_MOST_FILE_BYTES = 64 << 10
+_MOST_PATH_CHARS = 4096
+_LARGEST = 1 << 53
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One row of the list. All text is clean and of one line, but for ``model_path``, which is a path.
+
+    Attributes:
+        began, changed: wall time, ISO, only for display.
+        order: which was used later has the larger one.
+        tokens: generated in all replies.
+    """
+
+    title: str = ""
+    began: str = ""
+    changed: str = ""
+    model: str = ""
+    model_path: str = ""
+    order: int = 0
+    n_messages: int = 0
+    tokens: int = 0
+
+
+def summary_of(saved: Saved) -> Summary:
+    """Return the row of a conversation that was read."""
+    n_messages, tokens = sizes_of(saved.conversation)
+    return Summary(
+        saved.shown_title,
+        saved.began,
+        saved.changed,
+        saved.model,
+        saved.model_path,
+        saved.order,
+        n_messages,
+        tokens,
+    )
+
+
+def sizes_of(conversation: Conversation) -> tuple[int, int]:
+    """Return the number of messages, and of tokens generated in them."""
+    tokens = sum(m.figures.tokens if m.figures is not None else len(m.ids) for m in conversation.messages)
+    return len(conversation.messages), tokens
+
+
+def write_summary(directory: Path, summary: Summary, log_bytes: int) -> None:
+    """Write the file; a failure costs the next list a moment and nothing else."""
+    content = {"version": VERSION, "log_bytes": log_bytes, **asdict(summary)}
+    try:
+        replace_file(directory / FILE_NAME, json.dumps(content).encode("ascii"), durable=False)
+    except OSError:
+        return
+
+
+def read_summary(directory: Path, log_bytes: int) -> Summary | None:
+    """Return what the file says of a log of this size; None where it says nothing that can be used."""
+    try:
+        values = json.loads(read_bounded(directory / FILE_NAME, _MOST_FILE_BYTES) or b"null")
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(values, dict) or values.get("version") != VERSION or values.get("log_bytes") != log_bytes:
+        return None
+    return _checked({one.name: values.get(one.name) for one in fields(Summary)})
+
+
+def _checked(values: dict[str, Any]) -> Summary | None:
+    counts = ("order", "n_messages", "tokens")
+    if not all(type(values[name]) is int and 0 <= values[name] <= _LARGEST for name in counts):
+        return None
+    texts = [name for name in values if name not in counts]
+    if not all(isinstance(values[name], str) for name in texts):
+        return None
+    clean = {name: clean_line(values[name], MOST_TITLE_CHARS) for name in texts}
+    return Summary(**{**values, **clean, "model_path": values["model_path"][:_MOST_PATH_CHARS]})

@@ -1,0 +1,47 @@
+"""What was said before, in a model's own tokens: the ids that were generated, where they mean the same here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from app.conversation import PastTurn
+
+if TYPE_CHECKING:
+    from engine.chat_prompt import ChatPrompt
+    from engine.tokenizer import Tokenizer
+
+
+def take_over(chat: ChatPrompt, tokenizer: Tokenizer, turns: Sequence[PastTurn], tags: Collection[int] = ()) -> None:
+    """Put questions and replies into a conversation that has none yet, in this model's tokens.
+
+    Args:
+        tags: control tokens that are part of the text.
+    """
+    for turn in turns:
+        chat.add_user(turn.question)
+        if _says(tokenizer, turn, tags):
+            chat.add_reply(list(turn.ids), turn.raw)
+        else:
+            chat.add_reply(tokenizer.encode(turn.reply, bos=False, special=False), turn.reply)
+
+
+def _says(tokenizer: Tokenizer, turn: PastTurn, tags: Collection[int]) -> bool:
+    """Whether a reply's tokens are tokens of this vocabulary: they say here what they said there.
+
+    A cache that holds them need not read them again then; other tokens for the same text would not be found in it.
+    """
+    if not turn.ids or max(turn.ids) >= tokenizer.vocab_size:
+        return False
+    stream = tokenizer.stream(tags)
+    said = "".join(stream.push(token_id) for token_id in turn.ids)
+    # What the engine held back last may be missing on either side.
+    return said.startswith(turn.raw) or (bool(said) and turn.raw.startswith(said))
+
+
+def shared_tokens(cached: Sequence[int], ids: Sequence[int]) -> int:
+    """Return the length of the longest common prefix."""
+    for n, (one, other) in enumerate(zip(cached, ids, strict=False)):
+        if one != other:
+            return n
+    return min(len(cached), len(ids))
