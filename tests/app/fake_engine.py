@@ -226,6 +226,8 @@ class FakeTokenizer:
         """A decoder for generated tokens; a piece is whole characters here."""
 
         def push(token_id: int) -> str:
+            if token_id >= len(self._pieces):  # of another start's vocabulary
+                return ""
             is_hidden = self._pieces[token_id] in self.control and token_id not in spelled
             return "" if is_hidden else self.decode([token_id])
 
@@ -493,6 +495,19 @@ class FakeSession:
         self.truncate(shared)
         self._take_in(wanted[shared:], on_progress)
         return Prefilled(shared, len(wanted) - shared, self._script.clock() - started_s)
+
+    def shift_towards(self, ids: Sequence[int]) -> int:
+        """Drop the tokens from the midst that a prompt lacks, if it goes on with what lies behind them."""
+        wanted = list(ids)
+        kept = 0
+        while kept < min(len(wanted), self.length) and wanted[kept] == self.tokens[kept]:
+            kept += 1
+        for n_drop in range(1, self.length - kept - 16 + 1):
+            rest = self.tokens[kept + n_drop :]
+            if wanted[kept : kept + len(rest)] == rest:
+                del self.tokens[kept : kept + n_drop]
+                return n_drop
+        return 0
 
     def _take_in(self, ids: list[int], on_progress: Callable[[int, int], None] | None) -> None:
         self._cancelled.clear()

@@ -145,6 +145,27 @@ async def compiling(driver: Driver) -> None:
     await driver.until(lambda: "Getting ready" in driver.screen_text())
 
 
+async def listed(driver: Driver) -> None:
+    """Two conversations, both on disk, on a day that is always the same."""
+    driver.chat.turns.journal._clock_text = lambda: "2026-11-21T10:00:00+00:00"
+    await driver.ask("Why do old laptops get slow?")
+    await driver.say("/new")
+    await driver.note("A new conversation")
+    driver.chat.turns.journal._clock_text = lambda: "2026-11-21T10:05:00+00:00"
+    await driver.ask("How do I clean the fan of one?")
+    await driver.until(lambda: driver.chat.turns.journal.settle(0), "saved")
+
+
+async def resumed(driver: Driver) -> None:
+    """A conversation that was opened again."""
+    await listed(driver)
+    driver.chat.call_later(driver.chat.open_conversation, "000001")
+    await driver.note("read with the next message")
+    body = driver.transcript.replies()[-1].body
+    await driver.until(lambda: not body.is_simplified and body.shown_source == body.text, "it is shown as Markdown")
+    await driver.until(lambda: "# Old" not in driver.screen_text())
+
+
 async def talk(driver: Driver) -> None:
     """Two turns."""
     await driver.ask("Why do old laptops get slow?")
@@ -240,6 +261,13 @@ SCENES: dict[str, Scene] = {
     "models-none": Scene(
         press("f3", sees="No model was found"), "ModelsScreen", model=None, found=scripted_models.NOTHING
     ),
+    "conversations": Scene(after(listed, press("f8", sees="old laptops get slow")), "ConversationsScreen"),
+    "conversations-search": Scene(
+        after(listed, press("f8", sees="old laptops get slow"), press(*"battery", sees="take out the battery")),
+        "ConversationsScreen",
+    ),
+    "conversations-none": Scene(press("f8", sees="No conversation is saved"), "ConversationsScreen"),
+    "resumed": Scene(resumed, settings=SPOKEN),
     "inspect": Scene(after(press("f3", sees="Qwen3 4B"), press("tab", sees="vocabulary")), "InspectScreen"),
     "download": Scene(after(press("f3", *"qwen", sees="qwen_"), press("enter", sees="downloads")), "DownloadScreen"),
     "downloading": Scene(

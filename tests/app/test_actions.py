@@ -12,6 +12,7 @@ from app.actions import (
 )
 from app.app import JalopyApp
 from app.screens.chat import ChatScreen
+from app.screens.conversations import ConversationsScreen
 from app.screens.doctor import DoctorScreen
 from app.screens.download import DownloadScreen
 from app.screens.help import HelpScreen
@@ -33,6 +34,7 @@ CARRIERS = {
     "theme": ThemePicker,
     "threads": ThreadsScreen,
     "inspect": InspectScreen,
+    "conversations": ConversationsScreen,
     "models": ModelsScreen,
     "download": DownloadScreen,
     "switch": SwitchModelScreen,

@@ -278,7 +278,7 @@ async def test_a_message_that_does_not_fit_comes_back_with_counts():
         await driver.say("word " * 80)
         note = await driver.note("Not sent")
         assert "the context holds 64" in note
-        assert "/new" in note
+        assert "larger context_size" in note
         assert driver.prompt.text.startswith("word word")
         assert driver.chat.turns.conversation.is_empty
 

@@ -138,7 +138,7 @@ async def test_a_folded_message_that_does_not_fit_comes_back_folded():
         await paste(driver, LONG)
         chip = driver.prompt.text
         await driver.pilot.press("enter")
-        await driver.note("Not sent: the conversation with this message needs")
+        await driver.note("Not sent: this message alone")
         assert driver.prompt.text == chip
         assert driver.prompt.draft.text == LONG
 

@@ -214,7 +214,7 @@ async def test_a_conversation_too_long_for_the_new_model_is_named_and_the_model_
         await driver.say("/model small.gguf")
         await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
         await driver.pilot.press("enter")
-        await driver.note("this model's context holds 64: /new begins a new one")
+        await driver.note("this model's context holds 64: the oldest turns go")
         assert driver.chat.turns.model is not None
         await driver.say("/new")
         await driver.ask("short")
@@ -289,7 +289,9 @@ async def test_what_waited_for_another_model_begins_its_new_conversation() -> No
         await driver.until(script.open_gate.waiting.is_set, "the model is being opened")
         await driver.say("two")
         script.open_gate.open()
-        await driver.until(lambda: len(script.opened) == 2 and driver.chat.turns.conversation.last_reply is not None)
+        said = driver.chat.turns
+        await driver.until(lambda: [m.text for m in said.conversation.messages][:1] == ["two"], "it has begun")
+        await driver.until(lambda: said.conversation.last_reply is not None)
         await driver.last_reply()
         assert [m.text for m in driver.chat.turns.conversation.messages] == ["two", "Hello there."]
         assert len(driver.transcript.messages()) == 2

@@ -1,0 +1,51 @@
+"""A short conversation as the chat would save it, for tests that break what lies on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from app.conversation import ChatMessage, Conversation, Ending, ReplyFigures
+from app.conversations.journal import Journal, Partial
+from app.conversations.store import Store
+from app.thinking import Thinking
+
+FIGURES = ReplyFigures(3, 0.5, 2.0, 5, 0, (1.9, 2.1))
+PATIENCE_S = 20.0
+
+
+def journal(root: Path) -> Journal:
+    """A journal that saves below a directory."""
+    made = Journal(Store(root), root, lambda: "2026-11-21T10:00:00+00:00")
+    made.note_model("tiny Q4_K_M", "/models/tiny.gguf")
+    return made
+
+
+def ask(made: Journal, conversation: Conversation, text: str) -> None:
+    """The user sends a message."""
+    conversation.add_user(text)
+    made.note_asked(conversation, is_replacing=False)
+
+
+def answer(made: Journal, conversation: Conversation, text: str, ending: Ending = Ending.COMPLETE) -> ChatMessage:
+    """The model answers in two parts and an end."""
+    half = len(text) // 2
+    made.flush(conversation, Partial(text[:half], "hm", (7,), text[:half]))
+    message = conversation.add_reply(text, ending, FIGURES, Thinking("hm", 1, 0.5, True))
+    message.ids, message.raw = (7, 8, 9), f"<think>hm</think>{text}"
+    made.note_settled(conversation)
+    return message
+
+
+def saved_talk(root: Path, turns: int = 3) -> list[str]:
+    """Save a conversation of so many turns; returns its texts."""
+    made, conversation = journal(root), Conversation("Be brief.")
+    for n in range(turns):
+        ask(made, conversation, f"question {n} \N{SNOWMAN}")
+        answer(made, conversation, f"answer {n}, at some length")
+    assert made.close(PATIENCE_S) == ""
+    return [message.text for message in conversation.messages]
+
+
+def texts_in(root: Path, conversation_id: str = "000001") -> list[str]:
+    """What a restart finds."""
+    return [message.text for message in Store(root).read(conversation_id).conversation.messages]

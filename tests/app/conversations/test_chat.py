@@ -1,0 +1,324 @@
+"""The real chat over the scripted engine: what is said is there after a restart, however the first run ended."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from app import paths
+from app.conversation import Conversation, Ending
+from app.conversations import log_file
+from app.conversations.recent import model_key
+from app.conversations.store import Store
+from app.screens.conversations import ConversationsScreen
+from engine.errors import BrokenModelError
+from tests.app.chat_driver import Driver, chatting
+from tests.app.conversations.talk import answer, ask, journal
+from tests.app.fake_engine import Gate, Script
+
+
+def tokens(text: str) -> list[str]:
+    return re.findall(r"\s*\S+|\s+$", text)
+
+
+def texts(driver: Driver) -> list[str]:
+    return [message.text for message in driver.chat.turns.conversation.messages]
+
+
+async def saved(driver: Driver) -> None:
+    await driver.until(lambda: driver.chat.turns.journal.settle(0), "everything is saved")
+
+
+def forget_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a kill does: the kernel drops the locks of files that the dropped application still holds here."""
+    monkeypatch.setattr(log_file, "fcntl", None)
+
+
+async def hold_reply(driver: Driver, question: str, n_tokens: int) -> None:
+    gate = driver.script.token_gate
+    assert gate is not None
+    await driver.say(question)
+    gate.allow(n_tokens)
+    await driver.until(gate.waiting.is_set, "the reply is held")
+    await driver.until(lambda: driver.transcript.replies(), "it is on the screen")
+
+
+async def test_a_restart_goes_on_with_the_conversation():
+    async with chatting(Script(replies=[tokens("One."), tokens("Two.")])) as driver:
+        await driver.ask("first?")
+        await driver.ask("second?")
+    async with chatting(Script(replies=[tokens("Three.")])) as driver:
+        assert texts(driver) == ["first?", "One.", "second?", "Two."]
+        for text in ("first?", "One.", "Two.", "/new starts another"):
+            await driver.until(lambda text=text: text in driver.screen_text(), text)
+        await driver.ask("third?")
+        assert texts(driver)[-1] == "Three."
+        asked = driver.script.opened[0].sessions[0].tokens
+        assert driver.script.opened[0].tokenizer.decode(asked).startswith("first?One.second?Two.third?")
+    assert len(Store().ids()) == 1
+
+
+async def test_a_kill_in_the_middle_of_a_reply_keeps_what_was_flushed(monkeypatch):
+    script = Script(replies=[tokens("one two three four five six")], token_gate=Gate())
+    async with chatting(script) as driver:
+        await hold_reply(driver, "count", 4)
+        driver.chat.save_what_comes()
+        await driver.until(lambda: b'"part"' in _log())
+        killed = _log()
+        # The rest of this application never reaches the disk that the next start sees.
+    path = Store().state_path("000001").parent / "transcript.log"
+    path.write_bytes(killed)
+    async with chatting(Script(replies=[tokens("one two three four five six")])) as driver:
+        question, reply = driver.chat.turns.conversation.messages
+        assert question.text == "count"
+        assert reply.ending is Ending.INTERRUPTED
+        assert "one two three four".startswith(reply.text)
+        assert len(reply.text) >= len("one two three")
+        await driver.note("/continue goes on with it")
+        await driver.say("/continue")
+        await driver.until(lambda: not driver.chat.turns.can_continue and not driver.chat.turns.is_busy)
+        assert texts(driver)[0] == "count"
+
+
+def _log(conversation_id: str = "000001") -> bytes:
+    try:
+        return (Store().state_path(conversation_id).parent / "transcript.log").read_bytes()
+    except OSError:
+        return b""
+
+
+async def test_nothing_is_on_disk_before_something_is_said():
+    async with chatting() as driver:
+        await driver.say("/system Be brief.")
+        await driver.note("system prompt: Be brief.")
+    root = paths.conversations_dir()
+    assert root is not None
+    assert not root.exists()
+
+
+async def test_new_keeps_the_old_one_and_the_next_start_takes_the_newest():
+    async with chatting() as driver:
+        await driver.ask("old")
+        await driver.say("/new")
+        await driver.note("A new conversation; F8 lists the earlier ones.")
+        await driver.ask("fresh")
+    async with chatting() as driver:
+        assert texts(driver)[0] == "fresh"
+        await driver.pilot.press("f8")
+        await driver.until(lambda: "old" in driver.screen_text() and "fresh" in driver.screen_text())
+
+
+async def test_a_start_can_begin_anew():
+    async with chatting() as driver:
+        await driver.ask("old")
+    async with chatting(resume="new") as driver:
+        assert texts(driver) == []
+        await driver.ask("fresh")
+    assert len(Store().ids()) == 2
+
+
+async def test_every_model_has_its_own_last_conversation():
+    async with chatting(model="one.gguf") as driver:
+        await driver.ask("to one")
+    async with chatting(model="two.gguf") as driver:
+        assert texts(driver) == []
+        await driver.ask("to two")
+    async with chatting(model="one.gguf") as driver:
+        assert texts(driver)[0] == "to one"
+
+
+async def test_a_regenerated_reply_takes_the_old_ones_place_on_disk_only_when_it_begins():
+    script = Script(replies=[tokens("First answer."), tokens("Another one.")])
+    async with chatting(script) as driver:
+        await driver.ask("why?")
+        script.prefill_gate = Gate()
+        await driver.say("/regen")
+        await driver.until(script.prefill_gate.waiting.is_set)
+        await driver.until(lambda: driver.chat.turns.is_answering)
+        driver.chat.save_what_comes()
+        await saved(driver)
+        assert [m.text for m in Store().read("000001").conversation.messages] == ["why?", "First answer."]
+        script.prefill_gate.open()
+        await driver.until(lambda: texts(driver) == ["why?", "Another one."])
+        await saved(driver)
+        assert [m.text for m in Store().read("000001").conversation.messages] == ["why?", "Another one."]
+
+
+async def test_an_edit_that_was_not_answered_yet_comes_back_into_the_prompt():
+    script = Script(replies=[tokens("First answer."), tokens("Another one.")])
+    async with chatting(script) as driver:
+        await driver.ask("why?")
+        script.prefill_gate = Gate()
+        await driver.say("/edit")
+        await driver.until(lambda: driver.chat.is_editing)
+        await driver.say("why not?")
+        await driver.until(script.prefill_gate.waiting.is_set)
+        await driver.until(lambda: b"why not" in _log())
+        killed = _log()
+        script.prefill_gate.open()
+    (Store().state_path("000001").parent / "transcript.log").write_bytes(killed)
+    async with chatting() as driver:
+        assert texts(driver) == ["why?", "First answer."]
+        assert driver.prompt.text == "why not?"
+
+
+async def test_an_edited_question_replaces_what_came_after_it_on_disk():
+    script = Script(replies=[tokens("First."), tokens("Second."), tokens("Third.")])
+    async with chatting(script) as driver:
+        await driver.ask("one")
+        await driver.ask("two")
+        await driver.say("/edit 1")
+        await driver.until(lambda: driver.chat.is_editing)
+        await driver.say("uno")
+        await driver.until(lambda: texts(driver) == ["uno", "Third."])
+    assert [m.text for m in Store().read("000001").conversation.messages] == ["uno", "Third."]
+
+
+async def test_a_failed_reply_is_kept_as_far_as_it_came():
+    script = Script(replies=[tokens("one two three")], fail_after_tokens=2, generate_error=BrokenModelError("broken"))
+    async with chatting(script) as driver:
+        await driver.say("count")
+        await driver.note("broken")
+    message = Store().read("000001").conversation.messages[-1]
+    assert (message.text, message.ending) == ("one two", Ending.FAILED)
+
+
+async def test_a_full_disk_is_told_once_and_at_the_end(monkeypatch):
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    async with chatting() as driver:
+        monkeypatch.setattr(log_file.LogFile, "append", full)
+        await driver.ask("first")
+        for _ in range(3):
+            driver.chat.save_what_comes()
+        await driver.until(lambda: driver.chat.turns.journal.trouble)
+        for _ in range(3):
+            driver.chat.save_what_comes()
+        await driver.note("conversation not saved: the disk is full")
+        assert sum("not saved" in note for note in driver.transcript.notes()) == 1
+    assert driver.app.unsaved == "the disk is full"
+
+
+async def test_a_second_instance_goes_on_with_a_copy():
+    async with chatting() as first:
+        await first.ask("shared")
+        await saved(first)
+        async with chatting() as second:
+            await second.note("in use by another jalopy: you go on with a copy")
+            assert texts(second)[0] == "shared"
+            await second.ask("mine alone")
+        await first.ask("and mine")
+    store = Store()
+    assert [[m.text for m in store.read(one).conversation.messages if m.role == "user"] for one in store.ids()] == [
+        ["shared", "and mine"],
+        ["shared", "mine alone"],
+    ]
+    assert store.read("000002").forked_from == "000001"
+
+
+async def test_a_fork_keeps_the_cache_and_the_original():
+    script = Script(replies=[tokens("One."), tokens("Two."), tokens("Other.")])
+    async with chatting(script) as driver:
+        await driver.ask("first?")
+        await driver.ask("second?")
+        await driver.pilot.press("ctrl+up", "ctrl+up", "ctrl+up", "f")
+        await driver.until(lambda: texts(driver) == ["first?", "One."])
+        reply = await driver.ask("instead?")
+        assert "reused" in reply.footer
+        assert reply.message is not None
+        assert reply.message.figures is not None
+        assert reply.message.figures.reused_tokens >= 5
+        assert texts(driver) == ["first?", "One.", "instead?", "Other."]
+    store = Store()
+    assert len(store.read("000001").conversation.messages) == 4
+    assert [m.text for m in store.read("000002").conversation.messages] == ["first?", "One.", "instead?", "Other."]
+
+
+async def test_conversations_are_found_opened_renamed_deleted_and_exported(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with chatting(Script(replies=[tokens("A zebra has stripes."), tokens("Blue.")])) as driver:
+        await driver.ask("animals")
+        await driver.say("/new")
+        await driver.note("A new conversation")
+        await driver.ask("colours")
+        await saved(driver)
+        await driver.pilot.press("f8")
+        await driver.until(lambda: isinstance(driver.app.screen, ConversationsScreen))
+        await driver.until(lambda: "animals" in driver.screen_text() and "colours" in driver.screen_text())
+        await driver.pilot.press(*"zebra")
+        await driver.until(
+            lambda: "colours" not in driver.screen_text() and "zebra has stripes" in driver.screen_text()
+        )
+        await driver.pilot.press("ctrl+e", "ctrl+s", "ctrl+r", *" two", "enter")
+        await driver.until(lambda: "animals two" in driver.screen_text())
+        exported = {path.suffix: path.read_text() for path in Path(tmp_path).glob("jalopy-*")}
+        assert json.loads(exported[".json"])["messages"][1]["text"] == "A zebra has stripes."
+        assert "tok/s" in exported[".md"]
+        await driver.pilot.press("enter")
+        await driver.until(lambda: texts(driver) == ["animals", "A zebra has stripes."])
+        await driver.pilot.press("f8")
+        await driver.until(lambda: "colours" in driver.screen_text())
+        await driver.pilot.press(*"colours")
+        await driver.until(lambda: "animals" not in driver.screen_text())
+        await driver.pilot.press("ctrl+d", "n", "ctrl+d")
+        await driver.until(lambda: "Delete colours?" in driver.screen_text())
+        await driver.pilot.press("y")
+        await driver.until(lambda: Store().ids() == ["000001"])
+    assert Store().read("000001").title == "animals two"
+
+
+async def test_the_live_conversation_is_not_deleted():
+    async with chatting() as driver:
+        await driver.ask("hello")
+        await saved(driver)
+        await driver.pilot.press("f8")
+        await driver.until(lambda: "hello" in driver.screen_text())
+        await driver.pilot.press("ctrl+d")
+        await driver.until(lambda: "conversation in the chat" in driver.screen_text())
+    assert Store().ids() == ["000001"]
+
+
+async def test_conversations_need_not_be_kept():
+    async with chatting(save_conversations="off") as driver:
+        await driver.ask("secret")
+        await driver.pilot.press("f8")
+        await driver.note("save_conversations")
+    root = paths.conversations_dir()
+    assert root is not None
+    assert not root.exists()
+
+
+async def test_a_long_conversation_mounts_only_its_end():
+    root = paths.conversations_dir()
+    assert root is not None
+    made, conversation = journal(root), Conversation()
+    made.note_model("model", model_key("model.gguf"))
+    for n in range(30):
+        ask(made, conversation, f"question {n}")
+        answer(made, conversation, f"Answer {n}.")
+    assert made.close(20) == ""
+    async with chatting(Script(n_ctx=2000)) as driver:
+        await driver.until(lambda: "earlier messages" in driver.screen_text() or len(driver.transcript.messages()) < 30)
+        assert len(driver.transcript.messages()) < 30
+        assert len(texts(driver)) == 60
+
+
+def test_fields_of_messages_are_all_saved():
+    """A new field of a message must be thought of here too."""
+    from app.conversation import ChatMessage
+
+    names = {field.name for field in dataclasses.fields(ChatMessage)}
+    assert names == {"role", "text", "ending", "figures", "thinking", "is_edited", "folded", "ids", "raw"}
+
+
+async def test_the_last_replies_of_a_resumed_conversation_are_shown_as_markdown():
+    async with chatting(Script(replies=[tokens("Some **bold** words.")])) as driver:
+        for n in range(4):
+            await driver.ask(f"question {n}")
+    async with chatting() as driver:
+        await driver.until(lambda: not driver.transcript.replies()[-1].body.is_simplified, "it is parsed")
+        await driver.until(lambda: "**bold**" not in driver.screen_text(), "it is shown")
+        assert driver.transcript.replies()[0].body.is_simplified

@@ -1,0 +1,14 @@
+import random
+
+from tests.app.conversations.killed_writer import kill_one, lost
+
+N_KILLS = 30
+
+
+def test_a_kill_at_any_moment_loses_no_message_that_was_saved(tmp_path):
+    root, chance = tmp_path / "conversations", random.Random(6)
+    for _ in range(N_KILLS):
+        said, found = kill_one(root, chance.uniform(0, 0.05))
+        assert said
+        assert lost(said, found) == []
+    assert found == sorted(found, key=lambda text: float(text.split()[1]))

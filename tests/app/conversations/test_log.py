@@ -1,0 +1,237 @@
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from app.conversation import Conversation, Ending
+from app.conversations.log_file import LogFile, LogRefusedError, read_log
+from app.conversations.records import read_record, write_record
+from app.conversations.replay import VERSION
+from app.conversations.store import LOG_NAME, Store
+from tests.app.conversations.talk import ask, journal, saved_talk, texts_in
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "state" / "conversations"
+
+
+@pytest.fixture
+def log(root):
+    saved_talk(root)
+    return root / "000001" / LOG_NAME
+
+
+def test_a_conversation_comes_back_whole(root, log):
+    saved = Store(root).read("000001")
+    conversation = saved.conversation
+    assert conversation.system == "Be brief."
+    assert [m.text for m in conversation.messages][:2] == ["question 0 ☃", "answer 0, at some length"]
+    reply = conversation.messages[1]
+    assert (reply.ids, reply.raw) == ((7, 8, 9), "<think>hm</think>answer 0, at some length")
+    assert reply.figures is not None
+    assert reply.figures.range_tps == (1.9, 2.1)
+    assert reply.thinking is not None
+    assert (reply.thinking.text, reply.thinking.is_closed) == ("hm", True)
+    assert (saved.model, saved.model_path) == ("tiny Q4_K_M", "/models/tiny.gguf")
+
+
+def test_files_are_for_their_owner_alone(root, log):
+    for path in (log, log.parent / "summary.json", root / "recent.json"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    for path in (log.parent, root):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
+
+
+def test_a_file_that_others_may_read_is_closed_to_them(log):
+    log.chmod(0o644)
+    LogFile.open(log).close()
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def test_cut_anywhere_it_keeps_whole_records_and_goes_on(root, log):
+    content = log.read_bytes()
+    whole = texts_in(root)
+    for size in range(len(content)):
+        log.write_bytes(content[:size])
+        opened = Store(root).open("000001")
+        assert opened.log is not None
+        texts = [message.text for message in opened.saved.conversation.messages]
+        # The last reply may be known by its first half.
+        assert texts[:-1] == whole[: len(texts) - 1] if texts else True
+        assert not texts or whole[len(texts) - 1].startswith(texts[-1])
+        assert content.startswith(log.read_bytes())
+        assert log.read_bytes() == content[: content.rfind(b"\n", 0, size) + 1]
+        opened.log.append([write_record({"k": "title", "text": "on"})] if size > 200 else [])
+        opened.log.close()
+        assert not list(log.parent.glob("*.corrupt"))
+
+
+def test_flipped_bits_anywhere_keep_what_stands_before_and_a_copy(root, log):
+    content = log.read_bytes()
+    ends = [i + 1 for i, byte in enumerate(content) if byte == ord("\n")]
+    for at in range(0, len(content), 7):
+        for copy in log.parent.glob("*.corrupt"):
+            copy.unlink()
+        broken = bytearray(content)
+        broken[at] ^= 1 << (at % 8)
+        log.write_bytes(bytes(broken))
+        opened = Store(root).open("000001")
+        assert opened.log is not None
+        opened.log.close()
+        good = max([end for end in ends if end <= at], default=0)
+        assert log.read_bytes() == content[:good]
+        copies = list(log.parent.glob("*.corrupt"))
+        is_in_last_newline = at == len(content) - 1
+        assert bool(opened.notice) == bool(copies) == (not is_in_last_newline)
+        if copies:
+            assert copies[0].read_bytes() == bytes(broken)
+            assert "damaged" in opened.notice
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b"\0" * 4096,
+        b"00000000 {}\n",
+        b"x" * 100_000,
+        write_record({"k": "head"}),
+        write_record({"k": "head", "format": "jalopy conversation", "version": True, "at": ""}),
+        write_record({"k": "say", "text": "no head before it"}),
+        b"[" * 100_000 + b"\n",
+    ],
+)
+def test_what_is_no_log_is_an_empty_conversation(root, log, content):
+    log.write_bytes(content)
+    opened = Store(root).open("000001")
+    assert opened.saved.conversation.is_empty
+    assert opened.log is not None
+    opened.log.close()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"k": "reply", "text": "nobody asked"},
+        {"k": "reply", "text": "x", "ending": "sideways"},
+        {"k": "say", "text": 5},
+        {"k": "say", "text": "x", "order": -1},
+        {"k": "say", "text": "x", "order": 1 << 60},
+        {"k": "keep", "n": 99},
+        {"k": "keep", "n": "2"},
+        {"k": "drop", "n": 99},
+        {"k": "part", "text": "no question"},
+        {"k": "part", "ids": ["1"], "text": ""},
+    ],
+)
+def test_a_sound_checksum_does_not_make_a_record_sense(root, log, record):
+    texts = texts_in(root)
+    with log.open("ab") as file:
+        file.write(write_record(record) + write_record({"k": "title", "text": "behind"}))
+    opened = Store(root).open("000001")
+    assert [m.text for m in opened.saved.conversation.messages] == texts
+    assert "damaged" in opened.notice
+    assert opened.saved.title == ""
+    opened.log.close()
+
+
+def test_a_newer_version_is_left_as_it_is(root, log):
+    newer = write_record({"k": "head", "format": "jalopy conversation", "version": VERSION + 1, "at": ""})
+    for content in (newer, log.read_bytes() + write_record({"k": "hologram"})):
+        log.write_bytes(content)
+        with pytest.raises(LogRefusedError, match="newer version"):
+            Store(root).open("000001")
+        assert log.read_bytes() == content
+        entry = Store(root).entry("000001")
+        assert entry is not None
+        assert "newer version" in entry.trouble
+
+
+def test_hostile_text_is_harmless_when_it_comes_back(root):
+    made, conversation = journal(root), Conversation("\x1b]0;pwned\x07")
+    ask(made, conversation, "\x1b[2J\u202e\ud800 text")
+    made.close(20)
+    saved = Store(root).read("000001")
+    shown = saved.conversation.messages[0].text + saved.shown_title + (saved.conversation.system or "")
+    assert not any(ord(c) < 0x20 or c in "\u202e\ud800\x9b" for c in shown)
+
+
+def test_a_link_is_not_followed(root, log, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    log.rename(elsewhere)
+    log.symlink_to(elsewhere)
+    with pytest.raises(OSError, match="symbolic"):
+        Store(root).open("000001")
+    log.parent.rename(tmp_path / "moved")
+    (root / "000001").symlink_to(tmp_path / "moved")
+    with pytest.raises(LogRefusedError, match="yours"):
+        Store(root).open("000001")
+    assert Store(root).entry("000001") is None
+
+
+def test_another_users_file_is_refused(root, log, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(LogRefusedError):
+        Store(root).open("000001")
+
+
+@pytest.mark.parametrize("make", [lambda path: os.mkfifo(path), lambda path: path.mkdir()])
+def test_what_is_no_plain_file_is_refused_without_waiting(root, log, make):
+    log.unlink()
+    make(log)
+    with pytest.raises((LogRefusedError, OSError)):
+        Store(root).open("000001")
+
+
+def test_a_second_one_gets_a_copy_until_the_first_is_closed(root, log):
+    first = Store(root).open("000001")
+    second = Store(root).open("000001")
+    assert first.log is not None
+    assert second.log is None
+    assert "in use by another jalopy: you go on with a copy" in second.notice
+    assert second.saved.conversation.messages[0].text == first.saved.conversation.messages[0].text
+    with pytest.raises(LogRefusedError, match="in use"):
+        Store(root).delete("000001")
+    first.log.close()
+    third = Store(root).open("000001")
+    assert third.log is not None
+    third.log.close()
+
+
+def test_the_lock_of_a_killed_process_is_gone(root, log):
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom app.conversations.store import Store\n"
+        "o = Store(Path(sys.argv[1])).open('000001')\nprint(bool(o.log), flush=True)\ntime.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "True\n"
+    assert Store(root).open("000001").log is None
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+    again = Store(root).open("000001")
+    assert again.log is not None
+    again.log.close()
+
+
+def test_records_survive_their_own_writing():
+    values = {"k": "say", "text": "a\nb\u2028\ud83d", "n": [1, 2]}
+    line = write_record(values)
+    assert line.count(b"\n") == 1
+    assert read_record(line[:-1]) == values
+
+
+def test_an_interrupted_reply_is_there_as_far_as_it_was_flushed():
+    head = write_record({"k": "head", "format": "jalopy conversation", "version": 1, "at": "", "system": None})
+    lines = [
+        write_record({"k": "say", "text": "why?", "at": "", "order": 1}),
+        write_record({"k": "part", "text": "Be", "thought": "", "ids": [1], "raw": "Be"}),
+        write_record({"k": "part", "text": "cause", "thought": "", "ids": [2], "raw": "cause"}),
+    ]
+    reply = read_log(head + b"".join(lines)).saved.conversation.messages[-1]
+    assert (reply.text, reply.ids, reply.raw, reply.ending) == ("Because", (1, 2), "Because", Ending.INTERRUPTED)

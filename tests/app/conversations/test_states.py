@@ -1,0 +1,226 @@
+"""The KV cache's state in the chat, over a scripted engine whose states are files of token ids."""
+
+import json
+import threading
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from app import paths
+from app.conversations.quota import drop_oldest_states
+from app.conversations.store import Store
+from app.refusals import Refusal
+from app.saved_states import BroughtBack, SavedStates, StateFiles
+from engine.errors import EngineError
+from tests.app import chat_driver
+from tests.app.chat_driver import chatting
+from tests.app.conversations.talk import saved_talk
+from tests.app.fake_engine import Script
+
+
+class FakeWriter:
+    """Writes the session's tokens at once."""
+
+    def __init__(self, session, path):
+        self.session, self.path, self.problem, self.is_closed = session, path, None, False
+
+    def note(self):
+        try:
+            self.path.write_text(json.dumps(self.session.tokens))
+        except OSError as error:
+            self.problem = error.strerror
+
+    def flush(self, timeout_s):
+        self.note()
+        return True
+
+    def close(self):
+        self.is_closed = True
+
+
+def restore(session, path):
+    assert session.length == 0
+    tokens = json.loads(path.read_text())
+    if tokens == "other":
+        raise EngineError("kv.state: saved with another model")
+    session.tokens += tokens
+    return SimpleNamespace(tokens=len(tokens), seconds=0.25)
+
+
+def files(prefixes=None):
+    return StateFiles(
+        restore=restore,
+        count=lambda path: len(json.loads(path.read_text())),
+        writer=FakeWriter,
+        fingerprint=lambda model: "f" * 64,
+        prefixes=prefixes,
+        may_read_prefix=lambda: True,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch, tmp_path):
+    monkeypatch.setattr(paths, "cache_dir", lambda: tmp_path / "cache")
+
+
+@pytest.fixture
+def _kept(monkeypatch):
+    """The chat keeps states, and token ids mean the same after a restart."""
+    import dataclasses
+
+    plain = chat_driver.options_for
+    monkeypatch.setattr(
+        chat_driver,
+        "options_for",
+        lambda script: dataclasses.replace(
+            plain(script),
+            state_files=lambda: files(paths.prefixes_dir()),
+        ),
+    )
+
+
+def state_of(conversation_id="000001"):
+    return Store().state_path(conversation_id)
+
+
+@pytest.mark.usefixtures("_kept")
+async def test_a_restart_reads_nothing_again():
+    async with chatting() as driver:
+        await driver.ask("hello")
+        await driver.ask("again")
+        session = driver.script.opened[0].sessions[0]
+        tokens = list(session.tokens)
+        vocabulary = driver.script.opened[0].tokenizer
+    assert json.loads(state_of().read_text()) == tokens
+    script = Script()
+    real_open = script.open_model
+
+    def open_with_vocabulary(*arguments, **options):
+        model = real_open(*arguments, **options)
+        model.tokenizer._pieces, model.tokenizer._ids = list(vocabulary._pieces), dict(vocabulary._ids)
+        return model
+
+    script.open_model = open_with_vocabulary
+    async with chatting(script) as driver:
+        note = await driver.note("resumed")
+        assert note.startswith(f"resumed {len(tokens)} tokens in 0.25 s")
+        reply = await driver.ask("more")
+        assert reply.message is not None
+        assert reply.message.figures is not None
+        assert reply.message.figures.reused_tokens >= len(tokens)
+
+
+@pytest.mark.usefixtures("_kept")
+async def test_a_state_of_another_model_is_moved_aside_with_a_line():
+    async with chatting() as driver:
+        await driver.ask("hello")
+    state_of().write_text('"other"')
+    async with chatting() as driver:
+        note = await driver.note("the saved state is not used")
+        assert "another model" in note
+        assert not state_of().exists()
+        assert state_of().with_name("kv.state.refused").exists()
+        await driver.ask("again")
+    assert state_of().exists()
+
+
+@pytest.mark.usefixtures("_kept")
+async def test_a_damaged_state_costs_a_line_and_not_the_conversation():
+    async with chatting() as driver:
+        await driver.ask("hello")
+    state_of().write_bytes(b"\0garbage")
+    async with chatting() as driver:
+        await driver.note("the saved state is not used")
+        await driver.ask("again")
+        assert len(driver.chat.turns.conversation.messages) == 4
+
+
+@pytest.mark.usefixtures("_kept")
+async def test_a_new_chat_with_a_known_system_prompt_begins_at_once():
+    system = "word " * 60
+    async with chatting(system_prompt=system) as driver:
+        prefixes = paths.prefixes_dir()
+        assert prefixes is not None
+        await driver.until(lambda: list(prefixes.glob("*.state")), "the system prompt is read and kept")
+        first = await driver.ask("hello")
+        assert first.message is not None
+        assert first.message.figures is not None
+        assert first.message.figures.prompt_tokens < 20
+    async with chatting(system_prompt=system, resume="new") as driver:
+        session = driver.script.opened[0].sessions[0]
+        await driver.until(lambda: session.length >= 60, "it is there before anything was asked")
+        assert session.fed_counts == []
+
+
+def test_what_is_asked_comes_before_a_system_prompt(tmp_path):
+    is_wanted = threading.Event()
+    model = Script().open_model()
+    session = model.session()
+    states = SavedStates(SimpleNamespace(state_path=None, state_trouble=""), files(tmp_path), is_wanted.is_set)
+    states.note_opened(model, session)
+    is_wanted.set()
+    states.begin_with(list(range(100)))
+    assert session.length == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_bug_of_the_states_reaches_a_reply(tmp_path):
+    def broken(*_):
+        raise ZeroDivisionError
+
+    model = Script().open_model()
+    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
+    states = SavedStates(place, StateFiles(broken, broken, broken, broken))
+    states.note_opened(model, model.session())
+    states.note_progress()
+    assert "internal error" in place.state_trouble
+    (tmp_path / "kv.state").write_text("x")
+    assert "not used" in states.bring_back(tmp_path / "kv.state", [1]).trouble
+    states.note_closing()
+
+
+def test_without_files_nothing_is_kept(tmp_path):
+    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
+    states = SavedStates(place, None)
+    model = Script().open_model()
+    states.note_opened(model, model.session())
+    states.note_progress()
+    assert states.bring_back(tmp_path / "kv.state", [1]) == BroughtBack()
+    states.begin_with([1] * 100)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_state_used_longest_ago_goes_first_and_texts_stay(tmp_path):
+    root = tmp_path / "conversations"
+    for _ in range(3):
+        saved_talk(root, 1)
+    store = Store(root)
+    for one in store.ids():
+        store.state_path(one).write_bytes(b"x" * 1000)
+    prefixes = tmp_path / "prefixes"
+    prefixes.mkdir()
+    (prefixes / "a.state").write_bytes(b"x" * 1000)
+    assert drop_oldest_states(store, prefixes, 10_000, "000001") == 0
+    assert drop_oldest_states(store, prefixes, 3_500, "000001") == 1000
+    assert [store.state_path(one).exists() for one in store.ids()] == [True, False, True]
+    assert drop_oldest_states(store, prefixes, 0, "") == 3000
+    assert not any(store.state_path(one).exists() for one in store.ids())
+    assert [len(store.read(one).conversation.messages) for one in store.ids()] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("name", ["notes", "1"])
+def test_a_session_in_use_is_not_for_the_shell(name, monkeypatch):
+    from app.run_session import open_session
+
+    first = open_session("notes", "")
+    model = Script().open_model()
+    first.begin(model, model.session(), [1], "hello")
+    try:
+        with pytest.raises(Refusal, match="in use by another jalopy"):
+            open_session(name, "")
+    finally:
+        with suppress(Exception):
+            first.end()
+    assert Path(Store().state_path("000001")).parent.is_dir()
