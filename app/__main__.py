@@ -17,6 +17,7 @@ from typing import NoReturn
 from app import arguments, exit_codes
 from app.refusals import Refusal, refuse, say
 from app.settings import Settings, load_settings
+from app.starter import model_path
 from app.supervisor import supervise
 
 
@@ -164,7 +165,7 @@ def _compare(options: argparse.Namespace, settings: Settings) -> int:
 def _doctor(options: argparse.Namespace, settings: Settings) -> int:
     from app.doctor.command import DoctorOptions, doctor
 
-    model = str(Path(options.model).expanduser()) if options.model else None
+    model = _given_model(options) if options.model else None
     return doctor(DoctorOptions(model, options.size, options.quantization, options.json), settings)
 
 
@@ -201,8 +202,8 @@ def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
 
 def _given_model(options: argparse.Namespace) -> str:
     if not options.model:
-        raise Refusal(f"jalopy {options.command}: the model's path is empty (name a GGUF file)")
-    return str(Path(options.model).expanduser())
+        raise Refusal(f"jalopy {options.command}: the model's path is empty (name a GGUF file, or: starter)")
+    return str(model_path(options.model))
 
 
 def _end(exit_code: int, _number: int, _frame: FrameType | None) -> NoReturn:

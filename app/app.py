@@ -42,6 +42,7 @@ from app.screens.chat import ChatScreen
 from app.screens.conversation_flow import AtHand
 from app.screens.drafting import PromptHabits
 from app.settings import Settings
+from app.start import remember_opened
 from app.themes import ThemeError, choose_theme, load_themes, no_such_theme
 from app.tuning_conditions import ConditionsWatch
 
@@ -467,7 +468,7 @@ def chat_options(settings: Settings) -> ChatOptions:
         context_size=settings.context_size or None,
         kv_type=settings.kv_type,
         max_tokens=settings.sampling.max_tokens,
-        on_opened=state.remember_model,
+        on_opened=remember_opened,
         open_history=lambda: ReplyHistory(paths.speeds_file()),
         examine=partial(engine_access.examine_machine, settings),
         recall_tuned=engine_access.recall_tuned,

@@ -18,9 +18,10 @@ from app.engine_thread import EngineThread
 from app.figures import rate
 from app.json_line import json_line
 from app.progress_line import ProgressLine
-from app.refusals import exit_code_of, say
+from app.refusals import Refusal, exit_code_of, say
 from app.reply import Clock, Reply
 from app.settings import Settings
+from app.starter import starter_file
 
 QUESTION = "What is the capital of France?"
 ANSWER = "Paris"
@@ -60,13 +61,17 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
 
     Raises:
         EngineError: the model cannot be used, or its kernels compute something else than their references.
+        Refusal: the bundled model answers wrongly here, so that no speed of this machine means anything.
     """
     engine, progress = EngineThread(), ProgressLine()
     model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
+    starter = engine.run(lambda: _open_starter(settings, progress))
     progress.clear()
     table = None if options.as_json else _Table(model, options)
     for threads in options.threads or (model.threads,):
+        engine.run(partial(_require_answer, starter, threads, clock))
         report = engine.run(partial(_measure, model, threads, options, settings, clock))
+        report["starter_gate"] = "passed" if starter else "not installed"
         if table:
             table.add(report)
         else:
@@ -74,6 +79,24 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
     if table:
         table.end()
     return exit_codes.OK
+
+
+def _open_starter(settings: Settings, progress: ProgressLine) -> Any:
+    path = starter_file()
+    return engine_access.open_model(settings, path, progress.show_opening) if path else None
+
+
+def _require_answer(starter: Any, threads: int, clock: Clock) -> None:
+    """Ask the bundled model, which knows the answer, before anything counts."""
+    if starter is None:
+        return
+    starter.set_threads(threads, threads)
+    if gate(starter, clock) != "passed":
+        raise Refusal(
+            f'jalopy bench: the starter model does not answer "{QUESTION}" with {ANSWER} on {threads} threads, so no '
+            "figure counts: its file is damaged or this machine computes wrongly (jalopy verify starter)",
+            exit_codes.INTERNAL,
+        )
 
 
 def gate(model: Any, clock: Clock) -> str:
@@ -204,6 +227,7 @@ class _Table:
 
     def __init__(self, model: Any, options: BenchOptions) -> None:
         self._gates: list[str] = []
+        self._starter = ""
         name, quantization = clean_line(model.name, 60), clean_line(model.quantization, 12)
         rounds = f"median of {options.rounds} (lowest-highest)"
         print(f"{name} · {quantization} · tok/s, {rounds} · CPU level {engine_access.cpu_level()}")
@@ -218,9 +242,11 @@ class _Table:
         for name, title in _PROFILED.items():
             _print_phases(title, report["profile"].get(name, []))
         self._gates.append(f"{report['threads']} threads: {report['gate']}")
+        self._starter = report["starter_gate"]
 
     def end(self) -> None:
-        print(f"kernels against their references: passed. {QUESTION} {'; '.join(self._gates)}", flush=True)
+        print(f"kernels against their references: passed; the starter model's answer: {self._starter}")
+        print(f"{QUESTION} This model, with {'; with '.join(self._gates)}", flush=True)
 
 
 def _print_phases(title: str, phases: list[dict[str, Any]]) -> None:

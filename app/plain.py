@@ -19,7 +19,8 @@ from app.progress_line import ProgressLine
 from app.refusals import exit_code_of, say
 from app.reply import Clock, Reply, StopButton
 from app.settings import Settings
-from app.state import remember_model
+from app.start import remember_opened
+from app.starter import WHAT_IT_IS, is_starter
 from app.thinking import tag_ids
 
 PROMPT = "> "
@@ -50,9 +51,11 @@ def chat(model_path: str, settings: Settings, clock: Clock = time.monotonic) -> 
         say(f"jalopy: {line}")
     if doubt := engine_access.recall_tuned(model).doubt:
         say(f"jalopy: {doubt} (jalopy tune MODEL measures again)")
-    notice = remember_model(model_path)
+    notice = remember_opened(model_path)
     if notice:
         say(f"jalopy: {notice}")
+    if is_starter(model_path):
+        say(f"{WHAT_IT_IS} (jalopy models lists real ones, jalopy pull gets one)")
     tags = tag_ids(model.tokenizer.control_texts)
     dialogue = Dialogue(engine, messages, session, settings, progress, clock, tags)
     dialogue.begin(settings.system_prompt)

@@ -1,4 +1,4 @@
-"""Which model a chat begins with, and that there is such a file before any screen opens."""
+"""Which model a chat begins with, that there is such a file before any screen opens, and which one is remembered."""
 
 import os
 from collections.abc import Callable
@@ -7,7 +7,8 @@ from pathlib import Path
 from app import engine_access
 from app.refusals import exit_code_of, say
 from app.settings import Settings
-from app.state import load_state
+from app.starter import is_starter, model_path, starter_file
+from app.state import load_state, remember_model
 
 Check = Callable[[str], None]
 
@@ -22,24 +23,40 @@ def check_whole_file(path: str) -> None:
 
 
 def choose_model(given: str | None, settings: Settings, check: Check = check_whole_file) -> str | None:
-    """Return the model to open: the one given, the one of the settings, or the last one used if it still can be.
+    """Return the model to open: the one given, that of the settings, the last one used, or the one that is bundled.
+
+    What was used last counts only while its file can be used.
 
     Args:
         check: raises for a file that cannot be used. Before a screen a glance is enough: what opening the file finds
             wrong is then shown in the chat, and the first frame need not wait for it.
 
     Returns:
-        A path whose file has passed the check, or None.
+        A path whose file has passed the check, or the bundled model, or None where that is not installed.
 
     Raises:
         EngineError: the given model, or the one of the settings, cannot be used.
     """
     wanted = given or settings.model
     if not wanted:
-        return _last_model(check)
-    path = str(Path(wanted).expanduser())
+        return _last_model(check) or _starter()
+    path = str(model_path(wanted))
     check(path)
     return path
+
+
+def remember_opened(path: Path | str) -> str | None:
+    """Note which model was opened; returns a line where that failed.
+
+    The starter model is never remembered: a file that is away for a day, on a disk that is not plugged in, is the last
+    model again when it is back.
+    """
+    return None if is_starter(path) else remember_model(path)
+
+
+def _starter() -> str | None:
+    path = starter_file()
+    return str(path) if path else None
 
 
 def _last_model(check: Check) -> str | None:

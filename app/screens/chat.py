@@ -47,6 +47,7 @@ from app.refusals import Refusal
 from app.screens.conversation_flow import AtHand, ConversationFlow
 from app.screens.drafting import Drafting, PromptHabits
 from app.screens.message_editing import BUSY
+from app.starter import WHAT_IT_IS, is_starter, model_path
 from app.text_file import attached, read_text_file
 from app.thread_command import USAGE, ThreadsRefused, describe, describe_in_use, parse_threads
 from app.turns import Admission, Turns
@@ -148,9 +149,12 @@ class ChatScreen(ConversationFlow):
         return cast("JalopyApp", self.app)
 
     def _how_to_load(self) -> str:
-        key = self._habits.keymap.first_key("app.models")
-        shown = f"{key} or /models" if key else "/models"
+        shown = self._where_models_are()
         return f"No model is loaded: {shown} shows what is on this machine and what fits; /model PATH opens a file"
+
+    def _where_models_are(self) -> str:
+        key = self._habits.keymap.first_key("app.models")
+        return f"{key} or /models" if key else "/models"
 
     def _load(self, path: Path, keeps: bool = False, rereads: bool = True) -> bool:
         begins = self.turns.load(path, keeps, rereads)
@@ -197,6 +201,8 @@ class ChatScreen(ConversationFlow):
             f"weights {figures.size(message.weights_bytes)} · context {figures.count(message.n_ctx)} tokens, "
             f"{figures.size(message.kv_bytes)} of memory"
         )
+        if is_starter(message.path):
+            self.note(f"{WHAT_IT_IS}. {self._where_models_are()} finds and gets a real one.")
         for line in message.notices:
             self.note(line)
         self.drafting.note_model()
@@ -472,10 +478,7 @@ class ChatScreen(ConversationFlow):
         if not wanted:
             self.prompt.show_text("/model ")
             return
-        try:
-            path = Path(wanted).expanduser()
-        except RuntimeError:
-            path = Path(wanted)
+        path = model_path(wanted)
         self._jalopy.open_model(path, clean_line(path.name))
 
     async def switch_model(self, path: Path, keeps: bool) -> None:

@@ -14,11 +14,12 @@ from textual.scrollbar import ScrollBarRender
 from app.app import JalopyApp
 from app.bridge import ChatOptions
 from app.keymap import Keymap
-from app.settings import built_in_settings
+from app.settings import built_in_settings, override
 from app.widgets.message_view import ReplyView
 from tests.app.fake_engine import Script
 
 _PATIENCE_S = 20.0
+_COMPILING_PATIENCE_S = 240.0
 
 
 def options_for(script: Script) -> ChatOptions:
@@ -28,13 +29,14 @@ def options_for(script: Script) -> ChatOptions:
 class Driver:
     """The running application, with the words the tests think in."""
 
-    def __init__(self, app: JalopyApp, pilot: Pilot[None], script: Script) -> None:
+    def __init__(self, app: JalopyApp, pilot: Pilot[None], script: Script, patience_s: float = _PATIENCE_S) -> None:
+        self.patience_s = patience_s
         self.app, self.pilot, self.script = app, pilot, script
         self.chat, self.prompt, self.transcript = app.chat, app.chat.prompt, app.chat.transcript
 
     async def until(self, condition: Callable[[], object], what: str = "") -> None:
         """Let the application run until the condition holds."""
-        give_up_s = time.monotonic() + _PATIENCE_S
+        give_up_s = time.monotonic() + self.patience_s
         while not condition():
             assert time.monotonic() < give_up_s, f"never happened: {what or condition}"
             await self.pilot.pause()
@@ -102,3 +104,14 @@ async def chatting(
                 gate.open()
     # A console has plain ones, which would stay for the next test.
     ScrollBarRender.VERTICAL_BARS, ScrollBarRender.HORIZONTAL_BARS = bars
+
+
+@asynccontextmanager
+async def chatting_for_real(model: Path, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Driver]:
+    """Run the chat over the engine itself, which may have to compile, and always takes the likeliest token."""
+    settings = override(built_in_settings(), "sampling.temperature", 0.0, "a test")
+    app = JalopyApp(settings, model)
+    async with app.run_test(size=size) as pilot:
+        driver = Driver(app, pilot, Script(), _COMPILING_PATIENCE_S)
+        await driver.ready()
+        yield driver

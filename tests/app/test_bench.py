@@ -1,10 +1,13 @@
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app import bench as bench_module
 from app import engine_access, exit_codes
 from app.bench import BenchOptions, bench
+from app.refusals import Refusal
 from app.settings import built_in_settings
 from engine.errors import BrokenModelError, EngineError
 from tests.app.fake_engine import Script
@@ -13,7 +16,16 @@ from tests.app.scripted_access import use_script
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    """One model, and no bundled one."""
+    monkeypatch.setattr(bench_module, "starter_file", lambda: None)
     return use_script(monkeypatch, Script(replies=[["It is", " Paris."]]))
+
+
+@pytest.fixture
+def with_starter(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
+    """The bundled model is there, and opened second."""
+    monkeypatch.setattr(bench_module, "starter_file", lambda: Path("starter.gguf"))
+    return script
 
 
 def reports(script: Script, capsys: pytest.CaptureFixture[str], **options: Any) -> list[dict[str, Any]]:
@@ -78,6 +90,26 @@ def test_a_question_that_breaks_is_a_failed_gate_with_its_reason(
     out, err = capsys.readouterr()
     assert json.loads(out)["gate"] == "failed"
     assert "the question could not be asked: m.gguf: NaN" in err
+
+
+def test_the_bundled_model_is_asked_with_each_thread_count_before_anything_counts(
+    with_starter: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert [report["starter_gate"] for report in reports(with_starter, capsys)] == ["passed", "passed"]
+    _, starter = with_starter.opened
+    assert len(starter.sessions) == 2
+    assert (starter.threads, starter.prefill_threads) == (2, 2)
+
+
+def test_a_wrong_answer_of_the_bundled_model_stops_the_bench(with_starter: Script) -> None:
+    with_starter.replies = [["Lyon"]]
+    with pytest.raises(Refusal, match="no figure counts"):
+        bench(BenchOptions("m.gguf", (1,)), built_in_settings(), with_starter.clock)
+    assert with_starter.opened[0].sessions == []
+
+
+def test_without_the_bundled_model_the_report_says_so(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reports(script, capsys)[0]["starter_gate"] == "not installed"
 
 
 def test_wrong_kernels_stop_the_bench(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:

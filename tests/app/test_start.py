@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from app import engine_access
+from app import engine_access, start
 from app.settings import built_in_settings
-from app.start import choose_model
+from app.start import choose_model, remember_opened
+from app.starter import model_path, starter_file
 from app.state import load_state, remember_model
 from engine.errors import GGUFError
 
@@ -42,9 +43,33 @@ def test_a_given_model_that_is_broken_is_refused(validated: list[str]) -> None:
         choose_model("/bad.gguf", built_in_settings())
 
 
-def test_without_any_model_there_is_none(validated: list[str]) -> None:
-    assert choose_model(None, built_in_settings()) is None
+def test_without_any_model_it_is_the_bundled_one(validated: list[str]) -> None:
+    assert choose_model(None, built_in_settings()) == str(starter_file())
     assert validated == []
+
+
+def test_where_the_bundled_model_is_not_installed_there_is_none(
+    validated: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "starter_file", lambda: None)
+    assert choose_model(None, built_in_settings()) is None
+
+
+def test_the_bundled_model_does_not_take_the_place_of_the_last_one(tmp_path: Path) -> None:
+    remember_opened(tmp_path / "good.gguf")
+    bundled = starter_file()
+    assert bundled is not None
+    assert remember_opened(bundled) is None
+    assert load_state()[0].last_model == str(tmp_path / "good.gguf")
+
+
+def test_starter_names_the_bundled_model_unless_a_file_has_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert model_path("starter") == starter_file()
+    (tmp_path / "starter").write_bytes(b"")
+    assert model_path("starter") == Path("starter")
 
 
 def test_the_last_model_is_taken_while_it_exists_and_is_sound(
@@ -52,12 +77,12 @@ def test_the_last_model_is_taken_while_it_exists_and_is_sound(
 ) -> None:
     good, bad = tmp_path / "good.gguf", tmp_path / "bad.gguf"
     remember_model(good)
-    assert choose_model(None, built_in_settings()) is None
+    assert choose_model(None, built_in_settings()) == str(starter_file())
     good.write_bytes(b"")
     assert choose_model(None, built_in_settings()) == str(good)
     bad.write_bytes(b"")
     remember_model(bad)
-    assert choose_model(None, built_in_settings()) is None
+    assert choose_model(None, built_in_settings()) == str(starter_file())
     assert "the last model is not opened" in capsys.readouterr().err
     assert load_state()[0].last_model == str(bad)
 
