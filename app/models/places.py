@@ -1,10 +1,11 @@
-"""Where model files may lie: the user's directories, the stores of other programs, the current directory.
+"""Where model files may lie: the user's directories, the stores of other programs, the current directory, and our own.
 
 Reads a few small configuration files of those programs and no model. Nothing here raises.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from app import paths
 from app.small_file import read_bounded
+from app.starter import starter_file
 
 _MOST_POINTER_BYTES = 1 << 16
 DEEP = 8
@@ -82,10 +84,10 @@ def _all_places(directories: Sequence[str], environ: Mapping[str, str], home: Pa
         yield Place("Hugging Face", path)
     for path in _llama_cpp(environ, home):
         yield Place("llama.cpp", path)
-    try:
+    with contextlib.suppress(OSError):  # it was deleted
         yield Place("this directory", Path.cwd(), depth=0)
-    except OSError:  # it was deleted
-        return
+    if starter := starter_file():
+        yield Place("comes with Jalopy", starter.parent, depth=0)
 
 
 def _ollama(environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
