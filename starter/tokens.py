@@ -52,7 +52,7 @@ def load_vocabulary(path: Path) -> Tokenizer:
 
 
 def samples(
-    tokenizer: Tokenizer, seed: int, count: int, share_short: float = 0.0
+    tokenizer: Tokenizer, seed: int, count: int, share_short: float = 0.0, share_copying: float = 0.0
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Make conversations as ids.
 
@@ -60,7 +60,7 @@ def samples(
         tokenizer: the vocabulary.
         seed: the same one makes the same conversations.
         count: how many.
-        share_short: see ``conversation``.
+        share_short, share_copying: see ``conversation``.
 
     Yields:
         Ids, uint16, at most ``CONTEXT``; and of the same length whether an id is to be learnt, bool: answers and their
@@ -70,7 +70,8 @@ def samples(
     start, end = tokenizer.token_to_id(START), tokenizer.token_to_id(END)
     assistant = tokenizer.encode("assistant\n").ids
     for done in range(0, count, _ENCODED_TOGETHER):
-        texts = [render(*conversation(rng, share_short)) for _ in range(min(_ENCODED_TOGETHER, count - done))]
+        n_texts = min(_ENCODED_TOGETHER, count - done)
+        texts = [render(*conversation(rng, share_short, share_copying)) for _ in range(n_texts)]
         for encoded in tokenizer.encode_batch(texts):
             ids = np.array(encoded.ids[:CONTEXT], np.uint16)
             yield ids, _answers(ids, start, end, assistant)

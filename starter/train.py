@@ -138,7 +138,7 @@ class Training:
         seed = self.options.seed * 1_000_000 + shard
         chunk: list[Sample] = []
         size = 0
-        for sample in samples(self.tokenizer, seed, SHARD_CONVERSATIONS, _share_short(shard)):
+        for sample in samples(self.tokenizer, seed, SHARD_CONVERSATIONS, *_shares(shard)):
             chunk.append(sample)
             size += len(sample[0])
             if size >= self.options.batch_tokens * STEPS_SORTED_TOGETHER:
@@ -237,9 +237,11 @@ class Training:
                 setattr(self, name, value)
 
 
-def _share_short(shard: int) -> float:
-    """Share of short conversations: nearly all at first, then fewer."""
-    return 0.9 if shard < 12 else 0.6 if shard < 20 else 0.3
+def _shares(shard: int) -> tuple[float, float]:
+    """Shares of short conversations and of copying ones: short ones at first, then a spell of looking back."""
+    short = 0.9 if shard < 12 else 0.6 if shard < 20 else 0.3
+    copying = 0.0 if shard < 35 else 0.6 if shard < 47 else 0.1
+    return short, copying
 
 
 def _steps(chunk: list[Sample], rng: Random, n_steps: int) -> Iterator[list[Batch]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from starter.grammar import capital
-from starter.text import arithmetic, calendar, facts, geography, memory, unknown
+from starter.text import arithmetic, calendar, copying, facts, geography, memory, unknown
 from starter.text.rephrasing import rephrased
 from starter.text.tables import Turn
 
@@ -72,17 +72,21 @@ _LENGTHS = ((1, 30), (2, 16), (3, 14), (4, 10), (6, 12), (8, 8), (12, 6), (20, 3
 """Numbers of topics in a conversation, with weights."""
 
 
-def conversation(rng: Random, share_short: float = 0.0) -> tuple[str, list[Turn]]:
+def conversation(rng: Random, share_short: float = 0.0, share_copying: float = 0.0) -> tuple[str, list[Turn]]:
     """Make one conversation.
 
     Args:
         rng: decides everything.
         share_short: how many of the conversations have one topic, or a thing told and asked. Models learn to look at
             the question sooner where there is little else to look at.
+        share_copying: how many are about what stands in them and nowhere else. Names are remembered and sums are
+            written in steps by looking back, which is learnt late where knowing by heart pays as well.
 
     Returns:
         The system prompt, mostly "", and the turns.
     """
+    if share_copying and rng.random() < share_copying:
+        return "", _looking_back(rng)
     person = memory.Person()
     turns: list[Turn] = []
     n_topics = rng.choices([n for n, _ in _LENGTHS], [weight for _, weight in _LENGTHS])[0]
@@ -98,6 +102,20 @@ def conversation(rng: Random, share_short: float = 0.0) -> tuple[str, list[Turn]
     if not turns:
         turns = geography.turns(rng)
     return (rng.choice(_SYSTEM_PROMPTS) if rng.random() < 0.06 else ""), turns
+
+
+def _looking_back(rng: Random) -> list[Turn]:
+    """Words to be said again, and things told that are asked for soon."""
+    person = memory.Person()
+    turns: list[Turn] = []
+    for _ in range(rng.choice((2, 3, 4, 5, 6, 8))):
+        if rng.random() < 0.45:
+            turns += copying.turns(rng)
+        elif (person.told or person.pets) and rng.random() < 0.6:
+            turns += memory.ask(person, rng)
+        else:
+            turns += memory.tell(person, rng)
+    return turns
 
 
 def _topic(topic: str, person: memory.Person, so_far: list[Turn], rng: Random) -> list[Turn]:
@@ -152,4 +170,6 @@ def wordings() -> list[str]:
 
     Those of ``unknown`` are left out: their slots stand for anything.
     """
-    return [wording for topic in (geography, arithmetic, calendar, facts, memory) for wording in topic.wordings()]
+    return [
+        wording for topic in (geography, arithmetic, calendar, copying, facts, memory) for wording in topic.wordings()
+    ]

@@ -1,0 +1,58 @@
+"""Answers that stand in the question itself: words said again, and one of several things just told."""
+
+from __future__ import annotations
+
+from random import Random
+
+from starter.grammar import expand
+from starter.text import invented
+from starter.text.tables import Turn, table
+
+ECHO = table("memory")["other"]["exact"]
+TOLD = table("memory")["other"]["told in one"]
+
+
+def turns(rng: Random) -> list[Turn]:
+    """Ask for words to be repeated exactly, or for one of some facts in the same message."""
+    return [_echo(rng) if rng.random() < 0.6 else _one_of_several(rng)]
+
+
+def _echo(rng: Random) -> Turn:
+    text = " ".join(_thing(rng) for _ in range(rng.choice((1, 2, 3, 4, 6, 8))))
+    return expand(rng.choice(ECHO), rng, {"v": text}), text
+
+
+def _one_of_several(rng: Random) -> Turn:
+    texts = rng.choice(TOLD)
+    keys = _different_names(rng, rng.choice((2, 2, 3, 4)))
+    values = {key: _thing(rng) for key in keys}
+    told = " ".join(_filled(texts["tell"], key, value) for key, value in values.items())
+    asked = rng.choice(keys)
+    return f"{told} {_filled(texts['ask'], asked, '')}", _filled(texts["answer"], asked, values[asked])
+
+
+def _different_names(rng: Random, count: int) -> list[str]:
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found[invented.name(rng)] = None
+    return list(found)
+
+
+def _filled(text: str, key: str, value: str) -> str:
+    return text.replace("{k}", key).replace("{v}", value)
+
+
+def _thing(rng: Random) -> str:
+    how = rng.random()
+    if how < 0.35:
+        return invented.word(rng)
+    if how < 0.55:
+        return invented.name(rng)
+    if how < 0.75:
+        return str(rng.randrange(1, 10 ** rng.choice((1, 2, 3, 4))))
+    return str(rng.choice(table("words")[rng.choice(("foods", "colours", "jobs", "cities"))]))
+
+
+def wordings() -> list[str]:
+    """Return all wordings of the user."""
+    return [*ECHO, *(texts["ask"] for texts in TOLD)]
