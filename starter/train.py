@@ -92,11 +92,11 @@ class Training:
         self.model = Starter(self.shape).to(options.device)
         matrices = [p for p in self.model.blk.parameters() if p.ndim == 2]
         others = [p for p in self.model.parameters() if not any(p is matrix for matrix in matrices)]
+        self.pool = ThreadPoolExecutor(options.threads)
         self.optimisers = (
-            Muon(matrices, options.matrix_rate),
+            Muon(matrices, options.matrix_rate, run=self.pool.map),
             torch.optim.AdamW(others, options.other_rate, betas=(0.9, 0.98), weight_decay=0.0),
         )
-        self.pool = ThreadPoolExecutor(options.threads)
         self.replicas = [self.model, *(self._replica() for _ in range(options.threads - 1))]
         self.step = self.tokens = self.shard = self.batch = 0
         self.is_told_to_stop = False
@@ -155,8 +155,10 @@ class Training:
         waiting = sorted(batch, key=lambda part: part[0].numel())
         losses = list(self.pool.map(lambda replica: self._share_of_step(replica, waiting, learnt), self.replicas))
         for params in zip(*(replica.parameters() for replica in self.replicas), strict=True):
-            grads = [param.grad for param in params if param.grad is not None]
-            params[0].grad = torch.stack(grads).sum(0) if len(grads) > 1 else grads[0]
+            total, *others = [param.grad for param in params if param.grad is not None]
+            for other in others:
+                total += other
+            params[0].grad = total
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         rate = self._rate()
         for optimiser, highest in zip(
