@@ -52,7 +52,10 @@ def test_one_answer_goes_to_standard_output() -> None:
     done = jalopy(
         "run", "starter", "--temp", "0", "-p", "What is the capital of France?", timeout_s=_COMPILING_PATIENCE_S
     )
-    assert (done.returncode, done.stdout) == (exit_codes.OK, b"The capital of France is Paris.\n"), done.stderr
+    assert done.returncode == exit_codes.OK
+    assert b"Paris" in done.stdout
+    assert done.stdout.count(b"\n") == 1
+    assert b"tok/s" in done.stderr
 
 
 def test_the_bench_asks_it_first() -> None:
