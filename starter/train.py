@@ -56,9 +56,9 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True, help="folder of vocabulary, checkpoints and log")
-    parser.add_argument("--tokens", type=float, default=20e6, help="tokens to read in all")
+    parser.add_argument("--tokens", type=float, default=17e6, help="tokens to read in all")
     parser.add_argument(
-        "--fall", type=float, default=0.4, help="share of the tokens while the rates go down to nothing"
+        "--fall", type=float, default=0.34, help="share of the tokens while the rates go down to nothing"
     )
     parser.add_argument("--batch-tokens", type=int, default=4096, help="tokens of one step")
     parser.add_argument("--matrix-rate", type=float, default=0.02, help="highest learning rate of matrices (Muon)")
