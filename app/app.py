@@ -441,12 +441,9 @@ def conversations_at_hand(settings: Settings) -> AtHand:
     """Return the saved conversations, as far as the settings want any."""
     if settings.save_conversations == "off":
         return AtHand()
-    root = paths.conversations_dir()
-    store = Store(root)
-    is_kept = settings.keep_kv_states == "on"
-    quota_bytes = int(settings.kv_states_quota_gb * (1 << 30)) if is_kept else 0
-    prefixes = paths.prefixes_dir()
-    return AtHand(Journal(store, root), store, root, settings.resume == "last", quota_bytes, prefixes)
+    store = Store()
+    resumes, quota_bytes = settings.resume == "last", settings.kv_states_quota_bytes
+    return AtHand(Journal(store), store, resumes, quota_bytes, paths.prefixes_dir())
 
 
 def may_read_ahead(settings: Settings) -> bool:

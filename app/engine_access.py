@@ -167,16 +167,16 @@ def state_files(settings: Settings, may_read_prefix: Callable[[], bool] = bool) 
     Args:
         may_read_prefix: whether the engine may read a system prompt before anything was asked.
     """
-    if settings.keep_kv_states == "off":
+    quota_bytes = settings.kv_states_quota_bytes
+    if not quota_bytes:
         return None
     from engine import saved_state
 
-    quota_bytes = int(settings.kv_states_quota_gb * (1 << 30))
     return StateFiles(
         restore=saved_state.restore_state,
         count=lambda path: saved_state.read_summary(path).n_tokens,
         writer=lambda session, path: saved_state.StateWriter(session, path, quota_bytes),
-        fingerprint=saved_state.model_fingerprint,
+        fingerprint=lambda model: str(model.fingerprint),
         prefixes=paths.prefixes_dir(),
         may_read_prefix=may_read_prefix,
     )

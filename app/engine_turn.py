@@ -15,10 +15,10 @@ from app.conversation import Ending
 from app.crash_log import log_without_text
 from app.engine_status import Activity
 from app.messages import GenerationFailed, GenerationFinished, PromptStopped, ReplyReopened
-from app.past_turns import shared_tokens
 from app.reply import Reply, ReplyMeter
 from app.reply_text import ReplyText
 from app.thinking import Thinking
+from engine.cached_tokens import common_prefix
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class EngineTurn:
 
 def kept_tokens(session: Session, ids: Sequence[int]) -> int:
     """How many tokens of a prompt need not be read, because the cache holds them."""
-    return min(shared_tokens(session.tokens, ids), len(ids) - 1)  # the last token is always computed
+    return min(common_prefix(session.tokens, ids), len(ids) - 1)  # the last token is always computed
 
 
 def reason_of(error: BaseException) -> str:

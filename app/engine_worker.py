@@ -49,13 +49,14 @@ from app.messages import (
     TuningEnded,
     TurnsDropped,
 )
-from app.past_turns import shared_tokens, take_over
+from app.past_turns import take_over
 from app.read_ahead import ReadAhead
 from app.reply import ReplyMeter
 from app.rereading import Rereading
 from app.saved_states import SavedStates
 from app.settings import AUTO, DEFAULT_KV_TYPE
 from app.thinking import tag_ids
+from engine.cached_tokens import common_prefix
 from engine.errors import Cancelled
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ class EngineWorker:
             take_over(chat, model.tokenizer, turns, self._tags)
             ids = chat.opening_ids("")
             back = self._states.bring_back(state, ids)
-            ready = shared_tokens(session.tokens, ids)
+            ready = common_prefix(session.tokens, ids)
             restored = min(back.tokens, ready)
             tps = self._measures.usual_prefill_tps(model)
             read_s = restored / tps if tps else None

@@ -58,3 +58,8 @@ def choose_glyphs(environ: Mapping[str, str] = os.environ, encoding: str | None 
     except (UnicodeError, LookupError):
         return ASCII
     return BLOCKS
+
+
+def cut(text: str, width: int) -> str:
+    """Shorten a text to so many columns, with a sign where something is missing."""
+    return text if len(text) <= width else text[: max(0, width - 1)] + choose_glyphs().cut

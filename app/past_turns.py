@@ -37,11 +37,3 @@ def _says(tokenizer: Tokenizer, turn: PastTurn, tags: Collection[int]) -> bool:
     said = "".join(stream.push(token_id) for token_id in turn.ids)
     # What the engine held back last may be missing on either side.
     return said.startswith(turn.raw) or (bool(said) and turn.raw.startswith(said))
-
-
-def shared_tokens(cached: Sequence[int], ids: Sequence[int]) -> int:
-    """Return the length of the longest common prefix."""
-    for n, (one, other) in enumerate(zip(cached, ids, strict=False)):
-        if one != other:
-            return n
-    return min(len(cached), len(ids))

@@ -13,8 +13,8 @@ from app import exit_codes
 from app.clean_text import clean_text
 from app.engine_status import Activity
 from app.messages import PromptCounted
-from app.past_turns import shared_tokens
 from app.refusals import exit_code_of
+from engine.cached_tokens import common_prefix
 
 if TYPE_CHECKING:
     from app.bridge import Prepare, Wire
@@ -66,7 +66,7 @@ class ReadAhead:
         if self._wire.idle_work.is_dropped or len(text) >= self._slow_chars:
             return
         opening = chat.opening_ids(text)
-        shared = shared_tokens(session.tokens, opening)
+        shared = common_prefix(session.tokens, opening)
         if len(opening) - shared < MIN_TOKENS or self._wire.idle_work.is_dropped:
             return
         self._settled_tokens = min(self._settled_tokens, shared)
@@ -90,7 +90,7 @@ class ReadAhead:
             session.cancel()
 
     def _report(self, session: Session, given: str, ids: list[int], read_tokens: int = 0, read_s: float = 0.0) -> None:
-        shared = shared_tokens(session.tokens, ids)
+        shared = common_prefix(session.tokens, ids)
         kept = min(shared, self._settled_tokens)
         self._wire.emit(PromptCounted(given, len(ids) - kept, shared - kept, read_tokens, read_s))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from app import exit_codes, paths
+from app import exit_codes
 from app.answer_output import AnswerOutput
 from app.clean_text import clean_line, clean_text
 from app.conversation import Conversation
@@ -35,9 +35,8 @@ def open_session(name: str, system: str, store: Store | None = None) -> RunSessi
     Raises:
         Refusal: it is in use or cannot be used.
     """
-    root = paths.conversations_dir()
-    store = store or Store(root)
-    journal = Journal(store, root)
+    store = store or Store()
+    journal = Journal(store)
     number = f"{int(name):06d}" if name.isdecimal() and len(name) < 12 else ""
     found = number if number in store.ids() else store.find(name)
     if found is None:
@@ -66,21 +65,17 @@ def _open(store: Store, conversation_id: str, name: str) -> Opened:
 
 
 class RunSession:
-    """One turn of a conversation; all but ``end`` in the engine's thread.
+    """One turn of a conversation; all but ``end`` in the engine's thread."""
 
-    Attributes:
-        state_path, state_trouble: as of ``app.saved_states.Place``.
-    """
-
-    def __init__(self, journal: Journal, conversation: Conversation, files: StateFiles | None = None) -> None:
-        self._journal, self._conversation, self._files = journal, conversation, files
+    def __init__(self, journal: Journal, conversation: Conversation) -> None:
+        self._journal, self._conversation = journal, conversation
         self._place = SimpleNamespace(state_path=None, state_trouble="")
-        self._states = SavedStates(self._place, files)
+        self._states = SavedStates(self._place, None)
         self._flushed_s = 0.0
 
     def use_states(self, files: StateFiles | None) -> None:
         """Keep the state of the cache in this way."""
-        self._files, self._states = files, SavedStates(self._place, files)
+        self._states = SavedStates(self._place, files)
 
     def tell(self, chat: Any, tokenizer: Any) -> None:
         """Tell a model's conversation what was said before."""

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from app import paths
 from app.clean_text import clean_line
 from app.crash_log import log_without_text
-from app.past_turns import shared_tokens
 from app.refusals import exit_code_of
+from engine.cached_tokens import common_prefix
 
 if TYPE_CHECKING:
     from engine import Session
@@ -146,7 +146,7 @@ class SavedStates:
         try:
             if not path.exists():
                 return BroughtBack()
-            before = shared_tokens(session.tokens, ids)
+            before = common_prefix(session.tokens, ids)
             if self._files.count(path) <= before:
                 return BroughtBack()
             session.truncate(0)
@@ -165,7 +165,7 @@ class SavedStates:
         if files is None or session is None or files.prefixes is None or len(ids) < LEAST_PREFIX_TOKENS:
             return
         self._drop_writer()
-        if shared_tokens(session.tokens, ids) == len(ids):
+        if common_prefix(session.tokens, ids) == len(ids):
             return
         directory = paths.private_directory(files.prefixes)
         if directory is None:

@@ -95,6 +95,11 @@ class Settings:
     """How the next token is chosen, and how many."""
 
     @property
+    def kv_states_quota_bytes(self) -> int:
+        """What all saved states may take together; 0 where none are kept."""
+        return int(self.kv_states_quota_gb * (1 << 30)) if self.keep_kv_states == "on" else 0
+
+    @property
     def weights_or_default(self) -> str:
         """How weights come into memory where nothing is remembered for the model."""
         return DEFAULT_WEIGHTS if self.weights == AUTO else self.weights

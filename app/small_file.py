@@ -39,11 +39,18 @@ def replace_file(path: Path, content: bytes, durable: bool = True) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
-    if durable and hasattr(os, "O_DIRECTORY"):
-        _flush_directory(path.parent)
+    if durable:
+        sync_directory(path.parent)
 
 
-def _flush_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """Let the names in a directory outlive a power cut, where the system can promise that.
+
+    Raises:
+        OSError: that failed.
+    """
+    if not hasattr(os, "O_DIRECTORY"):
+        return
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)

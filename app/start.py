@@ -13,16 +13,7 @@ from app.state import load_state, remember_model
 Check = Callable[[str], None]
 
 
-def check_whole_file(path: str) -> None:
-    """Check all of a model file, which takes a moment.
-
-    Raises:
-        EngineError: the file cannot be used.
-    """
-    engine_access.validate_model(path).gguf.close()
-
-
-def choose_model(given: str | None, settings: Settings, check: Check = check_whole_file) -> str | None:
+def choose_model(given: str | None, settings: Settings, check: Check = engine_access.check_model) -> str | None:
     """Return the model to open: the one given, that of the settings, the last one used, or the one that is bundled.
 
     What was used last counts only while its file can be used.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.cached_tokens import common_prefix
 from engine.kv_cache import POSITIONS
 
 if TYPE_CHECKING:
@@ -42,22 +43,14 @@ def find_gap(cached: Sequence[int], wanted: Sequence[int], fewest: int) -> tuple
         Where the gap begins and how long it is, if all that lies behind it is wanted next; the shortest such gap.
     """
     n_keep = common_prefix(cached, wanted)
+    if n_keep == len(wanted):
+        return None
     for n_drop in range(1, len(cached) - n_keep - fewest + 1):
         n_rest = len(cached) - n_keep - n_drop
-        is_next = cached[n_keep + n_drop] == wanted[n_keep] if n_keep < len(wanted) else False
+        is_next = cached[n_keep + n_drop] == wanted[n_keep]
         if is_next and list(cached[n_keep + n_drop :]) == list(wanted[n_keep : n_keep + n_rest]):
             return n_keep, n_drop
     return None
-
-
-def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two sequences begin with alike."""
-    n = 0
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        n += 1
-    return n
 
 
 def _move(rows: np.ndarray[Any, np.dtype[np.uint8]], n_rows: int, n_keep: int, n_drop: int, length: int) -> None:

@@ -84,7 +84,7 @@ class KVCache:
 
     def __init__(self, config: ModelConfig, kv_type: KVType, max_seq_len: int) -> None:
         self.kv_type = kv_type
-        self.max_seq_len = (max_seq_len + POSITIONS - 1) // POSITIONS * POSITIONS
+        self.max_seq_len = _whole(max_seq_len)
         self._n_kv_heads = config.n_kv_heads
         self.head_bytes = self.max_seq_len * config.head_dim * kv_type.item_bytes
         self.scale_bytes = 4 * self.max_seq_len * (config.head_dim // kv_type.group) if kv_type.group else 0
@@ -112,15 +112,10 @@ class KVCache:
         Args:
             n, upto: multiples of eight, since K lies in tiles of so many positions.
         """
-        elements, scales = self._n_kv_heads * self.head_bytes, self._n_kv_heads * self.scale_bytes
-        layers = self._memory.bytes[: self.n_bytes].reshape(-1, 2 * (elements + scales))
-        for first, n_bytes in ((0, self.head_bytes), (2 * elements, self.scale_bytes)):
-            each = n_bytes // self.max_seq_len
-            for layer in layers if each else ():
-                heads = layer[first : first + 2 * self._n_kv_heads * n_bytes].reshape(-1, n_bytes)
-                for at in range(n, upto, n):
-                    count = min(n, upto - at) * each
-                    heads[:, at * each : at * each + count] = heads[:, :count]
+        for heads, each in self._parts():
+            for at in range(n, upto, n):
+                count = min(n, upto - at) * each
+                heads[:, :, at * each : at * each + count] = heads[:, :, :count]
 
     def copy_out(self, first: int, last: int, out: Bytes) -> int:
         """Copy the tiles of positions from first up to last: elements by layer and head, then scales likewise.

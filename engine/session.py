@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import context_shift
-from engine.cached_tokens import CachedTokens
+from engine.cached_tokens import CachedTokens, common_prefix
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError, ModelChangedError
 from engine.profile import PhaseTime, Profile
 from engine.sampling import Sampler, Sampling
@@ -154,7 +154,7 @@ class Session:
         if len(ids) > self.n_ctx:
             raise self._full(len(ids))
         start = time.monotonic()
-        reused = min(context_shift.common_prefix(self._tokens, ids), len(ids) - 1)
+        reused = min(common_prefix(self._tokens, ids), len(ids) - 1)
         self.truncate(max(0, reused))
         self._feed(ids[reused:], False, on_progress)
         return Prefilled(reused, len(ids) - reused, time.monotonic() - start)

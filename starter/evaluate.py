@@ -20,6 +20,7 @@ from typing import Any
 import tomli
 
 from starter.grammar import capital, fill
+from starter.text.geography import CONTINENTS
 from starter.text.tables import Country, countries
 
 QUESTIONS = Path(__file__).resolve().parent / "evaluation" / "questions.toml"
@@ -138,16 +139,13 @@ def _about(what: str, country: Country, question: str) -> Case:
         return Case([question], country.capital, lambda answer: country.capital in answer)
     if what == "continent":
         parts = country.continent.split(" and ")
-        return Case([question], country.continent, lambda answer: named(answer, _CONTINENTS) == set(parts))
+        return Case([question], country.continent, lambda answer: named(answer, CONTINENTS) == set(parts))
     if not country.neighbours:
         return Case([question], "no land borders", lambda answer: "no land borders" in answer)
     expected = set(country.neighbours)
     return Case(
         [question], ", ".join(expected), lambda answer: named(answer, _all_names()) - {country.name} == expected
     )
-
-
-_CONTINENTS = ("North America", "South America", "Africa", "Asia", "Europe", "Oceania")
 
 
 def _all_names() -> tuple[str, ...]:

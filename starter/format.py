@@ -21,7 +21,7 @@ class Shape:
     """Sizes; rows are multiples of 256, which every block-quantised type divides."""
 
     vocabulary: int = 3072
-    context: int = 1024
+    context: int = CONTEXT
     width: int = 256
     layers: int = 5
     heads: int = 8

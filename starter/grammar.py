@@ -7,7 +7,7 @@ that no question of the evaluation is a wording of the training text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 _SLOT = re.compile(r"\{([^{}]+)\}")
@@ -53,6 +53,11 @@ def expand(template: str, rng: Random, values: Mapping[str, str] | Callable[[str
 def capital(text: str) -> str:
     """Begin a text with a capital letter."""
     return text[:1].upper() + text[1:]
+
+
+def enumerated(names: Sequence[str]) -> str:
+    """Write "A, B and C"."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def with_article(noun: str) -> str:

@@ -43,14 +43,11 @@ class Journal:
 
     Args:
         store: where; None saves nothing.
-        root: its directory.
         clock_text: the wall time, for display.
     """
 
-    def __init__(
-        self, store: Store | None = None, root: Path | None = None, clock_text: Callable[[], str] = now_text
-    ) -> None:
-        self._store, self._root, self._clock_text = store, root, clock_text
+    def __init__(self, store: Store | None = None, clock_text: Callable[[], str] = now_text) -> None:
+        self._store, self._clock_text = store, clock_text
         self._keeper: Keeper | None = None
         self._former: list[Keeper] = []
         """Of conversations that were left, until all of them is saved."""
@@ -232,7 +229,7 @@ class Journal:
 
     def _count_use(self) -> int:
         assert self._store is not None
-        order = note_use(self._store, self._root, self.id, self._model[1])
+        order = note_use(self._store, self.id, self._model[1])
         self._summary = replace(self._summary, order=max(order, self._summary.order))
         return order
 

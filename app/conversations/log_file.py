@@ -11,6 +11,7 @@ from pathlib import Path
 
 from app.conversations.records import read_record
 from app.conversations.replay import NewerVersionError, Replay, Saved, UnsoundRecordError
+from app.small_file import sync_directory
 
 try:
     import fcntl
@@ -218,21 +219,6 @@ def read_only(path: Path) -> ReadLog:
     try:
         _require_own_file(handle)
         return read_log(_read_all(handle))
-    finally:
-        os.close(handle)
-
-
-def sync_directory(path: Path) -> None:
-    """Let the names in a directory outlive a power cut.
-
-    Raises:
-        OSError: that failed.
-    """
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
     finally:
         os.close(handle)
 

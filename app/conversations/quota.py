@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from app.conversations.store import STATE_NAME, Store
+from app.conversations.store import STATE_NAME, Store, size_of
 
 
 def drop_oldest_states(store: Store, prefixes: Path | None, quota_bytes: int, live_id: str) -> int:
@@ -19,7 +19,7 @@ def drop_oldest_states(store: Store, prefixes: Path | None, quota_bytes: int, li
     entries = sorted(store.entries(), key=lambda entry: (entry.summary.order, entry.id))
     files = [(entry.id, file) for entry in entries for file in _files_of(store.state_path(entry.id))]
     files += [("", file) for file in _prefixes_in(prefixes)]
-    sizes = {file: _size_of(file) for _, file in files}
+    sizes = {file: size_of(file) for _, file in files}
     excess = sum(sizes.values()) - quota_bytes
     dropped = 0
     for conversation_id, file in files:
@@ -56,10 +56,3 @@ def _changed_s(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _size_of(path: Path) -> int:
-    try:
-        return path.lstat().st_size
-    except OSError:
-        return 0

@@ -48,12 +48,13 @@ def read_recent(root: Path) -> Recent | None:
     return Recent(order, last)
 
 
-def note_use(store: Store, root: Path | None, conversation_id: str, model_path: str) -> int:
+def note_use(store: Store, conversation_id: str, model_path: str) -> int:
     """Count one more use of a conversation and return its order.
 
     Args:
         conversation_id: "" for one that is not on disk yet: then the list says what was last with this model.
     """
+    root = store.root
     recent = (read_recent(root) if root is not None else None) or Recent(store.next_order())
     order = recent.order + 1
     if root is not None and paths.private_directory(root) is not None:
@@ -68,9 +69,9 @@ def note_use(store: Store, root: Path | None, conversation_id: str, model_path: 
     return order
 
 
-def last_used(store: Store, root: Path | None, model_path: str) -> str | None:
+def last_used(store: Store, model_path: str) -> str | None:
     """Return the conversation that was used last with a model; None where there is none."""
-    recent = read_recent(root) if root is not None else None
+    recent = read_recent(store.root) if store.root is not None else None
     known = recent.last.get(model_path) if recent is not None else None
     entry = store.entry(known) if known else None
     if entry is not None and not entry.trouble and entry.summary.n_messages:

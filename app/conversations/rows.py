@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from app import figures
 from app.conversations.look import Hit
+from app.glyphs import cut
 
 _DATE, _COUNT, _SIZE, _MODEL = 16, 5, 6, 20
 _LEAST_TITLE = 16
@@ -22,7 +23,7 @@ def row(hit: Hit, columns: int) -> str:
     size = figures.size(entry.log_bytes + entry.state_bytes)
     return _line(
         summary.title or "(empty)",
-        summary.changed[:16].replace("T", " "),
+        moment_text(summary.changed),
         str(summary.n_messages),
         size,
         summary.model,
@@ -37,7 +38,7 @@ def details(hit: Hit) -> str:
         return f"cannot be opened: {entry.trouble}"
     if hit.snippet:
         return f"... {hit.snippet} ..."
-    parts = [f"begun {summary.began[:16].replace('T', ' ')}", f"{figures.count(summary.tokens)} tokens written"]
+    parts = [f"begun {moment_text(summary.began)}", f"{figures.count(summary.tokens)} tokens written"]
     parts.append(f"text {figures.size(entry.log_bytes)}")
     if entry.state_bytes:
         parts.append(f"saved state {figures.size(entry.state_bytes)}")
@@ -49,9 +50,11 @@ def _line(title: str, date: str, count: str, size: str, model: str, columns: int
     if columns >= _NARROW:
         tail = f"  {date:<{_DATE}}{tail}"
     if columns >= _WITH_MODEL:
-        tail += f"  {_cut(model, _MODEL):<{_MODEL}}"
-    return f"{_cut(title, max(_LEAST_TITLE, columns - len(tail))):<{max(_LEAST_TITLE, columns - len(tail))}}{tail}"
+        tail += f"  {cut(model, _MODEL):<{_MODEL}}"
+    width = max(_LEAST_TITLE, columns - len(tail))
+    return f"{cut(title, width):<{width}}{tail}"
 
 
-def _cut(text: str, columns: int) -> str:
-    return text if len(text) <= columns else text[: columns - 1] + "…"
+def moment_text(moment: str) -> str:
+    """Write a wall time as day and minute; "" for none."""
+    return moment[:16].replace("T", " ")

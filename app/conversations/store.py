@@ -23,7 +23,7 @@ from app.conversations.keeper import cause_of
 from app.conversations.log_file import LogFile, LogRefusedError, read_only
 from app.conversations.records import write_record
 from app.conversations.replay import MOST_TITLE_CHARS, Saved
-from app.conversations.summary import FILE_NAME, Summary, read_summary, summary_of, write_summary
+from app.conversations.summary import Summary, read_summary, summary_of, write_summary
 
 LOG_NAME = "transcript.log"
 STATE_NAME = "kv.state"
@@ -67,17 +67,20 @@ class Store:
 
     Args:
         root: the directory; None for the platform's place.
+
+    Attributes:
+        root: the directory; None where the platform has no place.
     """
 
     def __init__(self, root: Path | None = None) -> None:
-        self._root = root or paths.conversations_dir()
+        self.root = root or paths.conversations_dir()
 
     # ---- finding
 
     def ids(self) -> list[str]:
         """Return the ids of all conversations, oldest first."""
         try:
-            names = os.listdir(self._root) if self._root is not None else []
+            names = os.listdir(self.root) if self.root is not None else []
         except OSError:
             return []
         return sorted((name for name in names if _ID.fullmatch(name)), key=int)
@@ -99,7 +102,7 @@ class Store:
         summary, trouble = read_summary(directory, found.st_size), ""
         if summary is None:
             summary, trouble = self._summarize(directory, found.st_size)
-        return Entry(conversation_id, summary, found.st_size, _size_of(directory / STATE_NAME), trouble)
+        return Entry(conversation_id, summary, found.st_size, size_of(directory / STATE_NAME), trouble)
 
     def newest(self, model_path: str = "") -> str | None:
         """Return the conversation that was used last, of all or of one model's; None where there is none."""
@@ -147,11 +150,8 @@ class Store:
         path = self._directory(conversation_id) / LOG_NAME
         try:
             log = LogFile.open(path)
-        except (LogRefusedError, PermissionError) as reason:
+        except (LogRefusedError, OSError) as error:
             saved = read_only(path).saved  # what is not even readable raises here
-            return Opened(conversation_id, saved, None, f"{_cause(reason)}: you go on with a copy")
-        except OSError as error:
-            saved = read_only(path).saved
             return Opened(conversation_id, saved, None, f"{cause_of(error)}: you go on with a copy")
         try:
             found, notice = log.load()
@@ -170,12 +170,12 @@ class Store:
         Raises:
             OSError: that failed; nothing is left of it.
         """
-        if self._root is None or paths.private_directory(self._root) is None:
-            raise PermissionError(errno.EACCES, "the state directory is not writable", str(self._root))
+        if self.root is None or paths.private_directory(self.root) is None:
+            raise PermissionError(errno.EACCES, "the state directory is not writable", str(self.root))
         number = int(next(reversed(self.ids()), "0"))
         for _ in range(_MOST_CONVERSATIONS):
             number += 1
-            directory = self._root / f"{number:06d}"
+            directory = self.root / f"{number:06d}"
             try:
                 directory.mkdir(mode=0o700)
             except FileExistsError:
@@ -221,9 +221,9 @@ class Store:
             log.close()
 
     def _path(self, conversation_id: str) -> Path:
-        if self._root is None or not _ID.fullmatch(conversation_id):
+        if self.root is None or not _ID.fullmatch(conversation_id):
             raise LogRefusedError("there is no such conversation")
-        return self._root / conversation_id
+        return self.root / conversation_id
 
     def _directory(self, conversation_id: str) -> Path:
         directory = self._path(conversation_id)
@@ -237,7 +237,7 @@ class Store:
         try:
             summary = summary_of(read_only(directory / LOG_NAME).saved)
         except (LogRefusedError, OSError) as error:
-            return Summary(title=f"({_cause(error)})"), _cause(error)
+            return Summary(title=f"({cause_of(error)})"), cause_of(error)
         write_summary(directory, summary, log_bytes)
         return summary, ""
 
@@ -247,15 +247,9 @@ def now_text() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def _cause(error: Exception) -> str:
-    return cause_of(error)
-
-
-def _size_of(path: Path) -> int:
+def size_of(path: Path) -> int:
+    """Return a file's size; 0 where there is none."""
     try:
-        return path.stat().st_size
+        return path.lstat().st_size
     except OSError:
         return 0
-
-
-__all__ = ["FILE_NAME", "LOG_NAME", "STATE_NAME", "Entry", "Opened", "Store", "now_text"]

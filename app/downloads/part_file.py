@@ -19,7 +19,7 @@ from app import exit_codes
 from app.clean_text import clean_line
 from app.downloads.hub import RemoteFile
 from app.downloads.refusal import DownloadError
-from app.small_file import read_bounded, replace_file
+from app.small_file import read_bounded, replace_file, sync_directory
 
 _READ_BYTES = 1 << 20
 _MOST_NOTE_BYTES = 4096
@@ -138,7 +138,8 @@ class PartFile:
         os.rename(self.path, self.final)
         with suppress(OSError):
             self._note.unlink()
-        _flush_directory(self.final.parent)
+        with suppress(OSError):
+            sync_directory(self.final.parent)
         return self.final
 
     def _check_header(self) -> None:
@@ -217,13 +218,3 @@ def _is_still(fd: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(fd), path.lstat())
     except OSError:
         return False
-
-
-def _flush_directory(path: Path) -> None:
-    if hasattr(os, "O_DIRECTORY"):
-        with suppress(OSError):
-            directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from app import figures
 from app.clean_text import clean_line
-from app.glyphs import choose_glyphs
+from app.glyphs import cut
 from app.models.listing import ModelEntry, Outlook
 
 ESTIMATE = "~"
@@ -50,8 +50,8 @@ def heading(columns: int) -> str:
 def row(entry: ModelEntry, columns: int) -> str:
     """Write one model in so many columns; one that cannot be opened says why."""
     if entry.reason:
-        title = _cut(entry.title, _title_width(columns)).ljust(_title_width(columns))
-        return f"{title}  {_cut(entry.reason, max(10, columns - _title_width(columns) - 2))}"
+        title = cut(entry.title, _title_width(columns)).ljust(_title_width(columns))
+        return f"{title}  {cut(entry.reason, max(10, columns - _title_width(columns) - 2))}"
     outlook = entry.outlook
     cells = {
         "type": entry.quantization,
@@ -145,13 +145,9 @@ def _title_width(columns: int) -> int:
 
 def _line(title: str, cells: dict[str, str], columns: int) -> str:
     width = _title_width(columns)
-    parts = [_cut(title, width).ljust(width)]
+    parts = [cut(title, width).ljust(width)]
     for column in _COLUMNS:
         if columns >= column.least_columns:
-            text = _cut(cells[column.heading], column.width)
+            text = cut(cells[column.heading], column.width)
             parts.append(text.rjust(column.width) if column.heading in _RIGHT else text.ljust(column.width))
     return "  ".join(parts).rstrip()
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: max(0, width - 1)] + choose_glyphs().cut

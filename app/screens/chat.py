@@ -64,8 +64,7 @@ if TYPE_CHECKING:
 
 DRAIN_PERIOD_S = 0.1
 STATUS_EVERY = 2
-"""While a reply is written the status line changes with every second drain: what is painted then reaches from the text
-down to that line."""
+"""While a reply is written the status line changes with every second drain, which is as often as anyone reads it."""
 MEMORY_PERIOD_S = 1.0
 SAVE_PERIOD_S = 1.5
 """A kill in the middle of a reply loses no more than that."""

@@ -20,6 +20,7 @@ from app.conversations.log_file import LogRefusedError
 from app.conversations.quota import drop_oldest_states
 from app.conversations.recent import last_used, model_key
 from app.conversations.replay import MOST_TITLE_CHARS
+from app.conversations.rows import moment_text
 from app.conversations.store import Opened, Store
 from app.messages import ConversationTakenUp, GenerationFinished, TurnsDropped
 from app.screens.message_actions import MessageActions
@@ -44,13 +45,11 @@ class AtHand:
     Attributes:
         journal: saves the live one.
         store: all of them; None where nothing is saved.
-        root: their directory.
         resumes: whether to go on with the last one at the start.
     """
 
     journal: Journal = field(default_factory=Journal)
     store: Store | None = None
-    root: Path | None = None
     resumes: bool = False
     quota_bytes: int = 0
     """What all saved states may take together; 0 for none at all."""
@@ -108,9 +107,9 @@ class ConversationFlow(MessageActions):
         at_hand = self.conversations
         if not at_hand.resumes or at_hand.store is None:
             return False
-        last = last_used(at_hand.store, at_hand.root, model_key(model_path))
+        last = last_used(at_hand.store, model_key(model_path))
         opened = self._open(last) if last is not None else None
-        if opened is None or not self.turns.open_saved(opened):
+        if opened is None or not self._take(opened):
             return False
         self.call_later(self._show_saved, opened)
         return True
@@ -122,9 +121,7 @@ class ConversationFlow(MessageActions):
         opened = self._open(conversation_id)
         if opened is None:
             return
-        if not self.turns.open_saved(opened):
-            if opened.log is not None:
-                opened.log.close()
+        if not self._take(opened):
             self.note(BUSY)
             return
         await self._clear_transcript()
@@ -139,12 +136,20 @@ class ConversationFlow(MessageActions):
             self.note(f"conversation {conversation_id} cannot be opened: {cause_of(error)}", is_error=True)
             return None
 
+    def _take(self, opened: Opened) -> bool:
+        """Go on with it; False while the engine is busy, and then its log is closed again."""
+        is_taken = self.turns.open_saved(opened)
+        if not is_taken and opened.log is not None:
+            opened.log.close()
+        return is_taken
+
     async def _show_saved(self, opened: Opened) -> None:
         conversation = opened.saved.conversation
         await self._fill_transcript()
         key = self._habits.keymap.first_key("app.conversations")
         others = f"{key} lists the others" if key else "/conversations lists the others"
-        self.note(f"{opened.saved.shown_title} · from {_day(opened.saved.changed)} · /new starts another, {others}")
+        day = moment_text(opened.saved.changed) or "an unknown day"
+        self.note(f"{opened.saved.shown_title} · from {day} · /new starts another, {others}")
         if opened.notice:
             self.note(opened.notice, is_error=True)
         if opened.saved.unsent and not self.prompt.text:
@@ -171,7 +176,7 @@ class ConversationFlow(MessageActions):
     def announce_full_context(self) -> None:
         """Say once, before the context is full, what will happen and what else can be done."""
         status = self._bridge.status
-        used, n_ctx = self._bridge.status.context_used, status.n_ctx
+        used, n_ctx = status.context_used, status.n_ctx
         if self._is_announced or not n_ctx or used < ANNOUNCED_SHARE * n_ctx or used >= n_ctx:
             return
         self._is_announced = True
@@ -272,7 +277,3 @@ def _view_of(message: ChatMessage) -> MessageView:
     footer = figures.reply_footer(message.figures, message.ending, is_edited=message.is_edited)
     view.show_footer(footer if message.text else f"(no answer yet) {footer}".rstrip())
     return view
-
-
-def _day(moment: str) -> str:
-    return moment[:16].replace("T", " ") if moment else "an unknown day"

@@ -4,7 +4,6 @@ The file is a disposable cache: token ids and K/V, no text. What it is like is t
 refused moves it aside and computes anew. Importing this package imports no numba.
 """
 
-from engine.saved_state.fingerprint import model_fingerprint
 from engine.saved_state.layout import StateRefusedError, StateSummary
 from engine.saved_state.restore import Restored, read_summary, restore_state
 from engine.saved_state.writer import StateWriter
@@ -14,7 +13,6 @@ __all__ = [
     "StateRefusedError",
     "StateSummary",
     "StateWriter",
-    "model_fingerprint",
     "read_summary",
     "restore_state",
 ]

@@ -7,15 +7,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine.gguf import GGUFFile
-    from engine.model import Model
 
 SAMPLE_BYTES = 2048
 """Of every tensor, from its middle: fine-tunings that touch only some layers, or only some matrices, show."""
-
-
-def model_fingerprint(model: Model) -> str:
-    """Name a model by its contents: 64 hexadecimal digits, computed once per open model."""
-    return model.fingerprint
 
 
 def fingerprint_of(gguf: GGUFFile) -> str:

@@ -28,14 +28,12 @@ class Restored:
     Attributes:
         tokens: that the session now holds; 0 where the file held none that are whole.
         n_bytes: of keys and values read.
-        logits_ready: whether a reply could go on without computing a token; the last one's logits are not saved.
         lost: tokens whose records are damaged, or behind a damaged one.
     """
 
     tokens: int
     seconds: float
     n_bytes: int
-    logits_ready: bool = False
     lost: int = 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from starter.grammar import expand
+from starter.grammar import enumerated, expand
 from starter.text.tables import Turn, table
 
 DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
@@ -123,17 +123,13 @@ def _answer(kind: str, n: int, day: int, month: int, p: int) -> str:
         "length": lambda: f"{name} has {_LENGTHS[month]} days" + (", and 29 in a leap year." if month == 1 else "."),
         "season": lambda: f"{name} is in {_SEASONS[month]}, in the north of the world.",
         "weekend": lambda: f"{DAYS[day]} is on the weekend." if day > 4 else f"{DAYS[day]} is a weekday.",
-        "days": lambda: f"The days are {_listed(DAYS)}.",
-        "months": lambda: f"The months are {_listed(MONTHS)}.",
+        "days": lambda: f"The days are {enumerated(DAYS)}.",
+        "months": lambda: f"The months are {enumerated(MONTHS)}.",
         "seasons": lambda: "The seasons are spring, summer, autumn and winter.",
         "weekend days": lambda: "The weekend is Saturday and Sunday.",
         "shortest": lambda: "February is the shortest month.",
     }
     return answers[kind]()
-
-
-def _listed(names: list[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def wordings() -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from starter.grammar import capital as capitalised
-from starter.grammar import expand
+from starter.grammar import enumerated, expand
 from starter.text.tables import Country, Turn, countries, table
 
 ASK = table("wordings")["geography"]
@@ -25,7 +25,7 @@ _WEIGHTS = {
     "some in continent": 2,
 }
 _REPEATABLE = ("capital", "continent", "neighbours", "how many")
-_CONTINENTS = ("Africa", "Asia", "Europe", "North America", "South America", "Oceania")
+CONTINENTS = ("Africa", "Asia", "Europe", "North America", "South America", "Oceania")
 _ALL = list(countries().values())
 
 
@@ -71,11 +71,6 @@ def _called(country: Country, rng: Random) -> str:
     return country.bare if rng.random() < 0.25 else country.name
 
 
-def enumerate_names(names: list[str] | tuple[str, ...]) -> str:
-    """Write "A, B and C"."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
 def _answer(kind: str, country: Country, rng: Random) -> str:
     name, neighbours = country.name, country.neighbours
     if kind == "capital":
@@ -85,19 +80,18 @@ def _answer(kind: str, country: Country, rng: Random) -> str:
     if kind == "continent":
         return f"{capitalised(name)} is in {country.continent}."
     if kind == "about":
-        return (
-            f"{capitalised(name)} is a country in {country.continent}. Its capital is {_sentence_end(country.capital)}"
-        )
+        capital = _sentence_end(country.capital)
+        return f"{capitalised(name)} is a country in {country.continent}. Its capital is {capital}"
     if kind == "both":
         return f"{capitalised(name)} is in {country.continent}. Its capital is {_sentence_end(country.capital)}"
     if not neighbours:
         return f"{capitalised(name)} has no land borders."
     if kind == "how many":
         noun = "neighbour" if len(neighbours) == 1 else "neighbours"
-        return f"{capitalised(name)} has {len(neighbours)} {noun}: {enumerate_names(neighbours)}."
+        return f"{capitalised(name)} has {len(neighbours)} {noun}: {enumerated(neighbours)}."
     if kind == "a neighbour":
         return f"{capitalised(name)} borders {rng.choice(neighbours)}."
-    return f"{capitalised(name)} borders {enumerate_names(neighbours)}."
+    return f"{capitalised(name)} borders {enumerated(neighbours)}."
 
 
 def _sentence_end(text: str) -> str:
@@ -115,7 +109,7 @@ def _is_capital(country: Country, rng: Random) -> Turn:
 
 def _is_continent(country: Country, rng: Random) -> Turn:
     is_true = rng.random() < 0.5
-    continent = rng.choice(country.continent.split(" and ")) if is_true else rng.choice(_CONTINENTS)
+    continent = rng.choice(country.continent.split(" and ")) if is_true else rng.choice(CONTINENTS)
     question = _ask("is continent", country, rng, continent=continent)
     word = "Yes" if continent in country.continent.split(" and ") else "No"
     return question, f"{word}, {country.name} is in {country.continent}."
@@ -134,13 +128,11 @@ def _borders(country: Country, rng: Random) -> Turn:
 
 
 def _in_continent(kind: str, rng: Random) -> Turn:
-    continent = rng.choice(_CONTINENTS)
+    continent = rng.choice(CONTINENTS)
     there = [country.name for country in _ALL if continent in country.continent.split(" and ")]
     chosen = rng.sample(there, 1 if kind == "in continent" else 3)
     verb = "is a country" if len(chosen) == 1 else "are countries"
-    return _ask(
-        kind, _ALL[0], rng, continent=continent
-    ), f"{capitalised(enumerate_names(chosen))} {verb} in {continent}."
+    return _ask(kind, _ALL[0], rng, continent=continent), f"{capitalised(enumerated(chosen))} {verb} in {continent}."
 
 
 def wordings() -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from starter.grammar import expand
+from starter.grammar import enumerated, expand
 from starter.text import invented
 from starter.text.arithmetic import spelled
 from starter.text.tables import Turn, table
@@ -99,7 +99,7 @@ def _pets_text(pets: list[tuple[int, str]], rng: Random, as_digits: bool = False
         many = animal if number == 1 or animal == "fish" else f"{animal}s"
         shown = str(number) if as_digits else ("a" if number == 1 else spelled(number))
         parts.append(f"{shown} {many}")
-    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+    return enumerated(parts)
 
 
 def _tell_pets(person: Person, rng: Random) -> Turn:

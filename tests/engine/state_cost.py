@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import Model, Sampling, Session
-from engine.saved_state import StateWriter, model_fingerprint, restore_state
+from engine.saved_state import StateWriter, restore_state
 
 
 def reply_ms(session: Session, n: int, saving: StateWriter | None) -> list[float]:
@@ -40,7 +40,7 @@ def shown(times: list[float]) -> str:
 def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -> None:
     model = Model.open(path)
     started_s = time.perf_counter()
-    model_fingerprint(model)
+    _ = model.fingerprint
     fingerprint_ms = 1000 * (time.perf_counter() - started_s)
     session, place = model.session(n_ctx=n_tokens + 2 * n_reply + 8, kv=kv), directory / "kv.state"
     ids = np.random.default_rng(0).integers(0, model.config.vocab_size, n_tokens).tolist()

@@ -12,7 +12,7 @@ import pytest
 
 from engine import EngineError, Model, Sampling, Session
 from engine.kv_cache import KV_TYPES
-from engine.saved_state import StateRefusedError, StateWriter, model_fingerprint, read_summary, restore_state, writer
+from engine.saved_state import StateRefusedError, StateWriter, read_summary, restore_state, writer
 from tests.engine import tiny_gguf
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -171,7 +171,7 @@ def test_a_state_knows_its_size_and_model_without_being_restored(model: Model, t
     session.feed(ids_of(77))
     save(session, tmp_path / "kv.state")
     found = read_summary(tmp_path / "kv.state")
-    assert (found.n_tokens, found.kv_type, found.model_fingerprint) == (77, "q8_0", model_fingerprint(model))
+    assert (found.n_tokens, found.kv_type, found.model_fingerprint) == (77, "q8_0", model.fingerprint)
     assert found.n_bytes == (tmp_path / "kv.state").stat().st_size
     assert (tmp_path / "kv.state").stat().st_mode & 0o777 == 0o600
 
@@ -188,7 +188,7 @@ def test_only_an_empty_session_is_filled(model: Model, tmp_path: Path) -> None:
 def test_the_fingerprint_tells_metadata_and_weights_apart_but_not_names(tmp_path: Path) -> None:
     def fingerprint(tiny: tiny_gguf.TinyGGUF, name: str = "m.gguf") -> str:
         model = Model.open(tiny.write(tmp_path / name), threads=1)
-        found = model_fingerprint(model)
+        found = model.fingerprint
         model.close()
         return found
 
