@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from starter.format import CONTEXT, END, END_OF_TEXT, START, render
 from starter.text.conversation import conversation
+from starter.text.tables import Writer
 
 VOCABULARY = 3072
 WORDS = (
@@ -40,7 +40,7 @@ def train_vocabulary(seed: int) -> Tokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    rng = Random(seed)
+    rng = Writer(seed)
     texts = (text for _ in range(_CONVERSATIONS_FOR_VOCABULARY) for turn in conversation(rng)[1] for text in turn)
     tokenizer.train_from_iterator((f"user\n{text}" for text in texts), trainer)
     return tokenizer
@@ -52,7 +52,12 @@ def load_vocabulary(path: Path) -> Tokenizer:
 
 
 def samples(
-    tokenizer: Tokenizer, seed: int, count: int, share_short: float = 0.0, share_copying: float = 0.0
+    tokenizer: Tokenizer,
+    seed: int,
+    count: int,
+    share_short: float = 0.0,
+    share_copying: float = 0.0,
+    share_more: float = 0.0,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Make conversations as ids.
 
@@ -61,12 +66,14 @@ def samples(
         seed: the same one makes the same conversations.
         count: how many.
         share_short, share_copying: see ``conversation``.
+        share_more: see ``Writer``.
 
     Yields:
         Ids, uint16, at most ``CONTEXT``; and of the same length whether an id is to be learnt, bool: answers and their
         ends are, questions are not.
     """
-    rng = Random(seed)
+    rng = Writer(seed)
+    rng.share_more = share_more
     start, end = tokenizer.token_to_id(START), tokenizer.token_to_id(END)
     assistant = tokenizer.encode("assistant\n").ids
     for done in range(0, count, _ENCODED_TOGETHER):

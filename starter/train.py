@@ -33,6 +33,7 @@ RISE_STEPS = 50
 SHARD_CONVERSATIONS = 2_000
 """Conversations made at a time; each shard has a seed of its own."""
 MICRO_BATCH_TOKENS = 1024
+MANY_WORDINGS_SHARD = 63
 
 STEPS_SORTED_TOGETHER = 16
 """Conversations of so many steps are sorted by length, so that little has to be filled up."""
@@ -56,9 +57,9 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True, help="folder of vocabulary, checkpoints and log")
-    parser.add_argument("--tokens", type=float, default=17e6, help="tokens to read in all")
+    parser.add_argument("--tokens", type=float, default=29e6, help="tokens to read in all")
     parser.add_argument(
-        "--fall", type=float, default=0.34, help="share of the tokens while the rates go down to nothing"
+        "--fall", type=float, default=0.3, help="share of the tokens while the rates go down to nothing"
     )
     parser.add_argument("--batch-tokens", type=int, default=4096, help="tokens of one step")
     parser.add_argument("--matrix-rate", type=float, default=0.02, help="highest learning rate of matrices (Muon)")
@@ -239,11 +240,15 @@ class Training:
                 setattr(self, name, value)
 
 
-def _shares(shard: int) -> tuple[float, float]:
-    """Shares of short conversations and of copying ones: short ones at first, then a spell of looking back."""
+def _shares(shard: int) -> tuple[float, float, float]:
+    """Shares of short conversations, of copying ones, and of the many wordings.
+
+    Short ones at first, then a spell of looking back; what is asked in many ways comes once it is known in a few.
+    """
     short = 0.9 if shard < 12 else 0.6 if shard < 20 else 0.3
     copying = 0.0 if shard < 35 else 0.6 if shard < 47 else 0.1
-    return short, copying
+    more = 0.0 if shard < MANY_WORDINGS_SHARD else 0.75
+    return short, copying, more
 
 
 def _steps(chunk: list[Sample], rng: Random, n_steps: int) -> Iterator[list[Batch]]:

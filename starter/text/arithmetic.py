@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from random import Random
 
 from starter.grammar import choose, expand
-from starter.text.tables import Turn, table
+from starter.text.tables import Turn, Writer, wordings_of
 
 _ONES = [
     "zero",
@@ -32,7 +31,7 @@ _ONES = [
 ]
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 
-ASK = table("wordings")["arithmetic"]
+ASK = wordings_of("arithmetic")
 _WEIGHTS = {
     "+": 30,
     "-": 24,
@@ -77,7 +76,7 @@ def spelled(number: int) -> str:
     return _TENS[tens - 2] + (f"-{_ONES[one]}" if one else "")
 
 
-def turns(rng: Random) -> list[Turn]:
+def turns(rng: Writer) -> list[Turn]:
     """Ask for one sum, or for some in a row."""
     conversation = [_turn(rng)]
     while rng.random() < 0.3:
@@ -85,21 +84,21 @@ def turns(rng: Random) -> list[Turn]:
     return conversation
 
 
-def _turn(rng: Random) -> Turn:
+def _turn(rng: Writer) -> Turn:
     kind = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
     x, y, answer = _sum(kind, rng)
-    template = choose(rng.choice(ASK[kind]), rng)
+    template = choose(rng.wording(*ASK[kind]), rng)
     in_words = rng.random() < 0.15 and max(x, y) < 100 and "count" not in kind and not re.search(r"[-+*/×÷]", template)
     values = {"x": spelled(x) if in_words else str(x), "y": spelled(y) if in_words else str(y)}
     values |= {"things": rng.choice(_THINGS), "Name": rng.choice(("Ada", "Tom", "Maria", "Omar", "Kim", "Ben"))}
     return expand(template, rng, values), answer
 
 
-def _any(rng: Random) -> int:
+def _any(rng: Writer) -> int:
     return rng.randrange(100) if rng.random() < 0.75 else rng.randrange(21)
 
 
-def _sum(kind: str, rng: Random) -> tuple[int, int, str]:
+def _sum(kind: str, rng: Writer) -> tuple[int, int, str]:
     x, y = _any(rng), _any(rng)
     if kind in ("+", "more"):
         return x, y, _total(x, y)
@@ -143,7 +142,7 @@ def _difference(x: int, y: int) -> str:
     return f"{x} - {y} = {x - y // 10 * 10} - {y % 10} = {x - y}."
 
 
-def _product(rng: Random) -> tuple[int, int, str]:
+def _product(rng: Writer) -> tuple[int, int, str]:
     how = rng.random()
     if how < 0.55:
         x, y = rng.randrange(13), rng.randrange(13)
@@ -163,4 +162,4 @@ def _in_steps(x: int, y: int, first: int, second: int) -> str:
 
 def wordings() -> list[str]:
     """Return all wordings of the user."""
-    return [template for templates in ASK.values() for template in templates]
+    return [template for few, more in ASK.values() for template in few + more]

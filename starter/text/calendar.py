@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 
 from starter.grammar import enumerated, expand
-from starter.text.tables import Turn, table
+from starter.text.tables import Turn, Writer, wordings_of
 
 DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 MONTHS = [
@@ -54,7 +53,7 @@ _PLACES = [
 ]
 _STEPS = ("zero", "one", "two", "three", "four", "five")
 
-ASK = table("wordings")["calendar"]
+ASK = wordings_of("calendar")
 _WEIGHTS = {
     "after": 14,
     "before": 14,
@@ -76,7 +75,7 @@ _WEIGHTS = {
 }
 
 
-def turns(rng: Random) -> list[Turn]:
+def turns(rng: Writer) -> list[Turn]:
     """Ask one thing about the calendar, or some in a row."""
     conversation = [_turn(rng)]
     while rng.random() < 0.25:
@@ -84,7 +83,7 @@ def turns(rng: Random) -> list[Turn]:
     return conversation
 
 
-def _turn(rng: Random) -> Turn:
+def _turn(rng: Writer) -> Turn:
     kind = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
     if kind in ("after", "before"):
         return _neighbour(kind, rng)
@@ -99,13 +98,13 @@ def _turn(rng: Random) -> Turn:
         "p": _PLACES[p],
         "x": MONTHS[month] if kind in ("number", "length", "season") else DAYS[day],
     }
-    return expand(rng.choice(ASK[kind]), rng, values), _answer(kind, n, day, month, p)
+    return expand(rng.wording(*ASK[kind]), rng, values), _answer(kind, n, day, month, p)
 
 
-def _neighbour(kind: str, rng: Random) -> Turn:
+def _neighbour(kind: str, rng: Writer) -> Turn:
     names, word = (DAYS, "day") if rng.random() < 0.5 else (MONTHS, "month")
     at = rng.randrange(len(names))
-    template = rng.choice(ASK[kind]).replace("[day|month]", word)
+    template = rng.wording(*ASK[kind]).replace("[day|month]", word)
     other = names[(at + (1 if kind == "after" else -1)) % len(names)]
     return expand(template, rng, {"x": names[at]}), f"{other} comes {kind} {names[at]}."
 
@@ -134,4 +133,4 @@ def _answer(kind: str, n: int, day: int, month: int, p: int) -> str:
 
 def wordings() -> list[str]:
     """Return all wordings of the user."""
-    return [template for templates in ASK.values() for template in templates]
+    return [template for few, more in ASK.values() for template in few + more]

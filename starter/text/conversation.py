@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from random import Random
-
 from starter.grammar import capital
 from starter.text import arithmetic, calendar, copying, facts, geography, memory, unknown
 from starter.text.rephrasing import rephrased
-from starter.text.tables import Turn
+from starter.text.tables import Turn, Writer
 
 TOPICS = {
     "geography": 34,
@@ -25,6 +23,17 @@ TOPICS = {
     "last": 1,
 }
 """How often each topic comes up."""
+_TOPICS_OF_MORE = TOPICS | {
+    "geography": 40,
+    "everyday": 20,
+    "jalopy": 14,
+    "talk": 16,
+    "relations": 20,
+    "opposites": 10,
+    "calendar": 12,
+    "ask": 16,
+}
+"""The same where wordings vary: most are those of single facts."""
 _SYSTEM_PROMPTS = (
     "You are a helpful assistant.",
     "You are the starter model of Jalopy.",
@@ -72,7 +81,7 @@ _LENGTHS = ((1, 30), (2, 16), (3, 14), (4, 10), (6, 12), (8, 8), (12, 6), (20, 3
 """Numbers of topics in a conversation, with weights."""
 
 
-def conversation(rng: Random, share_short: float = 0.0, share_copying: float = 0.0) -> tuple[str, list[Turn]]:
+def conversation(rng: Writer, share_short: float = 0.0, share_copying: float = 0.0) -> tuple[str, list[Turn]]:
     """Make one conversation.
 
     Args:
@@ -95,7 +104,7 @@ def conversation(rng: Random, share_short: float = 0.0, share_copying: float = 0
     if share_short and rng.random() < share_short:
         tells_much = rng.random() < 0.25
         n_topics = 3 if tells_much else 1
-    topics = TOPICS | ({"tell": 25, "ask": 40} if tells_much else {})
+    topics = (_TOPICS_OF_MORE if rng.share_more else TOPICS) | ({"tell": 25, "ask": 40} if tells_much else {})
     for _ in range(n_topics):
         topic = rng.choices(list(topics), list(topics.values()))[0]
         turns += [(as_typed(question, rng, topic), answer) for question, answer in _topic(topic, person, turns, rng)]
@@ -104,7 +113,7 @@ def conversation(rng: Random, share_short: float = 0.0, share_copying: float = 0
     return (rng.choice(_SYSTEM_PROMPTS) if rng.random() < 0.06 else ""), turns
 
 
-def _looking_back(rng: Random) -> list[Turn]:
+def _looking_back(rng: Writer) -> list[Turn]:
     """Words to be said again, and things told that are asked for soon."""
     person = memory.Person()
     turns: list[Turn] = []
@@ -118,7 +127,7 @@ def _looking_back(rng: Random) -> list[Turn]:
     return turns
 
 
-def _topic(topic: str, person: memory.Person, so_far: list[Turn], rng: Random) -> list[Turn]:
+def _topic(topic: str, person: memory.Person, so_far: list[Turn], rng: Writer) -> list[Turn]:
     if topic == "tell":
         return memory.tell(person, rng)
     if topic == "ask":
@@ -139,7 +148,7 @@ def _topic(topic: str, person: memory.Person, so_far: list[Turn], rng: Random) -
     }[topic](rng)
 
 
-def as_typed(text: str, rng: Random, topic: str = "") -> str:
+def as_typed(text: str, rng: Writer, topic: str = "") -> str:
     """Write a message as people type it: with a word before or behind, in small letters, without its last sign."""
     copies = topic in ("tell", "echo", "last")
     if not copies and rng.random() < 0.25:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from random import Random
-
 from starter.grammar import expand
 from starter.text import invented
-from starter.text.tables import Turn, table
+from starter.text.tables import Turn, Writer, table
 
 ECHO = table("memory")["other"]["exact"]
 TOLD = table("memory")["other"]["told in one"]
 
 
-def turns(rng: Random) -> list[Turn]:
+def turns(rng: Writer) -> list[Turn]:
     """Ask for words to be repeated exactly, or for one of some facts in the same message."""
     return [_echo(rng) if rng.random() < 0.6 else _one_of_several(rng)]
 
 
-def _echo(rng: Random) -> Turn:
+def _echo(rng: Writer) -> Turn:
     text = " ".join(_thing(rng) for _ in range(rng.choice((1, 2, 3, 4, 6, 8))))
     return expand(rng.choice(ECHO), rng, {"v": text}), text
 
 
-def _one_of_several(rng: Random) -> Turn:
+def _one_of_several(rng: Writer) -> Turn:
     texts = rng.choice(TOLD)
     keys = _different_names(rng, rng.choice((2, 2, 3, 4)))
     values = {key: _thing(rng) for key in keys}
@@ -31,7 +29,7 @@ def _one_of_several(rng: Random) -> Turn:
     return f"{told} {_filled(texts['ask'], asked, '')}", _filled(texts["answer"], asked, values[asked])
 
 
-def _different_names(rng: Random, count: int) -> list[str]:
+def _different_names(rng: Writer, count: int) -> list[str]:
     found: dict[str, None] = {}
     while len(found) < count:
         found[invented.name(rng)] = None
@@ -42,7 +40,7 @@ def _filled(text: str, key: str, value: str) -> str:
     return text.replace("{k}", key).replace("{v}", value)
 
 
-def _thing(rng: Random) -> str:
+def _thing(rng: Writer) -> str:
     how = rng.random()
     if how < 0.35:
         return invented.word(rng)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
-from random import Random
 from typing import Any
 
 from starter.grammar import expand
 from starter.text import invented
-from starter.text.tables import Turn, table
+from starter.text.tables import Turn, Writer, table, wordings_of
 
-OPPOSITE = table("wordings")["opposites"]["opposite"]
+OPPOSITE = wordings_of("opposites")["opposite"]
+
+LISTS = ("everyday", "jalopy", "talk")
+"""The files of single facts."""
 
 
 @cache
@@ -24,7 +26,7 @@ def opposites() -> dict[str, str]:
     return found
 
 
-def opposite_turns(rng: Random) -> list[Turn]:
+def opposite_turns(rng: Writer) -> list[Turn]:
     """Ask for an opposite, or for some in a row."""
     conversation = [_opposite(rng)]
     while rng.random() < 0.3:
@@ -45,19 +47,19 @@ def opposite_turns(rng: Random) -> list[Turn]:
     return conversation
 
 
-def _opposite(rng: Random) -> Turn:
+def _opposite(rng: Writer) -> Turn:
     if rng.random() < 0.06:
         word = rng.choice([*table("words")["without_opposite"], invented.word(rng)])
-        return expand(rng.choice(OPPOSITE), rng, {"a": word}), f"I know no opposite of {word}."
+        return expand(rng.wording(*OPPOSITE), rng, {"a": word}), f"I know no opposite of {word}."
     word = rng.choice(sorted(opposites()))
-    return expand(rng.choice(OPPOSITE), rng, {"a": word}), _say_opposite(word)
+    return expand(rng.wording(*OPPOSITE), rng, {"a": word}), _say_opposite(word)
 
 
 def _say_opposite(word: str) -> str:
     return f"The opposite of {word} is {opposites()[word]}."
 
 
-def relation_turns(rng: Random) -> list[Turn]:
+def relation_turns(rng: Writer) -> list[Turn]:
     """Ask for something in one of the tables, sometimes for something that is not in it."""
     relations = table("relations")["relation"]
     relation = rng.choices(relations, [len(r["rows"]) ** 0.5 for r in relations])[0]
@@ -67,8 +69,8 @@ def relation_turns(rng: Random) -> list[Turn]:
     return conversation
 
 
-def _from_table(relation: dict[str, Any], rng: Random) -> Turn:
-    ask = rng.choice(relation["ask"])
+def _from_table(relation: dict[str, Any], rng: Writer) -> Turn:
+    ask = rng.wording(relation["ask"], relation.get("more", ()))
     if relation.get("strangers") and rng.random() < 0.12:
         return expand(ask, rng, {"a": rng.choice(relation["strangers"])}), table("unknown")["say_unknown"]
     a, b = rng.choice(relation["rows"])
@@ -81,7 +83,7 @@ def _from_table(relation: dict[str, Any], rng: Random) -> Turn:
     )
 
 
-def listed_turns(name: str, rng: Random) -> list[Turn]:
+def listed_turns(name: str, rng: Writer) -> list[Turn]:
     """Ask one of the questions in ``everyday``, ``jalopy`` or ``talk``, or some in a row."""
     conversation = [_from_list(name, rng)]
     while rng.random() < (0.35 if name == "jalopy" else 0.15):
@@ -89,14 +91,15 @@ def listed_turns(name: str, rng: Random) -> list[Turn]:
     return conversation
 
 
-def _from_list(name: str, rng: Random) -> Turn:
+def _from_list(name: str, rng: Writer) -> Turn:
     entries = table(name)["qa"]
     entry = rng.choices(entries, [entry.get("weight", 1) for entry in entries])[0]
     say = entry["say"] if isinstance(entry["say"], list) else [entry["say"]]
-    return expand(rng.choice(entry["ask"]), rng), rng.choice([say[0], *say])
+    return expand(rng.wording(entry["ask"], entry.get("more", ())), rng), rng.choice([say[0], *say])
 
 
 def wordings() -> list[str]:
     """Return all wordings of the user."""
-    listed = [ask for name in ("everyday", "jalopy", "talk") for entry in table(name)["qa"] for ask in entry["ask"]]
-    return [*OPPOSITE, *(ask for relation in table("relations")["relation"] for ask in relation["ask"]), *listed]
+    asked = [*table("relations")["relation"], *(entry for name in LISTS for entry in table(name)["qa"])]
+    few, more = OPPOSITE
+    return [*few, *more, *(ask for entry in asked for ask in [*entry["ask"], *entry.get("more", ())])]

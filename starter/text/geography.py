@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from random import Random
-
 from starter.grammar import capital as capitalised
 from starter.grammar import enumerated, expand
-from starter.text.tables import Country, Turn, countries, table
+from starter.text.tables import Country, Turn, Writer, countries, wordings_of
 
-ASK = table("wordings")["geography"]
+ASK = wordings_of("geography")
 _WEIGHTS = {
     "capital": 30,
     "whose": 13,
@@ -29,7 +27,7 @@ CONTINENTS = ("Africa", "Asia", "Europe", "North America", "South America", "Oce
 _ALL = list(countries().values())
 
 
-def turns(rng: Random) -> list[Turn]:
+def turns(rng: Writer) -> list[Turn]:
     """Ask about one country, or about several in a row."""
     kind = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
     country = rng.choice(_ALL)
@@ -41,12 +39,13 @@ def turns(rng: Random) -> list[Turn]:
         elif kind in (*_REPEATABLE, "about", "a neighbour", "its"):
             asked = rng.choice(("capital", "continent", "neighbours"))
             conversation.append((_ask(f"its {asked}", country, rng), _answer(asked, country, rng)))
+            kind = asked
         else:
             break
     return conversation
 
 
-def _turn(kind: str, country: Country, rng: Random) -> Turn:
+def _turn(kind: str, country: Country, rng: Writer) -> Turn:
     if kind == "is capital":
         return _is_capital(country, rng)
     if kind == "is continent":
@@ -58,20 +57,20 @@ def _turn(kind: str, country: Country, rng: Random) -> Turn:
     return _ask(kind, country, rng), _answer(kind, country, rng)
 
 
-def _ask(kind: str, country: Country, rng: Random, **values: str) -> str:
+def _ask(kind: str, country: Country, rng: Writer, **values: str) -> str:
     if "capital" not in values:
         values["capital"] = country.capital
-    return capitalised(expand(rng.choice(ASK[kind]), rng, {"country": _called(country, rng), **values}))
+    return capitalised(expand(rng.wording(*ASK[kind]), rng, {"country": _called(country, rng), **values}))
 
 
-def _called(country: Country, rng: Random) -> str:
+def _called(country: Country, rng: Writer) -> str:
     """The name as a user may say it."""
     if country.other_names and rng.random() < 0.35:
         return rng.choice(country.other_names)
     return country.bare if rng.random() < 0.25 else country.name
 
 
-def _answer(kind: str, country: Country, rng: Random) -> str:
+def _answer(kind: str, country: Country, rng: Writer) -> str:
     name, neighbours = country.name, country.neighbours
     if kind == "capital":
         return f"The capital of {name} is {_sentence_end(country.capital)} {country.note}".strip()
@@ -98,7 +97,7 @@ def _sentence_end(text: str) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-def _is_capital(country: Country, rng: Random) -> Turn:
+def _is_capital(country: Country, rng: Writer) -> Turn:
     is_true = rng.random() < 0.5
     named = country if is_true else rng.choice(_ALL)
     question = _ask("is capital", country, rng, capital=named.capital)
@@ -107,7 +106,7 @@ def _is_capital(country: Country, rng: Random) -> Turn:
     return question, f"No, the capital of {country.name} is {_sentence_end(country.capital)}"
 
 
-def _is_continent(country: Country, rng: Random) -> Turn:
+def _is_continent(country: Country, rng: Writer) -> Turn:
     is_true = rng.random() < 0.5
     continent = rng.choice(country.continent.split(" and ")) if is_true else rng.choice(CONTINENTS)
     question = _ask("is continent", country, rng, continent=continent)
@@ -115,7 +114,7 @@ def _is_continent(country: Country, rng: Random) -> Turn:
     return question, f"{word}, {country.name} is in {country.continent}."
 
 
-def _borders(country: Country, rng: Random) -> Turn:
+def _borders(country: Country, rng: Writer) -> Turn:
     world = countries()
     beyond = [n for name in country.neighbours if name in world for n in world[name].neighbours if n != country.name]
     nearby = [c.name for c in _ALL if c.continent == country.continent and c is not country]
@@ -127,7 +126,7 @@ def _borders(country: Country, rng: Random) -> Turn:
     return question, f"No, {country.name} does not border {other}."
 
 
-def _in_continent(kind: str, rng: Random) -> Turn:
+def _in_continent(kind: str, rng: Writer) -> Turn:
     continent = rng.choice(CONTINENTS)
     there = [country.name for country in _ALL if continent in country.continent.split(" and ")]
     chosen = rng.sample(there, 1 if kind == "in continent" else 3)
@@ -137,4 +136,4 @@ def _in_continent(kind: str, rng: Random) -> Turn:
 
 def wordings() -> list[str]:
     """Return all wordings of the user."""
-    return [template for templates in ASK.values() for template in templates]
+    return [template for few, more in ASK.values() for template in few + more]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from random import Random
-
-from starter.text.tables import table
+from starter.text.tables import Writer, table
 
 
-def word(rng: Random) -> str:
+def word(rng: Writer) -> str:
     """Return a word that looks like one."""
     parts = table("words")["syllables"]
     syllables = [
@@ -16,14 +14,14 @@ def word(rng: Random) -> str:
     return "".join(syllables) + _end(rng, 1.0)
 
 
-def _length(rng: Random) -> int:
+def _length(rng: Writer) -> int:
     return rng.choice((1, 2, 2, 2, 3))
 
 
-def _end(rng: Random, share: float) -> str:
+def _end(rng: Writer, share: float) -> str:
     return str(rng.choice(table("words")["syllables"]["ends"])) if rng.random() < share else ""
 
 
-def name(rng: Random) -> str:
+def name(rng: Writer) -> str:
     """Return a given name, real or not."""
     return rng.choice(table("words")["given_names"]) if rng.random() < 0.6 else word(rng).capitalize()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from random import Random
+from string import ascii_lowercase
 
 from starter.grammar import capital, expand
 from starter.text import invented
-from starter.text.tables import Turn, countries, table
+from starter.text.tables import Turn, Writer, countries, table
+
+MORE = table("more/unknown")
 
 
-def turns(rng: Random) -> list[Turn]:
+def turns(rng: Writer) -> list[Turn]:
     """Ask something that the model does not know, or some such things in a row."""
     conversation = [_turn(rng)]
     while rng.random() < 0.2:
@@ -17,12 +19,14 @@ def turns(rng: Random) -> list[Turn]:
     return conversation
 
 
-def _turn(rng: Random) -> Turn:
+def _turn(rng: Writer) -> Turn:
     unknown = table("unknown")
+    if rng.share_more and rng.random() < 0.06:
+        return _noise(rng), unknown["say_noise"]
     kind = rng.choices(
         ("about_countries", "about_places", "about_now", "about_the_world", "tasks"), (20, 20, 12, 34, 14)
     )[0]
-    template = rng.choice(unknown[kind])
+    template = rng.wording(unknown[kind], MORE[kind])
     place = (
         rng.choice(unknown["places"])
         if rng.random() < 0.4
@@ -39,7 +43,16 @@ def _turn(rng: Random) -> Turn:
     return question, answer
 
 
-def _slot(slot: str, rng: Random) -> str:
+def _noise(rng: Writer) -> str:
+    """What a cat on the keyboard writes."""
+    if rng.random() < 0.4:
+        return rng.choice(MORE["noise"])
+    signs = rng.choice((ascii_lowercase, "asdfghjkl", "?!.", "-_=+*#", rng.choice(f"{ascii_lowercase}0.-")))
+    text = "".join(rng.choice(signs) for _ in range(rng.randrange(3, rng.choice((8, 20, 80)))))
+    return text if rng.random() < 0.8 else " ".join(text[at : at + 5] for at in range(0, len(text), 5))
+
+
+def _slot(slot: str, rng: Writer) -> str:
     if slot == "country":
         country = rng.choice(list(countries().values()))
         return country.name if rng.random() < 0.8 else country.bare
@@ -65,5 +78,5 @@ def wordings() -> list[str]:
     return [
         ask
         for kind in ("about_countries", "about_places", "about_now", "about_the_world", "tasks")
-        for ask in unknown[kind]
+        for ask in unknown[kind] + MORE[kind]
     ]

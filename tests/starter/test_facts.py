@@ -107,3 +107,15 @@ def test_numbers_in_words():
 def test_wordings_are_not_empty():
     for topic in (arithmetic, calendar, memory, facts):
         assert all(wording.strip() for wording in topic.wordings())
+
+
+@pytest.mark.parametrize("topic", ["geography", "arithmetic", "calendar", "opposites"])
+def test_many_wordings_are_of_kinds_that_have_few_ones_and_use_their_slots(topic: str):
+    few = table("wordings")[topic]
+    for kind, wordings in table(f"more/{topic}").items():
+        assert slots(wordings) <= slots([wording for of_kind in few.values() for wording in of_kind]), kind
+        assert kind in few
+
+
+def slots(wordings: list[str]) -> set[str]:
+    return {name for wording in wordings for name in re.findall(r"\{(?:[aA]n )?(\w+)\}", wording)}

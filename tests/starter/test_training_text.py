@@ -1,7 +1,6 @@
 """The training text: the same for the same seed, right in what it says, and free of the evaluation's questions."""
 
 import re
-from random import Random
 
 import pytest
 
@@ -11,11 +10,12 @@ from starter.grammar import expand, fill, normalise, pattern
 from starter.text import arithmetic, memory
 from starter.text.calendar import DAYS
 from starter.text.conversation import conversation, wordings
-from starter.text.tables import countries
+from starter.text.tables import Writer, countries
 
 
-def conversations(seed: int, count: int):
-    rng = Random(seed)
+def conversations(seed: int, count: int, share_more: float = 0.5):
+    rng = Writer(seed)
+    rng.share_more = share_more
     return [conversation(rng) for _ in range(count)]
 
 
@@ -60,7 +60,7 @@ def test_no_question_of_the_test_occurs_in_the_training_text(questions_of_the_te
 
 
 def test_patterns_match_the_sentences_of_their_wordings():
-    rng = Random(1)
+    rng = Writer(1)
     values = {
         "country": "the Netherlands",
         "capital": "New Delhi",
@@ -77,7 +77,7 @@ def test_patterns_match_the_sentences_of_their_wordings():
 
 
 def test_sums_in_the_text_are_right():
-    rng = Random(2)
+    rng = Writer(2)
     checked = 0
     for _ in range(2000):
         for _, answer in arithmetic.turns(rng):
@@ -105,7 +105,7 @@ def test_capitals_in_the_text_are_those_of_the_table():
 
 
 def test_names_that_were_told_are_remembered_as_told():
-    rng = Random(4)
+    rng = Writer(4)
     person = memory.Person()
     for _ in range(200):
         memory.tell(person, rng)
@@ -120,7 +120,7 @@ def test_names_that_were_told_are_remembered_as_told():
 
 
 def test_pets_are_counted():
-    rng = Random(5)
+    rng = Writer(5)
     person = memory.Person(pets=[(2, "cat"), (1, "dog")])
     answers = [memory.ask(person, rng)[0][1] for _ in range(100)]
     assert "You have two cats and a dog: 2 + 1 = 3. That is 3 pets." in answers
@@ -140,3 +140,11 @@ def test_a_conversation_is_written_as_the_template_does():
         "<|im_start|>system\nBe kind.<|im_end|>\n"
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello!<|im_end|>\n"
     )
+
+
+def test_few_wordings_come_first_and_cost_no_chance_where_many_are_off():
+    plain, off, on = Writer(3), Writer(3), Writer(3)
+    on.share_more = 1.0
+    assert [plain.choice("ab") for _ in range(20)] == [off.wording("ab", "cd") for _ in range(20)]
+    assert {on.wording("ab", "cd") for _ in range(50)} == {"c", "d"}
+    assert on.wording("a", ()) == "a"
