@@ -33,6 +33,7 @@ from engine.simd import (
     half_lane6,
     half_lane7,
     high_half_i16,
+    keep_order,
     load_f16,
     load_i8x32,
     load_i16x16,
@@ -92,6 +93,7 @@ def dot(block, y, d_y, sums, acc, acc_min):
     offset = shift_lanes_left(maddwd(sub(widen_u8x16(unsigned), splat_i16x16(32)), load_i16x16(sums)), 2)
     s = sub(widen_u8x16(even_then_odd(unsigned)), splat_i16x16(32))
     low = four_groups(half(block, 0), y, half_lane0(s), half_lane1(s), half_lane2(s), half_lane3(s))
+    keep_order()
     high = four_groups(half(block, 1), y + 128, half_lane4(s), half_lane5(s), half_lane6(s), half_lane7(s))
     total = sub(add(low, high), offset)
     return fma(splat_f32x8(load_f16(block + D) * d_y), f32_of_i32x8(total), acc), acc_min

@@ -49,8 +49,8 @@ from engine.simd import (
     load_u8,
     load_u32,
     maddubs,
-    maddwd,
     maddwd_128,
+    maddwd_folded,
     second_f32,
     shift_right,
     splat_f32x4,
@@ -90,8 +90,8 @@ def nibbles(block, j):
 def pair(block, y, j, even_scale, odd_scale):
     """Integer contribution of sub-blocks 2j and 2j+1."""
     qs, mask = load_i8x32(block + 16 + 32 * j), splat_i8x32(15)
-    even = maddwd(even_scale, maddubs(and_(qs, mask), load_i8x32(y + 64 * j)))
-    odd = maddwd(odd_scale, maddubs(and_(shift_right(qs, 4), mask), load_i8x32(y + 64 * j + 32)))
+    even = maddwd_folded(even_scale, maddubs(and_(qs, mask), load_i8x32(y + 64 * j)))
+    odd = maddwd_folded(odd_scale, maddubs(and_(shift_right(qs, 4), mask), load_i8x32(y + 64 * j + 32)))
     return add(even, odd)
 
 

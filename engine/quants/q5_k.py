@@ -50,8 +50,8 @@ from engine.simd import (
     load_i16x8,
     load_u8,
     maddubs,
-    maddwd,
     maddwd_128,
+    maddwd_folded,
     or_,
     rolled,
     second_f32,
@@ -79,8 +79,8 @@ def pair(block, y, j, even_bits, odd_bits, even_scale, odd_scale):
     even = or_(and_(qs, nibble), and_(even_bits, high))
     odd = or_(and_(shift_right(qs, 4), nibble), and_(odd_bits, high))
     return add(
-        maddwd(even_scale, maddubs(even, load_i8x32(y + 64 * j))),
-        maddwd(odd_scale, maddubs(odd, load_i8x32(y + 64 * j + 32))),
+        maddwd_folded(even_scale, maddubs(even, load_i8x32(y + 64 * j))),
+        maddwd_folded(odd_scale, maddubs(odd, load_i8x32(y + 64 * j + 32))),
     )
 
 

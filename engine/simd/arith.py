@@ -30,7 +30,14 @@ def _binary(operation):
     @intrinsic
     def binary(typingctx, a, b):
         """Lane-wise operation on two registers of one type, no fast-math flags."""
-        return a(a, a), lambda context, builder, signature, args: getattr(builder, operation)(*args)
+
+        def emit(context, builder, signature, args):
+            operate = getattr(builder, operation)
+            if a.is_split:
+                return _halves(builder, args, lambda cut: operate(*cut))
+            return operate(*args)
+
+        return a(a, a), emit
 
     return binary
 
@@ -187,7 +194,7 @@ def with_sign_of(typingctx, y, w):
         if level.HAS_AVX2 and y is i8x32:
             return call(builder, "llvm.x86.avx2.psign.b", y.ir, args)
         if level.HAS_SSSE3:
-            return _halves(builder, y, args, lambda low: call(builder, "llvm.x86.ssse3.psign.b.128", i8x16.ir, low))
+            return _halves(builder, args, lambda low: call(builder, "llvm.x86.ssse3.psign.b.128", i8x16.ir, low))
         zero = y.constant([0] * y.n)
         turned = builder.select(builder.icmp_signed("<", args[1], zero), builder.sub(zero, args[0]), args[0])
         return builder.select(builder.icmp_signed("==", args[1], zero), zero, turned)
@@ -195,15 +202,18 @@ def with_sign_of(typingctx, y, w):
     return y(y, y), emit
 
 
-def _halves(builder, kind, arguments, operate):
+def _halves(builder, arguments, operate):
     """Apply a 128-bit operation to both halves of 256-bit arguments, or once to 128-bit ones."""
-    if kind.n * {"i8": 1, "i16": 2, "i32": 4}[kind.lane] == 16:
+    kind = arguments[0].type
+    if kind.count * kind.element.width == 128:
         return operate(list(arguments))
-    parts = []
-    for half in range(2):
-        cut = [shuffle(builder, a, range(half * a.type.count // 2, (half + 1) * a.type.count // 2)) for a in arguments]
-        parts.append(operate(cut))
+    parts = [operate(list(cut)) for cut in zip(*(_in_halves(builder, a) for a in arguments), strict=True)]
     return shuffle(builder, tuple(parts), range(2 * parts[0].type.count))
+
+
+def _in_halves(builder, v):
+    half = v.type.count // 2
+    return [shuffle(builder, v, range(first, first + half)) for first in (0, half)]
 
 
 def _pairs_added(builder, product, n):
@@ -225,7 +235,7 @@ def _maddubs(src, dst, native):
                 return call(builder, native, dst.ir, args)
             if level.HAS_SSSE3:
                 return _halves(
-                    builder, src, args, lambda cut: call(builder, "llvm.x86.ssse3.pmadd.ub.sw.128", i16x8.ir, cut)
+                    builder, args, lambda cut: call(builder, "llvm.x86.ssse3.pmadd.ub.sw.128", i16x8.ir, cut)
                 )
             wide = ir.VectorType(ir.IntType(16), src.n)
             return _pairs_added(builder, _widened_product(builder, args, "zext", wide), src.n)
@@ -239,6 +249,14 @@ maddubs = _maddubs(i8x32, i16x16, "llvm.x86.avx2.pmadd.ub.sw")
 maddubs_128 = _maddubs(i8x16, i16x8, None)
 
 
+def maddwd_ir(builder, a, b):
+    """``maddwd`` of two vectors of either length, for another intrinsic's lowering."""
+    if level.HAS_X86:
+        return _halves(builder, [a, b], lambda cut: call(builder, "llvm.x86.sse2.pmadd.wd", i32x4.ir, cut))
+    wide = ir.VectorType(I32, a.type.count)
+    return _pairs_added(builder, _widened_product(builder, [a, b], "sext", wide), a.type.count)
+
+
 def _maddwd(src, dst, native):
     @intrinsic
     def maddwd(typingctx, a, b):
@@ -247,10 +265,7 @@ def _maddwd(src, dst, native):
         def emit(context, builder, signature, args):
             if level.HAS_AVX2 and native:
                 return call(builder, native, dst.ir, args)
-            if level.HAS_X86:
-                return _halves(builder, src, args, lambda cut: call(builder, "llvm.x86.sse2.pmadd.wd", i32x4.ir, cut))
-            wide = ir.VectorType(I32, src.n)
-            return _pairs_added(builder, _widened_product(builder, args, "sext", wide), src.n)
+            return maddwd_ir(builder, *args)
 
         return dst(src, src), emit
 
@@ -269,7 +284,7 @@ def lookup16(typingctx, table, index):
         if level.HAS_AVX2:
             return call(builder, "llvm.x86.avx2.pshuf.b", i8x32.ir, args)
         if level.HAS_SSSE3:
-            return _halves(builder, i8x32, args, lambda cut: call(builder, "llvm.x86.ssse3.pshuf.b.128", i8x16.ir, cut))
+            return _halves(builder, args, lambda cut: call(builder, "llvm.x86.ssse3.pshuf.b.128", i8x16.ir, cut))
         found = i8x32.constant([0] * 32)
         for k in range(16):
             entry = shuffle(builder, args[0], [k] * 16 + [16 + k] * 16)

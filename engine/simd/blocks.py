@@ -9,19 +9,71 @@ from numba import types
 from numba.extending import intrinsic
 
 from engine.simd import level
-from engine.simd.arith import _pick
+from engine.simd.arith import _in_halves, _pick, maddwd_ir
 from engine.simd.memory import _widen_halves
-from engine.simd.types import I32, I64, f32x4, f32x8, i8x16, i8x32, i16x16, i32x4, i32x8, shuffle
+from engine.simd.types import I32, I64, call, f32x4, f32x8, i8x16, i8x32, i16x16, i32x4, i32x8, shuffle
 
 I8, I16 = ir.IntType(8), ir.IntType(16)
 
+
+def _half_lane(k):
+    @intrinsic
+    def half_lane(typingctx, v):
+        """One lane of each half."""
+
+        def emit(context, builder, signature, args):
+            if level.HAS_AVX2 or not level.HAS_SSSE3:
+                return shuffle(builder, args[0], [k] * 8 + [8 + k] * 8)
+            lanes = _hidden(builder, ir.Constant(i8x16.ir, [2 * k, 2 * k + 1] * 8))
+            cut = [builder.bitcast(half, i8x16.ir) for half in _in_halves(builder, args[0])]
+            picked = [call(builder, "llvm.x86.ssse3.pshuf.b.128", i8x16.ir, [half, lanes]) for half in cut]
+            return builder.bitcast(shuffle(builder, tuple(picked), range(32)), i16x16.ir)
+
+        return i16x16(i16x16), emit
+
+    return half_lane
+
+
+def _hidden(builder, value):
+    """The same value, of which LLVM knows nothing: it would make three shuffles of one by a constant."""
+    same = ir.InlineAsm(ir.FunctionType(value.type, [value.type]), "", "=x,0", side_effect=False)
+    return builder.call(same, [value])
+
+
 half_lane0, half_lane1, half_lane2, half_lane3, half_lane4, half_lane5, half_lane6, half_lane7 = (
-    _pick(i16x16, i16x16, [k] * 8 + [8 + k] * 8) for k in range(8)
+    _half_lane(k) for k in range(8)
 )
 """Lane k of each half, in all eight lanes of that half."""
 
 even_then_odd = _pick(i8x16, i8x16, [*range(0, 16, 2), *range(1, 16, 2)])
 """Bytes 0, 2, 4 ... 14 and then 1, 3, 5 ... 15: scales of 16 weights, ready for ``half_lane``."""
+
+
+@intrinsic
+def maddwd_folded(typingctx, scale, products):
+    """``maddwd`` of scales that are all the same with sums of products small enough to be added in pairs first."""
+
+    def emit(context, builder, signature, args):
+        if level.HAS_AVX2:
+            return call(builder, "llvm.x86.avx2.pmadd.wd", i32x8.ir, args)
+        scale, (low, high) = _in_halves(builder, args[0])[0], _in_halves(builder, args[1])
+        folded = maddwd_ir(builder, scale, builder.add(low, high))
+        return shuffle(builder, (folded, i32x4.constant([0] * 4)), range(8))
+
+    return i32x8(i16x16, i16x16), emit
+
+
+@intrinsic
+def keep_order(typingctx):
+    """Let LLVM move no load beyond this point: where registers are few it would load everything first, and spill."""
+
+    def emit(context, builder, signature, args):
+        if not level.HAS_AVX2:
+            nothing = ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", side_effect=True)
+            builder.call(nothing, [])
+        return context.get_dummy_value()
+
+    return types.void(), emit
 
 
 def _cast(src, dst):

@@ -1,12 +1,16 @@
 """Which instruction set the kernels are compiled for, read once from the features numba will hand to LLVM."""
 
+import os
+
+from numba import config
 from numba.core import codegen
+
+# numba leaves AVX off on Sandy and Ivy Bridge, where LLVM used to write slow code with it. Ours is half as fast again.
+config.ENABLE_AVX = os.environ.get("NUMBA_ENABLE_AVX", "1") != "0"
 
 
 def _features() -> frozenset[str]:
     """Features switched on: the host's, or those named by NUMBA_CPU_FEATURES."""
-    from numba import config
-
     text = config.CPU_FEATURES if config.CPU_FEATURES is not None else codegen.get_host_cpu_features()
     return frozenset(word[1:] for word in text.split(",") if word.startswith("+"))
 

@@ -14,6 +14,7 @@ from engine.simd import level
 from engine.simd.types import (
     I32,
     I64,
+    Vec,
     call,
     f32x4,
     f32x8,
@@ -23,6 +24,7 @@ from engine.simd.types import (
     i16x16,
     i32x4,
     i32x8,
+    shuffle,
 )
 
 I8 = ir.IntType(8)
@@ -34,6 +36,8 @@ def _load(kind, value):
         """Read one value from an address of any alignment."""
 
         def emit(context, builder, signature, args):
+            if isinstance(kind, Vec) and kind.is_split:
+                return _load_halves(builder, args[0], kind)
             loaded = builder.load(builder.inttoptr(args[0], value.as_pointer()))
             loaded.align = 1
             return loaded
@@ -41,6 +45,16 @@ def _load(kind, value):
         return kind(types.intp), emit
 
     return load
+
+
+def _load_halves(builder, address, kind):
+    half = ir.VectorType(kind.ir.element, kind.n // 2)
+    parts = []
+    for k in range(2):
+        part = builder.load(builder.inttoptr(builder.add(address, I64(16 * k)), half.as_pointer()))
+        part.align = 1
+        parts.append(part)
+    return shuffle(builder, tuple(parts), range(kind.n))
 
 
 def _store(kind, value):
@@ -79,8 +93,9 @@ store_f32 = _store(types.float32, ir.FloatType())
 def _widen_halves(builder, bits, n):
     """f32 lanes of f16 bit patterns, with integer arithmetic where the processor has no F16C.
 
-    The exponent is moved by a multiplication, which also makes subnormal halves exact; infinities and NaN keep an
-    exponent of all ones.
+    The exponent moves by an addition. Subnormal halves get the smallest exponent, and then lose its one again in
+    float32, where nothing is subnormal: scales are often so small, and processors are slow with subnormal numbers.
+    Infinities and NaN keep an exponent of all ones. Source: Giesen, "Float->half variants".
     """
     vector = n > 1
     f32 = ir.VectorType(ir.FloatType(), n) if vector else ir.FloatType()
@@ -94,9 +109,12 @@ def _widen_halves(builder, bits, n):
 
     wide = builder.zext(bits, i32)
     magnitude = builder.shl(builder.and_(wide, same(i32, 0x7FFF)), same(i32, 13))
-    finite = builder.bitcast(builder.fmul(builder.bitcast(magnitude, f32), same(f32, float(2.0**112))), i32)
+    normal = builder.add(magnitude, same(i32, 112 << 23))
+    one_more = builder.bitcast(builder.add(magnitude, same(i32, 113 << 23)), f32)
+    small = builder.bitcast(builder.fsub(one_more, same(f32, float(2.0**-14))), i32)
+    value = builder.select(builder.icmp_unsigned("<", magnitude, same(i32, 0x400 << 13)), small, normal)
     special = builder.icmp_unsigned(">=", magnitude, same(i32, 0x7C00 << 13))
-    value = builder.select(special, builder.or_(magnitude, same(i32, 0x7F800000)), finite)
+    value = builder.select(special, builder.or_(magnitude, same(i32, 0x7F800000)), value)
     sign = builder.shl(builder.and_(wide, same(i32, 0x8000)), same(i32, 16))
     return builder.bitcast(builder.or_(value, sign), f32)
 

@@ -8,6 +8,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import models, register_model
 
+from engine.simd import level
+
 LANES = {
     "i8": ir.IntType(8),
     "i16": ir.IntType(16),
@@ -15,6 +17,7 @@ LANES = {
     "f16": ir.HalfType(),
     "f32": ir.FloatType(),
 }
+_WHOLE = ("i8", "i16", "i32")
 
 
 class Vec(types.Type):
@@ -25,6 +28,14 @@ class Vec(types.Type):
         self.n = n
         self.ir = ir.VectorType(LANES[lane], n)
         super().__init__(name=f"vec<{n} x {lane}>")
+
+    @property
+    def is_split(self) -> bool:
+        """Whether it is whole numbers and wider than what the processor computes with.
+
+        With AVX alone LLVM would hold them in 32 bytes, for ands, and take them apart for all else.
+        """
+        return self.lane in _WHOLE and self.n * self.ir.element.width == 256 and not level.HAS_AVX2
 
     def constant(self, lanes):
         """An IR constant with the given lanes."""

@@ -45,6 +45,7 @@ from engine.simd import (
     i32x8_of_i32x4,
     in_order,
     join_i8,
+    keep_order,
     lane0,
     lane7,
     load_bf16,
@@ -71,6 +72,7 @@ from engine.simd import (
     maddubs_128,
     maddwd,
     maddwd_128,
+    maddwd_folded,
     max_f32x8,
     mul,
     or_,
@@ -159,6 +161,9 @@ def products(at, out, _):
     store_i32x8(out + 352, splat_i32x8(-70000))
     store_i16x16(out + 384, pairs_i16(-8, 5))
     store_i16x16(out + 416, in_order(load_i16x16(at)))
+    nibbles = maddubs(and_(a, splat_i8x32(15)), b)
+    keep_order()
+    store_i32(out + 448, sum_i32x8(maddwd_folded(splat_i16x16(-63), nibbles)))
 
 
 @kernel

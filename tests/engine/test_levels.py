@@ -13,7 +13,7 @@ SSE2 = "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2"
 SSE42 = f"{SSE2},+cx16,+popcnt,+sse3,+sse4.1,+sse4.2,+ssse3"
 LEVELS = {
     "haswell": f"{SSE42},+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave",
-    "ivybridge": SSE42,  # numba keeps AVX off there
+    "ivybridge": f"{SSE42},+avx,+f16c,+xsave",
     "nehalem": SSE42,
     "x86-64": SSE2,
 }
@@ -23,6 +23,14 @@ TYPES = ("Q6_K", "IQ4_XS", "Q5_1")
 
 def host_features() -> set[str]:
     return set(numba.core.codegen.get_host_cpu_features().split(","))
+
+
+def test_avx_is_used_where_numba_would_leave_it_off() -> None:
+    code = "from engine.simd import level; from numba import config; print(config.ENABLE_AVX)"
+    for given, expected in (({}, "True"), ({"NUMBA_ENABLE_AVX": "0"}, "False")):
+        env = {**os.environ, "NUMBA_CPU_NAME": "ivybridge", **given}
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
+        assert done.stdout.strip() == expected, done.stderr
 
 
 @pytest.mark.parametrize("level", LEVELS)

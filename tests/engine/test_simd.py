@@ -89,7 +89,7 @@ def test_products_and_sums_of_neighbours(given: Input) -> None:
         "add_halves": np.concatenate([a32[:4] + a32[4:], b32[:4] + b32[4:]]), "sum_i32x8": a32.sum(dtype=np.int32),
         "sum_i32x4": a32[:4].sum(dtype=np.int32), "splat_i16": np.full(16, -3, np.int16),
         "splat_i32": np.full(8, -70000, np.int32), "pairs_i16": np.tile(np.array([-8, 5], np.int16), 8),
-        "in_order": a16,
+        "in_order": a16, "maddwd_folded": np.int32(-63 * ((a & 15).astype(np.int32) * b).sum(dtype=np.int32)),
     }  # fmt: skip
     assert_equal(results(simd_kernels.products, given), wanted)
 
