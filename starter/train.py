@@ -57,7 +57,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True, help="folder of vocabulary, checkpoints and log")
-    parser.add_argument("--tokens", type=float, default=29e6, help="tokens to read in all")
+    parser.add_argument("--tokens", type=float, default=28e6, help="tokens to read in all")
     parser.add_argument(
         "--fall", type=float, default=0.3, help="share of the tokens while the rates go down to nothing"
     )
