@@ -1,4 +1,4 @@
-"""Why something could not be had: each reason of a network, a server or the hub as one clean line.
+"""Why something could not be had: each reason of a server or the hub as one clean line.
 
 The hub says more than a status: ``X-Error-Code`` tells a repository whose terms nobody accepted from one that is not
 there, and ``RateLimit`` how long it wants to be left alone.
@@ -7,13 +7,10 @@ there, and ``RateLimit`` how long it wants to be left alone.
 from __future__ import annotations
 
 import re
-import socket
-import ssl
 import time
 from contextlib import suppress
 from email.message import Message
 from email.utils import parsedate_to_datetime
-from typing import Any
 from urllib.parse import urlsplit
 
 from app import exit_codes
@@ -116,25 +113,6 @@ def _pause_s(headers: Message) -> float | None:
         with suppress(ValueError, TypeError, OverflowError):  # it is neither seconds nor a date
             found.append(max(0.0, parsedate_to_datetime(after).timestamp() - time.time()))
     return max(found, default=None)
-
-
-def unreachable(url: str, reason: Any) -> DownloadError:
-    """Make the exception for a server that does not answer."""
-    host = host_of(url)
-    if isinstance(reason, ssl.SSLCertVerificationError):
-        return DownloadError(f"{host}: its certificate cannot be verified ({reason.verify_message}): nothing was sent")
-    if isinstance(reason, ssl.SSLError):
-        return DownloadError(f"{host}: no secure connection can be made ({said(reason)})")
-    if isinstance(reason, socket.gaierror):
-        return DownloadError(f"{host}: the name is not known: no network?")
-    return ConnectionCut(f"{host}: cannot be reached ({said(reason)})")
-
-
-def said(error: Any) -> str:
-    """Return what a system's error says."""
-    if isinstance(error, TimeoutError):
-        return "nothing came for too long"
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def host_of(url: str) -> str:

@@ -27,9 +27,8 @@ from app.downloads.refusal import (
     host_of,
     pause_before_retry,
     refused,
-    said,
-    unreachable,
 )
+from app.downloads.unreachable import said, unreachable
 from app.version import installed_version
 
 TIMEOUT_S = 30.0

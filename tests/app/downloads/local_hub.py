@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import ssl
 import sys
 import threading
 from collections.abc import Callable
@@ -181,6 +182,8 @@ class LocalHub:
     """Lets go of what stalls or waits."""
     cut_stalled: bool = False
     """Whether what waited is cut off then instead of sent whole."""
+    tls: dict[str, ssl.SSLContext] = field(default_factory=dict)
+    """By server, "hub" and "content": with what it speaks TLS; plain HTTP where it has none."""
 
     def __enter__(self) -> LocalHub:
         self._hub = _serve(self, "hub")
@@ -196,12 +199,15 @@ class LocalHub:
     @property
     def address(self) -> str:
         """What HF_ENDPOINT would be."""
-        return f"http://127.0.0.1:{self._hub.server_address[1]}"
+        return f"{self._scheme('hub')}://127.0.0.1:{self._hub.server_address[1]}"
 
     @property
     def content_address(self) -> str:
         """Of the content server."""
-        return f"http://localhost:{self._content.server_address[1]}"
+        return f"{self._scheme('content')}://localhost:{self._content.server_address[1]}"
+
+    def _scheme(self, server: str) -> str:
+        return "https" if server in self.tls else "http"
 
     def add(self, repository: str, path: str, content: bytes) -> str:
         """Put a file into a repository; returns its sha256."""
@@ -272,6 +278,11 @@ def _xet_hash(sha256: str) -> str:
     return hashlib.sha256(sha256.encode()).hexdigest()
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Say nothing where a client turns away, as it does from a certificate that it does not trust."""
+
+
 def _serve(hub: LocalHub, name: str) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -288,7 +299,10 @@ def _serve(hub: LocalHub, name: str) -> ThreadingHTTPServer:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = _Server(("127.0.0.1", 0), Handler)
+    if name in hub.tls:
+        # The handshake takes place in the thread of its connection, at the first byte that is read.
+        server.socket = hub.tls[name].wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     return server

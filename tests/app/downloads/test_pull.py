@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,6 @@ import pytest
 
 from app import exit_codes
 from app.downloads import fetch, hub, pull
-from app.downloads.command import PullOptions
-from app.downloads.command import pull as run_pull
 from app.downloads.hub import RemoteFile, read_repository
 from app.downloads.part_file import PartFile
 from app.downloads.refusal import DownloadError, StatusError
@@ -28,63 +25,9 @@ from app.settings import built_in_settings
 from engine.fit import MachineMemory
 from tests.app.downloads import local_hub
 from tests.app.downloads.local_hub import COMMIT, LocalHub, cut, endless, redirect, slow, stalls, status, web_page
+from tests.app.downloads.pulling import GIB, NAME, REPOSITORY, client, content, get, left_over, refusal
 from tests.app.models.stores import ollama_model
 from tests.engine import tiny_gguf
-
-REPOSITORY = "someone/Tiny-GGUF"
-NAME = "tiny-Q8_0.gguf"
-GIB = 1 << 30
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalHub]:
-    """A hub with one model, which the environment names; nobody's token, no proxy, 8 GB of memory."""
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    with LocalHub() as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.address)
-        monkeypatch.setattr(pull, "places", lambda directories: [])
-        monkeypatch.setattr(pull, "usual_threads", lambda settings: 2)
-        monkeypatch.setattr("app.doctor.examine.memory_for_models", lambda: MachineMemory(8 * GIB, 6 * GIB))
-        server.add(REPOSITORY, NAME, content())
-        yield server
-
-
-def content(quant: str = "Q8_0", **arguments: Any) -> bytes:
-    """A model of some hundred kilobytes."""
-    return tiny_gguf.build(quant=quant, n_layers=6, **arguments)
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    return tmp_path / "models"
-
-
-def client(pauses: list[float] | None = None, **options: Any) -> Web:
-    return hub.connect(pause=(pauses if pauses is not None else []).append, **options)
-
-
-def get(target: Path, what: str = REPOSITORY, web: Web | None = None, **options: Any) -> int:
-    settings = dataclasses.replace(built_in_settings(), model_directories=(str(target),))
-    return run_pull(PullOptions(what, **options), settings, web or client())
-
-
-def refusal(target: Path, what: str = REPOSITORY, web: Web | None = None, **options: Any) -> DownloadError:
-    """Expect one short clean line and no file of the model's name."""
-    with pytest.raises(DownloadError) as caught:
-        get(target, what, web, **options)
-    line = str(caught.value)
-    assert line.isprintable()
-    assert len(f"jalopy: {line}") <= 300
-    assert not list(target.glob("*.gguf")) if target.exists() else True
-    return caught.value
-
-
-def left_over(target: Path) -> list[str]:
-    return sorted(path.name for path in target.iterdir()) if target.exists() else []
-
 
 # ---- what goes well
 
@@ -398,13 +341,6 @@ def test_redirects_in_a_circle_end(server: LocalHub, target: Path) -> None:
 def test_redirects_without_end_end(server: LocalHub, target: Path) -> None:
     server.hub_faults += [redirect(f"/{n}") for n in range(20)]
     assert "redirects more than 5 times" in str(refusal(target))
-
-
-def test_https_is_never_left_for_http() -> None:
-    from app.downloads.web import _next_url
-
-    with pytest.raises(DownloadError, match="redirects to http, which is not followed"):
-        _next_url("https://hub.example/a", "http://hub.example/a")
 
 
 def test_a_host_that_is_not_there_is_a_line(server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,8 @@ from app.downloads.refusal import DownloadError
 from app.downloads.source import Wanted, choices_of, parse_wanted
 from app.downloads.web import Response
 from tests.app.downloads.local_hub import REPOSITORY_SHAPE, LocalHub, recorded, status
-from tests.app.downloads.test_pull import NAME, REPOSITORY, client, content, get, left_over, refusal, server, target
+from tests.app.downloads.pulling import NAME, REPOSITORY, client, content, get, left_over, refusal
 from tests.engine import tiny_gguf
-
-__all__ = ["server", "target"]  # fixtures
 
 OTHERS = "someone/Example-3B-GGUF"
 
