@@ -53,7 +53,14 @@ class BackgroundDownload:
     @property
     def title(self) -> str:
         """What is downloaded, clean."""
-        return clean_line(self.job.what, 60) if self.job is not None else ""
+        return clean_line(self._asked_for(), 60)
+
+    def _asked_for(self) -> str:
+        """Return what to ask for to get the same again."""
+        if self.job is None:
+            return ""
+        prepared = self.job.state.prepared
+        return prepared.again if prepared is not None else self.job.what
 
     def take_ending(self, is_seen: bool = False) -> tuple[str, bool] | None:
         """Return once how it ended, and whether badly; None before that, and where nothing need be said.
@@ -77,6 +84,6 @@ class BackgroundDownload:
         """Stop what runs because everything ends, and say how it goes on; "" where nothing ran."""
         if not self.is_running:
             return ""
-        title = self.title
+        again = clean_line(self._asked_for(), 400)
         self.stop()
-        return f"the download of {title} was stopped; what came is kept: `jalopy pull {title}` goes on from there"
+        return f"the download of {self.title} was stopped; what came is kept: `jalopy pull {again}` goes on from there"

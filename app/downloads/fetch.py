@@ -92,6 +92,11 @@ class DownloadPlan:
         return self.total_bytes - self.here_bytes
 
     @property
+    def is_begun(self) -> bool:
+        """Whether some of it is there, but not all."""
+        return 0 < self.here_bytes < self.total_bytes
+
+    @property
     def is_too_large(self) -> bool:
         """Whether the disk has no room for what is to come."""
         return self.free_bytes is not None and self.left_bytes + SPARE_DISK_BYTES > self.free_bytes

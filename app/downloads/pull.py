@@ -34,6 +34,7 @@ class Prepared:
 
     Attributes:
         title: what it is, clean.
+        again: what to ask for to get the same, whatever advice would be then.
         why: why these files.
         outlook: whether it would fit and how fast it would be, estimated; None for unknown.
         gate: what its owner asks for; "" for nothing.
@@ -42,6 +43,7 @@ class Prepared:
     """
 
     title: str
+    again: str
     quantization: str
     why: str
     plan: DownloadPlan
@@ -70,10 +72,13 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
         return _prepare_address(wanted, web, sha256, target)
     lister = make_lister(load_rates(usual_threads(settings)), settings.kv_type_or_default, settings.weights_or_default)
     repository = hub.read_repository(web, wanted.repository, wanted.revision)
-    choice, why = choose(repository, wanted, lister.memory, lister.machine_rates())
+    choice, why = choose(
+        repository, wanted, lister.memory, lister.machine_rates(), lambda one: make_plan(one.files, target).is_begun
+    )
     outlook = _outlook(repository, choice, lister)
     return Prepared(
         title=clean_line(repository.name, 100),
+        again=text if wanted.file_path else f"{repository.name}:{choice.quantization}".rstrip(":"),
         quantization=choice.quantization,
         why=why,
         plan=make_plan(choice.files, target),
@@ -130,7 +135,7 @@ def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> 
         raise DownloadError(f"{wanted.url}: {problem}", exit_codes.BAD_DATA)
     name = unquote(urlsplit(wanted.url).path).rpartition("/")[2]
     file = RemoteFile(name, wanted.url, size_bytes, sha256)
-    return Prepared(clean_line(name, 100), type_of(name), "as named", make_plan((file,), directory))
+    return Prepared(clean_line(name, 100), wanted.url, type_of(name), "as named", make_plan((file,), directory))
 
 
 def _outlook(repository: Repository, choice: Choice, lister: Lister) -> Outlook | None:

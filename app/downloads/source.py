@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -126,8 +126,18 @@ def type_of(file_name: str) -> str:
     return found[-1].upper().replace("FP16", "F16") if found else ""
 
 
-def choose(repository: Repository, wanted: Wanted, memory: MachineMemory, rates: MachineRates) -> tuple[Choice, str]:
+def choose(
+    repository: Repository,
+    wanted: Wanted,
+    memory: MachineMemory,
+    rates: MachineRates,
+    is_begun: Callable[[Choice], bool] = lambda choice: False,
+) -> tuple[Choice, str]:
     """Return the model to download and why it is this one.
+
+    Args:
+        is_begun: whether a part of it is here. Advice follows the memory that is free just now; who goes on with a
+            download means the same model.
 
     Raises:
         DownloadError: there is none like it, or none that fits.
@@ -144,6 +154,9 @@ def choose(repository: Repository, wanted: Wanted, memory: MachineMemory, rates:
         return _only(named, repository, wanted.quantization, choices), "as named"
     if len(choices) == 1:
         return choices[0], "the only one there"
+    begun = [one for one in choices if is_begun(one)]
+    if len(begun) == 1:
+        return begun[0], "begun earlier"
     return _advised(choices, repository, memory, rates)
 
 

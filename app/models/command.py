@@ -13,8 +13,8 @@ from app.engine_thread import EngineThread
 from app.figures import size
 from app.json_line import json_line
 from app.models import rows
-from app.models.known import ADVISED, advice_line, offers
-from app.models.listing import Lister, ModelEntry, list_models, make_lister
+from app.models.known import advice_line, offers
+from app.models.listing import ADVISED, Lister, ModelEntry, list_models, make_lister
 from app.models.places import Place, places
 from app.models.rates import KnownRates, load_rates, usual_threads
 from app.progress_line import ProgressLine

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app import figures, paths
-from app.models.listing import Lister, ModelEntry
+from app.models.listing import ADVISED, Lister, ModelEntry
 
 if TYPE_CHECKING:
     from engine.fit import MachineMemory, MachineRates
 
 
-ADVISED = "advised"
-"""The place of the one that suits this machine best."""
 _TYPE = re.compile(r"[-._](i?q[1-9]_\w+|b?f16|f32)$", re.IGNORECASE)
 """At the end of a file's name."""
 
@@ -89,7 +87,8 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
                 context_length=0,
                 licence=model.licence,
                 outlook=lister.outlook_of(needs),
-                repository=f"{model.repository}:{chosen}",
+                repository=model.repository,  # without the type: not every repository has it
+                listed_on=checked_on(),
             )
         )
     return rows

@@ -23,6 +23,8 @@ from app.performance.history import ReplyHistory, Usual, identity_of
 if TYPE_CHECKING:
     from engine.fit import MachineMemory, MachineRates, ModelNeeds
 
+ADVISED = "advised"
+"""The place of the one that is not here and suits this machine best."""
 _LONGEST_TITLE = 60
 _LONGEST_REASON = 200
 
@@ -58,6 +60,7 @@ class ModelEntry:
         reason: why it cannot be opened; "" where nothing is against it.
         outlook: None where it cannot be opened.
         repository: where it can be downloaded, if it is not here; its size and outlook are estimates then.
+        listed_on: the day the list of those was last checked.
     """
 
     path: Path
@@ -75,6 +78,7 @@ class ModelEntry:
     reason: str = ""
     outlook: Outlook | None = None
     repository: str = ""
+    listed_on: str = ""
 
     @property
     def is_here(self) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from app import figures
 from app.clean_text import clean_line
 from app.glyphs import cut
-from app.models.listing import ModelEntry, Outlook
+from app.models.listing import ADVISED, ModelEntry, Outlook
 
 ESTIMATE = "~"
 """Stands before every speed that was not measured with the model itself."""
@@ -84,6 +84,7 @@ def speed(outlook: Outlook, tokens_per_s: float | None) -> str:
 def details(entry: ModelEntry) -> list[str]:
     """Write what the columns have no room for."""
     parts = [
+        "suits this machine best" if entry.place == ADVISED else "",
         entry.architecture,
         f"{figures.parameters(entry.parameters)} parameters" if entry.parameters else "",
         mix(entry.type_bytes),
@@ -92,9 +93,13 @@ def details(entry: ModelEntry) -> list[str]:
         f"{entry.n_parts} files" if entry.n_parts > 1 else "",
         f"calls itself {entry.name}" if entry.name and entry.name != entry.title else "",
     ]
-    where = clean_line(str(entry.path), 400) if entry.is_here else f"not here: jalopy pull {entry.repository}"
+    where = clean_line(str(entry.path), 400) if entry.is_here else _how_to_get(entry)
     lines = [where, " · ".join(part for part in parts if part)]
     return [line for line in [*lines, entry.reason or outlook_text(entry.outlook, entry.is_here)] if line]
+
+
+def _how_to_get(entry: ModelEntry) -> str:
+    return f"not here: jalopy pull {entry.repository}{f' (list of {entry.listed_on})' if entry.listed_on else ''}"
 
 
 def mix(type_bytes: Mapping[str, int]) -> str:

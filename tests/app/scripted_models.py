@@ -77,6 +77,7 @@ NOTHING = Found(entries=(_KNOWN,), looked_in=FOUND.looked_in, advice="3B Q5_K_M"
 _FILE = RemoteFile("Qwen3-4B-Q4_K_M.gguf", "https://hub.example/Qwen3-4B-Q4_K_M.gguf", _KNOWN.size_bytes, "0" * 64)
 PREPARED = Prepared(
     "Qwen/Qwen3-4B-GGUF",
+    "Qwen/Qwen3-4B-GGUF:Q4_K_M",
     "Q4_K_M",
     "suits this machine",
     DownloadPlan((_FILE,), _HOME, 0, 80 * GIB),

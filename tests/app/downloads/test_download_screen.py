@@ -175,6 +175,15 @@ async def test_saying_no_downloads_nothing(server: LocalHub, tmp_path: Path) -> 
         assert not (tmp_path / "models").exists()
 
 
+async def test_a_known_repository_without_the_type_that_would_suit_best_is_no_dead_end(
+    server: LocalHub, tmp_path: Path, content: bytes
+) -> None:
+    server.files[REPOSITORY] = {"SmolLM2-135M-Instruct-Q5_0.gguf": content}
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await at_the_price(driver, tmp_path)
+        await shows(driver, "Q5_0 (the only one there)")
+
+
 async def test_a_repository_that_is_typed_can_be_downloaded(server: LocalHub, tmp_path: Path) -> None:
     server.add("me/Mine", "mine-Q8_0.gguf", tiny_gguf.build(quant="Q8_0"))
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:

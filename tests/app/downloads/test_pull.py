@@ -72,6 +72,20 @@ def test_a_type_can_be_named_in_any_case_and_advice_chooses_without_one(
     assert left_over(target) == ["tiny-Q4_K_M.gguf", NAME]  # fast enough here for the most bits
 
 
+def test_what_was_begun_goes_on_though_advice_has_changed(
+    server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.add(REPOSITORY, "tiny-Q4_K_M.gguf", content("Q4_K"))
+    server.faults += [cut(70_000), *[cut(0)] * 20]
+    refusal(target)
+    assert (target / "tiny-Q4_K_M.gguf.part").stat().st_size == 70_000
+    server.faults.clear()
+    monkeypatch.setattr(pull, "load_rates", lambda threads: KnownRates(12.0))  # now Q8_0 would be advised
+    assert get(target) == exit_codes.OK
+    assert "begun earlier" in capsys.readouterr().out
+    assert left_over(target) == ["tiny-Q4_K_M.gguf"]
+
+
 def test_several_parts_come_in_order_and_open_as_one(server: LocalHub, target: Path, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     for path in tiny_gguf.write_parts(tmp_path / "source", "big-Q8_0", 3, quant="Q8_0"):
