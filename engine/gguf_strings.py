@@ -17,7 +17,8 @@ import numpy as np
 
 _LENGTH = Struct("<Q")
 _LENGTH_BYTES = 8
-_WINDOW_BYTES = 1 << 19
+_WINDOW_BYTES = 1 << 18
+_LONGEST_PLAIN_BYTES = _LENGTH_BYTES + 255
 _FEW = 64
 """So few strings are not worth an array."""
 _MORE_AT_A_BREAK = 8
@@ -50,8 +51,11 @@ def end_of_strings(data: mmap.mmap, at: int, end: int, count: int) -> int:
     """
     left, n_breaks = count, 0
     while left > _FEW:
-        n_steps, at = _stride(data, at, min(end, at + _WINDOW_BYTES), left)
+        window_end = min(end, at + _WINDOW_BYTES)
+        n_steps, at = _stride(data, at, window_end, left)
         left -= n_steps
+        if n_steps and window_end - at < _LONGEST_PLAIN_BYTES:
+            continue  # the window is used up
         # A file that breaks every stride is walked through in longer and longer pieces: it cannot win time by that.
         n_breaks += 1
         n_walked = min(left, n_breaks * _MORE_AT_A_BREAK)

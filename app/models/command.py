@@ -101,6 +101,7 @@ def _advice(found: Sequence[ModelEntry], lister: Lister) -> list[str]:
 def _values(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place]) -> dict[str, Any]:
     return {
         "models": [{**asdict(entry), "path": str(entry.path)} for entry in found],
+        "offers": [{**asdict(offer), "path": None} for offer in offers(lister, found)],
         "advice": advice_line(lister),
         "available_bytes": lister.memory.available_bytes,
         "read_gbps": lister.rates.read_gbps,

@@ -91,15 +91,12 @@ def details(entry: ModelEntry) -> list[str]:
         f"trained for {figures.count(entry.context_length)} tokens" if entry.context_length else "",
         f"licence {entry.licence}" if entry.licence else "",
         f"{entry.n_parts} files" if entry.n_parts > 1 else "",
+        f"list of {entry.listed_on}" if entry.listed_on else "",
         f"calls itself {entry.name}" if entry.name and entry.name != entry.title else "",
     ]
-    where = clean_line(str(entry.path), 400) if entry.is_here else _how_to_get(entry)
+    where = clean_line(str(entry.path), 400) if entry.is_here else f"not here: jalopy pull {entry.repository}"
     lines = [where, " · ".join(part for part in parts if part)]
     return [line for line in [*lines, entry.reason or outlook_text(entry.outlook, entry.is_here)] if line]
-
-
-def _how_to_get(entry: ModelEntry) -> str:
-    return f"not here: jalopy pull {entry.repository}{f' (list of {entry.listed_on})' if entry.listed_on else ''}"
 
 
 def mix(type_bytes: Mapping[str, int]) -> str:

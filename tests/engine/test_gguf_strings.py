@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from engine import gguf_strings
 from engine.errors import GGUFError
 from engine.gguf import read_gguf
 from engine.gguf_strings import StringCount, StringsCutError, end_of_strings
@@ -40,12 +41,29 @@ def random_strings(seed: int, count: int) -> list[bytes]:
     ]
 
 
+@pytest.mark.parametrize("window_bytes", [300, 5_000, 1 << 18])
 @pytest.mark.parametrize("seed", range(12))
-def test_the_end_is_that_of_the_last_string(seed: int) -> None:
+def test_the_end_is_that_of_the_last_string(seed: int, window_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gguf_strings, "_WINDOW_BYTES", window_bytes)
     strings = random_strings(seed, 3_000)
     content = packed(strings)
     data = mapped(b"before" + content + packed([b"what", b"follows"]) * 50)
     assert end_of_strings(data, 6, len(data), len(strings)) == 6 + len(content)
+
+
+def test_the_end_of_a_window_is_no_reason_to_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[int] = []
+
+    def walk(data: mmap.mmap, at: int, end: int, n_steps: int, index: int) -> int:
+        walked.append(n_steps)
+        return original(data, at, end, n_steps, index)
+
+    original = gguf_strings._walk
+    monkeypatch.setattr(gguf_strings, "_walk", walk)
+    monkeypatch.setattr(gguf_strings, "_WINDOW_BYTES", 1_000)
+    content = packed([b"token"] * 10_000)
+    assert end_of_strings(mapped(content), 0, len(content), 10_000) == len(content)
+    assert sum(walked) <= 64
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 66, 129])

@@ -77,6 +77,8 @@ def test_scripts_get_every_field(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert entry["parameters"] > 0
     assert entry["outlook"]["verdict"] in ("yes", "tight", "no")
     assert report["read_gbps"] == 12.0
+    assert report["offers"][0]["place"] == "advised"
+    assert {offer["path"] for offer in report["offers"]} == {None}
     assert report["looked_in"] == [str(tmp_path / "models")]
 
 
