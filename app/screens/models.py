@@ -137,9 +137,12 @@ class ModelsScreen(ListScreen[ModelEntry]):
             return f"no model has all these words in its row: {self.typed}"
         if not any(entry.is_here for entry in found.entries):
             return f"{_NOTHING} Looked in: {', '.join(found.looked_in)}"
+        offers = "" if all(entry.is_here for entry in found.entries) else ", + can be downloaded"
         if not found.read_gbps:
-            return f"speeds are unknown until this machine is measured: {key('models.measure')}"
-        return f"{rows.ESTIMATE} estimate. Suits this machine now: {found.advice}" if found.advice else rows.LEGEND
+            return f"speeds are unknown until this machine is measured: {key('models.measure')}{offers}"
+        if not found.advice:
+            return rows.LEGEND
+        return f"{rows.ESTIMATE} estimate{offers}. Suits this machine now: {found.advice}"
 
     def key_words(self, item: ModelEntry | None) -> dict[str, str]:
         """What is not here can be downloaded, and only one at a time."""
