@@ -1,0 +1,109 @@
+"""What every list on a screen does, by one that has nothing but words."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from app.actions import bindings
+from app.screens.list_screen import ListScreen
+from tests.app.chat_driver import Driver, chatting
+
+WORDS = ("apple", "banana", "cherry")
+
+
+class Words(ListScreen[str]):
+    """The whole of a list."""
+
+    SCOPE = "conversations"
+    BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: tuple[str, ...] = ()
+        self.n_looks, self.opened = 0, ""
+
+    def begin(self) -> None:
+        self.go_on_looking()
+        self.show()
+
+    def end(self) -> None:
+        pass
+
+    def look(self) -> bool:
+        """Find another word each time."""
+        self.n_looks += 1
+        self.found = WORDS[: self.n_looks]
+        return self.found != WORDS
+
+    def items(self) -> tuple[str, ...]:
+        return tuple(word for word in self.found if self.typed in word)
+
+    def is_same(self, one: str, other: str) -> bool:
+        return one == other
+
+    def heading_line(self, columns: int) -> str:
+        return "word"
+
+    def row_line(self, item: str, columns: int) -> str:
+        return f"{item} in {columns}"
+
+    def detail_text(self, item: str) -> str:
+        return f"{item} has {len(item)} letters"
+
+    def title_line(self) -> str:
+        return f"Words {self.typed}"
+
+    def foot_line(self) -> str:
+        return self.said
+
+    def key_words(self, item: str | None) -> dict[str, str]:
+        return {"open": f"opens {item}", "leave": "back"}
+
+    def action_open(self) -> None:
+        self.opened = self.highlighted() or ""
+
+
+async def listed(driver: Driver) -> Words:
+    words = Words()
+    await driver.app.push_screen(words)
+    await driver.until(lambda: words.found == WORDS, "all words are found")
+    await driver.until(lambda: "cherry in 76" in driver.screen_text(), "they are shown")
+    return words
+
+
+async def test_rows_come_as_they_are_found_and_then_nothing_is_looked_at() -> None:
+    async with chatting() as driver:
+        words = await listed(driver)
+        assert "apple has 5 letters" in driver.screen_text()
+        assert words._timer is not None
+        await driver.until(lambda: not words._timer._active.is_set(), "the timer rests")
+        assert words.n_looks == 3
+
+
+async def test_typing_narrows_and_the_cursor_stays_on_its_row() -> None:
+    async with chatting() as driver:
+        words = await listed(driver)
+        await driver.pilot.press("down", "down")
+        await driver.until(lambda: words.highlighted() == "cherry")
+        words.said = "something"
+        await driver.type("rr")
+        await driver.until(lambda: words.items() == ("cherry",) and "apple" not in driver.screen_text())
+        assert words.said == ""
+        await driver.pilot.press("backspace", "backspace")
+        await driver.until(lambda: "apple in" in driver.screen_text())
+        assert words.highlighted() == "cherry"
+        assert "opens cherry" in driver.screen_text()
+        await driver.pilot.press("enter")
+        assert words.opened == "cherry"
+
+
+async def test_escape_clears_what_is_typed_first() -> None:
+    async with chatting() as driver:
+        words = await listed(driver)
+        await driver.type("zz")
+        await driver.until(lambda: words.is_empty)
+        assert words.highlighted() is None
+        await driver.pilot.press("escape")
+        await driver.until(lambda: words.typed == "" and not words.is_empty)
