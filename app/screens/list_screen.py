@@ -6,6 +6,7 @@ found so far, and is called only while the list is shown and says that more is t
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
 
 from textual import events, on
@@ -38,7 +39,7 @@ class ListScreen(Screen[None], Generic[Item]):
         said: what the last key led to; shown in the foot, until something is typed.
     """
 
-    CSS_PATH = "list_screen.tcss"
+    CSS_PATH = Path(__file__).with_name("list_screen.tcss")  # wherever the subclass lies
     AUTO_FOCUS = "#list-rows"
     SCOPE: ClassVar[str]
     """The list's part of the action registry, for the names of its keys."""

@@ -19,6 +19,7 @@ from app.models.rates import KnownRates, remember_rates
 from app.screens.models import ModelsScreen
 from app.screens.switch_model import SwitchModelScreen, price_line
 from engine.errors import GGUFError, MemoryPlanError
+from engine.fit import MachineMemory
 from tests.app import chat_driver
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
@@ -92,6 +93,30 @@ async def test_names_stand_there_before_a_header_is_read(monkeypatch: pytest.Mon
         assert "is a web" not in text
         may_read.set()
         await shows(driver, "is a web", "Q8_0")
+
+
+async def test_what_can_be_downloaded_stays_while_models_are_looked_for_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(scan, "places", lambda directories: [Place("here", tmp_path / "none")])
+    monkeypatch.setattr("app.doctor.examine.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30))
+    async with chatting() as driver:
+        await driver.pilot.press("f3")
+        await shows(driver, "+ SmolLM2")
+        may_find, find_files = threading.Event(), scan.find_files
+
+        def waits(places: Any) -> Any:
+            may_find.wait(20)
+            return find_files(places)
+
+        monkeypatch.setattr(scan, "find_files", waits)
+        screen = screen_of(driver)
+        screen.action_rescan()
+        assert screen.look()  # more is to come, and nothing has
+        screen.show()
+        await driver.pilot.pause()
+        assert "+ SmolLM2" in driver.screen_text()
+        may_find.set()
 
 
 async def test_the_key_and_escape_lead_back_and_the_command_leads_here() -> None:
