@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Any, cast
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual._compositor import ChopsUpdate, Compositor
+from textual.cache import LRUCache
+from textual.css.stylesheet import RuleSet, Stylesheet
 from textual.geometry import Region
 from textual.keys import Keys
 from textual.scrollbar import ScrollBarRender
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from textual.dom import DOMNode
     from textual.driver import Driver
     from textual.screen import Screen
     from textual.strip import Strip
     from textual.widgets import Markdown
+
+SOURCES_KEPT = 512
+"""More style sheets than there are: a source of every class of widgets, and one of every screen."""
 
 
 def open_block_source(markdown: Markdown) -> str:
@@ -85,6 +91,17 @@ class ThriftyCompositor(Compositor):
 
     _updated: tuple[Region, ...] = ()
 
+    def render_update(
+        self, full: bool = False, screen_stack: list[Screen[Any]] | None = None, simplify: bool = False
+    ) -> RenderableType | None:
+        """Render what is to be shown now: nothing while the application holds updates back, as before the first frame.
+
+        Textual 8.2 renders it then as well, drops the result and forgets what has changed.
+        """
+        if self.root is not None and self.root.app._batch_count:
+            return None
+        return super().render_update(full, screen_stack, simplify)
+
     def render_partial_update(self) -> ChopsUpdate | None:
         """Render what changed since the last update; None if nothing did."""
         self._updated = tuple(self._dirty_regions)
@@ -109,6 +126,39 @@ class ThriftyCompositor(Compositor):
 def draw_thriftily(screen: Screen[Any]) -> None:
     """Give a screen that is not mounted yet the compositor that draws only what changed."""
     screen._compositor = ThriftyCompositor()
+
+
+class ThriftyStylesheet(Stylesheet):
+    """Parses a source anew only when a variable has changed since.
+
+    Textual 8.2 parses every source again for each that is added, and twice more before the first frame, with the same
+    variables each time. Remove when it does not.
+    """
+
+    def __init__(self, variables: dict[str, str]) -> None:
+        super().__init__(variables=variables)
+        self._parse_cache = LRUCache[tuple[Any, ...], list[RuleSet]](SOURCES_KEPT)
+
+    def set_variables(self, variables: dict[str, str]) -> None:
+        """Take a theme's variables."""
+        if variables != self._variables:
+            super().set_variables(variables)
+
+    def reparse(self) -> None:
+        """Put the rules of all sources together."""
+        self.parse()
+
+
+def note_breakpoints(screen: Screen[Any]) -> None:
+    """Give a screen that has no widgets yet the classes for its size.
+
+    Textual 8.2 does so when the laid out screen learns its size, and then styles every widget again. Remove when it
+    does not.
+    """
+    size, app = screen.app.size, screen.app
+    at_hand = ((size.width, app.HORIZONTAL_BREAKPOINTS), (size.height, app.VERTICAL_BREAKPOINTS))
+    names = {name for length, points in at_hand for name in screen._get_breakpoint_classes(length, points)}
+    screen.update_classes(dict.fromkeys(names, True), update=False)
 
 
 def drop_bindings(widget: DOMNode, keys: Iterable[str]) -> None:

@@ -24,7 +24,7 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from app import engine_access, exit_codes, paths, refusals, state
-from app._textual_hacks import draw_plain_scrollbars, resume_cleanly, teach_alt_enter
+from app._textual_hacks import ThriftyStylesheet, draw_plain_scrollbars, resume_cleanly, teach_alt_enter
 from app.actions import ACTIONS, Action, bindings
 from app.bridge import ChatOptions, EngineBridge
 from app.console import is_console
@@ -151,6 +151,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         # Of a theme's own colours Textual would keep the shades of grey, and mark the cursor by nothing else.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         teach_alt_enter()
+        self.stylesheet = ThriftyStylesheet(self.get_css_variables())
         self.settings = settings
         self.bridge = EngineBridge(options or chat_options(settings), clock)
         self.crash_line: str | None = None

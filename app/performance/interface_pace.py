@@ -7,6 +7,8 @@ MOST_SHARE = 0.03
 than one of decoding: the threads wait for the one that has lost its core."""
 RELAXED_SHARE = 0.01
 SLOWEST = 4
+TYPING_PAUSE_S = 0.5
+"""After so long without a key nobody is typing."""
 _SMOOTHING = 0.3
 _SETTLING = 2
 """Samples between two changes, so that the effect of one shows before the next."""
@@ -60,3 +62,30 @@ class Refreshes:
         """Whether the refresh that is due now is to be left out; call it once for each."""
         self._count += 1
         return self._count % self._pace.divisor != 0
+
+
+class TypingRhythm:
+    """Draws a running reply right behind the keys of somebody who types, when the next one is furthest away.
+
+    What a reply brings takes tens of milliseconds to lay out where the engine has every core, and a key that comes
+    meanwhile is painted only then.
+    """
+
+    def __init__(self) -> None:
+        self._key_s = self._drawn_s = float("-inf")
+
+    def note_text(self, text: str, now_s: float) -> None:
+        """The prompt has changed; when nothing stands there any more it was sent, and nobody is typing."""
+        self._key_s = now_s if text else float("-inf")
+
+    def note_drawn(self, now_s: float) -> None:
+        """What the reply brought is being drawn."""
+        self._drawn_s = now_s
+
+    def is_typing(self, now_s: float) -> bool:
+        """Whether the next key is to be waited for."""
+        return now_s - self._key_s < TYPING_PAUSE_S
+
+    def is_due(self, now_s: float, period_s: float) -> bool:
+        """Whether nothing was drawn for so long."""
+        return now_s - self._drawn_s >= period_s

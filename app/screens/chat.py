@@ -18,7 +18,7 @@ from textual.content import Content
 from textual.widgets import Static, TextArea
 
 from app import export, figures, paths
-from app._textual_hacks import draw_thriftily
+from app._textual_hacks import draw_thriftily, note_breakpoints
 from app.actions import bindings, find_command, nearest_command, split_command
 from app.bridge import EngineBridge
 from app.clean_text import clean_line, clean_text
@@ -40,7 +40,7 @@ from app.messages import (
     TuningDoubted,
     TuningEnded,
 )
-from app.performance.interface_pace import Refreshes
+from app.performance.interface_pace import Refreshes, TypingRhythm
 from app.performance.watch import PerformanceWatch
 from app.personas import load_persona, persona_names
 from app.refusals import Refusal
@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 DRAIN_PERIOD_S = 0.1
 STATUS_EVERY = 2
 """While a reply is written the status line changes with every second drain, which is as often as anyone reads it."""
+UNSEEN_PERIOD_S = 0.5
+"""While another screen is shown, what a reply brings is taken in so often."""
 MEMORY_PERIOD_S = 1.0
 SAVE_PERIOD_S = 1.5
 """A kill in the middle of a reply loses no more than that."""
@@ -98,26 +100,32 @@ class ChatScreen(ConversationFlow):
         self.conversations = conversations or AtHand()
         self.turns = Turns(bridge, system, self.conversations.journal)
         self._bridge, self._model_path, self._clock = bridge, model_path, clock
-        self._strip = StripDisplay(self, watch)
-        self._refreshes = Refreshes(watch.pace)
+        self._strip = StripDisplay(self, watch, "#middle")
+        self._pace, self._refreshes, self._rhythm = watch.pace, Refreshes(watch.pace), TypingRhythm()
         self._process = psutil.Process()
         self._rss_bytes = self._n_drains = 0
         self._shown_activity: Activity | None = None
         self._screens_hint = ""
+        self._was_shown = False
 
     def compose(self) -> ComposeResult:
         """Lay out the screen from top to bottom."""
+        note_breakpoints(self)
         with Horizontal(id="title-bar"):
             yield Static(Content("jalopy"), markup=False, id="program")
             yield Static(markup=False, id="model-name")
         with Horizontal(id="middle"):
             yield Transcript(id="transcript")
-            yield self._strip.widget
         yield Suggestions(id="suggestions")
         yield ActivityLine(id="activity")
         yield Static(markup=False, id="edit-line")
         yield Prompt(id="prompt", keymap=self._habits.keymap)
         yield StatusLine(id="status", ascii_only=choose_glyphs() is ASCII)
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """The first time every widget has just been styled."""
+        event.refresh_styles = event.refresh_styles and self._was_shown
+        self._was_shown = True
 
     def on_mount(self) -> None:
         """Begin to listen to the engine, once the first frame stands."""
@@ -130,7 +138,8 @@ class ChatScreen(ConversationFlow):
         self.set_interval(DRAIN_PERIOD_S, self._drain)
         self.set_interval(MEMORY_PERIOD_S, self._measure_memory)
         self.set_interval(SAVE_PERIOD_S, self.save_what_comes)
-        self.call_after_refresh(self._start_engine)
+        # What waits for a refresh here and now would not wait for the first frame: the application holds that back.
+        self.app.call_later(self.call_after_refresh, self._start_engine)
 
     # ---- the engine's side
 
@@ -162,11 +171,29 @@ class ChatScreen(ConversationFlow):
         return begins
 
     def _drain(self) -> None:
-        is_writing_on = self._bridge.status.activity is Activity.WRITING is self._shown_activity
-        if is_writing_on and self._refreshes.is_left_out():
-            return
+        is_writing_on = self._is_writing_on
+        if not (is_writing_on and self._may_wait()):
+            self._show_what_came(is_writing_on)
+
+    def _may_wait(self) -> bool:
+        """Whether nobody misses what the reply has brought by now."""
+        now_s = self._clock()
+        if not self.is_current:
+            return not self._rhythm.is_due(now_s, UNSEEN_PERIOD_S)
+        return self._refreshes.is_left_out() or self._rhythm.is_typing(now_s)
+
+    def _drain_behind_key(self) -> None:
+        if self._is_writing_on and self._rhythm.is_due(self._clock(), DRAIN_PERIOD_S * self._pace.divisor):
+            self._show_what_came(True)
+
+    @property
+    def _is_writing_on(self) -> bool:
+        return self._bridge.status.activity is Activity.WRITING is self._shown_activity
+
+    def _show_what_came(self, is_writing_on: bool) -> None:
         for message in self._bridge.drain():
             self.post_message(message)
+        self._rhythm.note_drawn(self._clock())
         self._n_drains += 1
         if not is_writing_on or self._n_drains % STATUS_EVERY == 0:
             self._show_status()
@@ -333,6 +360,8 @@ class ChatScreen(ConversationFlow):
         """List the commands that fit what is typed."""
         self.query_one(Suggestions).show_for(event.text_area.text)
         self.drafting.note_change()
+        self._rhythm.note_text(event.text_area.text, self._clock())
+        self.call_after_refresh(self._drain_behind_key)
 
     @on(TranscriptScrolled)
     def scroll(self, message: TranscriptScrolled) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from app import paths
 from app.bridge import EngineBridge, Prepare
 from app.draft import Draft
-from app.external_editor import edit_text
 from app.keymap import Keymap
 from app.messages import PromptCounted
 from app.prompt_estimate import PromptEstimator, estimate_line
@@ -157,6 +156,8 @@ class Drafting:
     def edit_externally(self, app: App[object]) -> str:
         """Write the message in the user's editor; returns a line to show, or ""."""
         from textual.app import SuspendNotSupported
+
+        from app.external_editor import edit_text
 
         draft = self._prompt.draft
         try:

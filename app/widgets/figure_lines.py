@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from rich.segment import Segment
+from rich.style import Style
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
@@ -36,6 +37,7 @@ class FigureLines(Widget):
         super().__init__(id=id)
         self.lines: list[Line] = []
         """As they stand."""
+        self._base = Style.null()
 
     def show(self, lines: Iterable[Line]) -> None:
         """Show these lines; what stays the same is not drawn again."""
@@ -52,9 +54,14 @@ class FigureLines(Widget):
         """As high as there are lines."""
         return len(self.lines)
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Draw some of the lines."""
+        self._base = self.rich_style  # of all of them: it is put together anew from every widget above this one
+        return super().render_lines(crop)
+
     def render_line(self, y: int) -> Strip:
         """Draw one line."""
-        width, base = self.size.width, self.rich_style
+        width, base = self.size.width, self._base
         if y >= len(self.lines):
             return Strip.blank(width, base)
         segments = [

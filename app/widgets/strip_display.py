@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.screen import Screen
 from textual.timer import Timer
 
 from app.glyphs import choose_glyphs
 from app.performance.interface_pace import Refreshes
 from app.performance.watch import PerformanceWatch
-from app.widgets.performance_strip import PerformanceStrip
+
+if TYPE_CHECKING:
+    from app.widgets.performance_strip import PerformanceStrip
 
 REFRESH_PERIOD_S = 0.5
 FLAT_BELOW_COLUMNS = 76
@@ -18,41 +22,53 @@ FLAT_BELOW_COLUMNS = 76
 class StripDisplay:
     """Connects the strip of one screen with its figures.
 
+    Until the user asks for it there is no such widget: every first frame would import, style and lay it out.
+
     Args:
         screen: where the strip stands.
         watch: where the figures come from.
+        place: the container on that screen, whose last widget it becomes.
     """
 
-    def __init__(self, screen: Screen[None], watch: PerformanceWatch) -> None:
-        self._screen, self._watch = screen, watch
+    def __init__(self, screen: Screen[None], watch: PerformanceWatch, place: str) -> None:
+        self._screen, self._watch, self._place = screen, watch, place
         self._refreshes = Refreshes(watch.pace)
-        self.widget = PerformanceStrip("strip", choose_glyphs())
+        self._widget: PerformanceStrip | None = None
         self._timer: Timer | None = None
 
     def toggle(self) -> None:
         """Show the strip, or hide it and look at nothing any more."""
-        if self.widget.display:
-            self.widget.display = False
-            self._watch.end()
-            if self._timer is not None:
-                self._timer.stop()
-            self._timer = None
+        widget = self._widget or self._make()
+        widget.display = not widget.display
+        if widget.display:
+            self._watch.begin()
+            self.fit(self._screen.size.width)
+            self._timer = self._screen.set_interval(REFRESH_PERIOD_S, self._refresh)
             return
-        self.widget.display = True
-        self._watch.begin()
-        self.fit(self._screen.size.width)
-        self._timer = self._screen.set_interval(REFRESH_PERIOD_S, self._refresh)
-        self._screen.call_after_refresh(self.show)
+        self._watch.end()
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = None
 
     def fit(self, columns: int) -> None:
         """Choose the form that the screen has room for."""
-        self.widget.lie_flat(columns < FLAT_BELOW_COLUMNS)
-        if self.widget.display:
+        if self._widget is None:
+            return
+        self._widget.lie_flat(columns < FLAT_BELOW_COLUMNS)
+        if self._widget.display:
             self._screen.call_after_refresh(self.show)
 
     def show(self) -> None:
         """Show the figures of this moment."""
-        self.widget.show(self._watch.look())
+        if self._widget is not None:
+            self._widget.show(self._watch.look())
+
+    def _make(self) -> PerformanceStrip:
+        from app.widgets.performance_strip import PerformanceStrip
+
+        self._widget = PerformanceStrip("strip", choose_glyphs())
+        self._screen.query_one(self._place).mount(self._widget)
+        return self._widget
 
     def _refresh(self) -> None:
         if self._screen.is_current and not self._refreshes.is_left_out():

@@ -1,6 +1,7 @@
 import dataclasses
 
 import pytest
+from textual.geometry import Region
 
 from app.engine_status import Activity, EngineStatus
 from app.glyphs import ASCII, BLOCKS, choose_glyphs
@@ -10,6 +11,8 @@ from app.performance.graph_lines import Graph, graph_lines, next_round
 from app.performance.lines import text_of
 from app.performance.records import EngineFigures
 from app.performance.watch import Speed
+from app.widgets.figure_lines import FigureLines
+from tests.app.chat_driver import chatting
 from tests.app.performance.views import FACTS, SAMPLE, SPENT, bare, view
 
 
@@ -219,3 +222,18 @@ def test_a_console_and_an_old_encoding_get_plain_characters():
     assert "".join(vars(ASCII).values()).isascii()
     for one in (BLOCKS, ASCII):
         assert len(one.parts) == len(set(one.parts)) == 6
+
+
+async def test_the_ground_that_lines_stand_on_is_found_once_for_all_lines_that_are_drawn(monkeypatch):
+    async with chatting(size=(100, 30)) as driver:
+        await driver.pilot.press("f2")
+        await driver.until(lambda: driver.app.screen.query(FigureLines))
+        table = driver.app.screen.query_one("#machine", FigureLines)
+        await driver.until(lambda: len(table.lines) > 3 and table.size.height > 3)
+        found: list[str] = []
+        style = FigureLines.rich_style
+        monkeypatch.setattr(FigureLines, "rich_style", property(lambda widget: found.append("") or style.fget(widget)))
+        table._styles_cache.clear()
+        table._set_dirty()
+        assert len(table.render_lines(Region(0, 0, table.size.width, 4))) == 4
+        assert len(found) == 1

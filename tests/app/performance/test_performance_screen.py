@@ -70,7 +70,7 @@ async def test_the_memory_is_not_measured_while_a_reply_runs():
 
 async def test_ctrl_t_toggles_the_strip_and_typing_goes_on(samples):
     async with chatting(Script(replies=[WORDS]), size=(100, 30)) as driver:
-        assert not driver.chat.query_one(PerformanceStrip).display
+        assert not driver.chat.query(PerformanceStrip), "nothing is laid out before anyone asks for it"
         await driver.pilot.press("ctrl+t")
         await driver.until(lambda: shown(driver, "ms/tok", "threads", "free"))
         await driver.type("next")
