@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual._compositor import ChopsUpdate, Compositor
 from textual.cache import LRUCache
-from textual.css.stylesheet import RuleSet, Stylesheet
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 from textual.geometry import Region
 from textual.keys import Keys
 from textual.scrollbar import ScrollBarRender
@@ -157,7 +158,7 @@ def note_breakpoints(screen: Screen[Any]) -> None:
     """
     size, app = screen.app.size, screen.app
     at_hand = ((size.width, app.HORIZONTAL_BREAKPOINTS), (size.height, app.VERTICAL_BREAKPOINTS))
-    names = {name for length, points in at_hand for name in screen._get_breakpoint_classes(length, points)}
+    names = {name for length, points in at_hand for name in screen._get_breakpoint_classes(length, points or [])}
     screen.update_classes(dict.fromkeys(names, True), update=False)
 
 
