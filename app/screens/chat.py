@@ -183,7 +183,9 @@ class ChatScreen(ConversationFlow):
         return self._refreshes.is_left_out() or self._rhythm.is_typing(now_s)
 
     def _drain_behind_key(self) -> None:
-        if self._is_writing_on and self._rhythm.is_due(self._clock(), DRAIN_PERIOD_S * self._pace.divisor):
+        now_s = self._clock()
+        is_due = self._rhythm.is_typing(now_s) and self._rhythm.is_due(now_s, DRAIN_PERIOD_S * self._pace.divisor)
+        if self._is_writing_on and is_due:
             self._show_what_came(True)
 
     @property
@@ -361,7 +363,8 @@ class ChatScreen(ConversationFlow):
         self.query_one(Suggestions).show_for(event.text_area.text)
         self.drafting.note_change()
         self._rhythm.note_text(event.text_area.text, self._clock())
-        self.call_after_refresh(self._drain_behind_key)
+        if self._is_writing_on:
+            self.call_after_refresh(self._drain_behind_key)
 
     @on(TranscriptScrolled)
     def scroll(self, message: TranscriptScrolled) -> None:
