@@ -69,7 +69,7 @@ UNSEEN_PERIOD_S = 0.5
 """While another screen is shown, what a reply brings is taken in so often."""
 MEMORY_PERIOD_S = 1.0
 SAVE_PERIOD_S = 1.5
-"""A kill in the middle of a reply loses no more than that."""
+"""A kill in the middle of a reply loses no more than that, or half a second more while another screen is shown."""
 PROMPT_EDGE_COLUMNS = 6
 """Of the prompt's edge, those that hold no words."""
 
