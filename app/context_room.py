@@ -6,14 +6,97 @@ does not happen with every message.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.chat_prompt import ChatPrompt
+    from engine.chat_prompt import ChatPrompt, SavedChat
 
+MIN_REPLY_TOKENS = 16
+"""Room that must be left for an answer before a prompt is taken."""
 FREED_SHARE = 4
 """One part in so many is free afterwards."""
+
+
+class NoRoomError(Exception):
+    """A prompt does not fit, whatever goes.
+
+    Attributes:
+        needed_tokens: of the context, for the prompt alone with the least of a reply.
+    """
+
+    def __init__(self, needed_tokens: int) -> None:
+        super().__init__(f"{needed_tokens} tokens are needed")
+        self.needed_tokens = needed_tokens
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What is to be read before a reply comes.
+
+    Attributes:
+        ids: up to where the reply begins.
+        begun: ids of the reply's beginning, where one goes on.
+    """
+
+    ids: list[int]
+    begun: Sequence[int] = ()
+
+    @property
+    def n_tokens(self) -> int:
+        """All that must be in the cache before the next token."""
+        return len(self.ids) + len(self.begun)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A prompt that fits.
+
+    Attributes:
+        before: the conversation without this turn, and without what had to go for it.
+        dropped_turns, dropped_tokens: what had to go.
+    """
+
+    prompt: Prompt
+    before: SavedChat
+    dropped_turns: int = 0
+    dropped_tokens: int = 0
+
+
+def reply_room(n_ctx: int, is_continued: bool = False) -> int:
+    """Return how many tokens must be free for a reply, or for more of one."""
+    return 1 if is_continued else min(MIN_REPLY_TOKENS, n_ctx // 8)
+
+
+def make_room(chat: ChatPrompt, n_ctx: int, least_free: int, build: Callable[[int], Prompt]) -> Fitted:
+    """Build a prompt; the oldest whole turns go for good until it fits.
+
+    Args:
+        least_free: room for a reply that must be left.
+        build: brings the conversation to where the reply begins; told how many turns went before, all in all.
+
+    Raises:
+        NoRoomError: it does not fit without any other turn either.
+        Exception: whatever ``build`` raises. After either the conversation is as it was.
+    """
+    saved = before = chat.save()
+    dropped_turns = dropped_tokens = 0
+    try:
+        while (prompt := build(dropped_turns)).n_tokens + least_free > n_ctx:
+            starts = chat.turn_starts()
+            alone = tokens_alone(starts, prompt.n_tokens) + least_free
+            n_turns = turns_to_drop(starts, prompt.n_tokens, n_ctx, least_free)
+            if alone > n_ctx or not n_turns:
+                raise NoRoomError(alone)
+            dropped_turns, dropped_tokens = dropped_turns + n_turns, dropped_tokens + starts[n_turns] - starts[0]
+            chat.restore(before)
+            drop_turns(chat, n_turns)
+            before = chat.save()
+    except BaseException:
+        chat.restore(saved)
+        raise
+    return Fitted(prompt, before, dropped_turns, dropped_tokens)
 
 
 def tokens_alone(starts: Sequence[int], n_tokens: int) -> int:

@@ -6,7 +6,7 @@ knows ``Wire``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,13 +30,13 @@ from app.bridge import (
     Wire,
 )
 from app.clean_text import clean_line
-from app.context_room import drop_turns, tokens_alone, turns_to_drop
+from app.context_room import MIN_REPLY_TOKENS, Fitted, NoRoomError
 from app.conversation import PastTurn
-from app.edited_reply import edited_ids
 from app.engine_measures import EngineMeasures
 from app.engine_status import Activity, EngineStatus
 from app.engine_tuning import EngineTuning
-from app.engine_turn import EarlierPart, EngineTurn, kept_tokens, reason_of
+from app.engine_turn import EngineTurn, kept_tokens, reason_of
+from app.live_conversation import LiveConversation
 from app.messages import (
     ConversationReread,
     ConversationTakenUp,
@@ -49,22 +49,17 @@ from app.messages import (
     TuningEnded,
     TurnsDropped,
 )
-from app.past_turns import take_over
 from app.read_ahead import ReadAhead
 from app.reply import ReplyMeter
 from app.rereading import Rereading
 from app.saved_states import SavedStates
 from app.settings import AUTO, DEFAULT_KV_TYPE
-from app.thinking import tag_ids
 from engine.cached_tokens import common_prefix
 from engine.errors import Cancelled
 
 if TYPE_CHECKING:
     from engine import Model, Session
-    from engine.chat_prompt import ChatPrompt, SavedChat
 
-MIN_REPLY_TOKENS = 16
-"""Room that must be left for an answer before a prompt is taken."""
 TELLING_TOKENS = 16
 """So many prompt tokens must be read before their rate says something about longer prompts."""
 
@@ -77,13 +72,7 @@ class EngineWorker:
         self._model: Model | None = None
         self._path: Path | None = None
         self._session: Session | None = None
-        self._chat: ChatPrompt | None = None
-        self._turn_starts: tuple[int, ...] = ()
-        self._conversation_tokens = 0
-        self._n_dropped = 0
-        """Turns at the conversation's beginning that are no part of the context any more."""
-        self._begun: SavedChat | None = None
-        """The conversation before the running turn."""
+        self._live: LiveConversation | None = None
         self._prefill_tps = 0.0
         self._measures = EngineMeasures(wire, options.open_history(), wire.clock)
         self._ahead = ReadAhead(wire)
@@ -108,9 +97,8 @@ class EngineWorker:
         if isinstance(command, Load):
             self._load(command)
         elif isinstance(command, StartConversation):
-            if self._chat is not None:
-                self._chat.start(command.system)
-                self._forget_turns()
+            if self._live is not None:
+                self._live.start(command.system)
                 self._settle()
                 self._prepare_system(command.system)
         elif isinstance(command, OpenConversation):
@@ -136,8 +124,8 @@ class EngineWorker:
 
     def _read_ahead(self, command: Prepare) -> None:
         try:
-            if self._session is not None and self._chat is not None:
-                self._ahead.prepare(self._session, self._chat, command)
+            if self._session is not None and self._live is not None:
+                self._ahead.prepare(self._session, self._live.chat, command)
         finally:
             self._wire.idle_work.end()
 
@@ -180,13 +168,12 @@ class EngineWorker:
             self._open(before, command.system)
             turns = command.turns_before
         self._tuning.doubt_what_is_remembered()
-        self._n_dropped = command.n_dropped if turns else 0
         if not turns:
             self._prepare_system(command.system)
         elif command.rereads:
-            self._reread(turns)
+            self._reread(turns, command.n_dropped)
         else:
-            self._take_up(turns, command.state)
+            self._take_up(turns, command.n_dropped, command.state)
 
     def _can_open(self, path: Path) -> bool:
         """Look at a file while the present model is still open."""
@@ -205,10 +192,11 @@ class EngineWorker:
         self._unload()
         self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40)))
         self._model = self._options.open_model(path, self._show_progress)
-        self._chat = self._model.chat()
+        chat = self._model.chat()
         kv_type = self._tuning.note_model(self._model)
         self._session = self._model.session(self._options.context_size, kv_type)
-        self._chat.start(system)
+        self._live = LiveConversation(self._model, self._session, chat)
+        self._live.start(system)
         self._measures.note_model(self._model, self._session)
         self._tuning.note_opened(self._session)
         self._states.note_opened(self._model, self._session)
@@ -230,31 +218,28 @@ class EngineWorker:
 
     def _prepare_system(self, system: str | None) -> None:
         """Have the system prompt in the cache before anything is asked, if that has been read once before."""
-        assert self._chat is not None
+        assert self._live is not None
         if system:
-            self._states.begin_with(self._chat.opening_ids(""))
+            self._states.begin_with(self._live.chat.opening_ids(""))
             self._settle(self._wire.status.meter)
 
     def _open_conversation(self, command: OpenConversation) -> None:
-        if self._chat is None:
+        if self._live is None:
             return
-        self._chat.start(command.system)
-        self._forget_turns()
-        self._n_dropped = command.n_dropped
+        self._live.start(command.system)
         if command.turns:
-            self._take_up(command.turns, command.state)
+            self._take_up(command.turns, command.n_dropped, command.state)
         else:
             self._settle()
 
-    def _take_up(self, turns: Sequence[PastTurn], state: Path | None) -> None:
+    def _take_up(self, turns: Sequence[PastTurn], n_dropped: int, state: Path | None) -> None:
         """Go on with a saved conversation; what of it is not in the cache is read with what is asked next."""
-        chat, session, model = self._chat, self._session, self._model
-        assert chat is not None
+        live, session, model = self._live, self._session, self._model
+        assert live is not None
         assert session is not None
         assert model is not None
         try:
-            take_over(chat, model.tokenizer, turns, self._tags)
-            ids = chat.opening_ids("")
+            ids = live.take_up(turns, n_dropped)
             back = self._states.bring_back(state, ids)
             ready = common_prefix(session.tokens, ids)
             restored = min(back.tokens, ready)
@@ -263,23 +248,19 @@ class EngineWorker:
             taken_up = ConversationTakenUp(len(ids), ready, restored, back.seconds, read_s, back.trouble)
         except BaseException as error:
             taken_up = ConversationTakenUp(0, trouble=reason_of(error))
-        self._conversation_tokens = taken_up.total_tokens
-        self._turn_starts = tuple(chat.turn_starts())
         self._settle()
         self._wire.emit(taken_up)
 
-    def _reread(self, turns: Sequence[PastTurn]) -> None:
+    def _reread(self, turns: Sequence[PastTurn], n_dropped: int) -> None:
         """Let the model read a conversation that another one had; what goes wrong does not cost the model."""
-        assert self._model is not None
         assert self._session is not None
-        assert self._chat is not None
+        assert self._live is not None
         try:
-            take_over(self._chat, self._model.tokenizer, turns, self._tags)
-            reread = Rereading(self._wire, self._session, self._chat).run(MIN_REPLY_TOKENS)
+            self._live.take_up(turns, n_dropped)
+            reread = Rereading(self._wire, self._session, self._live.chat).run(MIN_REPLY_TOKENS)
         except BaseException as error:
             reread = ConversationReread(0, 0, 0.0, reason_of(error))
-        self._conversation_tokens = self._session.length
-        self._turn_starts = tuple(self._chat.turn_starts())
+        self._live.note_read()
         if reread.read_tokens >= TELLING_TOKENS and reread.read_s > 0:
             self._prefill_tps = reread.read_tokens / reread.read_s
         self._settle()
@@ -295,8 +276,7 @@ class EngineWorker:
 
     def _unload(self) -> None:
         session, model = self._session, self._model
-        self._session = self._model = self._chat = self._path = None
-        self._forget_turns()
+        self._session = self._model = self._live = self._path = None
         self._measures.note_no_model()
         self._tuning.note_closed()
         self._states.note_closing()
@@ -309,116 +289,55 @@ class EngineWorker:
 
     def _take_turn(self, command: Command) -> None:
         """Answer; where no reply comes of it, the conversation is what it was before."""
-        chat = self._chat
-        if chat is None:
+        live = self._live
+        if live is None:
             self._wire.emit(GenerationFailed("no model is loaded"))
             return
-        self._begun, tokens = chat.save(), self._conversation_tokens
         is_kept, turn = False, None
         try:
-            turn = self._prepare(chat, command)
+            turn = self._prepare(live, command)
             is_kept = turn is not None and self._answer(turn, command.asked_s if isinstance(command, Ask) else None)
         finally:
-            if not is_kept:
-                chat.restore(self._begun)
-                self._conversation_tokens = tokens
-            self._turn_starts = tuple(chat.turn_starts())
-            self._begun = None
+            live.end_turn(is_kept)
             self._states.note_progress()
             self._settle(turn.meter if turn is not None else None)
 
-    def _prepare(self, chat: ChatPrompt, command: Command) -> EngineTurn | None:
+    def _prepare(self, live: LiveConversation, command: Command) -> EngineTurn | None:
         """Bring the conversation to where the reply begins; None where it cannot be asked for."""
         session = self._session
         assert session is not None
-        dropped_turns = dropped_tokens = 0
-        while True:
-            prompt = self._prompt_of(chat, command)
-            if prompt is None:
-                self._wire.emit(GenerationFailed("there is no reply"))
-                return None
-            ids, earlier = prompt
-            least_free = 1 if earlier is not None else min(MIN_REPLY_TOKENS, session.n_ctx // 8)
-            n_tokens = len(ids) + (len(earlier.ids) if earlier is not None else 0)
-            if n_tokens + least_free <= session.n_ctx:
-                break
-            starts = chat.turn_starts()
-            alone = tokens_alone(starts, n_tokens) + least_free
-            n_turns = turns_to_drop(starts, n_tokens, session.n_ctx, least_free)
-            if alone > session.n_ctx or not n_turns:
-                self._refuse(earlier is not None, alone)
-                return None
-            dropped_turns, dropped_tokens = dropped_turns + n_turns, dropped_tokens + starts[n_turns] - starts[0]
-            self._drop_turns(chat, n_turns)
-        if dropped_turns:
-            self._tell_dropped(dropped_turns, dropped_tokens, ids)
-        return EngineTurn(self._wire, session, chat, self._options, ids, earlier, self._note_progress, self._tags)
-
-    def _prompt_of(self, chat: ChatPrompt, command: Command) -> tuple[list[int], EarlierPart | None] | None:
-        """Return the ids to answer, and the beginning of the reply where it has one; None where there is no reply."""
-        if isinstance(command, Ask):
-            if command.keep_turns is not None:
-                chat.rewind(_messages_of(chat, command.keep_turns - self._n_dropped))
-            return chat.add_user(command.text), None
-        if not chat.messages or chat.messages[-1].role != "assistant":
+        try:
+            begun = live.begin_turn(command)
+        except NoRoomError as error:
+            self._refuse(command, error.needed_tokens)
             return None
-        if isinstance(command, ContinueEdited):
-            ids, edited = self._edit_reply(chat, command.text, command.n_turn)
-            return ids, EarlierPart(edited, self._text_of(edited), command.thinking)
-        taken = chat.take_reply()
-        ids = chat.prompt_ids()
-        if isinstance(command, Continue):
-            return ids, EarlierPart(taken.ids, self._text_of(taken.ids), command.thinking)
-        return ids, None
+        if begun is None:
+            self._wire.emit(GenerationFailed("there is no reply"))
+            return None
+        fitted, earlier = begun
+        ids = fitted.prompt.ids
+        if fitted.dropped_turns:
+            self._tell_dropped(fitted)
+        return EngineTurn(self._wire, session, live.chat, self._options, ids, earlier, self._note_progress, live.tags)
 
-    def _refuse(self, is_continued: bool, needed: int) -> None:
+    def _refuse(self, command: Command, needed_tokens: int) -> None:
         assert self._session is not None
-        if is_continued:
+        if isinstance(command, (Continue, ContinueEdited)):
             self._wire.emit(GenerationFailed("the context is full: there is no room to go on (/new begins anew)"))
         else:
-            self._wire.emit(PromptRefused(needed, self._session.n_ctx))
+            self._wire.emit(PromptRefused(needed_tokens, self._session.n_ctx))
 
-    def _drop_turns(self, chat: ChatPrompt, n_turns: int) -> None:
-        """Let the oldest turns go for good, whatever becomes of the turn that needs their room."""
-        assert self._begun is not None
-        chat.restore(self._begun)
-        drop_turns(chat, n_turns)
-        self._n_dropped += n_turns
-        self._begun = chat.save()
-
-    def _tell_dropped(self, n_turns: int, n_tokens: int, ids: Sequence[int]) -> None:
-        assert self._session is not None
-        self._session.shift_towards(ids)  # what stays moves down in the cache: only what is new must be read
-        unread = len(ids) - kept_tokens(self._session, ids)
+    def _tell_dropped(self, fitted: Fitted) -> None:
+        session, ids = self._session, fitted.prompt.ids
+        assert session is not None
+        session.shift_towards(ids)  # what stays moves down in the cache: only what is new must be read
+        unread = len(ids) - kept_tokens(session, ids)
         read_s = unread / self._prefill_tps if self._prefill_tps > 0 else None
-        self._wire.emit(TurnsDropped(n_turns, n_tokens, unread, read_s))
+        self._wire.emit(TurnsDropped(fitted.dropped_turns, fitted.dropped_tokens, unread, read_s))
 
     def _note_progress(self) -> None:
         self._measures.note_progress()
         self._states.note_progress()
-
-    def _edit_reply(self, chat: ChatPrompt, text: str, n_turn: int) -> tuple[list[int], list[int]]:
-        """Take a reply and all after it out of the conversation.
-
-        Returns:
-            The ids of the prompt, and those of the reply with this text.
-        """
-        assert self._model is not None
-        chat.rewind(_messages_of(chat, n_turn + 1 - self._n_dropped))
-        taken = chat.take_reply()
-        ids = chat.prompt_ids()
-        return ids, edited_ids(self._model.tokenizer, taken.ids, text, chat.opening, self._tags)
-
-    @property
-    def _tags(self) -> Collection[int]:
-        """Control tokens that are part of the text."""
-        return tag_ids(self._model.tokenizer.control_texts) if self._model is not None else ()
-
-    def _text_of(self, ids: Sequence[int]) -> str:
-        """What a reply's beginning says, without a character that it only began."""
-        assert self._model is not None
-        stream = self._model.tokenizer.stream(self._tags)
-        return "".join(stream.push(token_id) for token_id in ids)
 
     def _answer(self, turn: EngineTurn, asked_s: float | None) -> bool:
         """Read the prompt and write the reply; False means that there is no reply and the turn does not count."""
@@ -432,33 +351,17 @@ class EngineWorker:
         finally:
             self._measures.end_reply(model)
             self._tuning.note_reply_ended(turn.meter)
-        if is_kept:
-            self._conversation_tokens = session.length
         if turn.meter.read_tokens >= TELLING_TOKENS or not self._prefill_tps:
             self._prefill_tps = turn.meter.prefill_tps
         return is_kept
 
     def _weigh(self, command: Weigh) -> None:
-        chat, session = self._chat, self._session
-        if chat is None or session is None:
+        if self._live is None:
             return
-        saved = chat.save()
-        try:
-            if command.is_reply:
-                prompt, reply = self._edit_reply(chat, command.text, command.n_turn)
-                ids = prompt + reply
-            else:
-                chat.rewind(_messages_of(chat, command.n_turn - self._n_dropped))
-                ids = chat.add_user(command.text)
-        finally:
-            chat.restore(saved)
-        kept = kept_tokens(session, ids)
-        read = len(ids) - kept
-        read_s = read / self._prefill_tps if self._prefill_tps > 0 else None
-        self._wire.emit(PromptWeighed(command.text, kept, session.length - kept, read, read_s))
-
-    def _forget_turns(self) -> None:
-        self._turn_starts, self._conversation_tokens, self._n_dropped = (), 0, 0
+        weighed = self._live.weigh(command)
+        read_s = weighed.read_tokens / self._prefill_tps if self._prefill_tps > 0 else None
+        kept, dropped = weighed.kept_tokens, weighed.dropped_tokens
+        self._wire.emit(PromptWeighed(command.text, kept, dropped, weighed.read_tokens, read_s))
 
     # ---- the doctor
 
@@ -489,17 +392,13 @@ class EngineWorker:
 
     def _set_status(self, status: EngineStatus) -> None:
         status = with_context(status, self._model, self._session)
+        live = self._live
         self._wire.status = replace(
             status,
-            turn_starts=self._turn_starts,
-            context_used=self._conversation_tokens,
+            turn_starts=live.turn_starts if live is not None else (),
+            context_used=live.n_tokens if live is not None else 0,
             usual_prefill_tps=self._prefill_tps,
         )
-
-
-def _messages_of(chat: ChatPrompt, n_turns: int) -> int:
-    """Number of messages that the first turns are, the system message included."""
-    return 2 * n_turns + (bool(chat.messages) and chat.messages[0].role == "system")
 
 
 def with_context(status: EngineStatus, model: Model | None, session: Session | None) -> EngineStatus:
