@@ -262,7 +262,9 @@ class Wire:
         self.sweep: Sweep | None = None
         """The running one."""
         self.state_path: Path | None = None
-        """Where the state of the cache is kept for the conversation that is live."""
+        """Where the states of the cache are kept for the conversation that is live."""
+        self.state_file: Path | None = None
+        """The one of them that belongs to the present model; None before it is known."""
         self.state_trouble = ""
         """Why it is not; "" if it is."""
         self.rereading: Session | None = None
@@ -373,6 +375,11 @@ class EngineBridge:
     def keep_state(self, path: Path | None) -> None:
         """Say where the state of the cache belongs from the next token on; None keeps none."""
         self._wire.state_path = path
+
+    @property
+    def state_file(self) -> Path | None:
+        """The file that the state of the cache is kept in; None for none."""
+        return self._wire.state_file
 
     @property
     def state_trouble(self) -> str:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 MIN_REPLY_TOKENS = 16
 """Room that must be left for an answer before a prompt is taken."""
+ANNOUNCED_SHARE = 0.85
+"""From here on the user knows what will happen when the context is full."""
 FREED_SHARE = 4
 """One part in so many is free afterwards."""
 

@@ -98,6 +98,7 @@ class EngineWorker:
             self._load(command)
         elif isinstance(command, StartConversation):
             if self._live is not None:
+                self._states.leave()
                 self._live.start(command.system)
                 self._settle()
                 self._prepare_system(command.system)
@@ -171,7 +172,7 @@ class EngineWorker:
         if not turns:
             self._prepare_system(command.system)
         elif command.rereads:
-            self._reread(turns, command.n_dropped)
+            self._reread(turns, command.n_dropped, command.state)
         else:
             self._take_up(turns, command.n_dropped, command.state)
 
@@ -226,6 +227,7 @@ class EngineWorker:
     def _open_conversation(self, command: OpenConversation) -> None:
         if self._live is None:
             return
+        self._states.leave()
         self._live.start(command.system)
         if command.turns:
             self._take_up(command.turns, command.n_dropped, command.state)
@@ -251,18 +253,23 @@ class EngineWorker:
         self._settle()
         self._wire.emit(taken_up)
 
-    def _reread(self, turns: Sequence[PastTurn], n_dropped: int) -> None:
+    def _reread(self, turns: Sequence[PastTurn], n_dropped: int, state: Path | None) -> None:
         """Let the model read a conversation that another one had; what goes wrong does not cost the model."""
         assert self._session is not None
         assert self._live is not None
         try:
-            self._live.take_up(turns, n_dropped)
-            reread = Rereading(self._wire, self._session, self._live.chat).run(MIN_REPLY_TOKENS)
+            ids = self._live.take_up(turns, n_dropped)
+            back = self._states.bring_back(state, ids)  # this model may have had the conversation before
+            restored = min(back.tokens, common_prefix(self._session.tokens, ids))
+            reread = Rereading(self._wire, self._session).run(ids, MIN_REPLY_TOKENS)
+            reread = replace(reread, restored_tokens=restored, trouble=reread.trouble or back.trouble)
         except BaseException as error:
             reread = ConversationReread(0, 0, 0.0, reason_of(error))
         self._live.note_read()
-        if reread.read_tokens >= TELLING_TOKENS and reread.read_s > 0:
-            self._prefill_tps = reread.read_tokens / reread.read_s
+        self._states.note_progress()
+        newly_read = reread.read_tokens - reread.restored_tokens
+        if newly_read >= TELLING_TOKENS and reread.read_s > 0:
+            self._prefill_tps = newly_read / reread.read_s
         self._settle()
         self._wire.emit(reread)
 

@@ -84,6 +84,23 @@ def thinking_summary(thinking: Thinking) -> str:
     return line if thinking.is_closed else f"{line} · not finished"
 
 
+def dropped_turns(n_turns: int, n_tokens: int, read_tokens: int, read_s: float | None) -> str:
+    """Write what went of a full context, and what is read again for it."""
+    turns = "the oldest turn" if n_turns == 1 else f"the oldest {n_turns} turns"
+    again = f"{count(read_tokens)} tokens are read"
+    how_long = f", about {whole_seconds(read_s)}" if read_s else ""
+    went = f"{turns}, {count(n_tokens)} tokens, dropped from it, not from the conversation"
+    return f"The context was full: {went}. {again}{how_long}"
+
+
+def context_nearly_full(used: int, n_ctx: int) -> str:
+    """Write how full the context is, and what will happen when it is full."""
+    return (
+        f"The context is {100 * used // n_ctx} % full: {count(n_ctx - used)} tokens left. Then the oldest turns are "
+        "dropped from it, never the system prompt; /new starts anew, a larger context_size holds more."
+    )
+
+
 def reply_footer(
     figures: ReplyFigures | None, ending: Ending, names_prompt: bool = True, is_edited: bool = False
 ) -> str:

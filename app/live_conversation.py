@@ -54,12 +54,13 @@ class LiveConversation:
         """Turns at the conversation's beginning that are no part of the context any more."""
         self._before: tuple[SavedChat, int] | None = None
         """The conversation before the running turn, and its tokens."""
-        self._forget_turns()
+        self.turn_starts: tuple[int, ...] = ()
+        self.n_tokens = 0
 
     def start(self, system: str | None) -> None:
         """Begin anew."""
         self.chat.start(system)
-        self._forget_turns()
+        self.turn_starts, self.n_tokens, self._n_dropped = (), 0, 0
 
     def take_up(self, turns: Sequence[PastTurn], n_dropped: int) -> list[int]:
         """Take in what was said before; returns what the next prompt begins with.
@@ -161,7 +162,3 @@ class LiveConversation:
 
     def _note_starts(self) -> None:
         self.turn_starts = tuple(self.chat.turn_starts())
-
-    def _forget_turns(self) -> None:
-        self.turn_starts: tuple[int, ...] = ()
-        self.n_tokens = self._n_dropped = 0

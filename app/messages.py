@@ -89,10 +89,13 @@ class ConversationReread(Message):
     """A newly opened model has read the conversation that another one had, or as much as it could."""
 
     read_tokens: int
+    """Those that are in the cache now."""
     total_tokens: int
     read_s: float
     trouble: str = ""
     """Why not all of it was read; "" if it was, or if the user stopped it."""
+    restored_tokens: int = 0
+    """Those that a saved state brought back: this model had read them before."""
 
 
 @dataclass

@@ -7,21 +7,23 @@ import contextlib
 import difflib
 import sys
 import time
-from collections.abc import Callable, Collection
-from typing import Any
 
 from app import engine_access, exit_codes
-from app.answer_output import AnswerOutput, stream_answer
 from app.clean_text import clean_line
+from app.conversations.keeper import cause_of
+from app.conversations.log_file import LogRefusedError
+from app.conversations.recent import last_used, model_key
+from app.conversations.store import Opened, Store
 from app.engine_thread import EngineThread
-from app.figures import count, reply_footer, size
+from app.figures import count, size
+from app.kept_conversation import KeptConversation
+from app.line_dialogue import Dialogue
 from app.progress_line import ProgressLine
-from app.refusals import exit_code_of, say
-from app.reply import Clock, Reply, StopButton
+from app.refusals import say
+from app.reply import Clock
 from app.settings import Settings
 from app.start import remember_opened
 from app.starter import WHAT_IT_IS, is_starter
-from app.thinking import tag_ids
 
 PROMPT = "> "
 COMMANDS = {
@@ -56,115 +58,36 @@ def chat(model_path: str, settings: Settings, clock: Clock = time.monotonic) -> 
         say(f"jalopy: {notice}")
     if is_starter(model_path):
         say(f"{WHAT_IT_IS} (jalopy models lists real ones, jalopy pull gets one)")
-    tags = tag_ids(model.tokenizer.control_texts)
-    dialogue = Dialogue(engine, messages, session, settings, progress, clock, tags)
-    dialogue.begin(settings.system_prompt)
+    store = Store() if settings.save_conversations == "on" else None
+    kept = KeptConversation(store)
+    states = engine_access.state_files(settings) if store is not None else None
+    kept.note_model(model, session, states, settings.kv_states_quota_bytes)
+    dialogue = Dialogue(engine, model.tokenizer, messages, session, settings, progress, clock, kept)
     tokens = f"context {count(session.n_ctx)} tokens ({size(session.kv_bytes)})"
     say(f"{model.name} · {model.quantization} · {tokens} · {model.threads} threads · /help lists the commands")
-    return LineMode(dialogue).run()
+    last = _last_conversation(store, model_path) if settings.resume == "last" else None
+    if last is not None:
+        dialogue.resume(last)
+    else:
+        dialogue.begin(settings.system_prompt)
+    try:
+        code = LineMode(dialogue).run()
+    except BaseException as error:
+        dialogue.end(is_hurried=not isinstance(error, Exception))
+        raise
+    return code if dialogue.end(is_hurried=code == exit_codes.INTERRUPTED) else code or exit_codes.IO_ERROR
 
 
-class Dialogue:
-    """One conversation with one model: what the line mode can ask for. Each turn ends in a line, never in a crash."""
-
-    def __init__(
-        self,
-        engine: EngineThread,
-        messages: Any,
-        session: Any,
-        settings: Settings,
-        progress: ProgressLine,
-        clock: Clock,
-        tags: Collection[int] = (),
-    ) -> None:
-        self._tags = tags
-        self._engine, self._chat, self._session = engine, messages, session
-        self._settings, self._progress, self._clock = settings, progress, clock
-        self._last_reply: Reply | None = None
-        self.system_prompt = ""
-        self.was_interrupted = False
-        """Whether Ctrl-C came since the last line was read: the next one quits."""
-
-    def begin(self, system_prompt: str) -> None:
-        """Start a new conversation."""
-        self.system_prompt = system_prompt
-        self._engine.run(lambda: self._chat.start(system_prompt or None))
-
-    def ask(self, text: str) -> None:
-        """Answer a message."""
-        n_messages = len(self._chat.messages)
-        self._turn(lambda: list(self._chat.add_user(text)), keep_messages=n_messages)
-
-    def regenerate(self) -> None:
-        """Answer the last message again."""
-        if not self._chat.messages or self._chat.messages[-1].role != "assistant":
-            say("there is no answer to give again")
-            return
-        earlier = self._last_reply
-        self._chat.rewind(len(self._chat.messages) - 1)
-        n_messages = len(self._chat.messages)
-        self._turn(lambda: list(self._chat.prompt_ids()), keep_messages=n_messages)
-        if len(self._chat.messages) == n_messages and earlier:
-            self._chat.add_reply(earlier.ids, earlier.text)
-            self._last_reply = earlier
-            say("the earlier answer stays")
-
-    def _turn(self, prompt: Callable[[], list[int]], keep_messages: int) -> None:
-        """Generate one reply; where none comes, only the first messages are kept.
-
-        Raises:
-            KeyboardInterrupt: a second Ctrl-C did not wait for the first.
-            OSError: stdout cannot be written.
-        """
-        button = StopButton()
-
-        def stop() -> None:
-            self.was_interrupted = True
-            button.press()
-
-        reply: Reply | None = None
-        try:
-            reply = self._engine.run(lambda: self._prepare(prompt(), button), stop)
-            if reply:
-                self._engine.run(lambda: self._stream(reply), stop)
-        except Exception as error:
-            if exit_code_of(error) is None or isinstance(error, OSError):
-                raise
-            say(str(error) or "not enough memory for this turn (/new needs less)")
-        self._settle(reply, keep_messages)
-
-    def _settle(self, reply: Reply | None, keep_messages: int) -> None:
-        self._progress.clear()
-        if reply is None or not reply.ids:
-            self._chat.rewind(keep_messages)
-        else:
-            self._chat.add_reply(reply.ids, reply.text)
-            self._last_reply = reply
-        if reply and reply.meter.finish_reason != "error":
-            say(reply_footer(reply.meter.figures(), reply.meter.ending))
-
-    def _prepare(self, ids: list[int], button: StopButton) -> Reply | None:
-        room = self._session.n_ctx - len(ids)
-        if room < 1:
-            size = f"{count(len(ids))} tokens with this message, but the context holds {count(self._session.n_ctx)}"
-            say(f"not sent: the conversation has {size} (/new begins another one)")
-            return None
-        reply = Reply(
-            self._session,
-            ids,
-            engine_access.make_sampling(self._settings),
-            max_tokens=self._settings.sampling.max_tokens,
-            spelled=self._tags,
-            on_prompt_progress=lambda done, total: self._progress.show_prompt(done, total, reply.meter.prefill_s),
-            clock=self._clock,
-        )
-        button.guard(reply)
-        return reply
-
-    def _stream(self, reply: Reply) -> None:
-        stream_answer(reply, AnswerOutput(), self._progress)
-        if not reply.text.strip():
-            say("(empty answer)")
+def _last_conversation(store: Store | None, model_path: str) -> Opened | None:
+    """Open the conversation that was used last with a model; None where there is none that can be opened."""
+    conversation_id = last_used(store, model_key(model_path)) if store is not None else None
+    if store is None or conversation_id is None:
+        return None
+    try:
+        return store.open(conversation_id)
+    except (LogRefusedError, OSError) as error:
+        say(f"jalopy: conversation {conversation_id} cannot be opened: {cause_of(error)}")
+        return None
 
 
 class LineMode:

@@ -15,11 +15,11 @@ from app.figures import count
 from app.messages import ConversationReread
 from app.refusals import exit_code_of
 from app.reply import ReplyMeter
+from engine.cached_tokens import common_prefix
 
 if TYPE_CHECKING:
     from app.bridge import Wire
     from engine import Session
-    from engine.chat_prompt import ChatPrompt
 
 
 class Rereading:
@@ -27,28 +27,28 @@ class Rereading:
 
     Args:
         wire: takes the status; its ``rereading`` is what a cancel reaches.
-        session: of the new model, empty.
-        chat: holds the turns.
+        session: of the new model, with no more than what a saved state brought back.
     """
 
-    def __init__(self, wire: Wire, session: Session, chat: ChatPrompt) -> None:
-        self._wire, self._session, self._chat = wire, session, chat
+    def __init__(self, wire: Wire, session: Session) -> None:
+        self._wire, self._session = wire, session
 
-    def run(self, least_free_tokens: int) -> ConversationReread:
+    def run(self, ids: list[int], least_free_tokens: int) -> ConversationReread:
         """Read.
 
         Args:
+            ids: what the next prompt will begin with; the cache may hold some of it.
             least_free_tokens: room for a reply that must be left; without it nothing is read.
         """
-        ids = self._chat.opening_ids("")
+        n_ready = common_prefix(self._session.tokens, ids)
         if len(ids) + least_free_tokens > self._session.n_ctx:
             sizes = f"the conversation has {count(len(ids))} tokens, this model's context holds {self._session.n_ctx:,}"
             return ConversationReread(0, len(ids), 0.0, f"{sizes}: the oldest turns go with the next message")
-        self._meter = ReplyMeter(len(ids), self._wire.clock)
-        self._update(activity=Activity.READING, since_s=self._meter.started_s, meter=self._meter, total=len(ids))
+        self._meter, unread = ReplyMeter(len(ids), self._wire.clock), len(ids) - n_ready
+        self._update(activity=Activity.READING, since_s=self._meter.started_s, meter=self._meter, total=unread)
         self._wire.rereading = self._session
         try:
-            if ids and not self._wire.cancelled.is_set():
+            if unread and not self._wire.cancelled.is_set():
                 self._session.prefill(ids, on_progress=self._note_progress)
         except Exception as error:
             if exit_code_of(error) != exit_codes.INTERRUPTED:
@@ -56,7 +56,7 @@ class Rereading:
         finally:
             self._wire.rereading = None
         read_s = self._wire.clock() - self._meter.started_s
-        return ConversationReread(self._session.length, len(ids), read_s)
+        return ConversationReread(min(self._session.length, len(ids)), len(ids), read_s)
 
     def _note_progress(self, done: int, total: int) -> None:
         if self._wire.cancelled.is_set():

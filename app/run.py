@@ -7,13 +7,15 @@ from typing import Any
 
 from app import engine_access, exit_codes
 from app.answer_output import AnswerOutput, stream_answer
+from app.context_room import NoRoomError, Prompt
 from app.engine_thread import EngineThread
 from app.figures import count, rate, reply_footer
 from app.json_line import json_line
+from app.kept_conversation import KeptConversation
 from app.progress_line import ProgressLine
 from app.refusals import Refusal, say
 from app.reply import Clock, Reply, ReplyMeter
-from app.run_session import RunSession, open_session
+from app.run_session import open_session
 from app.settings import Settings
 from app.thinking import tag_ids
 
@@ -53,6 +55,18 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     if not prompt.strip() and not options.raw:
         raise Refusal("jalopy run: the prompt is empty (give it with -p TEXT, or -p - for standard input)")
     session = open_session(options.session, settings.system_prompt) if options.session else None
+    try:
+        code = _answer(options, prompt, session, settings, clock)
+    except BaseException as error:
+        if session is not None:
+            _say_unsaved(session.end(is_hurried=not isinstance(error, Exception)))
+        raise
+    return exit_codes.IO_ERROR if session is not None and _say_unsaved(session.end()) else code
+
+
+def _answer(
+    options: RunOptions, prompt: str, session: KeptConversation | None, settings: Settings, clock: Clock
+) -> int:
     engine, progress = EngineThread(), ProgressLine()
     model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
     progress.clear()
@@ -60,18 +74,18 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     # Until the reply begins there is nothing to keep: Ctrl-C then ends the program, whatever is being compiled.
     reply = engine.run(lambda: answer.prepare(prompt, options.raw))
     output = None if options.as_json else AnswerOutput()
-    try:
-        engine.run(lambda: answer.write(reply, output), on_interrupt=reply.cancel)
-    finally:
-        unsaved = session.end() if session is not None else ""
+    engine.run(lambda: answer.write(reply, output), on_interrupt=reply.cancel)
     if options.as_json:
         print(json_line(_report(reply, model)), flush=True)
     else:
         say(statistics_line(reply.meter))
-    if unsaved:
-        say(f"jalopy run: conversation not saved: {unsaved}")
-        return exit_codes.IO_ERROR
     return exit_codes.INTERRUPTED if reply.meter.finish_reason == "cancelled" else exit_codes.OK
+
+
+def _say_unsaved(reason: str) -> bool:
+    if reason:
+        say(f"jalopy run: conversation not saved: {reason}")
+    return bool(reason)
 
 
 def statistics_line(meter: ReplyMeter) -> str:
@@ -86,7 +100,7 @@ class _Answer:
     """What happens in the engine's thread."""
 
     def __init__(
-        self, model: Any, settings: Settings, progress: ProgressLine, clock: Clock, saved: RunSession | None
+        self, model: Any, settings: Settings, progress: ProgressLine, clock: Clock, saved: KeptConversation | None
     ) -> None:
         self._model, self._settings, self._progress, self._clock = model, settings, progress, clock
         self._saved = saved
@@ -95,18 +109,18 @@ class _Answer:
 
     def prepare(self, prompt: str, raw: bool) -> Reply:
         """Open a session, which compiles what is not compiled yet, and a reply in it."""
-        ids = self._encode(prompt, raw)
-        self._session = self._open_session(len(ids))
         if self._saved is not None:
-            self._saved.use_states(engine_access.state_files(self._settings))
-            self._saved.begin(self._model, self._session, ids, prompt)
+            ids = self._go_on(self._saved, prompt)
+        else:
+            ids = self._encode(prompt, raw)
+            self._session = self._open_session(len(ids))
         reply = Reply(
             self._session,
             ids,
             engine_access.make_sampling(self._settings),
             max_tokens=self._settings.sampling.max_tokens,
             spelled=tag_ids(self._model.tokenizer.control_texts),
-            on_prompt_progress=lambda done, total: self._progress.show_prompt(done, total, reply.meter.prefill_s),
+            on_prompt_progress=lambda done, total: self._note_progress(reply, done, total),
             clock=self._clock,
         )
         self._progress.clear()
@@ -117,21 +131,42 @@ class _Answer:
     def write(self, reply: Reply, output: AnswerOutput | None) -> None:
         """Make the reply and write it as it comes."""
         try:
-            stream_answer(
-                reply, self._saved.watch(reply, output) if self._saved is not None else output, self._progress
-            )
+            if self._saved is not None:
+                output = self._saved.watch(reply, self._chat.opening, output)
+            stream_answer(reply, output, self._progress)
         finally:
             if self._saved is not None:
-                self._saved.finish(reply, self._chat.opening)
+                self._saved.finish(reply)
+                self._saved.close_states()
             self._session.close()
+
+    def _note_progress(self, reply: Reply, done: int, total: int) -> None:
+        self._progress.show_prompt(done, total, reply.meter.prefill_s)
+        if self._saved is not None:
+            self._saved.note_progress()
+
+    def _go_on(self, saved: KeptConversation, prompt: str) -> list[int]:
+        """Open a session for a saved conversation, and let it go on with a message; returns what is to be read."""
+        model, settings = self._model, self._settings
+        self._chat = chat = model.chat()  # before the session: it starts a process, which no thread should precede
+        kv_type = engine_access.kv_type_of(settings, model)
+        self._session = session = model.session(settings.context_size or None, kv_type)
+        saved.note_model(model, session, engine_access.state_files(settings), settings.kv_states_quota_bytes)
+        saved.tell(chat, model.tokenizer)
+        try:
+            ids, _ = saved.fit(chat, session, lambda: Prompt(list(chat.add_user(prompt))))
+        except NoRoomError as error:
+            session.close()
+            needed, room = count(error.needed_tokens), count(session.n_ctx)
+            sizes = f"with room for an answer the message needs {needed} tokens, but the context holds {room}"
+            raise Refusal(f"jalopy run: {sizes} (shorten it, or try a larger --ctx)", exit_codes.BAD_DATA) from None
+        saved.note_asked(prompt)
+        return ids
 
     def _encode(self, prompt: str, raw: bool) -> list[int]:
         if not raw:
-            self._chat = chat = self._model.chat()
-            if self._saved is None:
-                chat.start(self._settings.system_prompt or None)
-            else:
-                self._saved.tell(chat, self._model.tokenizer)
+            chat = self._model.chat()
+            chat.start(self._settings.system_prompt or None)
             return list(chat.add_user(prompt))
         ids = list(self._model.tokenizer.encode(prompt))
         if not ids:
@@ -141,7 +176,7 @@ class _Answer:
     def _open_session(self, n_prompt: int) -> Any:
         n_ctx = self._settings.context_size
         longest = self._settings.sampling.max_tokens
-        if not n_ctx and longest and self._saved is None:
+        if not n_ctx and longest:
             # One answer of known length needs no room for a conversation.
             n_ctx = min(n_prompt + longest, self._model.config.context_length)
         session = self._model.session(n_ctx or None, engine_access.kv_type_of(self._settings, self._model))

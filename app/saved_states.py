@@ -1,7 +1,9 @@
 """The state of the cache on disk, in the engine's thread: kept for the live conversation, brought back at the start.
 
-A state is a disposable cache: whatever is wrong with one costs a line and the reading of what it held. It is compared
-with the conversation token by token, as the cache itself always is, so one that is older or longer does no harm.
+A conversation has a state for each model and type of cache that it was had with, so that going back to one finds its
+own; the quota lets those used longest ago go. A state is a disposable cache: whatever is wrong with one costs a line
+and the reading of what it held. It is compared with the conversation token by token, as the cache itself always is, so
+one that is older or longer does no harm.
 """
 
 from __future__ import annotations
@@ -52,11 +54,13 @@ class Place(Protocol):
     """Where the live conversation's state belongs.
 
     Attributes:
-        state_path: the file; None keeps nothing.
+        state_path: what the names of its files begin with; None keeps nothing.
+        state_file: the one that is kept; None before it is known.
         state_trouble: why nothing is kept; "" if all is well.
     """
 
     state_path: Path | None
+    state_file: Path | None
     state_trouble: str
 
 
@@ -109,6 +113,7 @@ class SavedStates:
         self._model: Any = None
         self._writer: StateWriter | None = None
         self._path: Path | None = None
+        """The place's, whose state the writer keeps."""
 
     def note_opened(self, model: Any, session: Session) -> None:
         """Another session is there."""
@@ -116,12 +121,18 @@ class SavedStates:
         self._model, self._session = model, session
 
     def note_closing(self, patience_s: float = FLUSH_S) -> None:
-        """The session goes: what was noted is kept as far as that takes no time."""
+        """The session goes: what it holds is kept as far as that takes no time."""
+        if self._writer is None:
+            self.note_progress()  # a first reply may have been over before the place was known
+        self.leave(patience_s)
+        self._session = self._model = None
+
+    def leave(self, patience_s: float = FLUSH_S) -> None:
+        """Another conversation comes next: what the cache holds of this one is kept as far as that takes no time."""
         if self._writer is not None:
             with suppress(Exception):
                 self._writer.flush(patience_s)
         self._drop_writer()
-        self._session = self._model = None
 
     def note_progress(self) -> None:
         """The session grew; cheap, between two tokens or blocks."""
@@ -138,23 +149,38 @@ class SavedStates:
             self._place.state_trouble = reason_in_a_line(error)
 
     def bring_back(self, path: Path | None, ids: Sequence[int]) -> BroughtBack:
-        """Fill the cache from a file, if that holds more of a conversation than the cache does."""
-        session = self._session
-        if self._files is None or session is None or path is None:
+        """Fill the cache with a conversation's state for this model, if that holds more of it than the cache does.
+
+        Args:
+            path: what the names of its states begin with; None for none.
+            ids: the conversation.
+        """
+        if self._files is None or self._session is None or path is None:
             return BroughtBack()
+        try:
+            file = self._place.state_file = self._file_of(path)
+        except Exception as error:
+            return BroughtBack(trouble=f"the saved state is not used: {reason_in_a_line(error)}")
+        return self._restore(file, ids)
+
+    def _restore(self, path: Path, ids: Sequence[int]) -> BroughtBack:
+        session, files = self._session, self._files
+        assert files is not None
+        assert session is not None
         self._drop_writer()
         try:
             if not path.exists():
                 return BroughtBack()
             before = common_prefix(session.tokens, ids)
-            if self._files.count(path) <= before:
+            if files.count(path) <= before:
                 return BroughtBack()
             session.truncate(0)
-            restored = self._files.restore(session, path)
+            restored = files.restore(session, path)
             return BroughtBack(restored.tokens, restored.seconds)
         except Exception as error:
-            with suppress(OSError):
-                os.replace(path, path.with_name(path.name + ASIDE_SUFFIX))
+            if not getattr(error, "is_newer", False):  # a newer version may still want its own
+                with suppress(OSError):
+                    os.replace(path, path.with_name(path.name + ASIDE_SUFFIX))
             return BroughtBack(trouble=f"the saved state is not used: {reason_in_a_line(error)}")
 
     # ---- system prompts
@@ -173,7 +199,7 @@ class SavedStates:
         try:
             path = directory / self._prefix_name(ids)
             if path.exists():
-                self.bring_back(path, ids)
+                self._restore(path, ids)
             elif files.may_read_prefix():
                 self._read_and_keep(ids, path)
         except Exception as error:
@@ -184,8 +210,17 @@ class SavedStates:
         assert self._files is not None
         assert self._session is not None
         tokens = zlib.crc32(b"".join(int(one).to_bytes(4, "little") for one in ids))
-        model = self._files.fingerprint(self._model)[:16]
-        return f"{model}-{self._session.kv_type}-{tokens:08x}-{len(ids)}{_PREFIX_SUFFIX}"
+        return f"{self._kind()}-{tokens:08x}-{len(ids)}{_PREFIX_SUFFIX}"
+
+    def _file_of(self, path: Path) -> Path:
+        """The state of a conversation for the present model and type of cache."""
+        return path.with_name(f"{path.name}.{self._kind()}")
+
+    def _kind(self) -> str:
+        """Whose keys and values these are: states of another kind are of no use here."""
+        assert self._files is not None
+        assert self._session is not None
+        return f"{self._files.fingerprint(self._model)[:16]}-{self._session.kv_type}"
 
     def _read_and_keep(self, ids: Sequence[int], path: Path) -> None:
         assert self._files is not None
@@ -211,10 +246,11 @@ class SavedStates:
 
     def _follow(self, path: Path | None) -> None:
         self._drop_writer()
-        self._path = path
+        self._path, self._place.state_file = path, None
         if path is not None:
             assert self._files is not None
-            self._writer = self._files.writer(self._session, path)
+            file = self._place.state_file = self._file_of(path)
+            self._writer = self._files.writer(self._session, file)
 
     def _drop_writer(self) -> None:
         writer, self._writer, self._path = self._writer, None, None

@@ -128,6 +128,7 @@ class Turns:
         return True
 
     def _send_conversation(self) -> None:
+        self._bridge.keep_state(self.journal.state_path)
         if self.model is not None:
             conversation, state = self.conversation, self.journal.state_path
             n_dropped = conversation.n_dropped // 2
@@ -225,6 +226,7 @@ class Turns:
             return False
         self.conversation = Conversation(system or None)
         self.journal.begin()
+        self._bridge.keep_state(None)
         self._bridge.send(StartConversation(self.conversation.system))
         return True
 
@@ -251,6 +253,7 @@ class Turns:
         if self.begins_anew:
             self.conversation = Conversation(self.conversation.system)
             self.journal.begin()
+            self._bridge.keep_state(None)
         self.begins_anew = False
 
     def note_load_failed(self) -> None:
@@ -289,7 +292,7 @@ class Turns:
     def save_partial(self) -> None:
         """Save what there is of the running reply."""
         text, thought = "".join(self._reply_pieces), "".join(self._thought_pieces)
-        if self.is_answering:
+        if not self.is_loading:
             # Of a new conversation it is known only by now.
             self._bridge.keep_state(self.journal.state_path)
         if self.is_answering and (text or thought):

@@ -91,7 +91,7 @@ class Journal:
 
     @property
     def state_path(self) -> Path | None:
-        """Where the state of its cache belongs; None before it is on disk."""
+        """What the names of its cache's states begin with; None before it is on disk."""
         path = self._path
         return path / STATE_NAME if path is not None else None
 

@@ -6,39 +6,35 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from app.conversations.store import STATE_NAME, Store, size_of
+from app.conversations.store import Store, size_of
 
 
-def drop_oldest_states(store: Store, prefixes: Path | None, quota_bytes: int, live_id: str) -> int:
+def drop_oldest_states(store: Store, prefixes: Path | None, quota_bytes: int, live: Path | None) -> int:
     """Delete states until the rest fits; texts stay. Returns the bytes that were deleted.
 
     Args:
         prefixes: where the states of system prompts are; these go after those of conversations.
-        live_id: of the conversation whose state stays; "" for none.
+        live: the state that stays, because it is being kept; None for none.
     """
     entries = sorted(store.entries(), key=lambda entry: (entry.summary.order, entry.id))
-    files = [(entry.id, file) for entry in entries for file in _files_of(store.state_path(entry.id))]
-    files += [("", file) for file in _prefixes_in(prefixes)]
-    sizes = {file: size_of(file) for _, file in files}
+    files = [file for entry in entries for file in sorted(store.state_files(entry.id), key=_changed_s)]
+    files += _prefixes_in(prefixes)
+    sizes = {file: size_of(file) for file in files}
     excess = sum(sizes.values()) - quota_bytes
     dropped = 0
-    for conversation_id, file in files:
+    for file in files:
         if dropped >= excess:
             break
-        if conversation_id != live_id or not live_id:
+        if not _is_part_of(file, live):
             with suppress(OSError):
                 file.unlink()
                 dropped += sizes[file]
     return dropped
 
 
-def _files_of(state: Path) -> list[Path]:
-    """The state, what was refused, and what a writer left unfinished."""
-    try:
-        names = sorted(os.listdir(state.parent))
-    except OSError:
-        return []
-    return [state.parent / name for name in names if name.lstrip(".").startswith(STATE_NAME)]
+def _is_part_of(file: Path, live: Path | None) -> bool:
+    """Whether a file is the live state, or one that is being written to become it."""
+    return live is not None and file.parent == live.parent and file.name.lstrip(".").startswith(live.name)
 
 
 def _prefixes_in(directory: Path | None) -> list[Path]:

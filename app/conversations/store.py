@@ -36,7 +36,7 @@ class Entry:
     """One conversation of the list.
 
     Attributes:
-        log_bytes, state_bytes: sizes of the conversation and of the saved state of its cache.
+        log_bytes, state_bytes: sizes of the conversation and of the saved states of its cache.
         trouble: why it cannot be opened; "" if it can.
     """
 
@@ -54,12 +54,14 @@ class Opened:
     Attributes:
         log: open and locked; None for one that can only be copied.
         notice: a line about what was found; "" for nothing.
+        obstacle: why it can only be copied; "" if it has a log.
     """
 
     id: str
     saved: Saved
     log: LogFile | None
     notice: str = ""
+    obstacle: str = ""
 
 
 class Store:
@@ -102,7 +104,7 @@ class Store:
         summary, trouble = read_summary(directory, found.st_size), ""
         if summary is None:
             summary, trouble = self._summarize(directory, found.st_size)
-        return Entry(conversation_id, summary, found.st_size, size_of(directory / STATE_NAME), trouble)
+        return Entry(conversation_id, summary, found.st_size, self._state_bytes(conversation_id), trouble)
 
     def newest(self, model_path: str = "") -> str | None:
         """Return the conversation that was used last, of all or of one model's; None where there is none."""
@@ -128,8 +130,17 @@ class Store:
     # ---- one of them
 
     def state_path(self, conversation_id: str) -> Path:
-        """Return where the state of a conversation's cache belongs."""
+        """Return what the names of a conversation's states begin with: each model and type of cache has one."""
         return self._path(conversation_id) / STATE_NAME
+
+    def state_files(self, conversation_id: str) -> list[Path]:
+        """Return a conversation's states, what was refused, and what a writer left unfinished."""
+        directory = self._path(conversation_id)
+        try:
+            names = sorted(os.listdir(directory))
+        except OSError:
+            return []
+        return [directory / name for name in names if name.lstrip(".").startswith(STATE_NAME)]
 
     def read(self, conversation_id: str) -> Saved:
         """Read a conversation, changing nothing.
@@ -152,7 +163,8 @@ class Store:
             log = LogFile.open(path)
         except (LogRefusedError, OSError) as error:
             saved = read_only(path).saved  # what is not even readable raises here
-            return Opened(conversation_id, saved, None, f"{cause_of(error)}: you go on with a copy")
+            obstacle = cause_of(error)
+            return Opened(conversation_id, saved, None, f"{obstacle}: you go on with a copy", obstacle)
         try:
             found, notice = log.load()
         except LogRefusedError:
@@ -161,7 +173,8 @@ class Store:
         except OSError as error:
             log.close()
             saved = read_only(path).saved
-            return Opened(conversation_id, saved, None, f"damaged, not mended ({cause_of(error)}): this is a copy")
+            obstacle = f"damaged, not mended ({cause_of(error)})"
+            return Opened(conversation_id, saved, None, f"{obstacle}: this is a copy", obstacle)
         return Opened(conversation_id, found.saved, log, notice)
 
     def create(self) -> LogFile:
@@ -219,6 +232,9 @@ class Store:
             shutil.rmtree(directory)
         finally:
             log.close()
+
+    def _state_bytes(self, conversation_id: str) -> int:
+        return sum(size_of(file) for file in self.state_files(conversation_id))
 
     def _path(self, conversation_id: str) -> Path:
         if self.root is None or not _ID.fullmatch(conversation_id):

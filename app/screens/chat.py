@@ -242,12 +242,17 @@ class ChatScreen(ConversationFlow):
         """Say what the model has read, and answer what was sent meanwhile."""
         self.turns.note_reread()
         read, total = figures.count(message.read_tokens), figures.count(message.total_tokens)
+        if message.restored_tokens:
+            saved = figures.count(message.restored_tokens)
+            self.note(f"resumed {saved} of {total} tokens: this model had read them before")
         if message.trouble:
             self.note(message.trouble, is_error=True)
         elif message.read_tokens < message.total_tokens:
             self.note(f"read {read} of {total} tokens of the conversation; the rest is read with the next message")
         else:
-            self.note(f"read the conversation again: {total} tokens in {figures.seconds(message.read_s)}")
+            newly = figures.count(message.read_tokens - message.restored_tokens)
+            if newly != "0":
+                self.note(f"read the conversation again: {newly} tokens in {figures.seconds(message.read_s)}")
         self._ask_next()
 
     @on(ModelFailed)

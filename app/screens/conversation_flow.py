@@ -13,6 +13,7 @@ from textual.widget import MountError
 from app import figures
 from app.bridge import EngineBridge
 from app.clean_text import clean_line
+from app.context_room import ANNOUNCED_SHARE
 from app.conversation import ChatMessage, Role
 from app.conversations.journal import Journal
 from app.conversations.keeper import cause_of
@@ -34,8 +35,6 @@ DROP_STATES_PERIOD_S = 60.0
 """So long the states may be larger together than they should."""
 WORTH_A_LINE_TOKENS = 32
 """Fewer tokens that must be read again are not mentioned."""
-ANNOUNCED_SHARE = 0.85
-"""From here on the user knows what will happen when the context is full."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class ConversationFlow(MessageActions):
         if at_hand.store is None or now_s - self._dropped_states_s < DROP_STATES_PERIOD_S:
             return
         self._dropped_states_s = now_s
-        arguments = at_hand.store, at_hand.prefixes, at_hand.quota_bytes, self.turns.journal.id
+        arguments = at_hand.store, at_hand.prefixes, at_hand.quota_bytes, self._bridge.state_file
         threading.Thread(target=drop_oldest_states, args=arguments, name="jalopy-quota", daemon=True).start()
 
     # ---- going on with one
@@ -180,10 +179,7 @@ class ConversationFlow(MessageActions):
         if self._is_announced or not n_ctx or used < ANNOUNCED_SHARE * n_ctx or used >= n_ctx:
             return
         self._is_announced = True
-        self.note(
-            f"The context is {100 * used // n_ctx} % full: {figures.count(n_ctx - used)} tokens left. Then the oldest "
-            "turns are dropped from it, never the system prompt; /new starts anew, a larger context_size holds more."
-        )
+        self.note(figures.context_nearly_full(used, n_ctx))
 
     @on(TurnsDropped)
     def tell_dropped(self, message: TurnsDropped) -> None:
@@ -191,11 +187,7 @@ class ConversationFlow(MessageActions):
         first = self.turns.note_dropped(message.n_turns)
         if first is not None:
             self.transcript.divide(first, _DROPPED_ABOVE)
-        turns = "the oldest turn" if message.n_turns == 1 else f"the oldest {message.n_turns} turns"
-        again = f"{figures.count(message.read_tokens)} tokens are read"
-        how_long = f", about {figures.whole_seconds(message.read_s)}" if message.read_s else ""
-        tokens = figures.count(message.n_tokens)
-        self.note(f"The context was full: {turns}, {tokens} tokens, dropped from it, kept here. {again}{how_long}")
+        self.note(figures.dropped_turns(message.n_turns, message.n_tokens, message.read_tokens, message.read_s))
         self._is_announced = False
 
     @on(ConversationTakenUp)

@@ -20,5 +20,6 @@ def use_script(monkeypatch: pytest.MonkeyPatch, script: Script) -> Script:
     monkeypatch.setattr(engine_access, "greedy_sampling", lambda: SimpleNamespace(is_greedy=True))
     monkeypatch.setattr(engine_access, "check_kernels", lambda model: None)
     monkeypatch.setattr(engine_access, "cpu_level", lambda: "avx2")
+    monkeypatch.setattr(engine_access, "state_files", lambda settings: None)
     monkeypatch.setattr(engine_access, "kernels_version", lambda: "kernels-1")
     return script

@@ -131,7 +131,7 @@ def test_a_message_that_does_not_fit_is_refused_with_counts_and_changes_nothing(
     talk(script, monkeypatch, "first", "w " * 40, "second", context_size=20)
     out, err = capsys.readouterr()
     assert out == "one.\ntwo.\n"
-    assert "not sent: the conversation has" in err
+    assert "not sent: with room for an answer this message needs" in err
     assert "the context holds 20" in err
     assert cache_text(script) == "firstone.secondtwo."
 

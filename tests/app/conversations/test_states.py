@@ -13,51 +13,11 @@ from app.conversations.quota import drop_oldest_states
 from app.conversations.store import Store
 from app.refusals import Refusal
 from app.saved_states import BroughtBack, SavedStates, StateFiles
-from engine.errors import EngineError
 from tests.app import chat_driver
 from tests.app.chat_driver import chatting
+from tests.app.conversations.fake_states import files
 from tests.app.conversations.talk import saved_talk
 from tests.app.fake_engine import Script
-
-
-class FakeWriter:
-    """Writes the session's tokens at once."""
-
-    def __init__(self, session, path):
-        self.session, self.path, self.problem, self.is_closed = session, path, None, False
-
-    def note(self):
-        try:
-            self.path.write_text(json.dumps(self.session.tokens))
-        except OSError as error:
-            self.problem = error.strerror
-
-    def flush(self, timeout_s):
-        self.note()
-        return True
-
-    def close(self):
-        self.is_closed = True
-
-
-def restore(session, path):
-    assert session.length == 0
-    tokens = json.loads(path.read_text())
-    if tokens == "other":
-        raise EngineError("kv.state: saved with another model")
-    session.tokens += tokens
-    return SimpleNamespace(tokens=len(tokens), seconds=0.25)
-
-
-def files(prefixes=None):
-    return StateFiles(
-        restore=restore,
-        count=lambda path: len(json.loads(path.read_text())),
-        writer=FakeWriter,
-        fingerprint=lambda model: "f" * 64,
-        prefixes=prefixes,
-        may_read_prefix=lambda: True,
-    )
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +42,8 @@ def _kept(monkeypatch):
 
 
 def state_of(conversation_id="000001"):
-    return Store().state_path(conversation_id)
+    (found,) = Store().state_files(conversation_id)
+    return found
 
 
 @pytest.mark.usefixtures("_kept")
@@ -120,10 +81,9 @@ async def test_a_state_of_another_model_is_moved_aside_with_a_line():
     async with chatting() as driver:
         note = await driver.note("the saved state is not used")
         assert "another model" in note
-        assert not state_of().exists()
-        assert state_of().with_name("kv.state.refused").exists()
+        assert state_of().name.endswith(".refused")
         await driver.ask("again")
-    assert state_of().exists()
+    assert len(Store().state_files("000001")) == 2
 
 
 @pytest.mark.usefixtures("_kept")
@@ -158,7 +118,9 @@ def test_what_is_asked_comes_before_a_system_prompt(tmp_path):
     is_wanted = threading.Event()
     model = Script().open_model()
     session = model.session()
-    states = SavedStates(SimpleNamespace(state_path=None, state_trouble=""), files(tmp_path), is_wanted.is_set)
+    states = SavedStates(
+        SimpleNamespace(state_path=None, state_file=None, state_trouble=""), files(tmp_path), is_wanted.is_set
+    )
     states.note_opened(model, session)
     is_wanted.set()
     states.begin_with(list(range(100)))
@@ -171,7 +133,7 @@ def test_no_bug_of_the_states_reaches_a_reply(tmp_path):
         raise ZeroDivisionError
 
     model = Script().open_model()
-    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
+    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_file=None, state_trouble="")
     states = SavedStates(place, StateFiles(broken, broken, broken, broken))
     states.note_opened(model, model.session())
     states.note_progress()
@@ -182,7 +144,7 @@ def test_no_bug_of_the_states_reaches_a_reply(tmp_path):
 
 
 def test_without_files_nothing_is_kept(tmp_path):
-    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
+    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_file=None, state_trouble="")
     states = SavedStates(place, None)
     model = Script().open_model()
     states.note_opened(model, model.session())
@@ -197,16 +159,17 @@ def test_the_state_used_longest_ago_goes_first_and_texts_stay(tmp_path):
     for _ in range(3):
         saved_talk(root, 1)
     store = Store(root)
-    for one in store.ids():
-        store.state_path(one).write_bytes(b"x" * 1000)
+    states = [store.state_path(one).with_name("kv.state.m-f16") for one in store.ids()]
+    for state in states:
+        state.write_bytes(b"x" * 1000)
     prefixes = tmp_path / "prefixes"
     prefixes.mkdir()
     (prefixes / "a.state").write_bytes(b"x" * 1000)
-    assert drop_oldest_states(store, prefixes, 10_000, "000001") == 0
-    assert drop_oldest_states(store, prefixes, 3_500, "000001") == 1000
-    assert [store.state_path(one).exists() for one in store.ids()] == [True, False, True]
-    assert drop_oldest_states(store, prefixes, 0, "") == 3000
-    assert not any(store.state_path(one).exists() for one in store.ids())
+    assert drop_oldest_states(store, prefixes, 10_000, states[0]) == 0
+    assert drop_oldest_states(store, prefixes, 3_500, states[0]) == 1000
+    assert [state.exists() for state in states] == [True, False, True]
+    assert drop_oldest_states(store, prefixes, 0, None) == 3000
+    assert not any(state.exists() for state in states)
     assert [len(store.read(one).conversation.messages) for one in store.ids()] == [2, 2, 2]
 
 
@@ -215,8 +178,7 @@ def test_a_session_in_use_is_not_for_the_shell(name, monkeypatch):
     from app.run_session import open_session
 
     first = open_session("notes", "")
-    model = Script().open_model()
-    first.begin(model, model.session(), [1], "hello")
+    first.note_asked("hello")
     try:
         with pytest.raises(Refusal, match="in use by another jalopy"):
             open_session(name, "")
