@@ -105,7 +105,7 @@ def private_directory(path: Path | None) -> Path | None:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = path.stat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        if not stat.S_ISDIR(found.st_mode) or (hasattr(os, "geteuid") and found.st_uid != os.geteuid()):
             return None
         if stat.S_IMODE(found.st_mode) & 0o077:
             path.chmod(0o700)

@@ -9,14 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.conversations.lock import holder_of, lock, note_holder, unlock
 from app.conversations.records import read_record
 from app.conversations.replay import NewerVersionError, Replay, Saved, UnsoundRecordError
 from app.small_file import sync_directory
-
-try:
-    import fcntl
-except ImportError:  # there is no such lock on Windows: two instances are not told apart there
-    fcntl = None  # type: ignore[assignment]
 
 MOST_LOG_BYTES = 64 << 20
 """A longer log is not read: weeks of writing do not fill it."""
@@ -108,12 +104,11 @@ class LogFile:
     @classmethod
     def _locked(cls, path: Path, handle: int) -> LogFile:
         try:
-            if fcntl is not None:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not lock(handle):
+                holder = holder_of(path.parent)
+                raise LogRefusedError(f"in use by another jalopy{f' ({holder})' if holder else ''}")
+            note_holder(path.parent)
             return cls(path, handle)
-        except BlockingIOError:
-            os.close(handle)
-            raise LogRefusedError("in use by another jalopy") from None
         except BaseException:
             os.close(handle)
             raise
@@ -184,6 +179,7 @@ class LogFile:
         """Let go of file and lock."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
+            unlock(handle)
             os.close(handle)
 
     def _cut(self, size: int) -> None:
@@ -239,13 +235,20 @@ def _require_own_file(handle: int) -> None:
             os.fchmod(handle, 0o600)
 
 
+def _read_at(handle: int, n_bytes: int, at: int) -> bytes:
+    if hasattr(os, "pread"):
+        return os.pread(handle, n_bytes, at)
+    os.lseek(handle, at, os.SEEK_SET)  # Windows; what is appended goes to the end all the same
+    return os.read(handle, n_bytes)
+
+
 def _read_all(handle: int) -> bytes:
     size = os.fstat(handle).st_size
     if size > MOST_LOG_BYTES:
         raise LogRefusedError(f"larger than {MOST_LOG_BYTES >> 20} MiB")
     pieces, pos = [], 0
     while pos < size:
-        piece = os.pread(handle, size - pos, pos)
+        piece = _read_at(handle, size - pos, pos)
         if not piece:
             break
         pieces.append(piece)

@@ -228,6 +228,8 @@ class Store:
         """
         directory = self._directory(conversation_id)
         log = LogFile.open(directory / LOG_NAME)
+        if os.name == "nt":  # what is open cannot be deleted there
+            log.close()
         try:
             shutil.rmtree(directory)
         finally:

@@ -2,10 +2,10 @@
 
 import dataclasses
 import json
+import os
 import re
 from pathlib import Path
 
-import pytest
 
 from app import paths
 from app.conversation import Conversation, Ending
@@ -29,11 +29,6 @@ def texts(driver: Driver) -> list[str]:
 
 async def saved(driver: Driver) -> None:
     await driver.until(lambda: driver.chat.turns.journal.settle(0), "everything is saved")
-
-
-def forget_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a kill does: the kernel drops the locks of files that the dropped application still holds here."""
-    monkeypatch.setattr(log_file, "fcntl", None)
 
 
 async def hold_reply(driver: Driver, question: str, n_tokens: int) -> None:
@@ -207,7 +202,8 @@ async def test_a_second_instance_goes_on_with_a_copy():
         await first.ask("shared")
         await saved(first)
         async with chatting() as second:
-            await second.note("in use by another jalopy: you go on with a copy")
+            note = await second.note("you go on with a copy")
+            assert f"in use by another jalopy (process {os.getpid()}, since " in note
             assert texts(second)[0] == "shared"
             await second.ask("mine alone")
         await first.ask("and mine")

@@ -6,6 +6,8 @@ import sys
 import pytest
 
 from app.conversation import Conversation, Ending
+from app.conversations import lock, log_file
+from app.conversations.lock import HOLDER_NAME
 from app.conversations.log_file import LogFile, LogRefusedError, read_log
 from app.conversations.records import read_record, write_record
 from app.conversations.replay import VERSION
@@ -192,7 +194,8 @@ def test_a_second_one_gets_a_copy_until_the_first_is_closed(root, log):
     second = Store(root).open("000001")
     assert first.log is not None
     assert second.log is None
-    assert "in use by another jalopy: you go on with a copy" in second.notice
+    assert f"in use by another jalopy (process {os.getpid()}, since " in second.notice
+    assert second.notice.endswith("): you go on with a copy")
     assert second.saved.conversation.messages[0].text == first.saved.conversation.messages[0].text
     with pytest.raises(LogRefusedError, match="in use"):
         Store(root).delete("000001")
@@ -210,13 +213,66 @@ def test_the_lock_of_a_killed_process_is_gone(root, log):
     holder = subprocess.Popen([sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "True\n"
-    assert Store(root).open("000001").log is None
+    second = Store(root).open("000001")
+    assert second.log is None
+    assert f"(process {holder.pid}, since " in second.obstacle
     holder.kill()
     holder.wait()
     holder.stdout.close()
     again = Store(root).open("000001")
     assert again.log is not None
     again.log.close()
+
+
+@pytest.mark.parametrize("note", [b"", b"{}", b"[1]", b'{"pid": -1, "since": "x"}', b"x" * 9000, None])
+def test_a_holder_that_is_not_known_is_not_named(root, log, note):
+    first = Store(root).open("000001")
+    if note is None:
+        (log.parent / HOLDER_NAME).unlink()
+    else:
+        (log.parent / HOLDER_NAME).write_bytes(note)
+    assert Store(root).open("000001").notice == "in use by another jalopy: you go on with a copy"
+    assert first.log is not None
+    first.log.close()
+
+
+class FakeMsvcrt:
+    """Windows' locks: of bytes of a file, one holder each."""
+
+    LK_NBLCK, LK_UNLCK = 2, 0
+
+    def __init__(self):
+        self.held = {}
+
+    def locking(self, handle, mode, n_bytes):
+        key = os.fstat(handle).st_ino, os.lseek(handle, 0, os.SEEK_CUR), n_bytes
+        if mode == self.LK_UNLCK:
+            del self.held[key]
+        elif key in self.held:
+            raise PermissionError(13, "Permission denied")
+        else:
+            self.held[key] = handle
+
+
+def test_windows_has_a_lock_too(root, log, monkeypatch):
+    windows = FakeMsvcrt()
+    monkeypatch.setattr(lock, "fcntl", None)
+    monkeypatch.setattr(lock, "msvcrt", windows)
+    monkeypatch.delattr(os, "pread")
+    texts = texts_in(root)
+    first, second = Store(root).open("000001"), Store(root).open("000001")
+    assert first.log is not None
+    assert second.log is None
+    assert [message.text for message in second.saved.conversation.messages] == texts
+    ((_, at, _),) = windows.held
+    assert at > log_file.MOST_LOG_BYTES, "what is locked could not be read"
+    first.log.append([write_record({"k": "title", "text": "on"})])
+    first.log.close()
+    assert windows.held == {}
+    third = Store(root).open("000001")
+    assert third.saved.title == "on"
+    assert third.log is not None
+    third.log.close()
 
 
 def test_records_survive_their_own_writing():
