@@ -147,8 +147,8 @@ class KeptConversation:
         Args:
             opening: the last words of the prompt, which may open a thinking block.
         """
-        text = self._text = _ReplyText(reply, opening)
-        return _SavingOutput(self._save_some, text, output)
+        self._text = _ReplyText(reply, opening)
+        return _SavingOutput(self._take, self._save_some, output)
 
     def note_progress(self) -> None:
         """The cache has grown: between two tokens or blocks of a prompt."""
@@ -197,6 +197,15 @@ class KeptConversation:
 
     # ---- saving
 
+    def _take(self, piece: str) -> bool:
+        """More of the running reply; False where the program ends, and nothing is shown any more."""
+        with self._lock:
+            if self._is_over:
+                return False
+            assert self._text is not None
+            self._text.push(piece)
+            return True
+
     def _save_some(self) -> None:
         with self._lock:
             self._flush()
@@ -240,14 +249,15 @@ class _ReplyText:
 
 
 class _SavingOutput(AnswerOutput):
-    def __init__(self, save: Callable[[], None], text: _ReplyText, output: AnswerOutput | None) -> None:
-        self._save, self._text, self._output = save, text, output
+    def __init__(self, take: Callable[[str], bool], save: Callable[[], None], output: AnswerOutput | None) -> None:
+        self._take, self._save, self._output = take, save, output
         self._saved_s = time.monotonic()
 
     def write(self, piece: str) -> None:
+        if not self._take(piece):  # first: whatever ends the program saves all that was shown
+            return
         if self._output is not None:
             self._output.write(piece)
-        self._text.push(piece)
         now_s = time.monotonic()
         if now_s - self._saved_s >= FLUSH_PERIOD_S:
             self._saved_s = now_s

@@ -6,7 +6,6 @@ import os
 import re
 from pathlib import Path
 
-
 from app import paths
 from app.conversation import Conversation, Ending
 from app.conversations import log_file

@@ -1,5 +1,6 @@
 """The KV cache's state in the chat, over a scripted engine whose states are files of token ids."""
 
+import dataclasses
 import json
 import threading
 from contextlib import suppress
@@ -13,6 +14,7 @@ from app.conversations.quota import drop_oldest_states
 from app.conversations.store import Store
 from app.refusals import Refusal
 from app.saved_states import BroughtBack, SavedStates, StateFiles
+from engine.errors import EngineError
 from tests.app import chat_driver
 from tests.app.chat_driver import chatting
 from tests.app.conversations.fake_states import files
@@ -28,7 +30,6 @@ def _own_cache(monkeypatch, tmp_path):
 @pytest.fixture
 def _kept(monkeypatch):
     """The chat keeps states, and token ids mean the same after a restart."""
-    import dataclasses
 
     plain = chat_driver.options_for
     monkeypatch.setattr(
@@ -186,3 +187,51 @@ def test_a_session_in_use_is_not_for_the_shell(name, monkeypatch):
         with suppress(Exception):
             first.end()
     assert Path(Store().state_path("000001")).parent.is_dir()
+
+
+@pytest.mark.usefixtures("_kept")
+async def test_every_model_keeps_its_own_state_and_finds_it_when_it_is_opened_again():
+    script = Script()
+    real_open = script.open_model
+
+    def open_with_one_vocabulary(*arguments, **options):
+        model = real_open(*arguments, **options)
+        first = script.opened[0].tokenizer
+        model.tokenizer._pieces, model.tokenizer._ids = first._pieces, first._ids
+        return model
+
+    script.open_model = open_with_one_vocabulary
+    async with chatting(script, model="one.gguf") as driver:
+        await driver.ask("hello")
+        await driver.ask("again")
+        n_before = script.opened[0].sessions[0].length
+        await driver.until(lambda: driver.chat.turns.load(Path("two.gguf"), keeps=True))
+        await driver.note("read the conversation again")
+        await driver.ask("and you?")
+        assert len(Store().state_files("000001")) == 2
+        await driver.until(lambda: driver.chat.turns.load(Path("one.gguf"), keeps=True))
+        note = await driver.note("this model had read them before")
+        assert note.startswith(f"resumed {n_before} of ")
+        assert script.opened[2].sessions[0].fed_counts[0] < n_before
+        reply = await driver.ask("thanks")
+        assert reply.message is not None
+        assert reply.message.figures is not None
+        assert reply.message.figures.reused_tokens > n_before
+
+
+def test_the_state_of_a_newer_version_is_left_where_it_is(tmp_path):
+    class NewerError(EngineError):
+        is_newer = True
+
+    def refuse(*_):
+        raise NewerError("kv.state: was saved by another version")
+
+    model = Script().open_model()
+    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_file=None, state_trouble="")
+    states = SavedStates(place, dataclasses.replace(files(), count=refuse))
+    states.note_opened(model, model.session())
+    states.note_progress()
+    states.leave()
+    assert place.state_file is not None
+    assert "another version" in states.bring_back(tmp_path / "kv.state", [1]).trouble
+    assert place.state_file.exists()

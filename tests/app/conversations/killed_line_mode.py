@@ -1,0 +1,45 @@
+"""The line mode over a scripted engine in a process of its own, to be killed: the model's name, then lines on stdin."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+
+from app import kept_conversation, plain
+from app.__main__ import guard
+from app.settings import built_in_settings
+from tests.app.fake_engine import FakeSession, Script
+from tests.app.scripted_access import use_script
+
+REPLY = ["one", " two", " three", " four", " five", " six"]
+TOKEN_S = 0.02
+
+
+class _Setter:
+    """Of pytest's monkeypatch, the only part that is used."""
+
+    def setattr(self, target: object, name: str, value: object) -> None:
+        setattr(target, name, value)
+
+
+class _SlowSession(FakeSession):
+    def generate(self, *arguments, **named):
+        for generated in super().generate(*arguments, **named):
+            time.sleep(TOKEN_S)
+            yield generated
+
+
+def main(model: str) -> int:
+    """Talk until the input ends."""
+    from tests.app import fake_engine
+
+    script = Script(replies=[REPLY])
+    fake_engine.FakeSession = _SlowSession
+    kept_conversation.FLUSH_PERIOD_S = 0.0
+    use_script(_Setter(), script)
+    return plain.chat(model, replace(built_in_settings(), resume="last"), script.clock)
+
+
+if __name__ == "__main__":
+    sys.exit(guard(lambda: main(sys.argv[1])))

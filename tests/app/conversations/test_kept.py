@@ -1,0 +1,311 @@
+"""Conversations without a screen: ``jalopy run --session`` and the line mode save and resume as the chat does."""
+
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from app import engine_access, exit_codes, kept_conversation, paths, plain
+from app.conversation import Ending
+from app.conversations.log_file import LogFile
+from app.conversations.store import Store
+from app.refusals import Refusal
+from app.run import RunOptions, run
+from app.settings import built_in_settings
+from engine.errors import BrokenModelError
+from tests.app.conversations.fake_states import files
+from tests.app.conversations.killed_line_mode import REPLY
+from tests.app.fake_engine import FakeSession, Script
+from tests.app.scripted_access import use_script
+
+LONG = [["a", " reply", " of", " six", " words", " here"]]
+
+
+@pytest.fixture
+def script(monkeypatch):
+    return use_script(monkeypatch, Script(replies=[["one", "."], ["two", "."], ["three", "."]]))
+
+
+def talk(script, monkeypatch, *lines, **settings):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+    return plain.chat("m.gguf", replace(built_in_settings(), **settings), script.clock)
+
+
+def ask(script, prompt, name="notes", **settings):
+    return run(RunOptions("m.gguf", prompt, session=name), replace(built_in_settings(), **settings), script.clock)
+
+
+def texts(conversation_id="000001"):
+    return [message.text for message in Store().read(conversation_id).conversation.messages]
+
+
+def cache_text(script):
+    model = script.opened[-1]
+    return model.tokenizer.decode(model.sessions[0].tokens)
+
+
+# ---- jalopy run --session
+
+
+def test_the_shell_goes_on_with_a_conversation(script, capsys):
+    assert ask(script, "first") == exit_codes.OK
+    assert ask(script, "second") == exit_codes.OK
+    assert texts() == ["first", "one.", "second", "two."]
+    assert cache_text(script) == "firstone.secondtwo."
+    assert Store().read("000001").title == "notes"
+
+
+def test_a_full_context_drops_its_oldest_turns_in_the_shell_too(script, capsys):
+    script.replies, script.n_ctx = LONG, 100
+    said = []
+    for n in range(9):
+        assert ask(script, f"question {n} of some words more", system_prompt="Be brief.") == exit_codes.OK
+        said.append(capsys.readouterr().err)
+    full = [err for err in said if "The context was full" in err]
+    assert full
+    assert all(err.count("The context was full: the oldest") == 1 for err in full)
+    conversation = Store().read("000001").conversation
+    assert len(conversation.messages) == 18
+    assert 0 < conversation.n_dropped < 18
+    assert conversation.n_dropped % 2 == 0
+    kept = conversation.messages[conversation.n_dropped].text
+    assert cache_text(script).startswith(f"Be brief.{kept}")
+    assert "question 0" not in cache_text(script)
+
+
+def test_what_stays_of_a_full_context_is_moved_not_read_again(script, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(engine_access, "state_files", lambda settings: files())
+    script.replies, script.n_ctx = LONG, 100
+    vocabulary = None
+    for n in range(8):
+        real, shared = script.open_model, vocabulary
+
+        def open_model(*arguments, real=real, shared=shared, **options):
+            model = real(*arguments, **options)
+            if shared is not None:
+                model.tokenizer._pieces, model.tokenizer._ids = shared._pieces, shared._ids
+            return model
+
+        monkeypatch.setattr(engine_access, "open_model", open_model)
+        assert ask(script, f"question {n} of some words more") == exit_codes.OK
+        vocabulary = script.opened[-1].tokenizer
+        err = capsys.readouterr().err
+        if "The context was full" in err:
+            break
+    assert "resumed" in err
+    assert script.opened[-1].sessions[0].fed_counts[0] < 20
+    assert "question 0" not in cache_text(script)
+
+
+def test_a_message_longer_than_the_context_is_refused_with_the_counts(script, capsys):
+    script.n_ctx = 60
+    ask(script, "first")
+    before = texts()
+    with pytest.raises(Refusal, match=r"the message needs \d\d+ tokens, but the context holds 60") as refused:
+        ask(script, "word " * 80)
+    assert refused.value.exit_code == exit_codes.BAD_DATA
+    assert texts() == before
+    ask(script, "second")
+    assert texts() == [*before, "second", "two."]
+    assert Store().read("000001").conversation.n_dropped == 0
+
+
+def test_thinking_is_saved_apart(script, capsys):
+    script.replies, script.control = [["<think>", "hm", "</think>", "Yes."]], frozenset({"<think>", "</think>"})
+    ask(script, "why?")
+    reply = Store().read("000001").conversation.messages[-1]
+    assert reply.thinking is not None
+    assert (reply.text, reply.thinking.text, reply.thinking.is_closed) == ("Yes.", "hm", True)
+    assert reply.raw == "<think>hm</think>Yes."
+
+
+def test_states_beyond_the_quota_go_when_the_shell_ends(script, monkeypatch, capsys):
+    monkeypatch.setattr(engine_access, "state_files", lambda settings: files())
+    ask(script, "first", "one")
+    ask(script, "second", "two", kv_states_quota_gb=0.01)
+    assert Store().state_files("000001")
+    (Store().state_path("000001").with_name("kv.state.x-f16")).write_bytes(b"x" * (11 << 20))
+    ask(script, "third", "two", kv_states_quota_gb=0.01)
+    assert not Store().state_path("000001").with_name("kv.state.x-f16").exists()
+    assert Store().state_files("000002")
+
+
+# ---- the line mode
+
+
+def test_the_line_mode_resumes_and_says_where_it_is_saved(script, monkeypatch, capsys):
+    talk(script, monkeypatch, "first")
+    assert "saved as conversation 1 (jalopy sessions lists all)" in capsys.readouterr().err
+    talk(script, monkeypatch, "second")
+    err = capsys.readouterr().err
+    assert "conversation 1: first · 2 messages, from " in err
+    assert "saved as" not in err
+    assert texts() == ["first", "one.", "second", "two."]
+    assert cache_text(script) == "firstone.secondtwo."
+
+
+def test_a_start_of_the_line_mode_can_begin_anew(script, monkeypatch, capsys):
+    talk(script, monkeypatch, "first")
+    talk(script, monkeypatch, "second", resume="new")
+    assert (texts("000001"), texts("000002")) == (["first", "one."], ["second", "two."])
+
+
+def test_new_and_system_begin_another_on_disk(script, monkeypatch, capsys):
+    talk(script, monkeypatch, "first", "/new", "second", "/system Be kind.", "third")
+    assert [texts(one)[0] for one in Store().ids()] == ["first", "second", "third"]
+    assert Store().read("000003").conversation.system == "Be kind."
+    assert capsys.readouterr().err.count("saved as conversation") == 3
+
+
+def test_the_line_mode_need_not_save(script, monkeypatch, capsys):
+    talk(script, monkeypatch, "first", save_conversations="off")
+    root = paths.conversations_dir()
+    assert root is not None
+    assert not root.exists()
+    assert "saved as" not in capsys.readouterr().err
+
+
+def test_a_message_is_on_disk_before_anything_is_computed(script, monkeypatch, capsys):
+    seen = []
+    real = FakeSession.prefill
+
+    def prefill(self, *arguments, **named):
+        seen.append(texts())
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(FakeSession, "prefill", prefill)
+    talk(script, monkeypatch, "first", "second")
+    assert seen == [["first"], ["first", "one.", "second"]]
+
+
+def test_the_state_of_the_cache_is_kept_and_comes_back(script, monkeypatch, capsys):
+    monkeypatch.setattr(engine_access, "state_files", lambda settings: files())
+    talk(script, monkeypatch, "first")
+    tokens, vocabulary = script.opened[0].sessions[0].tokens, script.opened[0].tokenizer
+    (state,) = Store().state_files("000001")
+    assert json.loads(state.read_text()) == tokens
+    real = script.open_model
+
+    def open_model(*arguments, **options):
+        model = real(*arguments, **options)
+        model.tokenizer._pieces, model.tokenizer._ids = vocabulary._pieces, vocabulary._ids
+        return model
+
+    monkeypatch.setattr(engine_access, "open_model", open_model)
+    talk(script, monkeypatch, "second")
+    assert f"resumed {len(tokens)} tokens in 0.25 s" in capsys.readouterr().err
+    assert script.opened[1].sessions[0].fed_counts[0] < 6
+
+
+def test_another_answer_takes_the_old_ones_place_on_disk(script, monkeypatch, capsys):
+    talk(script, monkeypatch, "first", "/regen")
+    assert texts() == ["first", "two."]
+    script.generate_error, script.fail_after_tokens = BrokenModelError("broken"), 0
+    talk(script, monkeypatch, "/regen")
+    assert "the earlier answer stays" in capsys.readouterr().err
+    assert texts() == ["first", "two."]
+
+
+def test_a_question_without_an_answer_can_be_asked_again_after_a_restart(script, monkeypatch, capsys):
+    script.fail_after_tokens = 0
+    talk(script, monkeypatch, "why?")
+    script.fail_after_tokens = None
+    assert texts() == ["why?"]
+    talk(script, monkeypatch, "/regen")
+    assert "not answered yet (/regen asks again): why?" in capsys.readouterr().err
+    assert texts() == ["why?", "two."]
+
+
+def test_a_full_context_drops_its_oldest_turns_in_the_line_mode(script, monkeypatch, capsys):
+    script.replies = LONG
+    questions = [f"question {n} of some words more" for n in range(14)]
+    talk(script, monkeypatch, *questions, context_size=200, system_prompt="Be brief.")
+    out, err = capsys.readouterr()
+    assert out.count("a reply of six words here") == 14
+    assert "tokens left. Then the oldest turns are dropped" in err
+    assert "The context was full: the oldest" in err
+    session = script.opened[0].sessions[0]
+    assert max(session.fed_counts[1:]) < 30, "what stayed was moved, not read again"
+    assert 0 < Store().read("000001").conversation.n_dropped < 28
+
+
+def test_a_second_line_mode_goes_on_with_a_copy_and_names_the_first(script, monkeypatch, capsys):
+    talk(script, monkeypatch, "first")
+    held = Store().open("000001")
+    talk(script, monkeypatch, "mine")
+    assert held.log is not None
+    held.log.close()
+    err = capsys.readouterr().err
+    assert f"in use by another jalopy (process {os.getpid()}, since " in err
+    assert "saved as conversation 2" in err
+    assert (texts("000001"), texts("000002")) == (["first", "one."], ["first", "one.", "mine", "two."])
+
+
+def test_what_cannot_be_saved_is_told_and_ends_with_74(script, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(LogFile, "append", full)
+    monkeypatch.setattr(kept_conversation, "SAVING_PATIENCE_S", 0.2)
+    assert talk(script, monkeypatch, "first", "second") == exit_codes.IO_ERROR
+    out, err = capsys.readouterr()
+    assert out == "one.\ntwo.\n"
+    assert err.count("conversation not saved: the disk is full. It goes on here") == 1
+    assert err.rstrip().endswith("conversation not saved: the disk is full")
+
+
+# ---- killed
+
+
+def start():
+    command = [sys.executable, "-m", "tests.app.conversations.killed_line_mode", "m.gguf"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    return subprocess.Popen(command, **pipes)
+
+
+def end(process, number):
+    process.send_signal(number)
+    written = process.stdout.read()
+    code = process.wait()
+    process.stdin.close()
+    process.stdout.close()
+    return written, code
+
+
+def test_nothing_that_was_written_or_sent_is_lost_by_a_kill():
+    n_sent, answers = 0, 0
+    for _ in range(4):
+        process = start()
+        for _ in range(40):
+            process.stdin.write(f"question {n_sent}\n".encode())
+            n_sent += 1
+        process.stdin.flush()
+        written = process.stdout.readline()  # one answer is complete
+        time.sleep(random.uniform(0, 0.3))
+        rest, code = end(process, signal.SIGKILL)
+        assert code == -signal.SIGKILL
+        complete = (written + rest).count(b"\n")
+        answers += complete
+        found = Store().read("000001").conversation.messages
+        whole = [message for message in found if message.text == "".join(REPLY) and message.ending is Ending.COMPLETE]
+        assert len(whole) >= answers, "every answer that was ended on the screen is whole on the disk"
+        answers = len(whole)
+
+
+def test_a_signal_saves_what_there_is_of_an_answer():
+    process = start()
+    process.stdin.write(b"why?\n")
+    process.stdin.flush()
+    first = process.stdout.read(len("one two"))
+    rest, code = end(process, signal.SIGTERM)
+    assert code == exit_codes.TERMINATED
+    reply = Store().read("000001").conversation.messages[-1]
+    assert reply.ending in (Ending.INTERRUPTED, Ending.STOPPED)
+    assert reply.text.startswith((first + rest).decode().rstrip("\n"))
