@@ -24,7 +24,8 @@ except ImportError:
     msvcrt = None  # type: ignore[assignment]
 
 HOLDER_NAME = "in-use.json"
-_LOCKED_AT = 1 << 40
+_LOCKED_AT = (1 << 31) - 2
+"""No farther: Windows takes the place as 32 bits. A log is never so long."""
 _MOST_FILE_BYTES = 4096
 
 
