@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from app import arguments, exit_codes
 from app.refusals import Refusal, refuse, say
-from app.settings import Settings, load_settings
+from app.settings import Settings, load_settings, override
 from app.starter import model_path
 from app.supervisor import supervise
 
@@ -177,6 +177,9 @@ def _chat(options: argparse.Namespace, settings: Settings) -> int:
     path = choose_model(options.model, settings)
     if path is None:
         raise Refusal("jalopy: no model is given (jalopy chat MODEL --plain, where MODEL is a GGUF file)")
+    if sys.stdin is None or not sys.stdin.isatty():
+        # A script that says the same again expects the same; one that wants to go on uses jalopy run --session.
+        settings = override(settings, "resume", "new", "--new")
     from app.plain import chat
 
     return chat(path, settings)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from app import exit_codes, plain
+from app import arguments, exit_codes, plain
+from app.__main__ import obey
 from app.settings import built_in_settings
 from app.state import load_state
 from engine.errors import BrokenModelError
@@ -191,3 +192,18 @@ def test_a_stopped_answer_is_kept_and_the_next_ctrl_c_quits(
     assert output.getvalue() == "one\n"
     assert "stopped" in capsys.readouterr().err
     assert cache_text(script) == "firstone"
+
+
+@pytest.mark.parametrize(("is_a_terminal", "resume"), [(True, "last"), (False, "new")])
+def test_what_a_pipe_asks_does_not_depend_on_earlier_conversations(is_a_terminal, resume, monkeypatch, tmp_path):
+    given = []
+    monkeypatch.setattr(plain, "chat", lambda path, settings: given.append(settings.resume) or exit_codes.OK)
+    monkeypatch.setattr(sys, "stdin", Terminal() if is_a_terminal else io.StringIO("why?\n"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert obey(arguments.parse(["chat", "--plain", "starter"])) == exit_codes.OK
+    assert given == [resume]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
