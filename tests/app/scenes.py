@@ -15,6 +15,7 @@ import pytest
 from app import paths
 from app.models.scan import Found
 from app.performance.watch import PerformanceView
+from app.widgets.reply_body import ReplyBody
 from tests.app import chat_driver, scripted_models
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
@@ -188,6 +189,28 @@ def held(message: str, n_tokens: int, *then: str, sees: str = "") -> Play:
     return play
 
 
+def dealt(message: str, n_tokens: int) -> Play:
+    """Ask, and let the screen show each of so many tokens before the next: what is parsed when depends on that."""
+
+    async def play(driver: Driver) -> None:
+        gate = driver.script.token_gate
+        assert gate is not None
+        reply = driver.script.replies[0]
+        await driver.say(message)
+        for n in range(n_tokens):
+            gate.allow()
+            text = "".join(reply[: n + 1])
+            await driver.until(lambda text=text: shown_of_reply(driver) == text, f"{text!r} is shown")
+
+    return play
+
+
+def shown_of_reply(driver: Driver) -> str:
+    """What the newest reply shows of itself."""
+    bodies = driver.app.screen.query(ReplyBody)
+    return bodies.last().shown_source if bodies else ""
+
+
 async def read_slowly(driver: Driver) -> None:
     """A long prompt, not yet read."""
     gate = driver.script.prefill_gate
@@ -236,7 +259,7 @@ SCENES: dict[str, Scene] = {
     "chat": Scene(talk, settings=SPOKEN, sizes=(*SIZES, (40, 15), (100, 30))),
     "strip": Scene(after(talk, press("ctrl+t", sees="ms/tok")), settings=SPOKEN),
     "reading": Scene(read_slowly, script=lambda: Script(prefill_gate=Gate(), n_ctx=2000, seconds_per_prompt_token=0.5)),
-    "writing": Scene(held("Why do old laptops get slow?", 22), script=lambda: two_turns(token_gate=Gate())),
+    "writing": Scene(dealt("Why do old laptops get slow?", 22), script=lambda: two_turns(token_gate=Gate())),
     "thinking": Scene(
         held("Why?", 120),
         script=lambda: Script(replies=[tokens("<think>\n" + "First this. # Then that.\n" * 40)], token_gate=Gate()),
