@@ -230,6 +230,7 @@ async def measuring(driver: Driver) -> None:
     """The thread screen in the middle of a sweep."""
     gate = driver.script.prefill_gate
     assert gate is not None
+    await driver.until(lambda: driver.app.watch_performance.pace.cost is not None, "the interface was measured")
     await driver.pilot.press("f4")
     gate.allow(60)
     await driver.until(lambda: "round 1" in driver.screen_text())
