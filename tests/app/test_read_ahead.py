@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -35,6 +36,7 @@ def engine(script: Script):
 
 
 def prepare(engine: Engine, text: str, read_ahead: bool = True) -> PromptCounted:
+    wait_until(lambda: not engine.bridge.status.is_busy, engine)  # a turn is over a moment after its last message
     assert engine.bridge.send(Prepare(text, read_ahead))
     counted = engine.wait_for(PromptCounted)
     idle(engine)
@@ -42,9 +44,13 @@ def prepare(engine: Engine, text: str, read_ahead: bool = True) -> PromptCounted
 
 
 def idle(engine: Engine) -> None:
+    wait_until(lambda: not engine.bridge._wire.idle_work._is_pending, engine)
+
+
+def wait_until(condition: Callable[[], bool], engine: Engine) -> None:
     give_up_s = time.monotonic() + _PATIENCE_S
-    while engine.bridge._wire.idle_work._is_pending:
-        assert time.monotonic() < give_up_s, "the engine still prepares"
+    while not condition():
+        assert time.monotonic() < give_up_s, "the engine still works"
         engine.messages += engine.bridge.drain()
         threading.Event().wait(0.001)
 
