@@ -180,7 +180,7 @@ async def test_an_edit_that_changes_what_was_read_drops_it(quick):
         driver.prompt.show_text(FORTY)
         await driver.until(script.prefill_gate.waiting.is_set)
         await driver.type(" more")
-        assert driver.app.bridge.status.activity is Activity.READING_AHEAD
+        await driver.until(lambda: driver.app.bridge.status.activity is Activity.READING_AHEAD)
         driver.prompt.show_text("something else")
         await driver.until(lambda: driver.app.bridge.status.activity is Activity.READY)
         await driver.until(lambda: driver.prompt.border_subtitle == "6 tokens")
