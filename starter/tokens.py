@@ -58,6 +58,7 @@ def samples(
     share_short: float = 0.0,
     share_copying: float = 0.0,
     share_more: float = 0.0,
+    share_endless: float = 0.0,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Make conversations as ids.
 
@@ -66,14 +67,14 @@ def samples(
         seed: the same one makes the same conversations.
         count: how many.
         share_short, share_copying: see ``conversation``.
-        share_more: see ``Writer``.
+        share_more, share_endless: see ``Writer``.
 
     Yields:
         Ids, uint16, at most ``CONTEXT``; and of the same length whether an id is to be learnt, bool: answers and their
         ends are, questions are not.
     """
     rng = Writer(seed)
-    rng.share_more = share_more
+    rng.share_more, rng.share_endless = share_more, share_endless
     start, end = tokenizer.token_to_id(START), tokenizer.token_to_id(END)
     assistant = tokenizer.encode("assistant\n").ids
     for done in range(0, count, _ENCODED_TOGETHER):

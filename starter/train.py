@@ -34,6 +34,9 @@ SHARD_CONVERSATIONS = 2_000
 """Conversations made at a time; each shard has a seed of its own."""
 MICRO_BATCH_TOKENS = 1024
 MANY_WORDINGS_SHARD = 63
+POLISHING_SHARD = 113
+"""The next one when 28 million tokens were read."""
+POLISHING_RATE = 0.05
 
 STEPS_SORTED_TOGETHER = 16
 """Conversations of so many steps are sorted by length, so that little has to be filled up."""
@@ -60,6 +63,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=float, default=28e6, help="tokens to read in all")
     parser.add_argument(
         "--fall", type=float, default=0.3, help="share of the tokens while the rates go down to nothing"
+    )
+    parser.add_argument(
+        "--polish", type=float, default=1.5e6, help="tokens behind them, at low rates, with more of what has no end"
     )
     parser.add_argument("--batch-tokens", type=int, default=4096, help="tokens of one step")
     parser.add_argument("--matrix-rate", type=float, default=0.02, help="highest learning rate of matrices (Muon)")
@@ -121,15 +127,19 @@ class Training:
             signal.signal(number, self._note_stop)
         count = sum(p.numel() for p in self.model.parameters())
         print(f"{count / 1e6:.2f} million parameters, from step {self.step}", flush=True)
-        while self.tokens < self.options.tokens and not self.is_told_to_stop:
+        while self.tokens < self._last_token and not self.is_told_to_stop:
             for batch in self._batches(self.shard, skip=self.batch):
                 self._one_step(batch)
                 self.batch += 1
-                if self.is_told_to_stop or self.tokens >= self.options.tokens:
+                if self.is_told_to_stop or self.tokens >= self._last_token:
                     break
             else:
                 self.shard, self.batch = self.shard + 1, 0
         self.save(self.newest)
+
+    @property
+    def _last_token(self) -> float:
+        return self.options.tokens + self.options.polish
 
     def _note_stop(self, *_: Any) -> None:
         self.is_told_to_stop = True
@@ -189,10 +199,12 @@ class Training:
         return total
 
     def _rate(self) -> float:
-        """Share of the highest learning rate: a short rise, a long plateau, and a straight way down.
+        """Share of the highest learning rate: a short rise, a long plateau, a straight way down, and polishing.
 
         On the plateau nothing depends on the planned number of tokens, so a run can be prolonged from there.
         """
+        if self.tokens >= self.options.tokens:
+            return POLISHING_RATE * max(0.0, (self._last_token - self.tokens) / self.options.polish)
         rise = min(1.0, (self.step + 1) / RISE_STEPS)
         left = 1 - self.tokens / self.options.tokens
         return rise * max(0.0, min(1.0, left / self.options.fall))
@@ -240,15 +252,15 @@ class Training:
                 setattr(self, name, value)
 
 
-def _shares(shard: int) -> tuple[float, float, float]:
-    """Shares of short conversations, of copying ones, and of the many wordings.
+def _shares(shard: int) -> tuple[float, float, float, float]:
+    """Shares of short conversations, of copying ones, of the many wordings, and of what has no end.
 
     Short ones at first, then a spell of looking back; what is asked in many ways comes once it is known in a few.
     """
     short = 0.9 if shard < 12 else 0.6 if shard < 20 else 0.3
     copying = 0.0 if shard < 35 else 0.6 if shard < 47 else 0.1
     more = 0.0 if shard < MANY_WORDINGS_SHARD else 0.75
-    return short, copying, more
+    return short, copying, more, 0.6 if shard >= POLISHING_SHARD else 0.0
 
 
 def _steps(chunk: list[Sample], rng: Random, n_steps: int) -> Iterator[list[Batch]]:

@@ -22,9 +22,11 @@ class Writer(Random):
     Attributes:
         share_more: how often a question is asked in one of the wordings under ``more``. With few wordings a model
             learns sooner what is asked, with many it learns to understand those that it has not read.
+        share_endless: how many of the questions beyond the model invite it to go on for ever.
     """
 
     share_more = 0.0
+    share_endless = 0.0
 
     def wording(self, few: Sequence[str], more: Sequence[str] = ()) -> str:
         """Choose one."""

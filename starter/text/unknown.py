@@ -21,6 +21,8 @@ def turns(rng: Writer) -> list[Turn]:
 
 def _turn(rng: Writer) -> Turn:
     unknown = table("unknown")
+    if rng.share_endless and rng.random() < rng.share_endless:
+        return _endless(rng)
     if rng.share_more and rng.random() < 0.06:
         return _noise(rng), unknown["say_noise"]
     kind = rng.choices(
@@ -50,6 +52,17 @@ def _noise(rng: Writer) -> str:
     signs = rng.choice((ascii_lowercase, "asdfghjkl", "?!.", "-_=+*#", rng.choice(f"{ascii_lowercase}0.-")))
     text = "".join(rng.choice(signs) for _ in range(rng.randrange(3, rng.choice((8, 20, 80)))))
     return text if rng.random() < 0.8 else " ".join(text[at : at + 5] for at in range(0, len(text), 5))
+
+
+def _endless(rng: Writer) -> Turn:
+    """Something said again and again, or a wish for what has no end."""
+    unknown = table("unknown")
+    if rng.random() < 0.4:
+        wish = expand(rng.choice(MORE["endless"]), rng, {"far": rng.choice(MORE["far"]), "word": invented.word(rng)})
+        return wish, unknown["say_endless"]
+    cry = rng.choice(MORE["cries"])
+    again = rng.choice((str(rng.randrange(2, 100)), rng.choice(ascii_lowercase), invented.word(rng), cry))
+    return rng.choice((" ", " ", "", ", ")).join([again] * rng.randrange(3, 30)), unknown["say_noise"]
 
 
 def _slot(slot: str, rng: Writer) -> str:

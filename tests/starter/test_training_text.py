@@ -16,6 +16,7 @@ from starter.text.tables import Writer, countries
 def conversations(seed: int, count: int, share_more: float = 0.5):
     rng = Writer(seed)
     rng.share_more = share_more
+    rng.share_endless = 0.3
     return [conversation(rng) for _ in range(count)]
 
 
