@@ -2,11 +2,15 @@
 
 import os
 
+from llvmlite.binding import get_host_cpu_name
 from numba import config
 from numba.core import codegen
 
 # numba leaves AVX off on Sandy and Ivy Bridge, where LLVM used to write slow code with it. Ours is half as fast again.
-config.ENABLE_AVX = os.environ.get("NUMBA_ENABLE_AVX", "1") != "0"
+# What else numba leaves it off for (systems that do not save its registers, machines that pretend) stays as it is.
+_LEFT_OFF = ("corei7-avx", "core-avx-i", "sandybridge", "ivybridge")
+if "NUMBA_ENABLE_AVX" not in os.environ and (config.CPU_NAME or get_host_cpu_name()) in _LEFT_OFF:
+    config.ENABLE_AVX = config._os_supports_avx()
 
 
 def _features() -> frozenset[str]:
