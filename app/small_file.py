@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes | None:
@@ -17,6 +19,15 @@ def read_bounded(path: Path, most_bytes: int) -> bytes | None:
     with os.fdopen(os.open(path, flags), "rb") as file:
         raw = file.read(most_bytes + 1)
     return raw if len(raw) <= most_bytes else None
+
+
+def read_json_object(path: Path, most_bytes: int) -> dict[str, Any]:
+    """Return the JSON object of a file that can be done without; {} where there is none that can be used."""
+    try:
+        content = json.loads(read_bounded(path, most_bytes) or b"null")
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def replace_file(path: Path, content: bytes, durable: bool = True) -> None:

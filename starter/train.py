@@ -34,9 +34,8 @@ SHARD_CONVERSATIONS = 2_000
 """Conversations made at a time; each shard has a seed of its own."""
 MICRO_BATCH_TOKENS = 1024
 MANY_WORDINGS_SHARD = 63
-POLISHING_SHARD = 113
-"""The next one when 28 million tokens were read."""
 POLISHING_RATE = 0.05
+_PROGRESS = ("step", "tokens", "shard", "batch", "is_polishing")
 
 STEPS_SORTED_TOGETHER = 16
 """Conversations of so many steps are sorted by length, so that little has to be filled up."""
@@ -106,6 +105,8 @@ class Training:
         )
         self.replicas = [self.model, *(self._replica() for _ in range(options.threads - 1))]
         self.step = self.tokens = self.shard = self.batch = 0
+        self.is_polishing = False
+        """Whether the shard in hand was begun after the rates had fallen."""
         self.is_told_to_stop = False
         self._resume()
 
@@ -128,6 +129,8 @@ class Training:
         count = sum(p.numel() for p in self.model.parameters())
         print(f"{count / 1e6:.2f} million parameters, from step {self.step}", flush=True)
         while self.tokens < self._last_token and not self.is_told_to_stop:
+            if not self.batch:
+                self.is_polishing = self.tokens >= self.options.tokens
             for batch in self._batches(self.shard, skip=self.batch):
                 self._one_step(batch)
                 self.batch += 1
@@ -149,7 +152,7 @@ class Training:
         seed = self.options.seed * 1_000_000 + shard
         chunk: list[Sample] = []
         size = 0
-        for sample in samples(self.tokenizer, seed, SHARD_CONVERSATIONS, *_shares(shard)):
+        for sample in samples(self.tokenizer, seed, SHARD_CONVERSATIONS, *_shares(shard, self.is_polishing)):
             chunk.append(sample)
             size += len(sample[0])
             if size >= self.options.batch_tokens * STEPS_SORTED_TOGETHER:
@@ -234,7 +237,7 @@ class Training:
         state = {
             "shape": asdict(self.shape),
             "model": self.model.state_dict(),
-            "progress": {name: getattr(self, name) for name in ("step", "tokens", "shard", "batch")},
+            "progress": {name: getattr(self, name) for name in _PROGRESS},
             "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
         }
         _replace(path, lambda beside: torch.save(state, beside))
@@ -252,7 +255,7 @@ class Training:
                 setattr(self, name, value)
 
 
-def _shares(shard: int) -> tuple[float, float, float, float]:
+def _shares(shard: int, is_polishing: bool) -> tuple[float, float, float, float]:
     """Shares of short conversations, of copying ones, of the many wordings, and of what has no end.
 
     Short ones at first, then a spell of looking back; what is asked in many ways comes once it is known in a few.
@@ -260,7 +263,7 @@ def _shares(shard: int) -> tuple[float, float, float, float]:
     short = 0.9 if shard < 12 else 0.6 if shard < 20 else 0.3
     copying = 0.0 if shard < 35 else 0.6 if shard < 47 else 0.1
     more = 0.0 if shard < MANY_WORDINGS_SHARD else 0.75
-    return short, copying, more, 0.6 if shard >= POLISHING_SHARD else 0.0
+    return short, copying, more, 0.6 if is_polishing else 0.0
 
 
 def _steps(chunk: list[Sample], rng: Random, n_steps: int) -> Iterator[list[Batch]]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from app.small_file import read_bounded, replace_file
+from app.small_file import read_json_object, replace_file
 
 try:
     import fcntl
@@ -66,10 +66,10 @@ def note_holder(directory: Path) -> None:
 
 def holder_of(directory: Path) -> str:
     """Say who has the lock that was not to be had, as "process 4711, since 13:05"; "" where that is not known."""
+    values = read_json_object(directory / HOLDER_NAME, _MOST_FILE_BYTES)
     try:
-        values = json.loads(read_bounded(directory / HOLDER_NAME, _MOST_FILE_BYTES) or b"null")
         pid, since = values["pid"], datetime.fromisoformat(values["since"]).astimezone()
-    except (OSError, ValueError, RecursionError, KeyError, TypeError, OverflowError):
+    except (ValueError, KeyError, TypeError, OverflowError, OSError):
         return ""
     if type(pid) is not int or not 0 < pid < 1 << 31 or not _is_running(pid):
         return ""

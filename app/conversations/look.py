@@ -141,7 +141,7 @@ class Look:
             self.found = replace(self.found, is_done=True, trouble=f"internal error: {type(error).__name__}")
 
     def _look(self) -> None:
-        entries = sorted(self._store.entries(), key=lambda entry: (entry.summary.order, entry.id), reverse=True)
+        entries = sorted(self._store.entries(), key=lambda entry: entry.last_use, reverse=True)
         if not self._words:
             self.found = Found(tuple(Hit(entry) for entry in entries), is_done=True)
             return

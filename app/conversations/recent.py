@@ -12,7 +12,7 @@ from pathlib import Path
 
 from app import paths
 from app.conversations.store import Store
-from app.small_file import read_bounded, replace_file
+from app.small_file import read_json_object, replace_file
 
 FILE_NAME = "recent.json"
 VERSION = 1
@@ -36,11 +36,8 @@ def model_key(path: Path | str) -> str:
 
 def read_recent(root: Path) -> Recent | None:
     """Return what the file says; None where it says nothing that can be used."""
-    try:
-        values = json.loads(read_bounded(root / FILE_NAME, _MOST_FILE_BYTES) or b"null")
-    except (OSError, ValueError, RecursionError):
-        return None
-    order, last = (values.get("order"), values.get("last")) if isinstance(values, dict) else (None, None)
+    values = read_json_object(root / FILE_NAME, _MOST_FILE_BYTES)
+    order, last = values.get("order"), values.get("last")
     if type(order) is not int or not 0 <= order <= _LARGEST or not isinstance(last, dict):
         return None
     if values.get("version") != VERSION or not all(isinstance(one, str) for pair in last.items() for one in pair):

@@ -46,6 +46,11 @@ class Entry:
     state_bytes: int = 0
     trouble: str = ""
 
+    @property
+    def last_use(self) -> tuple[int, str]:
+        """What sorts entries by when they were used last."""
+        return self.summary.order, self.id
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -113,7 +118,7 @@ class Store:
             for entry in self.entries()
             if not entry.trouble and entry.summary.n_messages and entry.summary.model_path == model_path
         ]
-        return max(fitting, key=lambda entry: (entry.summary.order, entry.id)).id if fitting else None
+        return max(fitting, key=lambda entry: entry.last_use).id if fitting else None
 
     def next_order(self) -> int:
         """Return an order behind all others."""
@@ -125,7 +130,7 @@ class Store:
             return name
         wanted = clean_line(name, MOST_TITLE_CHARS).casefold()
         named = [entry for entry in self.entries() if entry.summary.title.casefold() == wanted]
-        return max(named, key=lambda entry: (entry.summary.order, entry.id)).id if named else None
+        return max(named, key=lambda entry: entry.last_use).id if named else None
 
     # ---- one of them
 

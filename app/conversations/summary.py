@@ -14,7 +14,7 @@ from typing import Any
 from app.clean_text import clean_line
 from app.conversation import Conversation
 from app.conversations.replay import MOST_TITLE_CHARS, Saved
-from app.small_file import read_bounded, replace_file
+from app.small_file import read_json_object, replace_file
 
 FILE_NAME = "summary.json"
 VERSION = 1
@@ -75,11 +75,8 @@ def write_summary(directory: Path, summary: Summary, log_bytes: int) -> None:
 
 def read_summary(directory: Path, log_bytes: int) -> Summary | None:
     """Return what the file says of a log of this size; None where it says nothing that can be used."""
-    try:
-        values = json.loads(read_bounded(directory / FILE_NAME, _MOST_FILE_BYTES) or b"null")
-    except (OSError, ValueError, RecursionError):
-        return None
-    if not isinstance(values, dict) or values.get("version") != VERSION or values.get("log_bytes") != log_bytes:
+    values = read_json_object(directory / FILE_NAME, _MOST_FILE_BYTES)
+    if values.get("version") != VERSION or values.get("log_bytes") != log_bytes:
         return None
     return _checked({one.name: values.get(one.name) for one in fields(Summary)})
 

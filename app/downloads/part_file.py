@@ -13,13 +13,12 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from app import exit_codes
 from app.clean_text import clean_line
 from app.downloads.hub import RemoteFile
 from app.downloads.refusal import DownloadError
-from app.small_file import read_bounded, replace_file, sync_directory
+from app.small_file import read_json_object, replace_file, sync_directory
 
 _READ_BYTES = 1 << 20
 _MOST_NOTE_BYTES = 4096
@@ -160,7 +159,7 @@ class PartFile:
 
     def _take_up(self) -> None:
         """Keep a part of this very file; begin anew otherwise."""
-        note = _read_note(self._note)
+        note = read_json_object(self._note, _MOST_NOTE_BYTES)
         is_ours = note.get("sha256") == self.remote.sha256 and note.get("size") == self.remote.size_bytes
         if not is_ours or self.size_bytes > self.remote.size_bytes:
             self.begin()
@@ -171,21 +170,13 @@ class PartFile:
 
 def part_bytes(directory: Path, remote: RemoteFile) -> int:
     """Return how much of a file is there already, without touching it."""
-    note = _read_note(directory / f"{remote.name}.part.json")
+    note = read_json_object(directory / f"{remote.name}.part.json", _MOST_NOTE_BYTES)
     if note.get("sha256") != remote.sha256:
         return 0
     try:
         return min(remote.size_bytes, (directory / f"{remote.name}.part").lstat().st_size)
     except OSError:
         return 0
-
-
-def _read_note(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(read_bounded(path, _MOST_NOTE_BYTES) or b"null")
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _open_plain(path: Path) -> int:

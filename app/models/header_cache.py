@@ -17,7 +17,7 @@ from typing import Any
 from app import paths
 from app.models.find import FoundFile
 from app.models.header import ModelHeader, read_header, supported_names
-from app.small_file import read_bounded, replace_file
+from app.small_file import read_json_object, replace_file
 
 VERSION = 1
 FILE_NAME = "models.json"
@@ -75,11 +75,8 @@ class HeaderCache:
     def _load(self) -> dict[str, Any]:
         if self._path is None:
             return {}
-        try:
-            content = json.loads(read_bounded(self._path, _MOST_FILE_BYTES) or b"null")
-        except (OSError, ValueError, RecursionError):
-            return {}
-        if not isinstance(content, dict) or content.get("valid_for") != self._valid_for:
+        content = read_json_object(self._path, _MOST_FILE_BYTES)
+        if content.get("valid_for") != self._valid_for:
             return {}
         models = content.get("models")
         return models if isinstance(models, dict) else {}

@@ -6,14 +6,12 @@ the blob. Digests are checked to be one before they become a path (CVE-2024-3703
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from app.small_file import read_bounded
+from app.small_file import read_json_object
 
 _MODEL_LAYER = "application/vnd.ollama.image.model"
 _DEFAULT_HOST, _DEFAULT_NAMESPACE = "registry.ollama.ai", "library"
@@ -51,11 +49,7 @@ def _manifests(directory: Path, above: tuple[str, ...]) -> Iterator[tuple[str, .
 
 
 def _model_digest(manifest: Path) -> str:
-    try:
-        content: Any = json.loads(read_bounded(manifest, _MOST_MANIFEST_BYTES) or b"null")
-    except (OSError, ValueError, RecursionError):
-        return ""
-    layers = content.get("layers") if isinstance(content, dict) else None
+    layers = read_json_object(manifest, _MOST_MANIFEST_BYTES).get("layers")
     for layer in layers if isinstance(layers, list) else []:
         if isinstance(layer, dict) and layer.get("mediaType") == _MODEL_LAYER:
             match = _DIGEST.fullmatch(str(layer.get("digest")))

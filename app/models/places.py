@@ -6,14 +6,13 @@ Reads a few small configuration files of those programs and no model. Nothing he
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from app import paths
-from app.small_file import read_bounded
+from app.small_file import read_bounded, read_json_object
 from app.starter import starter_file
 
 _MOST_POINTER_BYTES = 1 << 16
@@ -137,11 +136,7 @@ def _pointed_to(pointer: Path) -> Path | None:
 
 
 def _downloads_folder(settings: Path) -> Path | None:
-    try:
-        content = json.loads(read_bounded(settings, _MOST_POINTER_BYTES) or b"null")
-    except (OSError, ValueError, RecursionError):
-        return None
-    folder = content.get("downloadsFolder") if isinstance(content, dict) else None
+    folder = read_json_object(settings, _MOST_POINTER_BYTES).get("downloadsFolder")
     return _expanded(folder) if isinstance(folder, str) else None
 
 

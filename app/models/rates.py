@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from app import paths
 from app.performance.history import history_key, identity_of
-from app.small_file import read_bounded, replace_file
+from app.small_file import read_json_object, replace_file
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -88,11 +88,8 @@ def _read(path: Path | None) -> dict[str, Any]:
     place = path or _file()
     if place is None:
         return {}
-    try:
-        content = json.loads(read_bounded(place, _MOST_FILE_BYTES) or b"null")
-    except (OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(content, dict) or content.get("version") != VERSION:
+    content = read_json_object(place, _MOST_FILE_BYTES)
+    if content.get("version") != VERSION:
         return {}
     rates = content.get("rates")
     return rates if isinstance(rates, dict) else {}
