@@ -24,21 +24,36 @@ class Form:
         group: elements that share a scale, or 0.
         sums_bytes: of a group's sums.
         in_rows: whether it holds up to ``FEW_COLUMNS`` tokens one behind the other, or many as ``in_columns`` does.
+        offsets: where the 256 values of a whole chunk lie in its ``256 * item_bytes`` bytes, if not in order.
     """
 
     item_bytes: int
     group: int = 0
     sums_bytes: int = 0
     in_rows: bool = False
+    offsets: np.ndarray[Any, np.dtype[np.intp]] | None = None
 
+
+def _offsets(group_step: tuple[int, int, int], high: int) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """Offsets of 256 values: of their groups of 32 by the number's bits 0, 1 and 2, and of a group's upper sixteen."""
+    groups = [sum(step * (g >> bit & 1) for bit, step in enumerate(group_step)) for g in range(8)]
+    return np.array([at + high * half + k for at in groups for half in (0, 1) for k in range(16)], np.intp)
+
+
+PAIRED_32 = _offsets((64, 128, 16), 32)
+"""Blocks of 32 nibbles that are four apart share a register: lower halves of both, upper halves of both."""
+PAIRED_256 = _offsets((16, 128, 256), 32)
+"""Sub-blocks next to each other share a register; 64 bytes behind a value stands its magnitude."""
 
 FORMS: dict[str, Form] = {
     "f16": Form(4),
     "bf16": Form(4),
     "q8_k": Form(1, 256, 48, in_rows=True),
+    "q8_k paired": Form(2, 256, 48, in_rows=True, offsets=PAIRED_256),
     "q8_k bytes": Form(1, 256, 48),
     "q8_k words": Form(2, 256, 48),
     "q8_0": Form(1, 32, 4, in_rows=True),
+    "q8_0 paired": Form(1, 32, 4, in_rows=True, offsets=PAIRED_32),
     "q8_0 bytes": Form(1, 32, 4),
     "q8_0 words": Form(2, 32, 4),
 }
@@ -87,6 +102,26 @@ def out_of_columns(q: np.ndarray[Any, Any], n_tokens: int, n: int) -> np.ndarray
     return np.concatenate(tiles, axis=1)
 
 
+def in_pairs(q: np.ndarray[Any, np.dtype[np.int8]], form: Form) -> np.ndarray[Any, np.dtype[np.int8]]:
+    """int8 of several tokens (n_tokens, n) as a form with ``offsets`` keeps them; in order what is no whole chunk."""
+    assert form.offsets is not None
+    n_tokens, n = q.shape
+    n_bytes, whole = 256 * form.item_bytes, n // 256 * 256
+    chunks = np.zeros((n_tokens, n // 256, n_bytes), np.int8)
+    chunks[:, :, form.offsets] = q[:, :whole].reshape(n_tokens, -1, 256)
+    if form.item_bytes == 2:
+        chunks[:, :, form.offsets + 64] = np.abs(q[:, :whole]).reshape(n_tokens, -1, 256)
+    return np.concatenate([chunks.reshape(n_tokens, -1), q[:, whole:]], axis=1)
+
+
+def out_of_pairs(kept: np.ndarray[Any, np.dtype[np.int8]], form: Form, n: int) -> np.ndarray[Any, np.dtype[np.int8]]:
+    """The values of ``in_pairs`` as (n_tokens, n)."""
+    assert form.offsets is not None
+    whole = n // 256 * 256
+    chunks = kept[:, : whole * form.item_bytes].reshape(len(kept), -1, 256 * form.item_bytes)[:, :, form.offsets]
+    return np.concatenate([chunks.reshape(len(kept), whole), kept[:, whole * form.item_bytes :]], axis=1)
+
+
 class Activations:
     """One named vector per token, float32 ``(columns, n)``, and its int8 forms as far as somebody asked for them."""
 
@@ -121,14 +156,21 @@ class Activations:
         form, parts = FORMS[name], self._forms[name][1]
         if not form.group:
             return parts[0].array(np.float32, (n_tokens, self.n)).astype(np.float64)
-        padded = n_tokens if form.in_rows else -(-n_tokens // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE
+        if not form.in_rows:
+            return self._out_of_columns(form, parts, n_tokens)
+        scales = parts[1].array(np.float32, (n_tokens, self.n // form.group)).astype(np.float64)
+        kept = parts[0].array(np.int8, (n_tokens, self.n * form.item_bytes))
+        rows = kept if form.offsets is None else out_of_pairs(kept, form, self.n)
+        decoded: np.ndarray[Any, np.dtype[np.float64]] = rows.astype(np.float64) * np.repeat(scales, form.group, axis=1)
+        return decoded
+
+    def _out_of_columns(self, form: Form, parts: list[Memory], n_tokens: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+        padded = -(-n_tokens // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE
         q = parts[0].array(np.int8 if form.item_bytes == 1 else np.int16, (padded * self.n,)).astype(np.float64)
-        rows = q.reshape(padded, -1) if form.in_rows else out_of_columns(q, padded, self.n)
-        shape = (padded, self.n // form.group)
-        scales = parts[1].array(np.float32, shape if form.in_rows else shape[::-1]).astype(np.float64)
-        scales = scales if form.in_rows else scales.T
-        found: np.ndarray[Any, np.dtype[np.float64]] = rows * np.repeat(scales, form.group, axis=1)
-        return found[:n_tokens]
+        scales = parts[1].array(np.float32, (self.n // form.group, padded)).astype(np.float64)
+        decoded: np.ndarray[Any, np.dtype[np.float64]] = out_of_columns(q, padded, self.n)
+        decoded *= np.repeat(scales.T, form.group, axis=1)
+        return decoded[:n_tokens]
 
     @property
     def n_bytes(self) -> int:

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 KERNELS: dict[str, str] = {
     "rmsnorm": "engine.kernels.rmsnorm:rmsnorm",
     "quantize q8_k": "engine.kernels.quantize_activations:q8_k",
+    "quantize q8_k paired": "engine.kernels.quantize_activations:q8_k_paired",
     "quantize q8_k bytes": "engine.kernels.quantize_activations:q8_k_bytes",
     "quantize q8_k words": "engine.kernels.quantize_activations:q8_k_words",
     "quantize q8_0": "engine.kernels.quantize_activations:q8_0",
+    "quantize q8_0 paired": "engine.kernels.quantize_activations:q8_0_paired",
     "quantize q8_0 bytes": "engine.kernels.quantize_activations:q8_0_bytes",
     "quantize q8_0 words": "engine.kernels.quantize_activations:q8_0_words",
     "quantize f16": "engine.kernels.round_activations:round_f16",

@@ -8,9 +8,11 @@ from engine.kernels.share import claim_rows
 from engine.records import MATMUL as F
 from engine.records import STEP
 from engine.simd import (
+    broadcast_16_bytes,
     fold_fours,
     fold_neighbours,
     fold_twos,
+    load_i8x32,
     load_i64,
     low_half_i32,
     maddwd,
@@ -35,31 +37,33 @@ def fold_i32(p04, p15, p26, p37):
 
 @inner
 def eight_blocks(pair, fold, block_bytes, block, y):
-    """Integer products of eight blocks of 32 weights in a row, lane = block.
+    """Integer products of eight blocks of 32 weights in a row, lane = block; y as ``buffers.PAIRED_32`` says.
 
     Args:
-        pair: (block, y, other, y_other) -> products of two blocks, one in each half of a register.
+        pair: (block, other, y_low, y_high) -> products of two blocks, one in each half of a register; of the two
+            registers of activations one holds the first sixteen of both blocks, the other the rest.
         fold: ``fold_i16`` or ``fold_i32``, as ``pair`` returns i16x16 or i32x8.
     """
-    far, y_far = block + 4 * block_bytes, y + 128
+    one, two, three, far = block_bytes, 2 * block_bytes, 3 * block_bytes, block + 4 * block_bytes
     return fold(
-        pair(block, y, far, y_far),
-        pair(block + block_bytes, y + 32, far + block_bytes, y_far + 32),
-        pair(block + 2 * block_bytes, y + 64, far + 2 * block_bytes, y_far + 64),
-        pair(block + 3 * block_bytes, y + 96, far + 3 * block_bytes, y_far + 96),
+        pair(block, far, load_i8x32(y), load_i8x32(y + 32)),
+        pair(block + one, far + one, load_i8x32(y + 64), load_i8x32(y + 96)),
+        pair(block + two, far + two, load_i8x32(y + 128), load_i8x32(y + 160)),
+        pair(block + three, far + three, load_i8x32(y + 192), load_i8x32(y + 224)),
     )
 
 
 @inner
 def one_block_i16(pair, block, y):
-    """Integer product of one block, where ``pair`` returns i16x16."""
-    return sum_i32x4(low_half_i32(maddwd(pair(block, y, block, y), splat_i16x16(1))))
+    """Integer product of one block with activations in order, where ``pair`` returns i16x16."""
+    products = pair(block, block, broadcast_16_bytes(y), broadcast_16_bytes(y + 16))
+    return sum_i32x4(low_half_i32(maddwd(products, splat_i16x16(1))))
 
 
 @inner
 def one_block_i32(pair, block, y):
-    """Integer product of one block, where ``pair`` returns i32x8."""
-    return sum_i32x4(low_half_i32(pair(block, y, block, y)))
+    """The same where ``pair`` returns i32x8."""
+    return sum_i32x4(low_half_i32(pair(block, block, broadcast_16_bytes(y), broadcast_16_bytes(y + 16))))
 
 
 @inner

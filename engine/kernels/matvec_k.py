@@ -23,79 +23,79 @@ def four_groups(weights, y, s0, s1, s2, s3):
 
 
 @inner
-def columns_k(op, c):
+def columns_k(op, y_bytes, c):
     """Where column c of q8_k activations lies: (q, d, sums)."""
-    n_cols = load_i64(op + F.n_cols)
-    group = c * (n_cols // 256)
-    return load_i64(op + F.q) + c * n_cols, load_i64(op + F.d) + 4 * group, load_i64(op + F.sums) + 48 * group
+    group = c * (load_i64(op + F.n_cols) // 256)
+    return load_i64(op + F.q) + y_bytes * group, load_i64(op + F.d) + 4 * group, load_i64(op + F.sums) + 48 * group
 
 
 @inner
-def one_column_k(dot, block_bytes, far_bytes, op, c, row):
+def one_column_k(dot, y_bytes, block_bytes, far_bytes, op, c, row):
     """One row of 256-weight blocks with one column.
 
     Args:
         dot: (block, y, d_y, sums, acc, acc_min) -> (acc, acc_min), f32x8; the result is their difference.
+        y_bytes: of 256 activations in the order that ``dot`` wants.
         block_bytes: type_size of the quantised type.
         far_bytes: how far ahead lines are asked for.
     """
-    q, d, sums = columns_k(op, c)
+    q, d, sums = columns_k(op, y_bytes, c)
     acc, acc_min = splat_f32x8(0.0), splat_f32x8(0.0)
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
     for i in range(load_i64(op + F.n_cols) // 256):
         prefetch_block(block + far_bytes, block_bytes)
-        acc, acc_min = dot(block, q + 256 * i, load_f32(d + 4 * i), sums + 48 * i, acc, acc_min)
+        acc, acc_min = dot(block, q + y_bytes * i, load_f32(d + 4 * i), sums + 48 * i, acc, acc_min)
         block += block_bytes
     finish(op, c, row, sum_f32x8(fsub(acc, acc_min)))
 
 
 @inner
-def two_columns_k(dot, block_bytes, far_bytes, op, c, row):
+def two_columns_k(dot, y_bytes, block_bytes, far_bytes, op, c, row):
     """The same with two."""
-    q, d, sums = columns_k(op, c)
-    r, e, tums = columns_k(op, c + 1)
+    q, d, sums = columns_k(op, y_bytes, c)
+    r, e, tums = columns_k(op, y_bytes, c + 1)
     a, b, a_min, b_min = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
     for i in range(load_i64(op + F.n_cols) // 256):
         prefetch_block(block + far_bytes, block_bytes)
-        a, a_min = dot(block, q + 256 * i, load_f32(d + 4 * i), sums + 48 * i, a, a_min)
-        b, b_min = dot(block, r + 256 * i, load_f32(e + 4 * i), tums + 48 * i, b, b_min)
+        a, a_min = dot(block, q + y_bytes * i, load_f32(d + 4 * i), sums + 48 * i, a, a_min)
+        b, b_min = dot(block, r + y_bytes * i, load_f32(e + 4 * i), tums + 48 * i, b, b_min)
         block += block_bytes
     finish(op, c, row, sum_f32x8(fsub(a, a_min)))
     finish(op, c + 1, row, sum_f32x8(fsub(b, b_min)))
 
 
 @inner
-def four_columns_k(dot, block_bytes, far_bytes, op, c, row):
+def four_columns_k(dot, y_bytes, block_bytes, far_bytes, op, c, row):
     """The same with four."""
-    (q0, d0, s0), (q1, d1, s1) = columns_k(op, c), columns_k(op, c + 1)
-    (q2, d2, s2), (q3, d3, s3) = columns_k(op, c + 2), columns_k(op, c + 3)
+    (q0, d0, s0), (q1, d1, s1) = columns_k(op, y_bytes, c), columns_k(op, y_bytes, c + 1)
+    (q2, d2, s2), (q3, d3, s3) = columns_k(op, y_bytes, c + 2), columns_k(op, y_bytes, c + 3)
     a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
     m0, m1, m2, m3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
     for i in range(load_i64(op + F.n_cols) // 256):
         prefetch_block(block + far_bytes, block_bytes)
-        a0, m0 = dot(block, q0 + 256 * i, load_f32(d0 + 4 * i), s0 + 48 * i, a0, m0)
-        a1, m1 = dot(block, q1 + 256 * i, load_f32(d1 + 4 * i), s1 + 48 * i, a1, m1)
-        a2, m2 = dot(block, q2 + 256 * i, load_f32(d2 + 4 * i), s2 + 48 * i, a2, m2)
-        a3, m3 = dot(block, q3 + 256 * i, load_f32(d3 + 4 * i), s3 + 48 * i, a3, m3)
+        a0, m0 = dot(block, q0 + y_bytes * i, load_f32(d0 + 4 * i), s0 + 48 * i, a0, m0)
+        a1, m1 = dot(block, q1 + y_bytes * i, load_f32(d1 + 4 * i), s1 + 48 * i, a1, m1)
+        a2, m2 = dot(block, q2 + y_bytes * i, load_f32(d2 + 4 * i), s2 + 48 * i, a2, m2)
+        a3, m3 = dot(block, q3 + y_bytes * i, load_f32(d3 + 4 * i), s3 + 48 * i, a3, m3)
         block += block_bytes
     v0, v1 = sum_f32x8(fsub(a0, m0)), sum_f32x8(fsub(a1, m1))
     finish_four(op, c, row, v0, v1, sum_f32x8(fsub(a2, m2)), sum_f32x8(fsub(a3, m3)))
 
 
 @inner
-def matvec_k(dot, block_bytes, far_bytes, op, thread, n_threads):
+def matvec_k(dot, y_bytes, block_bytes, far_bytes, op, thread, n_threads):
     """All rows with one column."""
     turn = 0
     while turn < n_threads:
         first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
         for row in range(first, last):
-            one_column_k(dot, block_bytes, far_bytes, op, 0, row)
+            one_column_k(dot, y_bytes, block_bytes, far_bytes, op, 0, row)
 
 
 @inner
-def few_k(dot, block_bytes, far_bytes, op, thread, n_threads):
+def few_k(dot, y_bytes, block_bytes, far_bytes, op, thread, n_threads):
     """All rows with the few columns of the step, a row with all of them before the next row."""
     n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
     turn = 0
@@ -104,8 +104,8 @@ def few_k(dot, block_bytes, far_bytes, op, thread, n_threads):
         for row in range(first, last):
             for c in range(0, n_tokens, 4):
                 if n_tokens - c >= 3:
-                    four_columns_k(dot, block_bytes, far_bytes, op, c, row)
+                    four_columns_k(dot, y_bytes, block_bytes, far_bytes, op, c, row)
                 elif n_tokens - c == 2:
-                    two_columns_k(dot, block_bytes, far_bytes, op, c, row)
+                    two_columns_k(dot, y_bytes, block_bytes, far_bytes, op, c, row)
                 else:
-                    one_column_k(dot, block_bytes, far_bytes, op, c, row)
+                    one_column_k(dot, y_bytes, block_bytes, far_bytes, op, c, row)

@@ -9,6 +9,7 @@ from engine.kernels.share import share
 from engine.records import QUANTIZE as F
 from engine.records import STEP
 from engine.simd import (
+    abs_i32,
     add,
     fabs,
     fmax,
@@ -19,7 +20,6 @@ from engine.simd import (
     round_to_f16,
     round_to_i32,
     splat_f32x8,
-    splat_i32x8,
     store_f32,
     store_four_i8,
     store_four_i16,
@@ -39,58 +39,88 @@ def largest(x, n):
 
 
 @inner
-def round_group(x, count, inverse, store, stride, q):
-    """Write ``count`` rounded values, a multiple of 8, ``stride`` bytes from each other; returns their sum.
-
-    Args:
-        store: (address, step, eight int32) -> None, four values at the address and four ``step`` bytes behind it.
-    """
-    total, factor = splat_i32x8(0), splat_f32x8(inverse)
-    for i in range(0, count, 8):
-        rounded = round_to_i32(fmul(load_f32x8(x + 4 * i), factor))
-        store(q + stride * i, 4 * stride, rounded)
-        total = add(total, rounded)
-    return sum_i32x8(total)
+def round_sixteen(x, inverse, store, stride, q):
+    """Write sixteen rounded values, ``stride`` bytes from each other; returns their sum."""
+    factor = splat_f32x8(inverse)
+    low, high = round_to_i32(fmul(load_f32x8(x), factor)), round_to_i32(fmul(load_f32x8(x + 32), factor))
+    store(q, 4 * stride, low)
+    store(q + 8 * stride, 4 * stride, high)
+    return sum_i32x8(add(low, high))
 
 
 @inner
-def place(stride, n, padded, t, k):
-    """Byte offset of the k-th value of token t.
+def in_rows(n, padded, t, k):
+    """Byte offsets of the sixteen values from the k-th of token t on, and of the next sixteen: one behind the other."""
+    return t * n + k, t * n + k + 16
 
-    One token behind the other as decode reads them (stride 1), or as prefill does, four tokens side by side
-    (``buffers.in_columns``), in one byte (4) or two (8).
-    """
-    if stride == 1:
-        return t * n + k
+
+@inner
+def paired_256(n, padded, t, k):
+    """The same in ``buffers.PAIRED_256``, of two bytes a value."""
+    at = 2 * (t * n + (k & ~255)) + 128 * ((k & 255) >> 6) + 16 * ((k >> 5) & 1)
+    return at, at + 32
+
+
+@inner
+def paired_32(n, padded, t, k):
+    """The same in ``buffers.PAIRED_32``; in order where fewer than 256 are left."""
+    first, group = k & ~255, (k & 255) >> 5
+    if n - first < 256:
+        return t * n + k, t * n + k + 16
+    at = t * n + first + 64 * (group & 3) + 16 * (group >> 2)
+    return at, at + 32
+
+
+@inner
+def in_columns(n, padded, t, k):
+    """The same with four tokens side by side (``buffers.in_columns``)."""
     first = k & ~255
-    return stride // 4 * (first * padded + (t & ~3) * min(256, n - first) + 4 * (k - first + (t & 3)))
+    at = first * padded + (t & ~3) * min(256, n - first) + 4 * (k - first + (t & 3))
+    return at, at + 64
 
 
 @inner
-def quantize_256(x, store, stride, q, d, sums):
+def in_columns_of_words(n, padded, t, k):
+    """The same in two bytes each."""
+    low, high = in_columns(n, padded, t, k)
+    return 2 * low, 2 * high
+
+
+@inner
+def quantize_256(x, layout, store, stride, n, padded, t, k, q, d, sums):
     """One group of q8_k: 256 values, one f32 scale, 16 sums of 16 and 8 sums of 32 (int16)."""
     top = largest(x, 256)
     store_f32(d, top / 127.0)
     inverse = 127.0 / top if top > 0.0 else 0.0
     for g in range(8):
-        low = round_group(x + 128 * g, 16, inverse, store, stride, q + stride * 32 * g)
-        high = round_group(x + 128 * g + 64, 16, inverse, store, stride, q + stride * (32 * g + 16))
+        at_low, at_high = layout(n, padded, t, k + 32 * g)
+        low = round_sixteen(x + 128 * g, inverse, store, stride, q + at_low)
+        high = round_sixteen(x + 128 * g + 64, inverse, store, stride, q + at_high)
         store_i16(sums + 4 * g, low)
         store_i16(sums + 4 * g + 2, high)
         store_i16(sums + 32 + 2 * g, low + high)
 
 
 @inner
-def quantize_32(x, store, stride, q, d, sums):
+def quantize_32(x, layout, store, stride, n, padded, t, k, q, d, sums):
     """One group of q8_0: 32 values, a scale that a half can hold, one int32 sum."""
     top = largest(x, 32)
     store_f32(d, round_to_f16(top / 127.0))
-    store_i32(sums, round_group(x, 32, 127.0 / top if top > 0.0 else 0.0, store, stride, q))
+    inverse = 127.0 / top if top > 0.0 else 0.0
+    at_low, at_high = layout(n, padded, t, k)
+    low = round_sixteen(x, inverse, store, stride, q + at_low)
+    store_i32(sums, low + round_sixteen(x + 64, inverse, store, stride, q + at_high))
 
 
 @inner
-def quantize_groups(quantize, group, sums_bytes, store, stride, op, thread, n_threads):
-    """All tokens of the step; n is a multiple of ``group``."""
+def quantize_groups(quantize, group, sums_bytes, layout, store, stride, op, thread, n_threads):
+    """All tokens of the step; n is a multiple of ``group``.
+
+    Args:
+        layout: (n, padded, t, k) -> byte offsets of the values k to k + 15 of token t, and k + 16 to k + 31.
+        store: (address, step, eight int32) -> None, four values at the address and four ``step`` bytes behind it.
+        stride: bytes from a value to the next of the sixteen; 1 where decode reads them.
+    """
     n, x = load_i64(op + F.n), load_i64(op + F.x)
     q, d, sums = load_i64(op + F.q), load_i64(op + F.d), load_i64(op + F.sums)
     n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
@@ -99,41 +129,60 @@ def quantize_groups(quantize, group, sums_bytes, store, stride, op, thread, n_th
     for t in range(n_tokens):
         for k in range(first, last, group):
             at = t * (n // group) + k // group if stride == 1 else k // group * padded + t
-            values, out = x + 4 * (t * n + k), q + place(stride, n, padded, t, k)
-            quantize(values, store, stride, out, d + 4 * at, sums + sums_bytes * at)
+            values = x + 4 * (t * n + k)
+            quantize(values, layout, store, stride, n, padded, t, k, q, d + 4 * at, sums + sums_bytes * at)
+
+
+@inner
+def store_with_magnitudes(address, step, v):
+    """Four int8 at each of two places, and their magnitudes 64 bytes behind."""
+    store_four_i8(address, step, v)
+    store_four_i8(address + 64, step, abs_i32(v))
 
 
 @kernel
 def q8_k(op, thread, n_threads):
     """A few tokens, for decode."""
-    quantize_groups(quantize_256, 256, 48, store_four_i8, 1, op, thread, n_threads)
+    quantize_groups(quantize_256, 256, 48, in_rows, store_four_i8, 1, op, thread, n_threads)
+
+
+@kernel
+def q8_k_paired(op, thread, n_threads):
+    """A few tokens, for decode of weights with signs."""
+    quantize_groups(quantize_256, 256, 48, paired_256, store_with_magnitudes, 1, op, thread, n_threads)
 
 
 @kernel
 def q8_k_bytes(op, thread, n_threads):
     """All tokens, for prefill with byte products."""
-    quantize_groups(quantize_256, 256, 48, store_four_i8, 4, op, thread, n_threads)
+    quantize_groups(quantize_256, 256, 48, in_columns, store_four_i8, 4, op, thread, n_threads)
 
 
 @kernel
 def q8_k_words(op, thread, n_threads):
     """All tokens, for prefill with int16 products."""
-    quantize_groups(quantize_256, 256, 48, store_four_i16, 8, op, thread, n_threads)
+    quantize_groups(quantize_256, 256, 48, in_columns_of_words, store_four_i16, 8, op, thread, n_threads)
 
 
 @kernel
 def q8_0(op, thread, n_threads):
     """A few tokens, for decode."""
-    quantize_groups(quantize_32, 32, 4, store_four_i8, 1, op, thread, n_threads)
+    quantize_groups(quantize_32, 32, 4, in_rows, store_four_i8, 1, op, thread, n_threads)
+
+
+@kernel
+def q8_0_paired(op, thread, n_threads):
+    """A few tokens, for decode of nibbles."""
+    quantize_groups(quantize_32, 32, 4, paired_32, store_four_i8, 1, op, thread, n_threads)
 
 
 @kernel
 def q8_0_bytes(op, thread, n_threads):
     """All tokens, for prefill with byte products."""
-    quantize_groups(quantize_32, 32, 4, store_four_i8, 4, op, thread, n_threads)
+    quantize_groups(quantize_32, 32, 4, in_columns, store_four_i8, 4, op, thread, n_threads)
 
 
 @kernel
 def q8_0_words(op, thread, n_threads):
     """All tokens, for prefill with int16 products."""
-    quantize_groups(quantize_32, 32, 4, store_four_i16, 8, op, thread, n_threads)
+    quantize_groups(quantize_32, 32, 4, in_columns_of_words, store_four_i16, 8, op, thread, n_threads)

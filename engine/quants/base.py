@@ -13,6 +13,10 @@ ProductWidth = Literal["", "bytes", "words"]
 """What prefill multiplies: floats, int8 or int16."""
 
 
+RowOrder = Literal["", "paired"]
+"""How decode wants int8 activations: in order, or those side by side that meet weights in one register."""
+
+
 @dataclass(frozen=True)
 class QuantType:
     """A weight format: its layout and the kernels that read it.
@@ -23,6 +27,7 @@ class QuantType:
         type_size: bytes of a block.
         activations: how activations meet the weights.
         products: in ``matmul``.
+        order: of activations in ``matvec`` and ``few``.
         embed: rows picked by token id, dequantised to f32 (record ``Embed``).
         matvec: rows times one column (record ``Matmul``).
         few: rows times up to ``buffers.FEW_COLUMNS`` columns, each as ``matvec`` has it, to the bit.
@@ -38,7 +43,8 @@ class QuantType:
     few: Kernel
     matmul: Kernel
     products: ProductWidth = "bytes"
+    order: RowOrder = ""
 
     def form(self, in_rows: bool) -> str:
         """Name in ``buffers.FORMS`` of what ``matvec`` and ``few`` read (in rows), or ``matmul``."""
-        return self.activations if in_rows or not self.products else f"{self.activations} {self.products}"
+        return f"{self.activations} {self.order if in_rows else self.products}".rstrip()

@@ -59,11 +59,10 @@ def codebook_value(q):
 
 
 @inner
-def pair(block, y, other, y_other):
+def pair(block, other, y_low, y_high):
     """Products of two blocks as i32x8, one block in each half."""
     qs, nibble = load_two_i8x16(block + 2, other + 2), splat_i8x32(15)
     low, high = lookup16(codebook(), and_(qs, nibble)), lookup16(codebook(), and_(shift_right(qs, 4), nibble))
-    y_low, y_high = load_two_i8x16(y, y_other), load_two_i8x16(y + 16, y_other + 16)
     ones = splat_i16x16(1)
     return add(
         maddwd(maddubs(abs_i8(low), with_sign_of(y_low, low)), ones),
@@ -141,4 +140,4 @@ def matmul(op, thread, n_threads):
     matmul_tiles(unpack_row, four_columns_i16, columns, WIDE, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
 
 
-QUANT = QuantType("IQ4_NL", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, "words")
+QUANT = QuantType("IQ4_NL", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, "words", "paired")

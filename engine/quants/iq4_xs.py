@@ -17,13 +17,14 @@ from engine.kernels.tiles import WIDE, four_columns_i16, matmul_tiles
 from engine.quants.base import QuantType
 from engine.quants.iq4_nl import codebook, codebook_value
 from engine.simd import (
-    abs_i8,
     add,
     and_,
+    as_i16x16,
     broadcast_16_bytes,
+    constant_i8x32,
+    constant_i16x16,
     f32_of_i32x8,
     fma,
-    four_u32,
     half_lane0,
     half_lane1,
     half_lane2,
@@ -32,7 +33,6 @@ from engine.simd import (
     join_i8,
     load_f16,
     load_i8x32,
-    load_two_i8x16,
     load_u8,
     load_u16,
     load_u32,
@@ -41,6 +41,8 @@ from engine.simd import (
     maddubs,
     maddwd,
     mul,
+    mul_high,
+    or_,
     rolled,
     shift_right,
     splat_f32x8,
@@ -50,7 +52,6 @@ from engine.simd import (
     store_i16x16,
     sub,
     widen_i8x16,
-    widen_u8x16,
     with_sign_of,
 )
 
@@ -69,23 +70,39 @@ def scale_words(block):
     return (low & FOUR) | ((high & TWO) << 4), ((low >> 4) & FOUR) | (((high >> 2) & TWO) << 4)
 
 
+# Where lane by lane a scale's lower and upper bits lie in the first bytes of a block, and by what to multiply them to
+# bring them into place; 128 picks nothing.
+low_bytes = constant_i8x32([128, 4, 128, 5, 128, 6, 128, 7] * 4)
+high_bytes = constant_i8x32([128, 2, 128, 2, 128, 3, 128, 3] * 4)
+low_places = constant_i16x16([1 << 8] * 8 + [1 << 4] * 8)
+high_places = constant_i16x16([1 << 12, 1 << 8] * 4 + [1 << 10, 1 << 6] * 4)
+
+
+@inner
+def scales(block):
+    """The eight scales as int16, four times 0, 2, 4, 6 in the lower half and 1, 3, 5, 7 in the upper one."""
+    head = broadcast_16_bytes(block)
+    low = mul_high(as_i16x16(lookup16(head, low_bytes())), low_places())
+    high = mul_high(as_i16x16(lookup16(head, high_bytes())), high_places())
+    return sub(or_(and_(low, splat_i16x16(15)), and_(high, splat_i16x16(0x30))), splat_i16x16(32))
+
+
 @inner
 def pair(block, y, j, scale):
     """Integer contribution of sub-blocks 2j and 2j+1, one in each half of the registers."""
     qs, nibble = load_i8x32(block + QS + 32 * j), splat_i8x32(15)
     low, high = lookup16(codebook(), and_(qs, nibble)), lookup16(codebook(), and_(shift_right(qs, 4), nibble))
-    y_low, y_high = load_two_i8x16(y + 64 * j, y + 64 * j + 32), load_two_i8x16(y + 64 * j + 16, y + 64 * j + 48)
+    at = y + 128 * j  # as buffers.PAIRED_256 says: the sign goes to the weights, the magnitudes are there already
     return add(
-        maddwd(scale, maddubs(abs_i8(low), with_sign_of(y_low, low))),
-        maddwd(scale, maddubs(abs_i8(high), with_sign_of(y_high, high))),
+        maddwd(scale, maddubs(load_i8x32(at + 64), with_sign_of(low, load_i8x32(at)))),
+        maddwd(scale, maddubs(load_i8x32(at + 96), with_sign_of(high, load_i8x32(at + 32)))),
     )
 
 
 @inner
 def dot(block, y, d_y, sums, acc, acc_min):
     """Add one block's products with 256 activations."""
-    even, odd = scale_words(block)
-    s = sub(widen_u8x16(four_u32(even, even, odd, odd)), splat_i16x16(32))
+    s = scales(block)
     total = add(
         add(pair(block, y, 0, half_lane0(s)), pair(block, y, 1, half_lane1(s))),
         add(pair(block, y, 2, half_lane2(s)), pair(block, y, 3, half_lane3(s))),
@@ -135,13 +152,13 @@ def embed(op, thread, n_threads):
 @kernel
 def matvec(op, thread, n_threads):
     """Rows times one column."""
-    matvec_k(dot, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    matvec_k(dot, 512, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
 
 
 @kernel
 def few(op, thread, n_threads):
     """Rows times a few columns."""
-    few_k(dot, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    few_k(dot, 512, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
 
 
 @kernel
@@ -150,4 +167,4 @@ def matmul(op, thread, n_threads):
     matmul_tiles(unpack_row, four_columns_i16, columns, WIDE, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
-QUANT = QuantType("IQ4_XS", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul, "words")
+QUANT = QuantType("IQ4_XS", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul, "words", "paired")

@@ -145,13 +145,13 @@ def embed(op, thread, n_threads):
 @kernel
 def matvec(op, thread, n_threads):
     """Rows times one column."""
-    matvec_k(dot, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    matvec_k(dot, 256, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
 
 
 @kernel
 def few(op, thread, n_threads):
     """Rows times a few columns."""
-    few_k(dot, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    few_k(dot, 256, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
 
 
 @kernel

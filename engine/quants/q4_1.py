@@ -47,12 +47,10 @@ FAR_BYTES = 2048
 
 
 @inner
-def pair(block, y, other, y_other):
+def pair(block, other, y_low, y_high):
     """Products of two blocks as i16x16, one block in each half."""
     qs, nibble = load_two_i8x16(block + 4, other + 4), splat_i8x32(15)
-    low = maddubs(and_(qs, nibble), load_two_i8x16(y, y_other))
-    high = maddubs(and_(shift_right(qs, 4), nibble), load_two_i8x16(y + 16, y_other + 16))
-    return add(low, high)
+    return add(maddubs(and_(qs, nibble), y_low), maddubs(and_(shift_right(qs, 4), nibble), y_high))
 
 
 @inner
@@ -129,4 +127,4 @@ def matmul(op, thread, n_threads):
     matmul_tiles(unpack_row, four_columns_i8, columns, NARROW, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
 
 
-QUANT = QuantType("Q4_1", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul)
+QUANT = QuantType("Q4_1", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, order="paired")

@@ -59,14 +59,13 @@ QH, QS = 2, 6
 
 
 @inner
-def pair(block, y, other, y_other):
+def pair(block, other, y_low, y_high):
     """Products of two blocks as i32x8, one block in each half."""
     qs, qh = load_two_i8x16(block + QS, other + QS), broadcast_two_4_bytes(block + QH, other + QH)
     nibble = splat_i8x32(15)
     low = or_(and_(qs, nibble), fifth_bits_low(qh))
     high = or_(and_(shift_right(qs, 4), nibble), fifth_bits_high(qh))
-    products = add(maddubs(low, load_two_i8x16(y, y_other)), maddubs(high, load_two_i8x16(y + 16, y_other + 16)))
-    return maddwd(products, splat_i16x16(1))
+    return maddwd(add(maddubs(low, y_low), maddubs(high, y_high)), splat_i16x16(1))
 
 
 @inner
@@ -142,4 +141,4 @@ def matmul(op, thread, n_threads):
     matmul_tiles(unpack_row, four_columns_i8, columns, NARROW, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
 
 
-QUANT = QuantType("Q5_0", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul)
+QUANT = QuantType("Q5_0", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, order="paired")

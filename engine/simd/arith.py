@@ -187,6 +187,16 @@ def abs_i8(typingctx, v):
 
 
 @intrinsic
+def abs_i32(typingctx, v):
+    """Magnitudes; the lowest number stays as it is."""
+
+    def emit(context, builder, signature, args):
+        return builder.select(builder.icmp_signed("<", args[0], i32x8.constant([0] * 8)), builder.neg(args[0]), args[0])
+
+    return i32x8(i32x8), emit
+
+
+@intrinsic
 def with_sign_of(typingctx, y, w):
     """y with its sign turned where w is negative, 0 where w is 0 (byte lanes)."""
 
@@ -270,6 +280,22 @@ def _maddwd(src, dst, native):
         return dst(src, src), emit
 
     return maddwd
+
+
+@intrinsic
+def mul_high(typingctx, a, b):
+    """Upper 16 bits of the products of unsigned 16-bit lanes; with a power of two, a shift of each lane by its own."""
+
+    def emit(context, builder, signature, args):
+        if level.HAS_AVX2:
+            return call(builder, "llvm.x86.avx2.pmulhu.w", i16x16.ir, args)
+        if level.HAS_X86:
+            return _halves(builder, args, lambda cut: call(builder, "llvm.x86.sse2.pmulhu.w", i16x8.ir, cut))
+        wide = ir.VectorType(I32, 16)
+        product = builder.mul(*(builder.zext(v, wide) for v in args))
+        return builder.trunc(builder.lshr(product, ir.Constant(wide, [16] * 16)), i16x16.ir)
+
+    return i16x16(i16x16, i16x16), emit
 
 
 maddwd = _maddwd(i16x16, i32x8, "llvm.x86.avx2.pmadd.wd")

@@ -85,6 +85,7 @@ def _cast(src, dst):
     return cast
 
 
+as_i16x16 = _cast(i8x32, i16x16)
 bytes_of_f32x8 = _cast(f32x8, i8x32)
 
 
@@ -276,6 +277,16 @@ def constant_i8x32(lanes):
     @intrinsic
     def constant(typingctx):
         return i8x32(), lambda context, builder, signature, args: i8x32.constant(lanes)
+
+    return constant
+
+
+def constant_i16x16(lanes):
+    """An intrinsic that returns a register of fixed words."""
+
+    @intrinsic
+    def constant(typingctx):
+        return i16x16(), lambda context, builder, signature, args: i16x16.constant(lanes)
 
     return constant
 

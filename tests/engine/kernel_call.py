@@ -8,7 +8,7 @@ from typing import NamedTuple
 import gguf
 import numpy as np
 
-from engine.buffers import in_columns
+from engine.buffers import FORMS, in_columns, in_pairs
 from engine.kernels.tiles import SCRATCH_BYTES
 from engine.quants.base import QuantType
 from engine.records import COUNTER_BYTES, EMBED, MATMUL, STEP
@@ -111,6 +111,8 @@ def padded(weights: np.ndarray) -> np.ndarray:
 def read_by(quant: QuantType, columns: Columns, n_tokens: int) -> list[np.ndarray]:
     """q, d and sums in the order that ``matvec`` (n_tokens 0) or ``matmul`` reads them."""
     parts = [np.ascontiguousarray(part) for part in columns[:3]]
+    if n_tokens == 0 and quant.order:
+        return [in_pairs(parts[0], FORMS[quant.form(in_rows=True)]), *parts[1:]]
     if n_tokens == 0 or not quant.products:
         return parts
     q, d, sums = in_columns(*(part[: (n_tokens + 3) // 4 * 4] for part in parts))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from engine.buffers import FORMS, in_columns, out_of_columns
+from engine.buffers import FORMS, in_columns, in_pairs, out_of_columns, out_of_pairs
 from engine.kernels import find_kernel
 from engine.records import QUANTIZE, STEP
 from tests.engine.kernel_call import run
@@ -36,7 +36,9 @@ def test_every_form_equals_its_twin_to_the_bit(name: str, n_threads: int) -> Non
     if not form.in_rows:
         wanted = in_columns(*wanted)
         x = np.concatenate([x, np.zeros((2, n), np.float32)])
-    kind = np.int8 if form.item_bytes == 1 else np.int16
+    if form.offsets is not None:
+        wanted = in_pairs(wanted[0], form), *wanted[1:]
+    kind = np.int8 if form.in_rows or form.item_bytes == 1 else np.int16
     found = [np.zeros_like(wanted[0], kind), np.zeros_like(wanted[1]), np.zeros_like(wanted[2])]
     step, record = np.zeros(8, np.int64), np.zeros(len(QUANTIZE), np.int64)
     step[STEP.n_tokens // 8] = n_tokens
@@ -46,6 +48,23 @@ def test_every_form_equals_its_twin_to_the_bit(name: str, n_threads: int) -> Non
     run(find_kernel(f"quantize {name}").address, record, n_threads)
     for one, other in zip(found, wanted, strict=True):
         assert (one == other).all()
+
+
+def test_pairs_meet_in_one_register() -> None:
+    """Sub-blocks next to each other with their magnitudes, and blocks of 32 that are four apart; the rest in order."""
+    q = (np.arange(288) - 144).clip(-127, 127).astype(np.int8)[None]
+    thirties = in_pairs(q, FORMS["q8_0 paired"])[0]
+    assert (thirties[:64] == np.concatenate([q[0, :16], q[0, 128:144], q[0, 16:32], q[0, 144:160]])).all()
+    assert (thirties[256:] == q[0, 256:]).all()
+    both = in_pairs(q[:, :256], FORMS["q8_k paired"])[0]
+    first = np.concatenate([q[0, :16], q[0, 32:48], q[0, 16:32], q[0, 48:64]])
+    assert (both[:128] == np.concatenate([first, np.abs(first)])).all()
+
+
+@pytest.mark.parametrize("name", [name for name, form in FORMS.items() if form.offsets is not None])
+def test_pairs_come_back_as_they_went(name: str) -> None:
+    q = np.random.default_rng(0).integers(-127, 128, (3, 544 if FORMS[name].group == 32 else 512), np.int8)
+    assert (out_of_pairs(in_pairs(q, FORMS[name]), FORMS[name], q.shape[1]) == q).all()
 
 
 def test_columns_come_back_as_they_went() -> None:
