@@ -1,7 +1,7 @@
 """``jalopy verify``: is this file what it should be, are its weights numbers, and does it write sense. No Textual.
 
-Three looks, each with progress: sha256 over the bytes, NaN and infinity in the weights, and a short reply that always
-takes the likeliest token.
+Four looks: sha256 over the bytes, the vocabulary, NaN and infinity in the weights, and a short reply that always takes
+the likeliest token.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ def _checks(options: VerifyOptions, wanted: str, settings: Settings) -> Iterator
         paths = [file.path for file in checked.gguf.files]
         for path in paths:
             yield hash_check(path, wanted if len(paths) == 1 else "", progress)
+        yield engine.run(lambda: vocabulary_check(checked))
         yield engine.run(lambda: weights_check(checked, progress))
     finally:
         checked.gguf.close()
@@ -133,6 +134,17 @@ def stated_sha256(path: Path) -> str:
         return ""
     name = real.name.removeprefix("sha256-").removeprefix("sha256:")
     return name if _DIGEST.fullmatch(name) else ""
+
+
+def vocabulary_check(checked: Any) -> Check:
+    """Look at every entry of the vocabulary; opening the file has looked at most of it."""
+    try:
+        checked.tokenizer.check()
+    except Exception as error:
+        if exit_code_of(error) is None:
+            raise
+        return Check(BAD, "tokens", clean_line(str(error), 200))
+    return Check(OK, "tokens", f"{count(checked.tokenizer.vocab_size)}, and what makes them of text")
 
 
 def weights_check(checked: Any, progress: ProgressLine) -> Check:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.errors import EngineError, GGUFError, UnsupportedArchitectureError, shown
-from engine.gguf_strings import StringCount
+from engine.gguf_strings import StringArray, StringCount
 from engine.models import ARCHITECTURES
 
 if TYPE_CHECKING:
@@ -291,9 +291,9 @@ def _vocab_size(read: _Reader) -> int:
     tokens = read.metadata.get(key)
     if tokens is None:
         raise read.fail(f"{key} is missing")
-    if not isinstance(tokens, (list, StringCount)):
+    if not isinstance(tokens, (list, StringArray, StringCount)):
         raise read.fail(f"{key} is not an array of strings")
-    if not tokens:
+    if not len(tokens):
         raise read.fail(f"{key} is empty")
     declared = read.integer("vocab_size", 1, MAX_VOCAB_SIZE, default=len(tokens))
     if declared != len(tokens):

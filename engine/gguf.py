@@ -59,7 +59,7 @@ class GGUFFile:
 
     Attributes:
         metadata: by key. Numbers and bools as Python's own; strings as str (bytes that are not UTF-8 as surrogate
-            escapes); arrays of strings as list[bytes], or as ``StringCount`` where they were not wanted; arrays of
+            escapes); arrays of strings as ``StringArray``, or as ``StringCount`` where they were not wanted; arrays of
             numbers and bools as read-only numpy arrays.
         tensors: by name, in the file's order; inside the file, aligned, and apart from each other.
         data_start: where tensor data begin, in bytes from the start of the file; of a model in parts, its first.

@@ -1,4 +1,5 @@
-"""Where an array of strings ends, found without making any of them: a list of models wants only their number.
+"""Arrays of strings in a file, found without making any string: a list of models wants only their number, a
+vocabulary all of them at one go.
 
 Each string begins with its length in eight bytes, so that where one begins is known from the one before. Nearly all
 are shorter than 256 bytes and hold no zero byte: seven zero bytes in a row then mark the lengths, all of them are
@@ -9,9 +10,10 @@ itself. The result is the one that steps from string to string would have.
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -24,6 +26,8 @@ _FEW = 64
 _MORE_AT_A_BREAK = 8
 """Strings that are walked over after the first stride, twice as many after the second, and so on."""
 
+Ends = np.ndarray[Any, np.dtype[np.int64]]
+
 
 @dataclass(frozen=True)
 class StringCount:
@@ -33,6 +37,53 @@ class StringCount:
 
     def __len__(self) -> int:
         return self.count
+
+
+class StringArray(Sequence[bytes]):
+    """An array of strings as it stands in the file; strings are made when asked for, or all at once.
+
+    Args:
+        raw: the array, each string behind its length.
+        ends: (n,), where in it each string ends; a header is shorter than 4 GiB.
+    """
+
+    def __init__(self, raw: bytes, ends: np.ndarray[Any, np.dtype[np.uint32]]) -> None:
+        self._raw, self._ends = raw, ends
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        at = range(len(self))[index]
+        return self._raw[(int(self._ends[at - 1]) if at else 0) + _LENGTH_BYTES : int(self._ends[at])]
+
+    @property
+    def n_bytes(self) -> int:
+        """What the array takes in the file."""
+        return len(self._raw)
+
+    def joined(self) -> bytes:
+        """All strings with newlines between, as ``b"\\n".join`` makes it, without making them."""
+        if not len(self):
+            return b""
+        content, keeps = np.frombuffer(self._raw, np.uint8).copy(), np.ones(len(self._raw), bool)
+        lengths_at = np.concatenate(([0], self._ends[:-1].astype(np.int64)))
+        for k in range(_LENGTH_BYTES):
+            keeps[lengths_at + k] = False
+        keeps[lengths_at[1:]] = True
+        content[lengths_at[1:]] = ord("\n")
+        return bytes(content[keeps])
+
+
+def joined(strings: Sequence[bytes]) -> bytes:
+    """Strings with newlines between."""
+    return strings.joined() if isinstance(strings, StringArray) else b"\n".join(strings)
 
 
 class StringsCutError(ValueError):
@@ -49,44 +100,67 @@ def end_of_strings(data: mmap.mmap, at: int, end: int, count: int) -> int:
     Raises:
         StringsCutError: they do not end before ``end``.
     """
+    for ends in _ends(data, at, end, count):
+        at = int(ends[-1])
+    return at
+
+
+def read_strings(data: mmap.mmap, at: int, end: int, count: int) -> StringArray:
+    """Find ``count`` strings that begin at ``at``.
+
+    Raises:
+        StringsCutError: they do not end before ``end``.
+    """
+    found = [(ends - at).astype(np.uint32) for ends in _ends(data, at, end, count)]
+    ends = np.concatenate(found) if found else np.zeros(0, np.uint32)
+    return StringArray(data[at : at + int(ends[-1]) if count else at], ends)
+
+
+def _ends(data: mmap.mmap, at: int, end: int, count: int) -> Iterator[Ends]:
+    """Where the strings end, some at a time."""
     left, n_breaks = count, 0
     while left > _FEW:
         window_end = min(end, at + _WINDOW_BYTES)
-        n_steps, at = _stride(data, at, window_end, left)
-        left -= n_steps
-        if n_steps and window_end - at < _LONGEST_PLAIN_BYTES:
-            continue  # the window is used up
+        ends = _stride(data, at, window_end, left)
+        if ends.size:
+            yield ends
+            left, at = left - ends.size, int(ends[-1])
+            if window_end - at < _LONGEST_PLAIN_BYTES or left <= _FEW:
+                continue  # the window is used up, or nearly all strings
         # A file that breaks every stride is walked through in longer and longer pieces: it cannot win time by that.
         n_breaks += 1
         n_walked = min(left, n_breaks * _MORE_AT_A_BREAK)
-        at = _walk(data, at, end, n_walked, count - left)
-        left -= n_walked
-    return _walk(data, at, end, left, count - left)
+        ends = _walk(data, at, end, n_walked, count - left)
+        yield ends
+        left, at = left - n_walked, int(ends[-1])
+    if left:
+        yield _walk(data, at, end, left, count - left)
 
 
-def _walk(data: mmap.mmap, at: int, end: int, n_steps: int, index: int) -> int:
-    """Step over strings one by one and return where the next begins."""
-    length_at = _LENGTH.unpack_from
+def _walk(data: mmap.mmap, at: int, end: int, n_steps: int, index: int) -> Ends:
+    """Step over strings one by one; returns where each ends."""
+    length_at, ends = _LENGTH.unpack_from, []
     for step in range(n_steps):
         if end - at < _LENGTH_BYTES or (length := length_at(data, at)[0]) > end - at - _LENGTH_BYTES:
             raise StringsCutError(at, index + step)
         at += _LENGTH_BYTES + length
-    return at
+        ends.append(at)
+    return np.array(ends, np.int64)
 
 
-def _stride(data: mmap.mmap, at: int, end: int, most: int) -> tuple[int, int]:
+def _stride(data: mmap.mmap, at: int, end: int, most: int) -> Ends:
     """Step over plain strings, all that follow each other and end before ``end``; returns the same."""
     window = np.frombuffer(data[at:end], np.uint8)
     starts = _plain_lengths(window)
     if not starts.size or starts[0]:
-        return 0, at
-    ends = starts + (window[starts] + np.int64(_LENGTH_BYTES))
-    follows = ends[:-1] == starts[1:]
+        return np.zeros(0, np.int64)
+    ends: Ends = at + starts + (window[starts] + np.int64(_LENGTH_BYTES))
+    follows = ends[:-1] == at + starts[1:]
     n_steps = int(np.argmin(follows)) + 1 if follows.size and not follows.all() else int(starts.size)
     n_steps = min(n_steps, most)
-    if ends[n_steps - 1] > window.size:
+    if ends[n_steps - 1] > end:
         n_steps -= 1
-    return n_steps, at + int(ends[n_steps - 1]) if n_steps else at
+    return ends[:n_steps]
 
 
 def _plain_lengths(window: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -14,7 +14,7 @@ from engine.tokenizer.bpe import ByteLevelBpe
 from engine.tokenizer.special import Fragment, SpecialTokens
 from engine.tokenizer.spm import SentencePieceBpe
 from engine.tokenizer.stream import TextStream
-from engine.tokenizer.vocabulary import TokenType, Vocabulary, read_vocabulary
+from engine.tokenizer.vocabulary import TokenType, Vocabulary, check_merges, read_vocabulary
 
 __all__ = ["Fragment", "TextStream", "Tokenizer"]
 
@@ -79,13 +79,22 @@ class Tokenizer:
         """Build from a file's metadata values.
 
         Args:
-            metadata: scalars as Python values, arrays of numbers as numpy arrays, arrays of strings as list[bytes].
+            metadata: scalars as Python values, arrays of numbers as numpy arrays, arrays of strings as ``StringArray``
+                or list[bytes].
             file_name: named in errors.
 
         Raises:
             TokenizerError: the vocabulary is not sound or not supported; the message names file and field.
         """
         return cls(read_vocabulary(metadata, file_name))
+
+    def check(self) -> None:
+        """Look at what is too slow for every start; text that meets such a fault is refused when it does.
+
+        Raises:
+            TokenizerError: a merge makes a text that is no token.
+        """
+        check_merges(self._vocabulary)
 
     @property
     def control_texts(self) -> Mapping[str, int]:

@@ -5,7 +5,7 @@ Source: openai/gpt-2, src/encoder.py, ``bytes_to_unicode``, for the alphabet.
 
 from engine.tokenizer.merging import merge_symbols
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, splitter
-from engine.tokenizer.vocabulary import TokenType, Vocabulary
+from engine.tokenizer.vocabulary import TokenType, Vocabulary, no_token
 
 CACHED_WORDS = 1 << 16
 CACHED_WORD_CHARS = 64
@@ -36,6 +36,9 @@ class ByteLevelBpe:
         """Ids of text without special tokens.
 
         Bytes for which the vocabulary has no token become its unknown token, or nothing where it has none either.
+
+        Raises:
+            TokenizerError: merges make a text of this that is no token.
         """
         if self._ranks is None:
             self._prepare()
@@ -69,9 +72,10 @@ class ByteLevelBpe:
         # Text must never become a control token by accident, whatever merges the file lists.
         hidden = {vocabulary.texts[i] for i in vocabulary.ids_of(TokenType.CONTROL, TokenType.UNKNOWN)}
         self._ids = dict(vocabulary.ids)
-        # Backwards, so that of a pair listed twice the stronger rank stays; in one piece: there are 280,000.
-        merges = b"\n".join(reversed(vocabulary.merges)).decode().split("\n") if vocabulary.merges else []
-        ranks = dict(zip(merges, range(len(merges) - 1, -1, -1), strict=True))
+        n_merges = len(vocabulary.merges)
+        ranks = dict(zip(vocabulary.merges, range(n_merges), strict=True))
+        if len(ranks) < n_merges:  # backwards, so that of a pair listed twice the stronger rank stays
+            ranks = dict(zip(reversed(vocabulary.merges), range(n_merges - 1, -1, -1), strict=True))
         for text in hidden:
             self._ids.pop(text, None)
             for at in range(1, len(text)):
@@ -85,6 +89,11 @@ class ByteLevelBpe:
         if whole is not None and (self._ignore_merges or len(spelled) == 1):
             return [whole]
         symbols = merge_symbols(list(spelled), self._ranks or {}, " ")
-        fallback = self._vocabulary.unknown_id
-        found = (self._ids.get(symbol, fallback) for symbol in symbols)
+        found = (self._id_of(symbol) for symbol in symbols)
         return [token_id for token_id in found if token_id is not None]
+
+    def _id_of(self, symbol: str) -> int | None:
+        token_id = self._ids.get(symbol)
+        if token_id is None and len(symbol) > 1:
+            raise no_token(self._vocabulary, symbol)
+        return self._vocabulary.unknown_id if token_id is None else token_id

@@ -5,7 +5,7 @@ whatever passes :func:`read_vocabulary` may be indexed without further checks.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import TokenizerError, shown
+from engine.gguf_strings import StringArray, joined
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, resolve_pre_tokenizer
 
 PREFIX = "tokenizer.ggml."
@@ -59,7 +60,7 @@ class Vocabulary:
         ids: text to id.
         types: (vocab_size,) one :class:`TokenType` per token.
         scores: (vocab_size,) float32, or None for byte-level BPE.
-        merges: ``left right`` pairs in UTF-8, the earlier the stronger; empty for ``llama``.
+        merges: ``left right`` pairs, the earlier the stronger; empty for ``llama``.
         byte_values: id to byte, for tokens that stand for one raw byte.
         end_ids: tokens that end a turn or a text.
         rstrip_ids: special tokens that swallow the white space behind them.
@@ -72,7 +73,7 @@ class Vocabulary:
     ids: dict[str, int]
     types: bytes
     scores: np.ndarray | None
-    merges: list[bytes]
+    merges: list[str]
     byte_values: dict[int, int]
     bos_id: int | None
     eos_id: int | None
@@ -117,7 +118,7 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         ids=ids,
         types=bytes(types),
         scores=_read_scores(fields, len(texts)) if model == "llama" else None,
-        merges=_read_merges(fields, ids) if model == "gpt2" else [],
+        merges=_read_merges(fields) if model == "gpt2" else [],
         byte_values=_read_byte_tokens(fields, texts, types),
         bos_id=bos_id,
         eos_id=eos_id,
@@ -170,24 +171,26 @@ class _Fields:
             raise self.error(name, f"is {value}, but there are {vocab_size} tokens")
         return int(value)
 
-    def byte_strings(self, name: str) -> list[bytes]:
+    def byte_strings(self, name: str) -> Sequence[bytes]:
         value = self.get(name)
         if value is None:
             raise self.error(name, "is missing")
-        if not isinstance(value, list) or not set(map(type, value)) <= {bytes}:
+        if not isinstance(value, StringArray) and not (isinstance(value, list) and set(map(type, value)) <= {bytes}):
             raise self.error(name, f"is a {type(value).__name__}, not an array of strings")
+        if not len(value):
+            raise self.error(name, "is empty")
         return value
 
-    def decode(self, name: str, items: list[bytes], joined: bytes) -> list[str]:
+    def decode(self, name: str, items: Sequence[bytes], text: bytes) -> list[str]:
         """Items as text, decoded at one go: entry by entry costs three times as much for a whole vocabulary.
 
         Args:
             name: the field, for errors.
             items: the entries, none of them empty; only looked at to name the broken one.
-            joined: the entries, possibly without some characters, with newlines between.
+            text: the entries, possibly without some characters, with newlines between.
         """
         try:
-            texts = joined.decode().split("\n")
+            texts = text.decode().split("\n")
             return texts if len(texts) == len(items) else [item.decode() for item in items]
         except UnicodeDecodeError:
             bad = next(i for i, item in enumerate(items) if not _is_utf8(item))
@@ -215,9 +218,7 @@ def _is_utf8(raw: bytes) -> bool:
 
 def _read_tokens(fields: _Fields) -> tuple[list[str], dict[str, int]]:
     raw = fields.byte_strings("tokens")
-    if not raw:
-        raise fields.error("tokens", "is empty")
-    texts = fields.decode("tokens", raw, b"\n".join(raw))
+    texts = fields.decode("tokens", raw, joined(raw))
     ids = dict(zip(texts, range(len(texts)), strict=True))
     if "" in ids:
         raise fields.error("tokens", f"entry {texts.index('')} is empty")
@@ -266,33 +267,45 @@ def _read_scores(fields: _Fields, length: int) -> np.ndarray:
     return scores
 
 
-def _read_merges(fields: _Fields, ids: dict[str, int]) -> list[bytes]:
+def _read_merges(fields: _Fields) -> list[str]:
+    """The pairs; that each makes a token is looked at by ``check_merges``, or where text meets one that does not."""
     merges = fields.byte_strings("merges")
-    if not merges:
-        raise fields.error("merges", "is empty")
-    joined = b"\n".join(merges)
-    broken = _first_broken_pair(joined, len(merges))
+    lines = joined(merges)
+    broken = _first_broken_pair(lines, len(merges))
     if broken is not None:
         raise fields.error("merges", f"entry {broken} is not two texts with one space between")
-    results = fields.decode("merges", merges, joined.replace(b" ", b""))
-    if not all(map(ids.__contains__, results)):
-        bad = next(i for i, result in enumerate(results) if result not in ids)
-        raise fields.error("merges", f"entry {bad} makes a text that is no token")
-    return merges
+    return fields.decode("merges", merges, lines)
 
 
-def _first_broken_pair(joined: bytes, count: int) -> int | None:
+def check_merges(vocabulary: Vocabulary) -> None:
+    """Look whether every merge makes a token: with a dictionary of 280,000 entries too slow for every start.
+
+    Raises:
+        TokenizerError: one does not; the message names it.
+    """
+    results = "\n".join(vocabulary.merges).replace(" ", "").split("\n") if vocabulary.merges else []
+    bad = next((i for i, result in enumerate(results) if result not in vocabulary.ids), None)
+    if bad is not None:
+        raise no_token(vocabulary, results[bad])
+
+
+def no_token(vocabulary: Vocabulary, text: str) -> TokenizerError:
+    """The error for a text that merges make and that is no token."""
+    return TokenizerError(f"{vocabulary.file_name}: {PREFIX}merges make '{shown(text)}', which is no token ({DAMAGED})")
+
+
+def _first_broken_pair(text: bytes, count: int) -> int | None:
     """Index of the first line that is not two texts with one space between; None where all are.
 
     Hundreds of thousands of lines are looked at on every start, so this compares positions of the separators.
     """
-    raw = np.frombuffer(joined, np.uint8)
+    raw = np.frombuffer(text, np.uint8)
     ends = np.append(np.flatnonzero(raw == ord("\n")), len(raw))
     spaces = np.flatnonzero(raw == ord(" "))
     starts = np.concatenate(([0], ends[:-1] + 1))
     if len(ends) == len(spaces) == count and bool(((starts < spaces) & (spaces + 1 < ends)).all()):
         return None
-    lines = enumerate(joined.split(b"\n"))
+    lines = enumerate(text.split(b"\n"))
     return next((i for i, line in lines if not re.fullmatch(rb"[^ ]+ [^ ]+", line)), count - 1)
 
 

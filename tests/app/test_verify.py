@@ -43,7 +43,8 @@ def test_a_sound_model_passes_every_check(model: Path, capsys: pytest.CaptureFix
     assert f"ok  sha256    {digest} as stated" in out
     assert "no NaN, no infinity" in out
     assert '-> "Paris it is"' in out
-    assert [line.split()[0] for line in out.splitlines()] == ["ok"] * 4
+    assert "ok  tokens" in out
+    assert [line.split()[0] for line in out.splitlines()] == ["ok"] * 5
 
 
 def test_another_hash_is_damage(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,6 +75,14 @@ def test_a_damaged_scale_is_named_by_tensor_and_row(tmp_path: Path, capsys: pyte
     code, out = run(capsys, tiny.write(tmp_path / "bad.gguf"), runs=False)
     assert code == exit_codes.BAD_DATA
     assert "x   weights   NaN or infinity in blk.0.ffn_up.weight (Q8_0, 1 from row 0)" in out
+
+
+def test_merges_that_make_no_token_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = tiny_gguf.model("qwen2", quant="Q8_0")
+    tiny.set("tokenizer.ggml.merges", [*tiny_gguf.bpe_vocabulary()["tokenizer.ggml.merges"], "q z"])
+    code, out = run(capsys, tiny.write(tmp_path / "bad.gguf"), runs=False)
+    assert code == exit_codes.BAD_DATA
+    assert "x   tokens    bad.gguf: tokenizer.ggml.merges make 'qz', which is no token" in out
 
 
 def test_a_reply_of_one_token_over_and_over_is_damage(
@@ -107,7 +116,7 @@ def test_scripts_get_every_check(model: Path, capsys: pytest.CaptureFixture[str]
     code, out = run(capsys, model, as_json=True)
     report = json.loads(out)
     assert code == exit_codes.OK
-    assert [check["topic"] for check in report["checks"]] == ["sha256", "weights", "kernels", "reply"]
+    assert [check["topic"] for check in report["checks"]] == ["sha256", "tokens", "weights", "kernels", "reply"]
     assert report["checks"][0]["sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()
 
 

@@ -7,13 +7,14 @@ import random
 import struct
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine import gguf_strings
 from engine.errors import GGUFError
 from engine.gguf import read_gguf
-from engine.gguf_strings import StringCount, StringsCutError, end_of_strings
+from engine.gguf_strings import StringCount, StringsCutError, end_of_strings, joined, read_strings
 from tests.engine import tiny_gguf
 
 KEY = "tokenizer.ggml.tokens"
@@ -54,7 +55,7 @@ def test_the_end_is_that_of_the_last_string(seed: int, window_bytes: int, monkey
 def test_the_end_of_a_window_is_no_reason_to_walk(monkeypatch: pytest.MonkeyPatch) -> None:
     walked: list[int] = []
 
-    def walk(data: mmap.mmap, at: int, end: int, n_steps: int, index: int) -> int:
+    def walk(data: mmap.mmap, at: int, end: int, n_steps: int, index: int) -> Any:
         walked.append(n_steps)
         return original(data, at, end, n_steps, index)
 
@@ -64,6 +65,24 @@ def test_the_end_of_a_window_is_no_reason_to_walk(monkeypatch: pytest.MonkeyPatc
     content = packed([b"token"] * 10_000)
     assert end_of_strings(mapped(content), 0, len(content), 10_000) == len(content)
     assert sum(walked) <= 64
+
+
+@pytest.mark.parametrize("window_bytes", [300, 1 << 18])
+@pytest.mark.parametrize("seed", range(12))
+def test_the_strings_are_those_that_were_written(seed: int, window_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gguf_strings, "_WINDOW_BYTES", window_bytes)
+    strings = random_strings(seed, 1 + 97 * seed)
+    data = mapped(b"before" + packed([*strings, b"what follows"]))
+    found = read_strings(data, 6, len(data), len(strings))
+    assert list(found) == strings
+    assert (found[-1], found[1:4], len(found)) == (strings[-1], strings[1:4], len(strings))
+    assert joined(found) == b"\n".join(strings) == joined(strings)
+    assert found.n_bytes == len(packed(strings))
+
+
+def test_no_strings_are_an_empty_array() -> None:
+    found = read_strings(mapped(b"rest"), 0, 4, 0)
+    assert (list(found), joined(found), found.n_bytes) == ([], b"", 0)
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 66, 129])

@@ -93,7 +93,6 @@ BPE_FAULTS: dict[str, tuple[Break, str]] = {
     "merges of numbers": (key("merges", np.arange(9, dtype="<u4")), "tokenizer.ggml.merges"),
     "merge without a space": (key("merges", ["he"]), "tokenizer.ggml.merges"),
     "merge of nothing": (key("merges", ["h "]), "tokenizer.ggml.merges"),
-    "merge into no token": (key("merges", ["q z"]), "tokenizer.ggml.merges"),
     "merge not utf-8": (key("merges", [b"\xff \xfe"]), "tokenizer.ggml.merges"),
     "unknown pre-tokenizer": (key("pre", "made-up"), "tokenizer.ggml.pre"),
     "pre-tokenizer a number": (key("pre", 7), "tokenizer.ggml.pre"),

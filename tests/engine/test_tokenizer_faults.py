@@ -98,7 +98,6 @@ BPE = {
     "empty merge": (merge(2, b""), "merges entry 2 is not two texts"),
     "merge with a newline": (merge(2, b"a b\nc d"), "merges entry"),
     "merge not UTF-8": (merge(2, b"\xff \xfe"), "merges entry 2 is not UTF-8"),
-    "merge to nothing known": (merge(2, b"q q"), "merges entry 2 makes a text that is no token"),
     "unknown pre-tokenizer": (put("pre", "klingon"), r"pre is 'klingon' \(supported: default, gpt-2"),
     "pre-tokenizer of wrong type": (put("pre", 3), "pre is a int"),
 }
@@ -145,6 +144,28 @@ def test_without_types_ids_and_spelling_tell_what_is_special() -> None:
     assert tokenizer.token_bytes(1) == b""
     assert tokenizer.token_bytes(3 + 0xC3) == b"\xc3"
     assert tokenizer.decode(tokenizer.encode("né")) == "né"
+
+
+def test_a_merge_that_makes_no_token_is_refused_by_the_check_and_by_text_that_meets_it() -> None:
+    metadata = as_read(bpe_vocabulary())
+    metadata[P + "merges"][2] = b"q q"
+    tokenizer = Tokenizer.from_metadata(metadata, "odd.gguf")
+    for look in (tokenizer.check, lambda: tokenizer.encode("a qq")):
+        with pytest.raises(TokenizerError, match=r"odd.gguf: tokenizer.ggml.merges make 'qq', which is no token \("):
+            look()
+    assert tokenizer.decode(tokenizer.encode("q a")) == "q a"
+
+
+def test_a_sound_vocabulary_passes_the_check() -> None:
+    for metadata in (bpe_vocabulary(), spm_vocabulary()):
+        Tokenizer.from_metadata(as_read(metadata), "sound.gguf").check()
+
+
+def test_of_a_merge_listed_twice_the_stronger_counts() -> None:
+    metadata = as_read(bpe_vocabulary())
+    once = Tokenizer.from_metadata(metadata, "once.gguf").encode("the rain in there")
+    metadata[P + "merges"] += metadata[P + "merges"][:3]
+    assert Tokenizer.from_metadata(metadata, "twice.gguf").encode("the rain in there") == once
 
 
 def test_merges_never_make_a_control_token() -> None:
