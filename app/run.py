@@ -1,9 +1,12 @@
 """``jalopy run``: one prompt, one answer on stdout, everything else on stderr. No Textual."""
 
+from __future__ import annotations
+
+import gc
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app import engine_access, exit_codes
 from app.answer_output import AnswerOutput, stream_answer
@@ -11,13 +14,14 @@ from app.context_room import NoRoomError, Prompt
 from app.engine_thread import EngineThread
 from app.figures import count, rate, reply_footer
 from app.json_line import json_line
-from app.kept_conversation import KeptConversation
 from app.progress_line import ProgressLine
 from app.refusals import Refusal, say
 from app.reply import Clock, Reply, ReplyMeter
-from app.run_session import open_session
 from app.settings import Settings
 from app.thinking import tag_ids
+
+if TYPE_CHECKING:
+    from app.kept_conversation import KeptConversation
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     prompt = read_prompt(options.prompt)
     if not prompt.strip() and not options.raw:
         raise Refusal("jalopy run: the prompt is empty (give it with -p TEXT, or -p - for standard input)")
-    session = open_session(options.session, settings.system_prompt) if options.session else None
+    session = _saved_conversation(options.session, settings) if options.session else None
     try:
         code = _answer(options, prompt, session, settings, clock)
     except BaseException as error:
@@ -64,15 +68,24 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     return exit_codes.IO_ERROR if session is not None and _say_unsaved(session.end()) else code
 
 
+def _saved_conversation(name: str, settings: Settings) -> KeptConversation:
+    from app.run_session import open_session
+
+    return open_session(name, settings.system_prompt)
+
+
 def _answer(
     options: RunOptions, prompt: str, session: KeptConversation | None, settings: Settings, clock: Clock
 ) -> int:
+    gc.disable()  # what is made until the reply begins stays: to look through it again and again takes 60 ms
     engine, progress = EngineThread(), ProgressLine()
     model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
     progress.clear()
     answer = _Answer(model, settings, progress, clock, session)
     # Until the reply begins there is nothing to keep: Ctrl-C then ends the program, whatever is being compiled.
     reply = engine.run(lambda: answer.prepare(prompt, options.raw))
+    gc.freeze()
+    gc.enable()
     output = None if options.as_json else AnswerOutput()
     engine.run(lambda: answer.write(reply, output), on_interrupt=reply.cancel)
     if options.as_json:
