@@ -9,9 +9,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from textual.binding import Binding, BindingType
+
+from app.record import record
 
 _WITHIN = {"prompt": "chat", "message": "chat"}
 """Scopes of widgets by the scope of the screen they stand in."""
@@ -20,7 +21,7 @@ NO_KEY = "no-key"
 _COMMAND_LINE = re.compile(r"/([A-Za-z]*)(?:\s+(.*))?", re.DOTALL)
 
 
-@dataclass(frozen=True)
+@record
 class Action:
     """One thing to ask for."""
 

@@ -18,6 +18,7 @@ from app.engine_thread import EngineThread
 from app.figures import rate
 from app.json_line import json_line
 from app.progress_line import ProgressLine
+from app.record import record
 from app.refusals import Refusal, exit_code_of, say
 from app.reply import Clock, Reply
 from app.settings import Settings
@@ -35,7 +36,7 @@ _PROFILED = {
 """The plans a profile may name, as the table calls them; the head of a prompt, one row, is left to ``--json``."""
 
 
-@dataclass(frozen=True)
+@record
 class BenchOptions:
     """What the command line of ``bench`` asks for, besides settings."""
 

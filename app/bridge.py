@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from queue import Full, Queue
@@ -26,6 +25,7 @@ from app.idle_work import IdleWork
 from app.messages import EngineMessage, TextGenerated, ThoughtGenerated
 from app.performance.history import ReplyHistory
 from app.performance.records import EngineFigures
+from app.record import record
 from app.reply import Reply
 from app.settings import AUTO
 from app.state import Measured, TunedChoice
@@ -60,7 +60,7 @@ def _watch_nothing() -> ConditionsWatch:
     return ConditionsWatch(None)
 
 
-@dataclass(frozen=True)
+@record
 class ChatOptions:
     """How the bridge opens models and asks for replies; see the settings of the same names."""
 
@@ -92,7 +92,7 @@ class ChatOptions:
     """Whether tuning may find out if pinned threads are faster."""
 
 
-@dataclass(frozen=True)
+@record
 class Load:
     """Open a model in place of the present one and start a conversation, or go on with one that another model had."""
 
@@ -110,14 +110,14 @@ class Load:
     """Turns before these that are no part of the context any more."""
 
 
-@dataclass(frozen=True)
+@record
 class StartConversation:
     """Forget all turns."""
 
     system: str | None
 
 
-@dataclass(frozen=True)
+@record
 class OpenConversation:
     """Go on with another conversation; what it begins with like the present one is not read again."""
 
@@ -129,7 +129,7 @@ class OpenConversation:
     """Turns before these that are no part of the context any more."""
 
 
-@dataclass(frozen=True)
+@record
 class Ask:
     """Answer the user's next message."""
 
@@ -140,17 +140,17 @@ class Ask:
     """Forget all turns but the first so many before it; None keeps all."""
 
 
-@dataclass(frozen=True)
+@record
 class Regenerate:
     """Answer the last message again in place of the reply it has."""
 
 
-@dataclass(frozen=True)
+@record
 class MeasureBandwidth:
     """Find out how fast memory can be read, if nothing else is to be done."""
 
 
-@dataclass(frozen=True)
+@record
 class Examine:
     """Measure the machine for the doctor; the loaded model stays as it is."""
 
@@ -158,7 +158,7 @@ class Examine:
     """Gets an ``app.doctor.examine.Examination``, or the exception that prevented it."""
 
 
-@dataclass(frozen=True)
+@record
 class Prepare:
     """Count what stands in the prompt, and read it ahead while nothing else is asked."""
 
@@ -166,7 +166,7 @@ class Prepare:
     read_ahead: bool
 
 
-@dataclass(frozen=True)
+@record
 class Tune:
     """Find what is best; the time it may take follows from the parts."""
 
@@ -174,12 +174,12 @@ class Tune:
     """Of ``engine.tuning.BUDGETS_S``; what was found about others before stays."""
 
 
-@dataclass(frozen=True)
+@record
 class GrantThreads:
     """Wake the thread, so that it grants the wish for other threads."""
 
 
-@dataclass(frozen=True)
+@record
 class Continue:
     """Go on with the last reply from the tokens it has."""
 
@@ -187,7 +187,7 @@ class Continue:
     """What it thought so far."""
 
 
-@dataclass(frozen=True)
+@record
 class ContinueEdited:
     """Go on with a reply from what the user made of its text, and forget all turns after it."""
 
@@ -199,7 +199,7 @@ class ContinueEdited:
     """What it thought before the answer."""
 
 
-@dataclass(frozen=True)
+@record
 class Weigh:
     """Find out what ``Ask``, or ``ContinueEdited``, with the same values would cost; changes nothing."""
 
@@ -208,7 +208,7 @@ class Weigh:
     is_reply: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class Close:
     """End the thread."""
 

@@ -7,8 +7,9 @@ does not happen with every message.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from app.record import record
 
 if TYPE_CHECKING:
     from engine.chat_prompt import ChatPrompt, SavedChat
@@ -33,7 +34,7 @@ class NoRoomError(Exception):
         self.needed_tokens = needed_tokens
 
 
-@dataclass(frozen=True)
+@record
 class Prompt:
     """What is to be read before a reply comes.
 
@@ -51,7 +52,7 @@ class Prompt:
         return len(self.ids) + len(self.begun)
 
 
-@dataclass(frozen=True)
+@record
 class Fitted:
     """A prompt that fits.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from app.record import record
 from app.thinking import Thinking
 
 
@@ -34,7 +35,7 @@ class Ending(str, Enum):
     """The program ended in the middle."""
 
 
-@dataclass(frozen=True)
+@record
 class ReplyFigures:
     """What one reply cost, measured on a monotonic clock."""
 
@@ -93,7 +94,7 @@ class ChatMessage:
         return self.text
 
 
-@dataclass(frozen=True)
+@record
 class PastTurn:
     """A question with its reply, for a model to go on from.
 

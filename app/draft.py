@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from app.record import record
 
 FOLD_FROM_CHARS = 512
 """Pastes of so many characters are folded: a prompt of ten lines on a small screen holds hardly more."""
@@ -22,7 +24,7 @@ _OPENING = f"[pasted{_NBSP}"
 _CHIP = re.compile(rf"\[pasted{_NBSP}(\d{{1,6}}):[^\[\]\n]{{1,60}}\]")
 
 
-@dataclass(frozen=True)
+@record
 class Draft:
     """Text with chips, and the text that each chip stands for."""
 

@@ -5,9 +5,9 @@ The thread writes it, the screen reads it ten times a second; neither waits for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from app.record import record
 from app.reply import ReplyMeter
 
 RATE_WINDOW_S = 10.0
@@ -29,7 +29,7 @@ class Activity(str, Enum):
     READY = "ready"
 
 
-@dataclass(frozen=True)
+@record
 class EngineStatus:
     """A snapshot of the engine's thread."""
 

@@ -6,7 +6,7 @@ What happens becomes messages; what is measured, the status. Leaves the conversa
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app.bridge import ChatOptions, Wire
@@ -15,6 +15,7 @@ from app.conversation import Ending
 from app.crash_log import log_without_text
 from app.engine_status import Activity
 from app.messages import GenerationFailed, GenerationFinished, PromptStopped, ReplyReopened
+from app.record import record
 from app.reply import Reply, ReplyMeter
 from app.reply_text import ReplyText
 from app.thinking import Thinking
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from engine.chat_prompt import ChatPrompt
 
 
-@dataclass(frozen=True)
+@record
 class EarlierPart:
     """The beginning of a reply that is continued."""
 

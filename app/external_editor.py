@@ -11,18 +11,18 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from app import draft as drafts
 from app.clean_text import clean_line, clean_text
+from app.record import record
 
 FALLBACKS = ("nano", "vim", "vi")
 _MAX_BYTES = 4 * drafts.MAX_PASTE_CHARS
 _FILE_NAME = "message.md"
 
 
-@dataclass(frozen=True)
+@record
 class Edited:
     """How it went.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from app.console import is_console
+from app.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Glyphs:
     """One alphabet for drawing."""
 

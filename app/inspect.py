@@ -6,7 +6,7 @@ Every text of the file is cleaned on its way into the report, so that printing i
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from app import engine_access, exit_codes, inspect_parts
 from app.clean_text import clean_line, clean_text
 from app.figures import count, parameters, size
 from app.json_line import json_line
+from app.record import record
 from app.settings import Settings
 
 _SHOWN_CHARS = 60
@@ -24,7 +25,7 @@ _FIRST_TEMPLATE_LINES = 8
 _FIRST_SPECIAL = 12
 
 
-@dataclass(frozen=True)
+@record
 class InspectOptions:
     """What the command line of ``inspect`` asks for."""
 

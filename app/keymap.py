@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from app import exit_codes, paths
 from app.actions import ACTIONS, NO_KEY, scopes_meet
 from app.clean_text import clean_line
+from app.record import record
 from app.refusals import Refusal
 from app.toml_file import read_toml
 
@@ -39,7 +40,7 @@ class KeymapError(Refusal):
     """The key map cannot be used; the message names file, action and key."""
 
 
-@dataclass(frozen=True)
+@record
 class Keymap:
     """The keys of every action.
 

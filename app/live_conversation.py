@@ -7,7 +7,6 @@ no screen.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.bridge import Ask, Command, Continue, ContinueEdited, Weigh
@@ -16,6 +15,7 @@ from app.conversation import PastTurn
 from app.edited_reply import edited_ids
 from app.engine_turn import EarlierPart, kept_tokens
 from app.past_turns import take_over
+from app.record import record
 from app.thinking import tag_ids
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from engine.chat_prompt import ChatPrompt, SavedChat
 
 
-@dataclass(frozen=True)
+@record
 class Weighed:
     """What a turn in place of others would cost, in tokens: cached ones that stay or go, and those to be read."""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from app.widgets.message_view import MessageView
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PromptSubmitted(Message):
     """The user sent what stood in the prompt."""
 
@@ -28,26 +28,26 @@ class PromptSubmitted(Message):
     """The same with its large pastes folded."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PasteRefused(Message):
     """The user pasted more than the prompt takes."""
 
     n_chars: int
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class TakeBackRequested(Message):
     """The user wants the message back that waits for its turn."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class TranscriptScrolled(Message):
     """The user asked from the prompt to move through the transcript, by pages; negative is up."""
 
     pages: int
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class MessageKeyPressed(Message):
     """The user pressed a key on a focused message."""
 
@@ -56,7 +56,7 @@ class MessageKeyPressed(Message):
     """Of the action, as in ``ACTIONS``."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class MessageLeft(Message):
     """The user went from a focused message back to the prompt."""
 
@@ -64,14 +64,14 @@ class MessageLeft(Message):
     """What they typed or pasted to do so, which is for the prompt."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class LinkChosen(Message):
     """The user chose a link in a reply; nothing opens by itself."""
 
     address: str
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ModelLoaded(Message):
     """A model and its session are ready."""
 
@@ -84,7 +84,7 @@ class ModelLoaded(Message):
     notices: tuple[str, ...] = ()
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ConversationReread(Message):
     """A newly opened model has read the conversation that another one had, or as much as it could."""
 
@@ -98,7 +98,7 @@ class ConversationReread(Message):
     """Those that a saved state brought back: this model had read them before."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ConversationTakenUp(Message):
     """The engine goes on with a saved conversation.
 
@@ -118,14 +118,14 @@ class ConversationTakenUp(Message):
     trouble: str = ""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ModelFailed(Message):
     """No model could be opened, and there is none now."""
 
     reason: str
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ModelKept(Message):
     """Another model could not be opened: the one from before stays, with its conversation."""
 
@@ -134,21 +134,21 @@ class ModelKept(Message):
     """Whether it was never closed; otherwise a ``ModelLoaded`` follows, or a ``ModelFailed``."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class TextGenerated(Message):
     """More of the running reply's answer."""
 
     text: str
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ThoughtGenerated(Message):
     """More of what the model thinks before the answer."""
 
     text: str
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ThinkingFinished(Message):
     """The running reply's thinking is over, because the answer begins or because the reply ends."""
 
@@ -157,12 +157,12 @@ class ThinkingFinished(Message):
     is_closed: bool
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ReplyReopened(Message):
     """A reply goes on that was stopped: its text follows from the beginning, then what is new."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PromptWeighed(Message):
     """What it would cost to send a text in place of an earlier message and all after it."""
 
@@ -177,7 +177,7 @@ class PromptWeighed(Message):
     """How long that takes at the rate measured last; None where none was measured."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class GenerationFinished(Message):
     """The running reply is complete, or was stopped, or met a limit."""
 
@@ -189,7 +189,7 @@ class GenerationFinished(Message):
     """What they say, not cleaned."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class GenerationFailed(Message):
     """The engine gave up on the turn. With no figures it never began to answer, and the turn does not count."""
 
@@ -200,12 +200,12 @@ class GenerationFailed(Message):
     """Both as of ``GenerationFinished``."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PromptStopped(Message):
     """The user stopped the turn before the first token; the question is unanswered."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PromptCounted(Message):
     """The engine has counted what stands in the prompt, and may have read a part of it ahead."""
 
@@ -221,7 +221,7 @@ class PromptCounted(Message):
     """Seconds that reading them took."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PromptRefused(Message):
     """The conversation with this message would not fit the context; nothing was computed."""
 
@@ -229,7 +229,7 @@ class PromptRefused(Message):
     n_ctx: int
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class TurnsDropped(Message):
     """The context was full: the oldest turns are no part of it any more.
 
@@ -246,7 +246,7 @@ class TurnsDropped(Message):
     read_s: float | None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ThreadsChanged(Message):
     """The engine uses other threads from its next step on."""
 
@@ -256,7 +256,7 @@ class ThreadsChanged(Message):
     """Why they are not remembered; "" if they are, or should not be."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class TuningDoubted(Message):
     """What was tuned may not hold any more; nothing was changed."""
 
@@ -264,7 +264,7 @@ class TuningDoubted(Message):
     """As "threads were tuned on mains, now on battery"."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class TuningEnded(Message):
     """No thread counts are measured any more; ``EngineBridge.tuning`` holds what was found."""
 

@@ -7,9 +7,9 @@ a prompt was measured.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 from app import figures
+from app.record import record
 
 COMMON_BYTES_PER_TOKEN = 4.0
 """Of English text in most vocabularies, until this model's own figure is known."""
@@ -20,7 +20,7 @@ _LEAST_TOKENS_TO_LEARN = 16
 _READS_REMEMBERED = 5
 
 
-@dataclass(frozen=True)
+@record
 class Estimate:
     """What sending the prompt would cost.
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from dataclasses import dataclass
 
+from app.record import record
 from app.state import Measured, TunedChoice
 
 REPLIES = 5
@@ -18,7 +18,7 @@ FAR = 1.35
 """So much faster, or slower, is no noise: choosing tokens and drawing them cost less."""
 
 
-@dataclass(frozen=True)
+@record
 class ReplyRate:
     """The speed of one reply.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from app import engine_access, exit_codes
@@ -15,6 +14,7 @@ from app.engine_thread import EngineThread
 from app.figures import count, rate, reply_footer
 from app.json_line import json_line
 from app.progress_line import ProgressLine
+from app.record import record
 from app.refusals import Refusal, say
 from app.reply import Clock, Reply, ReplyMeter
 from app.settings import Settings
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from app.kept_conversation import KeptConversation
 
 
-@dataclass(frozen=True)
+@record
 class RunOptions:
     """What the command line of ``run`` asks for, besides settings."""
 

@@ -12,13 +12,13 @@ import os
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app import paths
 from app.clean_text import clean_line
 from app.crash_log import log_without_text
+from app.record import record
 from app.refusals import exit_code_of
 from engine.cached_tokens import common_prefix
 
@@ -64,7 +64,7 @@ class Place(Protocol):
     state_trouble: str
 
 
-@dataclass(frozen=True)
+@record
 class StateFiles:
     """How states are written and read.
 
@@ -85,7 +85,7 @@ class StateFiles:
     may_read_prefix: Callable[[], bool] = bool
 
 
-@dataclass(frozen=True)
+@record
 class BroughtBack:
     """What a state brought into the cache.
 

@@ -8,11 +8,12 @@ import dataclasses
 import difflib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
 from app import exit_codes, paths
+from app.record import record
 from app.refusals import Refusal
 from app.toml_file import read_toml
 
@@ -31,7 +32,7 @@ def _setting(*, choices: tuple[str, ...] | None = None, least: float | None = No
     return field(metadata={"choices": choices, "least": least, "most": most})
 
 
-@dataclass(frozen=True)
+@record
 class SamplingSettings:
     """How the next token is chosen, and how many."""
 
@@ -53,7 +54,7 @@ class SamplingSettings:
     """The same seed gives the same text again; -1 = another one each time."""
 
 
-@dataclass(frozen=True)
+@record
 class Settings:
     """Every setting, named as in the settings file."""
 

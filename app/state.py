@@ -9,11 +9,12 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from app import paths
+from app.record import record
 from app.small_file import read_bounded, replace_file
 
 VERSION = 1
@@ -25,7 +26,7 @@ WEIGHTS = ("", "mmap", "huge")
 KV_TYPES = ("", "f16", "f32", "q8_0")
 
 
-@dataclass(frozen=True)
+@record
 class TunedChoice:
     """What tuning decides.
 
@@ -43,7 +44,7 @@ class TunedChoice:
     kv_type: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class Measured:
     """The circumstances under which a choice proved best, by which one can tell that it may not hold any more.
 
@@ -59,7 +60,7 @@ class Measured:
     n_context: int = 0
 
 
-@dataclass(frozen=True)
+@record
 class ProgramState:
     """Everything learned so far."""
 

@@ -7,7 +7,9 @@ opening tag themselves; then the reply begins inside the block. Knows no screen 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from app.record import record
 
 TAGS = {
     "<think>": "</think>",
@@ -23,7 +25,7 @@ TAGS = {
 """Opening and closing tags of the models in use."""
 
 
-@dataclass(frozen=True)
+@record
 class Thinking:
     """What a model thought before its answer, and what that cost."""
 
@@ -38,7 +40,7 @@ class Thinking:
         return replace(self, text=text)
 
 
-@dataclass(frozen=True)
+@record
 class Split:
     """What a piece of text adds to the thinking and to the answer."""
 

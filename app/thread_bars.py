@@ -5,12 +5,12 @@ Takes an ``engine.tuning_report.Curve`` and imports no engine. Nothing is said b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from app import figures
 from app.glyphs import Glyphs
+from app.record import record
 
 if TYPE_CHECKING:
     from engine.tuning_report import Curve as Curve
@@ -34,7 +34,7 @@ class Role(Enum):
     DROPPED = "dropped"
 
 
-@dataclass(frozen=True)
+@record
 class BarLine:
     """One line of a drawn curve."""
 

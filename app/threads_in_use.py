@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from app.record import record
 from app.state import TunedChoice
 
 
-@dataclass(frozen=True)
+@record
 class ThreadsInUse:
     """What holds now, and what the next start would begin with. As a wish: what should hold.
 

@@ -6,7 +6,7 @@ import shutil
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from app import engine_access, exit_codes
@@ -17,6 +17,7 @@ from app.glyphs import choose_glyphs
 from app.json_line import json_line
 from app.option_lines import option_lines
 from app.progress_line import ProgressLine
+from app.record import record
 from app.refusals import Refusal, say
 from app.reply import Clock
 from app.settings import AUTO, Settings
@@ -34,7 +35,7 @@ _ROOM_TOKENS = 256
 _MOST_COLUMNS = 78
 
 
-@dataclass(frozen=True)
+@record
 class TuneOptions:
     """What the command line of ``tune`` asks for, besides settings."""
 
@@ -75,7 +76,7 @@ def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic
     return exit_codes.INTERRUPTED if report.state == "stopped" else exit_codes.OK
 
 
-@dataclass(frozen=True)
+@record
 class _Found:
     """What came of it."""
 

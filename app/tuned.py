@@ -6,9 +6,9 @@ holds there. On battery, what holds on mains is used until there is something be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import zip_longest
 
+from app.record import record
 from app.state import Measured, ProgramState, TunedChoice
 
 _ON_BATTERY = " | on battery"
@@ -16,7 +16,7 @@ _FIELDS = 5
 """Of a machine behind its name: cores, siblings, sockets, quota, instruction level."""
 
 
-@dataclass(frozen=True)
+@record
 class Place:
     """Where a choice holds.
 
@@ -35,7 +35,7 @@ class Place:
         return f"{self.machine} | {self.model}{_ON_BATTERY if on_battery else ''}"
 
 
-@dataclass(frozen=True)
+@record
 class Recalled:
     """What is remembered.
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import psutil
 
 from app.performance.paced import or_none
 from app.performance.processor import CoreLoads
+from app.record import record
 
 SWAPPED_BYTES = 8 << 20
 """Moved between memory and disk; less than that happens by the way."""
@@ -21,7 +21,7 @@ A_CORE = 0.6
 """Cores' worth of time that other programs took: one of them had a core most of the time."""
 
 
-@dataclass(frozen=True)
+@record
 class Conditions:
     """Of a span of time.
 

@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from app.engine_thread import EngineThread
 from app.figures import count, size, whole_seconds
 from app.json_line import json_line
 from app.progress_line import ProgressLine
+from app.record import record
 from app.refusals import Refusal, exit_code_of
 from app.reply import Reply
 from app.settings import Settings
@@ -37,7 +38,7 @@ _MOST_DAMAGED_SHOWN = 5
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True)
+@record
 class VerifyOptions:
     """What the command line of ``verify`` asks for, besides settings.
 
@@ -52,7 +53,7 @@ class VerifyOptions:
     as_json: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class Check:
     """One line of the outcome; the text is clean."""
 

@@ -17,6 +17,7 @@ from app.clean_text import clean_line
 from app.compare import peer_side
 from app.figures import rate
 from app.json_line import json_line
+from app.record import record
 from app.refusals import Refusal, say
 
 GREEDY_TEXT = "The capital of France is"
@@ -33,7 +34,7 @@ Answer = dict[str, Any]
 Ask = Callable[[list[str], Job], Answer]
 
 
-@dataclass(frozen=True)
+@record
 class CompareOptions:
     """What the command line of ``compare`` asks for."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from app import exit_codes
@@ -13,11 +13,12 @@ from app.conversations.look import Hit, Look
 from app.conversations.store import Store
 from app.figures import size
 from app.json_line import json_line
+from app.record import record
 
 MOST_COLUMNS = 120
 
 
-@dataclass(frozen=True)
+@record
 class SessionsOptions:
     """What the command line asks for."""
 

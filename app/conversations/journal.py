@@ -7,7 +7,7 @@ to them. Lives in the screen's thread; the keeper writes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from app.conversation import ChatMessage, Conversation
@@ -17,12 +17,13 @@ from app.conversations.recent import note_use
 from app.conversations.replay import head_record, message_record, title_of
 from app.conversations.store import STATE_NAME, Opened, Store, now_text
 from app.conversations.summary import Summary, sizes_of
+from app.record import record
 
 SWITCH_PATIENCE_S = 1.0
 """So long going to another conversation waits for the last one's disk."""
 
 
-@dataclass(frozen=True)
+@record
 class Partial:
     """What there is of the reply that is being written.
 

@@ -12,13 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from app.clean_text import clean_line
 from app.conversations.log_file import LogFile, LogRefusedError
 from app.conversations.records import Record, write_record
 from app.conversations.summary import Summary, write_summary
 from app.crash_log import log_without_text
+from app.record import record
 
 RETRY_S = 5.0
 SYNC_S = 10.0
@@ -32,7 +32,7 @@ _CAUSES = {
 }
 
 
-@dataclass(frozen=True)
+@record
 class _Line:
     content: bytes
     is_durable: bool

@@ -6,12 +6,12 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from app.conversations.lock import holder_of, lock, note_holder, unlock
 from app.conversations.records import read_record
 from app.conversations.replay import NewerVersionError, Replay, Saved, UnsoundRecordError
+from app.record import record
 from app.small_file import sync_directory
 
 MOST_LOG_BYTES = 64 << 20
@@ -23,7 +23,7 @@ class LogRefusedError(Exception):
     """The log cannot be used as it stands; the message is a line that says why."""
 
 
-@dataclass(frozen=True)
+@record
 class ReadLog:
     """What a log holds.
 

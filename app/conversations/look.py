@@ -15,13 +15,14 @@ from app.conversation import Conversation
 from app.conversations.log_file import LogRefusedError
 from app.conversations.store import Entry, Store
 from app.crash_log import log_without_text
+from app.record import record
 
 _SHOW_PERIOD_S = 0.2
 _MOST_REMEMBERED_CHARS = 32 << 20
 _SNIPPET_CHARS = 160
 
 
-@dataclass(frozen=True)
+@record
 class Hit:
     """One conversation of the result.
 
@@ -33,7 +34,7 @@ class Hit:
     snippet: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class Found:
     """What is known so far: those used last first.
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from app import paths
 from app.conversations.store import Store
+from app.record import record
 from app.small_file import read_json_object, replace_file
 
 FILE_NAME = "recent.json"
@@ -21,7 +22,7 @@ _MOST_MODELS = 200
 _LARGEST = 1 << 53
 
 
-@dataclass(frozen=True)
+@record
 class Recent:
     """What the file says: the order of the last use, and the last conversation by model."""
 

@@ -26,6 +26,7 @@ from typing import Any
 from app.clean_text import clean_line, clean_text
 from app.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
 from app.conversations.records import Record
+from app.record import record
 from app.thinking import Thinking
 
 FORMAT = "jalopy conversation"
@@ -201,7 +202,7 @@ class Replay:
             self._messages.append(part.message())
 
 
-@dataclass(frozen=True)
+@record
 class _Part:
     text: str = ""
     thought: str = ""

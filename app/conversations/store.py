@@ -13,7 +13,6 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from app.conversations.log_file import LogFile, LogRefusedError, read_only
 from app.conversations.records import write_record
 from app.conversations.replay import MOST_TITLE_CHARS, Saved
 from app.conversations.summary import Summary, read_summary, summary_of, write_summary
+from app.record import record
 
 LOG_NAME = "transcript.log"
 STATE_NAME = "kv.state"
@@ -31,7 +31,7 @@ _ID = re.compile(r"[0-9]{6,12}")
 _MOST_CONVERSATIONS = 100_000
 
 
-@dataclass(frozen=True)
+@record
 class Entry:
     """One conversation of the list.
 
@@ -52,7 +52,7 @@ class Entry:
         return self.summary.order, self.id
 
 
-@dataclass(frozen=True)
+@record
 class Opened:
     """A conversation that was opened.
 

@@ -7,13 +7,14 @@ written anew.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from app.clean_text import clean_line
 from app.conversation import Conversation
 from app.conversations.replay import MOST_TITLE_CHARS, Saved
+from app.record import record
 from app.small_file import read_json_object, replace_file
 
 FILE_NAME = "summary.json"
@@ -23,7 +24,7 @@ _MOST_PATH_CHARS = 4096
 _LARGEST = 1 << 53
 
 
-@dataclass(frozen=True)
+@record
 class Summary:
     """One row of the list. All text is clean and of one line, but for ``model_path``, which is a path.
 

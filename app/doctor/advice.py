@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from app import exit_codes, paths
+from app.record import record
 from app.refusals import Refusal
 from engine.fit import Fit, MachineMemory, MachineRates, ModelNeeds, fit
 
@@ -24,7 +24,7 @@ _KV_BYTES = {"f16": 2.0, "f32": 4.0, "q8_0": 1.125}
 _SMALLEST_PARAMETERS, _MOST_PARAMETERS = 1e6, 2e12
 
 
-@dataclass(frozen=True)
+@record
 class Shape:
     """A size of models, as one well-known model has it."""
 
@@ -36,7 +36,7 @@ class Shape:
     context: int
 
 
-@dataclass(frozen=True)
+@record
 class MemoryRow:
     """What suits a machine with so much memory."""
 
@@ -45,7 +45,7 @@ class MemoryRow:
     best: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Suggestion:
     """One size that fits here, with its best type and how fast it would be."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from app import exit_codes
@@ -18,13 +17,14 @@ from app.doctor.readings import Readings
 from app.engine_thread import EngineThread
 from app.json_line import json_line
 from app.progress_line import ProgressLine
+from app.record import record
 from app.refusals import Refusal, exit_code_of
 from app.settings import Settings
 
 MOST_COLUMNS = 100
 
 
-@dataclass(frozen=True)
+@record
 class DoctorOptions:
     """What the command line of ``doctor`` asks for, besides settings."""
 
@@ -34,7 +34,7 @@ class DoctorOptions:
     as_json: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class Diagnosis:
     """Everything that is printed."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from app.doctor import advice
 from app.doctor.advice import MemoryRow, Suggestion
 from app.doctor.readings import EngineReadings
 from app.models.rates import remember_rates
+from app.record import record
 from engine import fit as fitting
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ LEAST_FREE_BYTES = 700 << 20
 Report = Callable[[Any], None]
 
 
-@dataclass(frozen=True)
+@record
 class Examination:
     """What was found out with the engine's help.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from app.doctor.readings import Readings
 from app.figures import size
+from app.record import record
 
 OK, WEAK, BAD = "ok", "!", "x"
 """Marks: well; costs speed or comfort; does not work."""
@@ -19,7 +19,7 @@ GB_PER_TOKEN_8B = 4.62
 COMPILATION = "about half a minute on a fast machine, minutes on an old one"
 
 
-@dataclass(frozen=True)
+@record
 class Finding:
     """One line of the doctor.
 

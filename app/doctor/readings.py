@@ -5,10 +5,12 @@ Findings are functions of these, so that a test can write down any machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from app.record import record
 
 
-@dataclass(frozen=True)
+@record
 class CoreReadings:
     """Processors: how many there are and how many this process may use."""
 
@@ -27,7 +29,7 @@ class CoreReadings:
     """How many cores other programs kept busy while it was looked at."""
 
 
-@dataclass(frozen=True)
+@record
 class ClockReadings:
     """What sets the clock."""
 
@@ -45,7 +47,7 @@ class ClockReadings:
     on_battery: bool | None = None
 
 
-@dataclass(frozen=True)
+@record
 class MemoryReadings:
     """Memory in bytes."""
 
@@ -57,7 +59,7 @@ class MemoryReadings:
     """Transparent huge pages: "always", "madvise" or "never"."""
 
 
-@dataclass(frozen=True)
+@record
 class DiskReadings:
     """Where the model lies."""
 
@@ -68,7 +70,7 @@ class DiskReadings:
     filesystem: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class EngineReadings:
     """What the engine says of itself and measured; ``error`` instead of the rest where it cannot run."""
 
@@ -87,7 +89,7 @@ class EngineReadings:
     error: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class TerminalReadings:
     """What the terminal says it can do; nothing is asked of it."""
 
@@ -107,7 +109,7 @@ class TerminalReadings:
     """"tmux", "screen" or ""."""
 
 
-@dataclass(frozen=True)
+@record
 class Readings:
     """Everything that findings are drawn from; a part that is None was not looked at."""
 

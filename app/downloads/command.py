@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from app import exit_codes
@@ -17,11 +16,12 @@ from app.downloads.refusal import DownloadError
 from app.downloads.web import Web
 from app.figures import size, whole_seconds
 from app.progress_line import ProgressLine
+from app.record import record
 from app.refusals import Refusal
 from app.settings import Settings
 
 
-@dataclass(frozen=True)
+@record
 class PullOptions:
     """What the command line of ``pull`` asks for.
 

@@ -12,7 +12,6 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from app import exit_codes
@@ -22,6 +21,7 @@ from app.downloads.part_file import PartFile, part_bytes
 from app.downloads.refusal import MOST_RETRIES, ConnectionCut, DownloadError, StatusError, pause_before_retry
 from app.downloads.web import Response, Web
 from app.figures import size
+from app.record import record
 from app.verify import sha256_of
 
 SPARE_DISK_BYTES = 64 << 20
@@ -41,7 +41,7 @@ class Stopped(DownloadError):
                          exit_codes.INTERRUPTED)  # fmt: skip
 
 
-@dataclass(frozen=True)
+@record
 class Progress:
     """How far all files together are.
 
@@ -67,7 +67,7 @@ class Progress:
 Report = Callable[[Progress], object]
 
 
-@dataclass(frozen=True)
+@record
 class DownloadPlan:
     """What will be downloaded where.
 

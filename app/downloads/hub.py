@@ -10,7 +10,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +19,7 @@ from app.clean_text import clean_line
 from app.downloads.refusal import DownloadError
 from app.downloads.web import Web, split_address
 from app.models.places import hugging_face_home, user_home
+from app.record import record
 from app.small_file import read_bounded
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
@@ -32,7 +32,7 @@ _LARGEST_FILE_BYTES = 1 << 50
 _MOST_FILES = 10_000
 
 
-@dataclass(frozen=True)
+@record
 class RemoteFile:
     """A file that can be downloaded and checked.
 
@@ -47,7 +47,7 @@ class RemoteFile:
     sha256: str
 
 
-@dataclass(frozen=True)
+@record
 class Repository:
     """What the hub says of a repository.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from app.downloads import hub
 from app.downloads.fetch import Progress, Stopped
 from app.downloads.pull import Prepared, carry_out, prepare
 from app.downloads.web import Web
+from app.record import record
 from app.refusals import exit_code_of
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Stage(str, Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True)
+@record
 class JobState:
     """A download at one moment; the text is clean."""
 

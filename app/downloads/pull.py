@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -22,13 +21,14 @@ from app.models.listing import Lister, Outlook, make_lister
 from app.models.places import download_directory, places
 from app.models.rates import load_rates, usual_threads
 from app.models.rows import outlook_text
+from app.record import record
 from app.verify import stated_sha256
 
 if TYPE_CHECKING:
     from app.settings import Settings
 
 
-@dataclass(frozen=True)
+@record
 class Prepared:
     """What would be downloaded, and what is to be said before it is.
 

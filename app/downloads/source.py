@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -13,6 +12,7 @@ from app.clean_text import clean_line
 from app.downloads.hub import RemoteFile, Repository, is_safe_name
 from app.downloads.refusal import DownloadError
 from app.downloads.web import split_address
+from app.record import record
 from engine.split_gguf import part_name
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ HUB_ADDRESSES = ("https://huggingface.co", "https://hf.co")
 """What people copy; with HF_ENDPOINT set, that is looked up there too."""
 
 
-@dataclass(frozen=True)
+@record
 class Wanted:
     """What was asked for.
 
@@ -49,7 +49,7 @@ class Wanted:
     url: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class Choice:
     """One model of a repository: a file, or several that are one."""
 

@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from email.message import Message
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urljoin, urlsplit
@@ -29,6 +29,7 @@ from app.downloads.refusal import (
     refused,
 )
 from app.downloads.unreachable import said, unreachable
+from app.record import record
 from app.version import installed_version
 
 TIMEOUT_S = 30.0
@@ -44,7 +45,7 @@ _SAFE_URL = re.compile(r"[!-~]+")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@record
 class Response:
     """An answer whose body is read in pieces."""
 

@@ -11,11 +11,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from app.interface_bench.terminal import Events, ProgramFailed, Terminal
+from app.record import record
 
 QUESTION = "Explain in detail, with a table and some code, how a bicycle stays upright while it moves."
 PROMPT_TOKENS = 48
@@ -29,7 +29,7 @@ LETTERS = "αβγδεζηθικλμνξοπρστυφχψωабвгджзийк�
 _QUIET_S = 0.5
 
 
-@dataclass(frozen=True)
+@record
 class Plan:
     """What every round has in common."""
 
@@ -40,7 +40,7 @@ class Plan:
     context: int
 
 
-@dataclass(frozen=True)
+@record
 class ChatRound:
     """One reply in the chat."""
 

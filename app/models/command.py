@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from app import exit_codes
@@ -18,12 +18,13 @@ from app.models.listing import ADVISED, Lister, ModelEntry, list_models, make_li
 from app.models.places import Place, places
 from app.models.rates import KnownRates, load_rates, usual_threads
 from app.progress_line import ProgressLine
+from app.record import record
 from app.settings import Settings
 
 MOST_COLUMNS = 120
 
 
-@dataclass(frozen=True)
+@record
 class ModelsOptions:
     """What the command line of ``models`` asks for, besides settings.
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from app.models.ollama import read_store
 from app.models.places import Place
+from app.record import record
 from engine.split_gguf import part_name
 
 MOST_ENTRIES = 50_000
 """Of one place; what lies behind them is not looked at."""
 
 
-@dataclass(frozen=True)
+@record
 class FoundFile:
     """A file that looks like a model, or the first of several that are one.
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.record import record
 from app.refusals import exit_code_of
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _LONGEST_TEXT = 120
 
 
-@dataclass(frozen=True)
+@record
 class ModelHeader:
     """One model, known by its header. All text is the file's own, unsanitised, cut off where it is long.
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app import figures, paths
 from app.models.listing import ADVISED, Lister, ModelEntry
+from app.record import record
 
 if TYPE_CHECKING:
     from engine.fit import MachineMemory, MachineRates
@@ -23,7 +23,7 @@ _TYPE = re.compile(r"[-._](i?q[1-9]_\w+|b?f16|f32)$", re.IGNORECASE)
 """At the end of a file's name."""
 
 
-@dataclass(frozen=True)
+@record
 class KnownModel:
     """One model and the repository that holds it."""
 

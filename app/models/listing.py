@@ -7,7 +7,7 @@ measured, nothing is loaded, and all text that comes out is clean.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from app.models.header_cache import HeaderCache
 from app.models.places import Place
 from app.models.rates import KnownRates
 from app.performance.history import ReplyHistory, Usual, identity_of
+from app.record import record
 
 if TYPE_CHECKING:
     from engine.fit import MachineMemory, MachineRates, ModelNeeds
@@ -29,7 +30,7 @@ _LONGEST_TITLE = 60
 _LONGEST_REASON = 200
 
 
-@dataclass(frozen=True)
+@record
 class Outlook:
     """Whether a model fits here and how fast it would be.
 
@@ -48,7 +49,7 @@ class Outlook:
     is_measured: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class ModelEntry:
     """One row of a list of models; all text in it is clean.
 
@@ -96,7 +97,7 @@ class ModelEntry:
         return all(word in row for word in words.lower().split())
 
 
-@dataclass(frozen=True)
+@record
 class Lister:
     """What every row is computed with.
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from app import paths
+from app.record import record
 from app.small_file import read_bounded, read_json_object
 from app.starter import starter_file
 
@@ -20,7 +20,7 @@ DEEP = 8
 """Levels below a place that are looked into; no store puts its files deeper."""
 
 
-@dataclass(frozen=True)
+@record
 class Place:
     """One directory to look in.
 

@@ -10,12 +10,13 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from app import paths
 from app.performance.history import history_key, identity_of
+from app.record import record
 from app.small_file import read_json_object, replace_file
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _MOST_KEYS = 32
 _FASTEST = 1e6
 
 
-@dataclass(frozen=True)
+@record
 class KnownRates:
     """As ``engine.fit.MachineRates``, whose fields it has: this file imports no engine."""
 

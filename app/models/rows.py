@@ -6,12 +6,12 @@ Colour says nothing here: what is estimated wears a sign, what does not fit says
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from app import figures
 from app.clean_text import clean_line
 from app.glyphs import cut
 from app.models.listing import ADVISED, ModelEntry, Outlook
+from app.record import record
 
 ESTIMATE = "~"
 """Stands before every speed that was not measured with the model itself."""
@@ -21,7 +21,7 @@ _LEAST_TITLE, _MOST_TITLE = 14, 44
 _MOST_TYPES = 3
 
 
-@dataclass(frozen=True)
+@record
 class _Column:
     heading: str
     width: int

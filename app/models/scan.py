@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.clean_text import clean_line
@@ -20,6 +19,7 @@ from app.models.known import advice_line, offers
 from app.models.listing import ModelEntry, in_order, make_lister, read_models
 from app.models.places import places
 from app.models.rates import load_rates, usual_threads
+from app.record import record
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SHOW_PERIOD_S = 0.3
 
 
-@dataclass(frozen=True)
+@record
 class Found:
     """What is known so far.
 

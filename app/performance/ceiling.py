@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from app.performance.records import ModelFacts
+from app.record import record
 
 MORE_THAN_MEMORY = 1.1
 """Above this share the weights cannot all come from memory: a cache holds them."""
 
 
-@dataclass(frozen=True)
+@record
 class Ceiling:
     """The bound for one context length."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from app.glyphs import Glyphs
 from app.performance.lines import Line, Role, Span
+from app.record import record
 
 LABEL_COLUMNS = 6
 _STEPS = (1, 1.5, 2, 3, 4, 5, 6, 8, 10)
@@ -15,7 +15,7 @@ _CEILING_WITHIN = 2.5
 """A ceiling further above the speed than so many times is left out: the curve would lie flat."""
 
 
-@dataclass(frozen=True)
+@record
 class Graph:
     """What is drawn."""
 

@@ -13,11 +13,11 @@ import platform
 import re
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from app import paths
+from app.record import record
 from app.small_file import read_bounded, replace_file
 
 VERSION = 1
@@ -30,7 +30,7 @@ _KEY = re.compile(r"[0-9a-f]{16}\.\d{1,4}")
 _LARGEST = 1e9
 
 
-@dataclass(frozen=True)
+@record
 class PastReply:
     """The speed of one reply."""
 
@@ -41,7 +41,7 @@ class PastReply:
     first_token_s: float
 
 
-@dataclass(frozen=True)
+@record
 class Earlier:
     """What replies with the same model and settings reached so far."""
 
@@ -51,7 +51,7 @@ class Earlier:
     best_unix_s: float
 
 
-@dataclass(frozen=True)
+@record
 class Usual:
     """Median speeds of earlier replies; 0 for unknown."""
 

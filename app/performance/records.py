@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from app.performance.history import Earlier
 from app.performance.page_faults import FaultLog
+from app.record import record
 
 INTERFACE = "interface"
 """The phase of a token's time that goes to handing it to the screen."""
 
 
-@dataclass(frozen=True)
+@record
 class ModelFacts:
     """What holds for the loaded model and its session."""
 
@@ -29,7 +30,7 @@ class ModelFacts:
     resident_kv_bytes: Callable[[], int | None]
 
 
-@dataclass(frozen=True)
+@record
 class PhaseCost:
     """One phase's part of the time of an average token."""
 
@@ -41,7 +42,7 @@ class PhaseCost:
     """Weights read while it ran; None for phases that read none."""
 
 
-@dataclass(frozen=True)
+@record
 class TimeSpent:
     """Where the time of one reply went; the parts add up to the whole."""
 
@@ -70,7 +71,7 @@ class TimeSpent:
         return self.waited_s + self.disk_s + self.prefill_s + self.first_s + self.decode_s + self.interface_s
 
 
-@dataclass(frozen=True)
+@record
 class EngineFigures:
     """All of it, replaced as a whole by the engine's thread."""
 

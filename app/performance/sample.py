@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from app.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Battery:
     """Charge, and whether it is being used up."""
 
@@ -13,7 +13,7 @@ class Battery:
     on_mains: bool | None
 
 
-@dataclass(frozen=True)
+@record
 class MachineSample:
     """Readings of about one second; loads and rates speak for the time since the sample before."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from app.performance.sample import MachineSample
+from app.record import record
 
 TIMES_THE_MEDIAN = 3.0
 LEAST_EXCESS_S = 0.05
@@ -21,7 +21,7 @@ _CLOCK_FELL_TO = 0.85
 _INTERFACE_LEAST_SHARE = 0.35
 
 
-@dataclass(frozen=True)
+@record
 class Stutter:
     """One slow token."""
 

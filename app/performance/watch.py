@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from app.bridge import EngineBridge, MeasureBandwidth
 from app.engine_status import Activity, EngineStatus
@@ -16,6 +15,7 @@ from app.performance.sample import MachineSample
 from app.performance.stutters import Stutter, StutterWatch
 from app.performance.threads import InterfaceMeter
 from app.performance.token_speed import BUCKET_S, RateHistory, rate_over
+from app.record import record
 
 SAMPLE_PERIOD_S = 1.0
 PROBE_RETRY_S = 15.0
@@ -25,7 +25,7 @@ STUTTERS_SHOWN = 3
 SHORT_WINDOW_S, LONG_WINDOW_S = 1.0, 10.0
 
 
-@dataclass(frozen=True)
+@record
 class Speed:
     """Tokens per second over three windows; 0 where there is nothing to count."""
 
@@ -35,7 +35,7 @@ class Speed:
     prompt: float = 0.0
 
 
-@dataclass(frozen=True)
+@record
 class PerformanceView:
     """Everything that is shown, at one moment."""
 

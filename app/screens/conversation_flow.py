@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from textual import on
@@ -24,6 +24,7 @@ from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.rows import moment_text
 from app.conversations.store import Opened, Store
 from app.messages import ConversationTakenUp, GenerationFinished, TurnsDropped
+from app.record import record
 from app.screens.message_actions import MessageActions
 from app.screens.message_editing import BUSY
 from app.widgets.message_view import MessageView, ReplyView, UserView
@@ -37,7 +38,7 @@ WORTH_A_LINE_TOKENS = 32
 """Fewer tokens that must be read again are not mentioned."""
 
 
-@dataclass(frozen=True)
+@record
 class AtHand:
     """The saved conversations.
 

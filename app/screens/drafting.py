@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from app import paths
@@ -18,6 +18,7 @@ from app.messages import PromptCounted
 from app.prompt_estimate import PromptEstimator, estimate_line
 from app.prompt_history import HistoryFile
 from app.read_ahead import MAX_CHARS
+from app.record import record
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from app.widgets.prompt import Prompt
 
 
-@dataclass(frozen=True)
+@record
 class PromptHabits:
     """How the user wants the prompt to behave."""
 

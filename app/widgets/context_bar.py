@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from textual.content import Content
 
 from app import figures
 from app.engine_status import EngineStatus
+from app.record import record
 
 NEARLY_FULL = 0.9
 """From this share on the bar warns."""
@@ -17,7 +16,7 @@ NAMES = ("system", "old", "new", "free")
 _STYLES = ("$primary", "$secondary", "$success", "$text-muted")
 
 
-@dataclass(frozen=True)
+@record
 class ContextParts:
     """Tokens of each part; together they are the whole context."""
 

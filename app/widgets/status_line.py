@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from textual.widgets import Static
 
 from app import figures
 from app.engine_status import Activity, EngineStatus
+from app.record import record
 from app.widgets.context_bar import ASCII, BLOCKS, coloured, context_parts, context_text
 
 NARROW_COLUMNS = 60
@@ -22,7 +22,7 @@ _HINTS = "F1 help"
 """Said here only where the prompt has no edge that says it."""
 
 
-@dataclass(frozen=True)
+@record
 class Segment:
     """One figure; where room is short, those of the highest ``rank`` go first."""
 

@@ -7,7 +7,6 @@ are shown as plain text, and of messages far back only what they say is kept unt
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
@@ -15,6 +14,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from app.conversation import ChatMessage
+from app.record import record
 from app.widgets.message_view import MessageView, Note, ReplyView, UserView
 
 RICH_WIDGETS = 150
@@ -32,7 +32,7 @@ _DIVIDER = "-divider"
 Entry = MessageView | Note
 
 
-@dataclass(frozen=True)
+@record
 class Later:
     """A message that has no widget yet."""
 
