@@ -198,7 +198,7 @@ def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
         choose_console()
     prepare_environment(settings.low_power)  # Textual reads it when it is imported
     gc.disable()  # nothing of what is imported until the first frame is garbage; the application turns it on again
-    from app.app import run_tui
+    from app.tui import run_tui
 
     return run_tui(settings, Path(path) if path else None)
 

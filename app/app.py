@@ -1,6 +1,6 @@
 """The application object: themes, keys that work everywhere, signals, and how it ends. Nothing of any screen.
 
-``run_tui`` is the way in. Textual reads its switches when it is imported, so ``app.low_power`` must
+``app.tui`` is the way in. Textual reads its switches when it is imported, so ``app.low_power`` must
 have set them before this module is.
 """
 
@@ -23,28 +23,32 @@ from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.screen import Screen
 
-from app import engine_access, exit_codes, paths, refusals, state
+from app import exit_codes, state
 from app._textual_hacks import ThriftyStylesheet, draw_plain_scrollbars, resume_cleanly, teach_alt_enter
 from app.actions import ACTIONS, Action, bindings
 from app.bridge import ChatOptions, EngineBridge
+from app.chat_options import chat_options, conversations_at_hand, may_read_ahead
 from app.console import is_console
-from app.conversations.journal import Journal
-from app.conversations.store import Store
 from app.crash_log import log_without_text
 from app.downloads.background import BackgroundDownload
-from app.keymap import Keymap, load_keymap
-from app.low_power import is_on_battery, is_weak_machine
-from app.performance.history import ReplyHistory
+from app.keymap import Keymap
+from app.low_power import is_weak_machine
 from app.performance.interface_pace import InterfacePace
 from app.performance.watch import PerformanceWatch
 from app.personas import persona_names
 from app.screens.chat import ChatScreen
-from app.screens.conversation_flow import AtHand
 from app.screens.drafting import PromptHabits
+from app.screens.later import (
+    CONVERSATIONS_MODE,
+    DOCTOR_MODE,
+    MODELS_MODE,
+    PERFORMANCE_MODE,
+    THREADS_MODE,
+    later_screens,
+    theme_picker,
+)
 from app.settings import Settings
-from app.start import remember_opened
 from app.themes import ThemeError, choose_theme, load_themes, no_such_theme
-from app.tuning_conditions import ConditionsWatch
 
 if TYPE_CHECKING:
     from textual.timer import Timer
@@ -69,12 +73,6 @@ LENT_SIGNALS_S = 0.2
 EXIT_PATIENCE_S = 1.5
 """After a signal the process ends within this time, whatever a dead terminal does to Textual's shutdown."""
 
-PERFORMANCE_MODE = "performance"
-THREADS_MODE = "threads"
-MODELS_MODE = "models"
-DOCTOR_MODE = "doctor"
-CONVERSATIONS_MODE = "conversations"
-
 SAVING_PATIENCE_S = 1.0
 """So long leaving waits for a slow disk; a signal's exit code comes within ``EXIT_PATIENCE_S``."""
 
@@ -91,42 +89,6 @@ def _settle_memory() -> None:
     gc.enable()
 
 
-def _theme_picker() -> Screen[str | None]:
-    from app.screens.theme_picker import ThemePicker
-
-    return ThemePicker()
-
-
-def _performance_screen(watch: PerformanceWatch) -> Screen[None]:
-    from app.screens.performance import PerformanceScreen
-
-    return PerformanceScreen(watch)
-
-
-def _doctor_screen() -> Screen[None]:
-    from app.screens.doctor import DoctorScreen
-
-    return DoctorScreen()
-
-
-def _threads_screen() -> Screen[None]:
-    from app.screens.threads import ThreadsScreen
-
-    return ThreadsScreen()
-
-
-def _conversations_screen() -> Screen[None]:
-    from app.screens.conversations import ConversationsScreen
-
-    return ConversationsScreen()
-
-
-def _models_screen() -> Screen[None]:
-    from app.screens.models import ModelsScreen
-
-    return ModelsScreen()
-
-
 class JalopyApp(App[None], inherit_bindings=False):
     """The terminal application."""
 
@@ -134,7 +96,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     CSS_PATH = "app.tcss"
     DEFAULT_MODE = "chat"
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
-    SCREENS: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {"theme": _theme_picker}
+    SCREENS: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {"theme": theme_picker}
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 - Textual types it so
     VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high"), (36, "-tall")]  # noqa: RUF012
 
@@ -180,11 +142,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Why something of the conversation could not be saved, once the application has ended."""
         # As a mode the chat is the first screen, and no empty one is ever laid out below it.
         self.add_mode(self.DEFAULT_MODE, lambda: self.chat)
-        self.add_mode(PERFORMANCE_MODE, lambda: _performance_screen(self.watch_performance))
-        self.add_mode(THREADS_MODE, _threads_screen)
-        self.add_mode(MODELS_MODE, _models_screen)
-        self.add_mode(DOCTOR_MODE, _doctor_screen)
-        self.add_mode(CONVERSATIONS_MODE, _conversations_screen)
+        for mode, show in later_screens(self.watch_performance).items():
+            self.add_mode(mode, show)
 
     def on_mount(self) -> None:
         """Take over the signals that Textual leaves to their defaults."""
@@ -438,78 +397,5 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._close_messages_no_wait()
 
 
-def conversations_at_hand(settings: Settings) -> AtHand:
-    """Return the saved conversations, as far as the settings want any."""
-    if settings.save_conversations == "off":
-        return AtHand()
-    store = Store()
-    resumes, quota_bytes = settings.resume == "last", settings.kv_states_quota_bytes
-    return AtHand(Journal(store), store, resumes, quota_bytes, paths.prefixes_dir())
-
-
-def may_read_ahead(settings: Settings) -> bool:
-    """Whether the engine may work before anything is sent."""
-    wanted = settings.prefill_while_typing
-    return wanted == "on" or (wanted == "auto" and not is_on_battery())
-
-
 def _usage(action: Action) -> str:
     return f"/{action.command} {action.argument}".rstrip() if action.command else ""
-
-
-def chat_options(settings: Settings) -> ChatOptions:
-    """Return how the settings say to open models and ask for replies."""
-    return ChatOptions(
-        open_model=partial(engine_access.open_model, settings),
-        sampling=partial(engine_access.make_sampling, settings),
-        check_model=engine_access.check_model,
-        context_size=settings.context_size or None,
-        kv_type=settings.kv_type,
-        max_tokens=settings.sampling.max_tokens,
-        on_opened=remember_opened,
-        open_history=lambda: ReplyHistory(paths.speeds_file()),
-        examine=partial(engine_access.examine_machine, settings),
-        recall_tuned=engine_access.recall_tuned,
-        remember_tuned=engine_access.remember_tuned,
-        kernels_version=engine_access.kernels_version,
-        watch_conditions=ConditionsWatch,
-        state_files=partial(engine_access.state_files, settings, partial(may_read_ahead, settings)),
-        may_pin=settings.pin_threads == "auto",
-    )
-
-
-def run_tui(settings: Settings, model_path: Path | str | None = None) -> int:
-    """Run the chat until it is left.
-
-    Args:
-        settings: everything chosen.
-        model_path: the model to open; None opens the chat without one.
-
-    Returns:
-        The exit code of the process.
-
-    Raises:
-        KeymapError: the user's key map cannot be used.
-    """
-    kept, _ = state.load_state()
-    path = Path(model_path) if model_path is not None else None
-    app = JalopyApp(settings, path, keymap=load_keymap(), remembered_theme=kept.theme or "")
-    app.run()
-    if app.parting_line:
-        refusals.say(f"jalopy: {app.parting_line}")
-    code = app.return_code or exit_codes.OK
-    if app.crash_line is not None:
-        refusals.say(app.crash_line)
-        code = exit_codes.INTERNAL
-    if app.unsaved:
-        refusals.say(
-            f"jalopy: conversation not saved: {app.unsaved} (what was saved before is resumed at the next start)"
-        )
-        code = code or exit_codes.IO_ERROR
-    if app.bridge.is_alive:
-        # The engine's thread is inside a compilation or a step that has not seen the cancel yet. Tearing the
-        # interpreter down under it could crash; everything worth keeping is on disk.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    return code

@@ -40,7 +40,8 @@ def run(events_fd: int, model: str, threads: int, n_tokens: int, context: int) -
     settings = override(settings, "prefill_threads", threads, "--threads")
     settings = override(settings, "context_size", context, "--ctx")
     prepare_environment(settings.low_power)
-    from app.app import JalopyApp, chat_options
+    from app.app import JalopyApp
+    from app.chat_options import chat_options
 
     options = chat_options(settings)
     holder: list[JalopyApp] = []

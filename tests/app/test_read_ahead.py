@@ -188,9 +188,9 @@ async def test_an_edit_that_changes_what_was_read_drops_it(quick):
 
 
 async def test_nothing_is_read_ahead_where_the_setting_says_so_or_on_battery(quick, monkeypatch):
-    from app import app as application
+    from app import chat_options
 
-    monkeypatch.setattr(application, "is_on_battery", lambda: True)
+    monkeypatch.setattr(chat_options, "is_on_battery", lambda: True)
     for wanted in ("off", "auto"):
         async with chatting(prefill_while_typing=wanted) as driver:
             driver.prompt.show_text(FORTY)

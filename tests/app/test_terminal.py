@@ -23,7 +23,7 @@ _LEFT_ALTERNATE_SCREEN = b"\x1b[?1049l"
 _PROGRAM = """
 import sys
 sys.path.insert(0, {root!r})
-import app.app as module
+import app.tui as module
 from pathlib import Path
 from app.bridge import ChatOptions
 from app.settings import built_in_settings
@@ -209,7 +209,7 @@ ChatScreen.action_regenerate = fail
 
 def test_the_engine_is_not_imported_by_the_first_frame():
     check = (
-        "import sys, app.app; print(sorted({'numba', 'numpy', 'llvmlite', 'markdown_it', 'jinja2'} & set(sys.modules)))"
+        "import sys, app.tui; print(sorted({'numba', 'numpy', 'llvmlite', 'markdown_it', 'jinja2'} & set(sys.modules)))"
     )
     answer = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
