@@ -9,17 +9,16 @@ from torch.nn import functional as F
 from starter.format import Shape
 
 
-def rope_table(shape: Shape) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, each (context, head_width / 2)."""
+def rope_table(shape: Shape) -> Tensor:
+    """Complex numbers of length 1, (context, 1, head_width / 2)."""
     frequencies = shape.rope_base ** (-torch.arange(0, shape.head_width, 2, dtype=torch.float64) / shape.head_width)
     angles = torch.outer(torch.arange(shape.context, dtype=torch.float64), frequencies)
-    return angles.cos().float(), angles.sin().float()
+    return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)[:, None]
 
 
-def _turn(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """Rope for x (batch, heads, length, head_width)."""
-    even, odd = x[..., 0::2], x[..., 1::2]
-    return torch.stack((even * cosines - odd * sines, even * sines + odd * cosines), -1).flatten(-2)
+def _turn(x: Tensor, turns: Tensor) -> Tensor:
+    """Rope for x (batch, length, heads, head_width): neighbours are a complex number, turned by multiplying."""
+    return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turns).flatten(-2)
 
 
 class Layer(nn.Module):
@@ -39,20 +38,20 @@ class Layer(nn.Module):
         self.ffn_up = nn.Linear(shape.width, shape.feed_forward, bias=False)
         self.ffn_down = nn.Linear(shape.feed_forward, shape.width, bias=False)
 
-    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    def forward(self, x: Tensor, turns: Tensor) -> Tensor:
         """Take and return the residual stream (batch, length, width)."""
-        x = x + self._attention(F.rms_norm(x, (x.shape[-1],), self.attn_norm, self.shape.epsilon), cosines, sines)
+        x = x + self._attention(F.rms_norm(x, (x.shape[-1],), self.attn_norm, self.shape.epsilon), turns)
         y = F.rms_norm(x, (x.shape[-1],), self.ffn_norm, self.shape.epsilon)
         return x + self.ffn_down(F.silu(self.ffn_gate(y)) * self.ffn_up(y))
 
-    def _attention(self, y: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    def _attention(self, y: Tensor, turns: Tensor) -> Tensor:
         batch, length, width = y.shape
         heads, kv_heads, head_width = self.shape.heads, self.shape.kv_heads, self.shape.head_width
-        q = _turn(self.attn_q(y).view(batch, length, heads, head_width).transpose(1, 2), cosines, sines)
-        k = _turn(self.attn_k(y).view(batch, length, kv_heads, head_width).transpose(1, 2), cosines, sines)
-        v = self.attn_v(y).view(batch, length, kv_heads, head_width).transpose(1, 2)
-        k, v = (t.repeat_interleave(heads // kv_heads, 1) for t in (k, v))
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        q = _turn(self.attn_q(y).view(batch, length, heads, head_width), turns)
+        k = _turn(self.attn_k(y).view(batch, length, kv_heads, head_width), turns)
+        v = self.attn_v(y).view(batch, length, kv_heads, head_width)
+        k, v = (t.repeat_interleave(heads // kv_heads, 2) for t in (k, v))
+        mixed = F.scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v)), is_causal=True)
         return self.attn_output(mixed.transpose(1, 2).reshape(batch, length, width))
 
 
@@ -65,9 +64,7 @@ class Starter(nn.Module):
         self.token_embd = nn.Parameter(torch.empty(shape.vocabulary, shape.width))
         self.blk = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
         self.output_norm = nn.Parameter(torch.ones(shape.width))
-        cosines, sines = rope_table(shape)
-        self.register_buffer("cosines", cosines, persistent=False)
-        self.register_buffer("sines", sines, persistent=False)
+        self.register_buffer("turns", rope_table(shape), persistent=False)
         self._initialise()
 
     def _initialise(self) -> None:
@@ -80,10 +77,10 @@ class Starter(nn.Module):
 
     def hidden(self, ids: Tensor) -> Tensor:
         """Run ids (batch, length) through all layers; returns (batch, length, width), normed."""
-        x = self.token_embd[ids] * 1.0
-        cosines, sines = self.cosines[: ids.shape[1]], self.sines[: ids.shape[1]]
+        x = F.embedding(ids, self.token_embd)
+        turns = self.turns[: ids.shape[1]]
         for layer in self.blk:
-            x = layer(x, cosines, sines)
+            x = layer(x, turns)
         return F.rms_norm(x, (x.shape[-1],), self.output_norm, self.shape.epsilon)
 
     def loss(self, ids: Tensor, is_learnt: Tensor) -> Tensor:

@@ -32,7 +32,8 @@ from starter.tokens import load_vocabulary, samples, train_vocabulary
 RISE_STEPS = 50
 SHARD_CONVERSATIONS = 2_000
 """Conversations made at a time; each shard has a seed of its own."""
-MICRO_BATCH_TOKENS = 1024
+MICRO_BATCH_TOKENS = 512
+"""Small enough that threads end a step together."""
 MANY_WORDINGS_SHARD = 63
 POLISHING_RATE = 0.05
 _PROGRESS = ("step", "tokens", "shard", "batch", "is_polishing")
@@ -166,7 +167,8 @@ class Training:
     def _one_step(self, batch: list[Batch]) -> None:
         started_s = time.monotonic()
         learnt = sum(int(marks.sum()) for _, marks in batch)
-        waiting = sorted(batch, key=lambda part: part[0].numel())
+        # The dearest last, as they are taken from there; a token's attention costs as much as the rest after a thousand.
+        waiting = sorted(batch, key=lambda part: part[0].numel() * (1024 + part[0].shape[1]))
         losses = list(self.pool.map(lambda replica: self._share_of_step(replica, waiting, learnt), self.replicas))
         for params in zip(*(replica.parameters() for replica in self.replicas), strict=True):
             total, *others = [param.grad for param in params if param.grad is not None]

@@ -30,7 +30,7 @@ _TOPICS_OF_MORE = TOPICS | {
     "talk": 16,
     "relations": 20,
     "opposites": 10,
-    "calendar": 12,
+    "calendar": 24,
     "ask": 16,
 }
 """The same where wordings vary: most are those of single facts."""
