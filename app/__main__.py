@@ -186,8 +186,7 @@ def _chat(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
-    import gc
-
+    from app import garbage
     from app.console import choose_console
     from app.engine_access import glance_at_model
     from app.low_power import prepare_environment
@@ -197,7 +196,7 @@ def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
     if options.tty:
         choose_console()
     prepare_environment(settings.low_power)  # Textual reads it when it is imported
-    gc.disable()  # nothing of what is imported until the first frame is garbage; the application turns it on again
+    garbage.postpone()  # until the first frame; the application settles it
     from app.tui import run_tui
 
     return run_tui(settings, Path(path) if path else None)

@@ -7,7 +7,6 @@ have set them before this module is.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -23,7 +22,7 @@ from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.screen import Screen
 
-from app import exit_codes, state
+from app import exit_codes, garbage, state
 from app._textual_hacks import ThriftyStylesheet, draw_plain_scrollbars, resume_cleanly, teach_alt_enter
 from app.actions import ACTIONS, Action, bindings
 from app.bridge import ChatOptions, EngineBridge
@@ -81,12 +80,6 @@ _SIGNAL_EXITS = {
     signal.SIGHUP: exit_codes.HANGUP,
     signal.SIGINT: exit_codes.INTERRUPTED,
 }
-
-
-def _settle_memory() -> None:
-    """Begin to collect garbage after the first frame; what exists by then stays, and need not be walked again."""
-    gc.freeze()
-    gc.enable()
 
 
 class JalopyApp(App[None], inherit_bindings=False):
@@ -157,7 +150,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         if not self.is_headless:
             self._watch_signals()
             self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
-            self.call_after_refresh(_settle_memory)
+            self.call_after_refresh(garbage.settle)
 
     def _note_interface_cost(self) -> None:
         self.watch_performance.note_interface_cost(self.bridge.now_s())

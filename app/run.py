@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from app import engine_access, exit_codes
+from app import engine_access, exit_codes, garbage
 from app.answer_output import AnswerOutput, stream_answer
 from app.context_room import NoRoomError, Prompt
 from app.engine_thread import EngineThread
@@ -77,15 +76,16 @@ def _saved_conversation(name: str, settings: Settings) -> KeptConversation:
 def _answer(
     options: RunOptions, prompt: str, session: KeptConversation | None, settings: Settings, clock: Clock
 ) -> int:
-    gc.disable()  # what is made until the reply begins stays: to look through it again and again takes 60 ms
     engine, progress = EngineThread(), ProgressLine()
-    model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
-    progress.clear()
-    answer = _Answer(model, settings, progress, clock, session)
-    # Until the reply begins there is nothing to keep: Ctrl-C then ends the program, whatever is being compiled.
-    reply = engine.run(lambda: answer.prepare(prompt, options.raw))
-    gc.freeze()
-    gc.enable()
+    garbage.postpone()
+    try:
+        model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
+        progress.clear()
+        answer = _Answer(model, settings, progress, clock, session)
+        # Until the reply begins there is nothing to keep: Ctrl-C then ends the program, whatever is being compiled.
+        reply = engine.run(lambda: answer.prepare(prompt, options.raw))
+    finally:
+        garbage.settle()
     output = None if options.as_json else AnswerOutput()
     engine.run(lambda: answer.write(reply, output), on_interrupt=reply.cancel)
     if options.as_json:

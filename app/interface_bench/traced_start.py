@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ def run(events_fd: int, model: str) -> int:
 
     tell("Python")
     import_module("app.__main__")
+    from app import garbage
     from app.engine_access import glance_at_model
     from app.low_power import prepare_environment
     from app.settings import load_settings
@@ -33,7 +33,7 @@ def run(events_fd: int, model: str) -> int:
     tell("a glance at the model")
     prepare_environment(settings.low_power)
     tell("cores and battery")
-    gc.disable()
+    garbage.postpone()
     import_module("textual.app")
     tell("Textual")
     from app.app import JalopyApp

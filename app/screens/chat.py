@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import psutil
 from textual import events, on
@@ -50,9 +50,6 @@ from app.widgets.status_line import StatusLine
 from app.widgets.strip_display import StripDisplay
 from app.widgets.suggestions import Suggestions
 from app.widgets.transcript import Transcript
-
-if TYPE_CHECKING:
-    pass
 
 DRAIN_PERIOD_S = 0.1
 STATUS_EVERY = 2

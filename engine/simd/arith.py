@@ -226,6 +226,13 @@ def _in_halves(builder, v):
     return [shuffle(builder, v, range(first, first + half)) for first in (0, half)]
 
 
+def _whole_or_halves(builder, arguments, whole, half):
+    """An instruction whose result is like its arguments: the 256-bit one where there is AVX2, else the 128-bit one."""
+    if level.HAS_AVX2:
+        return call(builder, whole, arguments[0].type, arguments)
+    return _halves(builder, arguments, lambda cut: call(builder, half, cut[0].type, cut))
+
+
 def _pairs_added(builder, product, n):
     even, odd = (shuffle(builder, product, range(k, n, 2)) for k in range(2))
     return builder.add(even, odd)
@@ -282,15 +289,17 @@ def _maddwd(src, dst, native):
     return maddwd
 
 
+maddwd = _maddwd(i16x16, i32x8, "llvm.x86.avx2.pmadd.wd")
+maddwd_128 = _maddwd(i16x8, i32x4, None)
+
+
 @intrinsic
 def mul_high(typingctx, a, b):
     """Upper 16 bits of the products of unsigned 16-bit lanes; with a power of two, a shift of each lane by its own."""
 
     def emit(context, builder, signature, args):
-        if level.HAS_AVX2:
-            return call(builder, "llvm.x86.avx2.pmulhu.w", i16x16.ir, args)
         if level.HAS_X86:
-            return _halves(builder, args, lambda cut: call(builder, "llvm.x86.sse2.pmulhu.w", i16x8.ir, cut))
+            return _whole_or_halves(builder, args, "llvm.x86.avx2.pmulhu.w", "llvm.x86.sse2.pmulhu.w")
         wide = ir.VectorType(I32, 16)
         product = builder.mul(*(builder.zext(v, wide) for v in args))
         return builder.trunc(builder.lshr(product, ir.Constant(wide, [16] * 16)), i16x16.ir)
@@ -298,19 +307,13 @@ def mul_high(typingctx, a, b):
     return i16x16(i16x16, i16x16), emit
 
 
-maddwd = _maddwd(i16x16, i32x8, "llvm.x86.avx2.pmadd.wd")
-maddwd_128 = _maddwd(i16x8, i32x4, None)
-
-
 @intrinsic
 def lookup16(typingctx, table, index):
     """For each byte of index (0 to 15), the byte of the 16-entry table in the same 128-bit half."""
 
     def emit(context, builder, signature, args):
-        if level.HAS_AVX2:
-            return call(builder, "llvm.x86.avx2.pshuf.b", i8x32.ir, args)
         if level.HAS_SSSE3:
-            return _halves(builder, args, lambda cut: call(builder, "llvm.x86.ssse3.pshuf.b.128", i8x16.ir, cut))
+            return _whole_or_halves(builder, args, "llvm.x86.avx2.pshuf.b", "llvm.x86.ssse3.pshuf.b.128")
         found = i8x32.constant([0] * 32)
         for k in range(16):
             entry = shuffle(builder, args[0], [k] * 16 + [16 + k] * 16)

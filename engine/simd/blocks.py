@@ -271,24 +271,20 @@ def four_u32(typingctx, a, b, c, d):
     return i8x16(*[types.uint32] * 4), emit
 
 
-def constant_i8x32(lanes):
-    """An intrinsic that returns a register of fixed bytes: a codebook, held by the module that names it."""
+def _constants(kind):
+    def of_lanes(lanes):
+        """An intrinsic that returns a register of fixed lanes: a codebook, held by the module that names it."""
 
-    @intrinsic
-    def constant(typingctx):
-        return i8x32(), lambda context, builder, signature, args: i8x32.constant(lanes)
+        @intrinsic
+        def constant(typingctx):
+            return kind(), lambda context, builder, signature, args: kind.constant(lanes)
 
-    return constant
+        return constant
+
+    return of_lanes
 
 
-def constant_i16x16(lanes):
-    """An intrinsic that returns a register of fixed words."""
-
-    @intrinsic
-    def constant(typingctx):
-        return i16x16(), lambda context, builder, signature, args: i16x16.constant(lanes)
-
-    return constant
+constant_i8x32, constant_i16x16 = _constants(i8x32), _constants(i16x16)
 
 
 @intrinsic
