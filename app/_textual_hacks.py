@@ -22,19 +22,9 @@ if TYPE_CHECKING:
     from textual.driver import Driver
     from textual.screen import Screen
     from textual.strip import Strip
-    from textual.widgets import Markdown
 
 SOURCES_KEPT = 512
 """More style sheets than there are: a source of every class of widgets, and one of every screen."""
-
-
-def open_block_source(markdown: Markdown) -> str:
-    """Return the source from the last top-level block on, which ``Markdown.append`` parses again each time.
-
-    Textual 8.2 keeps that line number to itself. Remove when it is public, or when append no longer re-parses.
-    """
-    lines = markdown.source.splitlines(keepends=True)
-    return "".join(lines[markdown._last_parsed_line :])
 
 
 def draw_plain_scrollbars() -> None:

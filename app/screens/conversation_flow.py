@@ -8,7 +8,6 @@ from dataclasses import field
 from pathlib import Path
 
 from textual import on
-from textual.widget import MountError
 
 from app import figures
 from app.bridge import EngineBridge
@@ -29,8 +28,6 @@ from app.screens.message_actions import MessageActions
 from app.screens.message_editing import BUSY
 from app.widgets.message_view import MessageView, ReplyView, UserView
 
-RICH_AT_ONCE = 2
-"""So many of the newest replies are shown as Markdown at once, the others when the user goes to them."""
 _DROPPED_ABOVE = "---- what stands above is no part of the context any more ----"
 DROP_STATES_PERIOD_S = 60.0
 """So long the states may be larger together than they should."""
@@ -161,14 +158,12 @@ class ConversationFlow(MessageActions):
             self.note("the last reply is not complete (/continue goes on with it)")
 
     async def _fill_transcript(self) -> None:
-        """Show the live conversation where nothing is shown yet, the newest replies as Markdown."""
+        """Show the live conversation where nothing is shown yet."""
         conversation = self.turns.conversation
         self._is_announced = False
-        views = await self.transcript.fill(conversation.messages, _view_of)
+        await self.transcript.fill(conversation.messages, _view_of)
         if 0 < conversation.n_dropped < len(conversation.messages):
             self.transcript.divide(conversation.messages[conversation.n_dropped], _DROPPED_ABOVE)
-        for view in [view for view in views if isinstance(view, ReplyView)][-RICH_AT_ONCE:]:
-            self.call_later(_enrich, view)
 
     # ---- a context that fills
 
@@ -249,11 +244,6 @@ class ConversationFlow(MessageActions):
         self._end_edit()
         self._asked, self._replaced = None, []
         await self.transcript.clear(self._queued)
-
-
-async def _enrich(view: ReplyView) -> None:
-    with suppress(MountError):  # widgets that are going away refuse to mount: no fault then
-        await view.body.enrich()
 
 
 def _view_of(message: ChatMessage) -> MessageView:

@@ -1,4 +1,4 @@
-"""Text that changes often: laid out again only when it needs more lines or fewer, painted only where it changed."""
+"""Text that changes often: laid out again only when it needs more lines or fewer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import cast
 
 from textual.content import Content
 from textual.css.styles import RulesMap
-from textual.geometry import Region
 from textual.widget import Widget
 
 
@@ -26,16 +25,6 @@ class GrowingText(Widget):
         width, height = self.content_size
         self._content = content
         self.refresh(layout=width == 0 or self.needed_rows != height)
-
-    def grow(self, text: str) -> None:
-        """Add text at the end. The height stays: where it does not suffice, ``needed_rows`` says so."""
-        first = max(0, self.needed_rows - 1)
-        self._content = Content(self._content.plain + text)
-        if self.size.width == 0:
-            self.refresh(layout=True)
-        else:
-            # The lines above stay as they are, and painting is what a growing reply costs most.
-            self.refresh(Region(0, first, self.size.width, max(1, self.size.height - first)))
 
     @property
     def needed_rows(self) -> int:

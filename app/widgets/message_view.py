@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import events, on
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
@@ -244,7 +244,7 @@ class ReplyView(MessageView):
         return self.body.text
 
     def again(self) -> ReplyView:
-        """Return the same reply, never mounted, as plain text."""
+        """Return the same reply, never mounted."""
         twin = ReplyView(self.text)
         twin.message, twin.next_block = self.message, self.next_block
         if self.thinking is not None and self.thinking.thinking is not None:
@@ -252,11 +252,6 @@ class ReplyView(MessageView):
             twin.finish_thinking(self.thinking.thinking)
         twin.show_footer(self.footer)
         return twin
-
-    @on(events.Focus)
-    async def enrich(self) -> None:
-        """Show an old reply in full again when the user goes to it."""
-        await self.body.enrich()
 
     def think(self, text: str) -> None:
         """Show more of the thinking before the answer."""

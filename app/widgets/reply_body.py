@@ -1,218 +1,159 @@
-"""The growing text of a reply: cheap while it streams, complete and coloured when it ends."""
+"""The text of a reply: rows of Markdown that grow while it streams and get their colours when it ends."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
 
-from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import Static
+from textual.geometry import Region, Size
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.style import Style
+from textual.visual import Visual
+from textual.widget import Widget
 
 from app.crash_log import log_without_text
-from app.widgets.complete_blocks import complete_chars, ready_chars
-from app.widgets.growing_text import GrowingText
-from app.widgets.reply_markdown import ReplyMarkdown
+from app.markdown.growing import GrowingMarkdown
+from app.messages import LinkChosen
 
-_TAIL_PIECE_CHARS = 2048
-"""The plain tail is cut into widgets of about this size, so that only the last one is wrapped again."""
-_LEAST_ROOM, _MOST_ROOM = 2, 8
-_ROOM_SHARE = 5
-"""A growing reply gets room for a fifth of the screen at once: every row that it gains lays out the screen again and
+if TYPE_CHECKING:
+    from textual.highlight import HighlightTheme
+
+_LEAST_ROOM = 2
+_ROOM_SHARE = 4
+"""A growing reply gets room for a quarter of the screen at once: every row that it gains lays out the screen again and
 scrolls it, which costs more than all else that the interface does meanwhile."""
 
 
-class PlainTail(Vertical):
-    """Text that is not parsed yet, in the room that its reply has left."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._last: GrowingText | None = None
-        self._last_chars = 0
-
-    async def add(self, text: str) -> None:
-        """Append text, in a new piece when the last one is long."""
-        if self._last is None or self._last_chars > _TAIL_PIECE_CHARS:
-            if self._last is not None:
-                self._last.remove_class("-last")
-            self._last, self._last_chars, text = GrowingText("-last"), 0, text.lstrip("\n")
-            await self.mount(self._last)
-        self._last_chars += len(text)
-        self._last.grow(text)
-
-    async def clear(self) -> None:
-        """Forget everything."""
-        if self._last is not None:
-            self._last = None
-            await self.remove_children()
-
-    def missing_rows(self, n_rows: int) -> int:
-        """Return how many rows the text lacks if the reply has ``n_rows``; below 0, so many are free.
-
-        Known once the reply was laid out.
-        """
-        own = self._last.virtual_region.y + self._last.needed_rows if self._last is not None else 0
-        return self.virtual_region.y + own - n_rows
-
-
-def _plain(text: str) -> Static:
-    return Static(Content(text), markup=False, classes="plain-reply")
-
-
-class ReplyBody(Vertical):
-    """Markdown that grows ten times a second at most and gets one full pass at the end.
+class ReplyBody(Widget):
+    """Markdown, painted row by row.
 
     Args:
-        finished: the text of an old reply, shown as one plain widget.
+        finished: the text of an old reply.
     """
 
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        *("em", "strong", "gone", "code", "block", "title-1", "title-2", "title-3", "mark", "edge")
+    }
+
     def __init__(self, finished: str | None = None) -> None:
-        super().__init__()
-        self.text = finished or ""
+        super().__init__(markup=False)
+        self.text = ""
         """Everything appended so far."""
-        self._markdown = ReplyMarkdown()
-        self._tail = PlainTail()
-        self._pending: list[str] = []
-        self._tail_text = ""
-        self._is_block_open = False
-        """Whether the parsed part ends within a block."""
-        self._is_scheduled = False
-        self._rows = 0
-        """Held while it grows."""
-        self._plain: Static | None = None
-        self._is_unparsable = False
+        self.is_final = finished is not None
+        """Whether nothing more will come."""
+        self._markdown = GrowingMarkdown()
+        self._held_rows = 0
+        """Room that a growing reply has."""
+        self._strips: list[Strip] = []
+        """The rows painted so far, from the first on."""
+        self._coloured_with: type[HighlightTheme] | None = None
         if finished is not None:
-            self._plain, self._markdown.is_streaming = _plain(finished), False
-
-    def compose(self) -> ComposeResult:
-        """Lay out the parsed part and the tail."""
-        if self._plain is not None:
-            yield self._plain
-        else:
-            yield self._markdown
-            yield self._tail
-
-    def on_mount(self) -> None:
-        """Take the first room of a reply that will grow."""
-        if self._plain is None:
-            self._set_rows(self._room)
-
-    def on_resize(self) -> None:
-        """See whether what came before the first layout has room."""
-        if self._rows:
-            self.call_later(self._guarded, self._fit)
+            self.append(finished)
 
     def append(self, text: str) -> None:
-        """Add text; it is shown soon, together with what else arrives until then."""
+        """Add text."""
         self.text += text
-        self._pending.append(text)
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self.call_later(self._guarded, self._show_pending)
+        first = self._guarded(lambda: self._markdown.grow(text))
+        if not self._markdown.width:
+            return  # the first layout will find it
+        del self._strips[first:]
+        if len(self._markdown.rows) > self.size.height:
+            self.refresh(layout=True)
+        elif self.is_attached:
+            self.refresh(Region(0, first, self.size.width, max(1, self.size.height - first)))
 
     def finish(self) -> None:
-        """The text is complete: parse it once more as a whole, with highlighted code."""
-        self.call_later(self._guarded, self._show_whole)
+        """The text is complete: parse it once more as a whole, with coloured code."""
+        self.is_final = True
+        if self._markdown.width:
+            self._lay_out(self._markdown.width)
+            self.refresh(layout=True)
 
     @property
     def shown_source(self) -> str:
-        """What the screen shows by now, parsed or plain."""
-        return self._markdown.source + self._tail_text
+        """What is on the screen by now."""
+        return self._markdown.source if self._markdown.width else ""
 
-    @property
-    def is_final(self) -> bool:
-        """Whether the full pass has begun."""
-        return not self._markdown.is_streaming
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Return the rows that the text needs; while it grows, with some room for what comes."""
+        if width != self._markdown.width:
+            self._lay_out(width)
+        n_rows = len(self._markdown.rows)
+        if self.is_final:
+            return n_rows
+        room = max(_LEAST_ROOM, self.app.size.height // _ROOM_SHARE)
+        if n_rows > self._held_rows or not n_rows:
+            self._held_rows = n_rows + room - bool(n_rows)
+        return self._held_rows
 
-    @property
-    def is_simplified(self) -> bool:
-        """Whether the text is shown as one plain widget."""
-        return self._plain is not None
+    def render_line(self, y: int) -> Strip:
+        """Paint a row."""
+        width = self.size.width
+        if y >= len(self._markdown.rows):
+            return Strip.blank(width, self.visual_style.rich_style)
+        selection = self.text_selection
+        if selection is not None:
+            return self._painted(y, selection)
+        while len(self._strips) <= y:
+            self._strips.append(self._painted(len(self._strips), None))
+        return self._strips[y]
 
-    async def simplify(self) -> None:
-        """Show the text as one plain widget: an old reply should cost no layout."""
-        if self.is_final and self._plain is None:
-            self._plain = _plain(self.text)
-            self._set_rows(0)
-            await self.remove_children()
-            await self.mount(self._plain)
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """Return what is selected, without bars and edges."""
+        return selection.extract(self._markdown.copied), "\n"
 
-    async def on_click(self) -> None:
-        """Show a simplified reply in full again."""
-        await self.enrich()
+    def notify_style_update(self) -> None:
+        """Paint anew: the theme may be another."""
+        super().notify_style_update()
+        self._strips.clear()
+        if self.is_final and self._markdown.width and self._coloured_with not in (None, self._code_theme):
+            self._lay_out(self._markdown.width)
 
-    async def enrich(self) -> None:
-        """Show a simplified reply in full again."""
-        if self._plain is not None and not self._is_unparsable and self.is_attached:
-            self._plain = None
-            self._markdown = ReplyMarkdown()
-            self._markdown.is_streaming = False
-            await self.remove_children()
-            await self.mount(self._markdown)
-            await self._markdown.update(self.text)
+    def action_link(self, target: str) -> None:
+        """Show where a link leads; open nothing."""
+        self.post_message(LinkChosen(target))
 
-    async def _guarded(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Take a step, unless the transcript was cleared; a text that Textual's Markdown cannot show stays plain."""
-        if not self.is_attached:
-            return
+    def _lay_out(self, width: int) -> None:
+        self._strips.clear()
+        highlight = self._highlighted if self.is_final else None
+        self._guarded(lambda: self._markdown.lay_out(width, highlight, is_whole=self.is_final))
+
+    def _guarded(self, step: Callable[[], int | None]) -> int:
+        """Take a step; text that the parser cannot take is shown as it came."""
         try:
-            if self._plain is None:
-                await step()
-            else:
-                self._plain.update(Content(self.text))
+            return step() or 0
         except Exception as error:
-            # Widgets that are going away refuse to mount: no fault then.
-            if self.is_attached and not getattr(self.app, "is_leaving", False):
-                log_without_text(error)
-                self._is_unparsable, self._markdown.is_streaming = True, False
-                await self.simplify()
+            log_without_text(error)
+            self._markdown.show_plain()
+            return 0
 
-    async def _show_pending(self) -> None:
-        self._is_scheduled = False
-        text = "".join(self._pending)
-        self._pending.clear()
-        if not text or self.is_final:
-            return
-        self._tail_text += text
-        await self._tail.add(text)
-        await self._fit()
+    def _highlighted(self, code: str, language: str) -> Content:
+        from textual.highlight import highlight
 
-    async def _fit(self) -> None:
-        """Parse what is complete when new room is needed, and not before: both lay the screen out."""
-        if self.size.height == self._rows and self._tail.missing_rows(self._rows) > 0 and not self.is_final:
-            self._set_rows(self._rows + self._room)
-            await self._parse_ready()
-            self.call_after_refresh(self._make_room)
-
-    async def _parse_ready(self) -> None:
-        context = self._markdown.open_source if self._is_block_open else ""
-        n_ready = ready_chars(context, self._tail_text)
-        if n_ready:
-            ready, self._tail_text = self._tail_text[:n_ready], self._tail_text[n_ready:]
-            self._is_block_open = complete_chars(context + ready) < len(context + ready)
-            await self._markdown.append(ready)
-            await self._tail.clear()
-            if self._tail_text:
-                await self._tail.add(self._tail_text)
-
-    async def _show_whole(self) -> None:
-        self._pending.clear()
-        self._tail_text = ""
-        self._markdown.is_streaming = False
-        await self._markdown.update(self.text)
-        self._tail.display = False
-        self._set_rows(0)
+        self._coloured_with = self._code_theme
+        return highlight(code, language=language or None, theme=self._coloured_with)
 
     @property
-    def _room(self) -> int:
-        return min(_MOST_ROOM, max(_LEAST_ROOM, self.app.size.height // _ROOM_SHARE))
+    def _code_theme(self) -> type[HighlightTheme]:
+        from textual import highlight
 
-    def _make_room(self) -> None:
-        missing = self._tail.missing_rows(self._rows)
-        if missing > 0 and not self.is_final:
-            self._set_rows(self._rows + missing + self._room - 1)
+        if not self.app.native_ansi_color:
+            return highlight.HighlightTheme
+        return highlight.ANSIDarkHighlightTheme if self.app.current_theme.dark else highlight.ANSILightHighlightTheme
 
-    def _set_rows(self, n_rows: int) -> None:
-        """Hold so many rows; 0 for as many as the content has."""
-        self._rows = n_rows
-        self.styles.height = n_rows or "auto"
+    def _painted(self, y: int, selection: Selection | None) -> Strip:
+        row, text = self._markdown.rows[y], self._markdown.rows[y].text
+        span = selection.get_span(row.line) if selection else None
+        if span is not None:
+            start, end = (edge - row.offset if edge >= 0 else len(text) for edge in span)
+            if end > max(0, start):
+                chosen = Style.from_styles(self.screen.get_component_styles("screen--selection"))
+                text = text.stylize(chosen, max(0, start), end)
+        strip = self._strip(text).apply_offsets(row.offset, row.line)
+        return Strip.join([self._strip(row.lead), strip]) if row.lead else strip
+
+    def _strip(self, content: Content) -> Strip:
+        painted = Visual.to_strips(self, content, self.size.width, 1, self.visual_style, apply_selection=False)
+        return painted[0] if painted else Strip.blank(0)

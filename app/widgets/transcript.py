@@ -1,7 +1,7 @@
 """The conversation as it is read: messages from old to new, notes by the program between them.
 
-A layout of the screen walks every widget there is, so a long conversation may not have many: replies beyond a budget
-are shown as plain text, and of messages far back only what they say is kept until the user goes there.
+A layout of the screen walks every widget there is, so a long conversation may not have many: of messages far back only
+what they say is kept until the user goes there.
 """
 
 from __future__ import annotations
@@ -17,9 +17,6 @@ from app.conversation import ChatMessage
 from app.record import record
 from app.widgets.message_view import MessageView, Note, ReplyView, UserView
 
-RICH_WIDGETS = 150
-"""So many widgets the newest replies may have as Markdown together; older ones become plain text, which is one each."""
-LEAST_RICH_REPLIES = 2
 MOST_MOUNTED = 40
 """Past so many messages and notes the oldest are put aside, down to ``KEPT_MOUNTED``."""
 KEPT_MOUNTED = 24
@@ -78,17 +75,12 @@ class Transcript(VerticalScroll, can_focus=False):
         """Show a line by the program, above the first message that still waits."""
         self._messages.mount(Note(text, is_error), before=waiting)
 
-    async def fill(
-        self, messages: Sequence[ChatMessage], make: Callable[[ChatMessage], MessageView]
-    ) -> Sequence[MessageView]:
+    async def fill(self, messages: Sequence[ChatMessage], make: Callable[[ChatMessage], MessageView]) -> None:
         """Show an earlier conversation where nothing is shown yet: its end, and the rest on demand.
 
         Args:
             messages: all of it.
             make: the widget of one, made when it is to be seen.
-
-        Returns:
-            What is shown.
         """
         self._earlier += [Later(message, make) for message in messages[:-KEPT_MOUNTED]]
         shown = [make(message) for message in messages[-KEPT_MOUNTED:]]
@@ -96,7 +88,6 @@ class Transcript(VerticalScroll, can_focus=False):
         mounted = self._messages.mount_all(shown)
         self.anchor()
         await mounted
-        return shown
 
     def divide(self, message: ChatMessage, text: str) -> None:
         """Show a line above a message, in place of an earlier such line."""
@@ -152,7 +143,6 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def slim(self) -> None:
         """Let old messages cost nothing, unless the user has scrolled up to them."""
-        self._simplify_old_replies()
         entries = self._entries()
         if len(entries) < KEPT_MOUNTED and self.show_earlier():  # an edit took the later ones away
             self.anchor()
@@ -202,10 +192,3 @@ class Transcript(VerticalScroll, can_focus=False):
         n_messages = sum(isinstance(entry, (MessageView, Later)) for entry in self._earlier)
         self._earlier_line.display = bool(self._earlier)
         self._earlier_line.update(Content(f"{n_messages} earlier messages: Page up shows them"))
-
-    def _simplify_old_replies(self) -> None:
-        n_widgets = 0
-        for number, view in enumerate(reversed(self.replies())):
-            n_widgets += len(view.body.query("*"))
-            if number >= LEAST_RICH_REPLIES and n_widgets > RICH_WIDGETS and not view.has_focus:
-                self.call_later(view.body.simplify)

@@ -164,7 +164,7 @@ async def resumed(driver: Driver) -> None:
     driver.chat.call_later(driver.chat.open_conversation, "000001")
     await driver.note("read with the next message")
     body = driver.transcript.replies()[-1].body
-    await driver.until(lambda: not body.is_simplified and body.shown_source == body.text, "it is shown as Markdown")
+    await driver.until(lambda: body.shown_source == body.text, "it is shown")
     await driver.until(lambda: "# Old" not in driver.screen_text())
 
 

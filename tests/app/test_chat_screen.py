@@ -79,7 +79,7 @@ async def test_markdown_is_rendered_when_the_reply_is_complete():
         assert "bold" in shown
         assert "• one" in shown
         assert "```" not in shown
-        assert "│ 1" in shown
+        assert " 1 │ 2" in shown
 
 
 async def test_attacks_by_escape_sequence_and_markup_are_shown_literally():

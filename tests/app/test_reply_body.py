@@ -2,38 +2,63 @@ from pathlib import Path
 
 import pytest
 from textual.app import App, ComposeResult
+from textual.geometry import Offset
 from textual.pilot import Pilot
+from textual.selection import Selection
 
-from app.widgets.growing_text import GrowingText
+from app.interface_bench.reply_text import MARKDOWN
+from app.messages import LinkChosen
 from app.widgets.reply_body import ReplyBody
-from app.widgets.reply_markdown import ReplyMarkdown, reply_parser
-
-
-def test_html_is_text_and_bare_words_are_no_links():
-    kinds = {child.type for token in reply_parser().parse("<b>x</b> www.example.org") for child in token.children or []}
-    assert kinds == {"text"}
 
 
 class BodyApp(App[None]):
     CSS = (Path(__file__).parents[2] / "app/screens/chat.tcss").read_text()
 
+    def __init__(self, finished: str | None = None) -> None:
+        super().__init__()
+        self.finished, self.links = finished, []
+
     def compose(self) -> ComposeResult:
-        yield ReplyBody()
+        yield ReplyBody(self.finished)
+
+    def on_link_chosen(self, message: LinkChosen) -> None:
+        self.links.append(message.address)
 
 
-async def test_a_streamed_reply_ends_like_one_that_came_at_once():
-    text = "# T\n\n" + "- item\n\n" * 40 + "```py\n" + "x = 1\n" * 900 + "```\n\nDone *well*.\n\n" + "word " * 1500
+def shown(app: App[None]) -> list[str]:
+    """What stands on the screen, without the spaces at the right."""
+    rows = ["".join(segment.text for segment in row).rstrip() for row in app.screen._compositor.render_strips()]
+    while rows and not rows[-1]:
+        rows.pop()
+    return rows
+
+
+async def add(pilot: Pilot[None], body: ReplyBody, text: str) -> None:
+    """Let text arrive, and wait until it is laid out."""
+    body.append(text)
+    for _ in range(3):
+        await pilot.pause()
+
+
+@pytest.mark.parametrize("size", [(80, 100), (31, 140), (200, 100)])
+@pytest.mark.parametrize("n_chars", [7, 333])
+async def test_a_streamed_reply_looks_like_one_that_came_at_once(size: tuple[int, int], n_chars: int) -> None:
+    text = MARKDOWN + "- item\n\n" * 10 + "Done *well*.\n"
+    whole = BodyApp(text)
+    async with whole.run_test(size=size) as pilot:
+        await pilot.pause()
+        expected = shown(whole)
     app = BodyApp()
-    async with app.run_test() as pilot:
+    async with app.run_test(size=size) as pilot:
         body = app.query_one(ReplyBody)
-        for start in range(0, len(text), 333):
-            body.append(text[start : start + 333])
-            await pilot.pause()
-            assert body.shown_source == body.text
+        for start in range(0, len(text), n_chars):
+            body.append(text[start : start + n_chars])
+        await pilot.pause()
+        assert body.shown_source == text
+        assert shown(app) == expected
         body.finish()
-        while not body.is_final or body.shown_source != text:
-            await pilot.pause()
-        assert body.text == text
+        await pilot.pause()
+        assert shown(app) == expected
 
 
 @pytest.mark.parametrize(
@@ -49,71 +74,107 @@ async def test_a_streamed_reply_ends_like_one_that_came_at_once():
         "# " + "[" * 3000,
         "*" * 3000,
         "1" * 400 + ". item",
+        "999999999. item",
+        "| a |\n|---|",
+        "-\n1.\n#\n>\n",
     ],
 )
-async def test_no_text_however_odd_ends_the_application(text):
+@pytest.mark.parametrize("size", [(80, 24), (5, 5)])
+async def test_no_text_however_odd_ends_the_application(text: str, size: tuple[int, int]) -> None:
     app = BodyApp()
-    async with app.run_test() as pilot:
+    async with app.run_test(size=size) as pilot:
         body = app.query_one(ReplyBody)
         for start in range(0, len(text), 500):
-            body.append(text[start : start + 500])
-            await pilot.pause()
+            await add(pilot, body, text[start : start + 500])
         body.finish()
-        while not body.is_final:
-            await pilot.pause()
         await pilot.pause()
-        assert body.text == text
+        assert body.shown_source == body.text == text
         assert app.is_running
 
 
-async def test_what_is_complete_becomes_markdown_when_the_room_is_used_up_and_the_open_rest_stays_as_it_came():
+async def test_a_text_that_the_parser_cannot_take_is_shown_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(source: str) -> None:
+        raise RecursionError(source)
+
+    monkeypatch.setattr("app.markdown.blocks.tree_of", fail)
     app = BodyApp()
-    async with app.run_test(size=(40, 30)) as pilot:
+    async with app.run_test() as pilot:
         body = app.query_one(ReplyBody)
-        markdown = body.query_one(ReplyMarkdown)
-        await shown(pilot, body, "# Title\n\nSome **bold** text.\n\nAnd *more")
-        assert markdown.source == ""
-        await shown(pilot, body, "* of\nit\n\nand so on\n- a\n- b")
-        assert markdown.source == "# Title\n\nSome **bold** text.\n\nAnd *more* of\nit\n\n"
-        assert body.shown_source == body.text
+        await add(pilot, body, "some **bold**")
+        await add(pilot, body, " text\nmore")
+        assert shown(app) == ["some **bold** text", "more"]
+        body.finish()
+        await pilot.pause()
+        assert shown(app) == ["some **bold** text", "more"]
 
 
-async def test_a_growing_reply_lays_the_screen_out_only_when_its_room_is_used_up():
+async def test_a_growing_reply_lays_the_screen_out_only_when_its_room_is_used_up() -> None:
     app = BodyApp()
-    async with app.run_test(size=(40, 30)) as pilot:
+    async with app.run_test(size=(40, 24)) as pilot:
         body, heights = app.query_one(ReplyBody), []
         layouts, reflow = [], app.screen._compositor.reflow
         app.screen._compositor.reflow = lambda *given: (layouts.append(1), reflow(*given))[1]
-        await shown(pilot, body, "A line\n")
+        await add(pilot, body, "- A line\n")
         del layouts[:]
-        for _ in range(12):
-            await shown(pilot, body, "another line\n")
+        for _ in range(13):
+            await add(pilot, body, "- another line\n")
             heights.append(body.size.height)
-        assert heights == [6] * 4 + [12] * 6 + [18] * 2
-        assert 0 < len(layouts) <= 4
-        assert body.query(GrowingText).last().render().plain.endswith("another line\n")
+        assert heights == [6] * 5 + [12] * 6 + [18] * 2
+        assert len(layouts) <= 4  # Textual lays out twice when a container grows
+        assert shown(app) == ["• A line"] + ["• another line"] * 13
+        body.finish()
+        await pilot.pause()
+        assert body.size.height == 14
 
 
-async def test_all_of_a_growing_reply_has_its_rows_and_the_finished_one_no_more_than_it_needs():
+async def test_rows_that_stay_are_not_painted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     app = BodyApp()
     async with app.run_test(size=(40, 60)) as pilot:
+        body, painted = app.query_one(ReplyBody), []
+        await add(pilot, body, "# One\n\nTwo\nthree\n\nFour and")
+        paint = body._painted
+        monkeypatch.setattr(body, "_painted", lambda y, selection: (painted.append(y), paint(y, selection))[1])
+        await add(pilot, body, " five")
+        assert painted == [4]
+        assert shown(app)[-1] == "Four and five"
+
+
+async def test_code_is_coloured_when_the_reply_ends_and_a_theme_without_colours_is_heeded() -> None:
+    app = BodyApp()
+    async with app.run_test(size=(40, 10)) as pilot:
         body = app.query_one(ReplyBody)
-        for paragraph in range(6):
-            await shown(pilot, body, f"# Title {paragraph}\n\n" + "word " * 30 + "\n\n- item\n- item\n\n")
-            lowest = max(widget.region.bottom for widget in body.query("MarkdownBlock, PlainTail > GrowingText"))
-            assert lowest <= body.region.bottom
+        await add(pilot, body, "```python\nx = 1\n```\n")
+        assert len({segment.style for segment in body.render_line(0) if segment.text.strip()}) == 1
         body.finish()
-        while not body.is_final:
-            await pilot.pause()
         await pilot.pause()
-        blocks = body.query("MarkdownBlock")
-        assert body.size.height <= max(block.region.bottom for block in blocks) + 1
+        assert len({str(segment.style) for segment in body.render_line(0) if segment.text.strip()}) > 1
+        app.theme = "ansi-dark"
+        await pilot.pause()
+        colours = {segment.style.color.name for segment in body.render_line(0) if segment.style and segment.style.color}
+        assert not any(name.startswith("#") for name in colours)
 
 
-async def shown(pilot: Pilot[None], body: ReplyBody, text: str) -> None:
-    """Let text arrive, and wait until it is laid out."""
-    body.append(text)
-    while body.shown_source != body.text:
+async def test_what_is_selected_is_the_text_and_not_its_rows() -> None:
+    text = "Some words that are too long for one row.\n\n> quoted\n\n- item\n\n```\n  code\n```\n"
+    app = BodyApp(text)
+    async with app.run_test(size=(20, 20)) as pilot:
         await pilot.pause()
-    for _ in range(3):
+        body = app.query_one(ReplyBody)
+        whole, _ = body.get_selection(Selection(None, None))
+        assert whole == "Some words that are too long for one row.\n\nquoted\n\n• item\n\n  code"
+        part = Selection(Offset(11, 0), Offset(19, 0))
+        assert body.get_selection(part)[0] == "that are"
+        app.screen.selections = {body: part}
         await pilot.pause()
+        usual = body.visual_style.rich_style.bgcolor
+        rows = [body.render_line(y) for y in range(3)]
+        assert "".join(s.text for row in rows for s in row if s.style.bgcolor != usual) == "that are"
+
+
+async def test_a_click_on_a_link_tells_where_it_leads() -> None:
+    app = BodyApp("See [this](https://example.org/it's).")
+    async with app.run_test(size=(40, 10)) as pilot:
+        await pilot.pause()
+        await pilot.click(ReplyBody, offset=(5, 0))
+        await pilot.pause()
+        assert app.links == ["https://example.org/it's"]

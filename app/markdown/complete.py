@@ -1,38 +1,16 @@
 """Where the Markdown blocks that are complete end, in a text that still grows.
 
-A guess by lines, for what is shown while a reply streams: what it takes for open is shown as it came, and a wrong guess
-costs time, not text. Knows no widget.
+A guess by lines, for what is shown while a reply streams: what is complete is not parsed again until the reply ends, so
+a wrong guess is a wrong look for a while, not a wrong text.
 """
 
 from __future__ import annotations
 
 import re
 
-FIRST_LOOK_CHARS = 512
-"""A block that is still open is parsed when it has become so long, and whenever it has doubled."""
-
 _FENCE = re.compile(r"\s*(?P<fence>`{3,}|~{3,})(?P<rest>.*)")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 _HEADING = re.compile(r" {0,3}#{1,6}\s")
-
-
-def ready_chars(context: str, tail: str) -> int:
-    """Return how much of the tail is worth parsing now.
-
-    Parsing lays out the whole screen, where plain text costs a line of it, and a list or a table is built anew every
-    time. So blocks are parsed when they are complete; open ones only when they have grown much, since a long fence or
-    list would cost quadratic time otherwise.
-
-    Args:
-        context: the part of the open block that was parsed already; "" if the tail begins a block.
-        tail: what came since.
-    """
-    complete = complete_chars(context + tail) - len(context)
-    if complete > 0:
-        return complete
-    if len(tail) >= max(FIRST_LOOK_CHARS, len(context)):
-        return tail.rfind("\n") + 1
-    return 0
 
 
 def complete_chars(text: str) -> int:

@@ -1,6 +1,6 @@
 import pytest
 
-from app.widgets.complete_blocks import FIRST_LOOK_CHARS, complete_chars, ready_chars
+from app.markdown.complete import complete_chars
 
 
 @pytest.mark.parametrize(
@@ -26,17 +26,3 @@ from app.widgets.complete_blocks import FIRST_LOOK_CHARS, complete_chars, ready_
 )
 def test_the_end_of_the_last_complete_block_is_seen_by_its_kind(complete: str, rest: str) -> None:
     assert complete_chars(complete + rest) == len(complete)
-
-
-def test_complete_blocks_are_ready_and_open_ones_wait() -> None:
-    assert ready_chars("", "One.\n\nTwo") == 6
-    assert ready_chars("", "Two") == 0
-    assert ready_chars("```\nx\n", "y\n```\nthen") == 6
-
-
-def test_an_open_block_is_ready_when_it_is_long_and_whenever_it_has_doubled() -> None:
-    lines = "x = 1\n" * (FIRST_LOOK_CHARS // 6 + 1)
-    assert ready_chars("", "```\n" + lines + "y") == len("```\n" + lines)
-    assert ready_chars("```\n" + lines * 3, lines) == 0
-    assert ready_chars("```\n" + lines * 3, lines * 4) == len(lines) * 4
-    assert ready_chars("", "one paragraph that is a single line " * 40) == 0
