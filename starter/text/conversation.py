@@ -24,13 +24,13 @@ TOPICS = {
 }
 """How often each topic comes up."""
 _TOPICS_OF_MORE = TOPICS | {
-    "geography": 40,
+    "geography": 48,
     "everyday": 20,
     "jalopy": 14,
-    "talk": 16,
+    "talk": 20,
     "relations": 20,
     "opposites": 10,
-    "calendar": 24,
+    "calendar": 16,
     "ask": 16,
 }
 """The same where wordings vary: most are those of single facts."""
