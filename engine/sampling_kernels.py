@@ -11,6 +11,9 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 
+PIECE = 256
+"""So many logits are looked at together before any of them is."""
+
 
 @entry
 def largest_logit(logits: Floats) -> int:
@@ -19,14 +22,37 @@ def largest_logit(logits: Floats) -> int:
     Args:
         logits: (vocab_size,) float32.
     """
-    best, at = -np.inf, -1
-    for i in range(logits.shape[0]):
-        x = logits[i]
-        if not abs(x) < np.inf:
+    best, at = np.float32(-np.inf), -1
+    for begin in range(0, logits.shape[0], PIECE):
+        end = min(begin + PIECE, logits.shape[0])
+        is_broken, has_larger = look_at(logits, begin, end, best)
+        if is_broken:
             return -1
-        if x > best:
-            best, at = x, i
+        if has_larger:
+            for i in range(begin, end):
+                if logits[i] > best:
+                    best, at = logits[i], i
     return at
+
+
+@inner
+def look_at(logits, begin, end, least):
+    """Whether any of the logits is NaN or infinite, and whether any is above ``least``: without a branch for each."""
+    is_broken, has_larger = 0, 0
+    for i in range(begin, end):
+        is_broken |= not abs(logits[i]) < np.inf
+        has_larger |= logits[i] > least
+    return is_broken, has_larger
+
+
+@entry
+def copy_logits(source: Floats, target: Floats) -> bool:
+    """Copy logits, both (vocab_size,) float32; False where any is NaN or infinite."""
+    is_broken = 0
+    for i in range(source.shape[0]):
+        target[i] = source[i]
+        is_broken |= not abs(source[i]) < np.inf
+    return is_broken == 0
 
 
 @entry
@@ -62,19 +88,26 @@ def sift_down(heap_value, heap_index, n, start):
 
 @inner
 def keep_largest(logits, k, value, index):
-    """The k largest logits, in descending order, into value and index."""
+    """The k largest logits, in descending order, into value and index; False where a logit is NaN or infinite."""
     for i in range(k):
         value[i], index[i] = logits[i], i
     for start in range(k // 2 - 1, -1, -1):
         sift_down(value, index, k, start)
-    for i in range(k, logits.shape[0]):
-        if logits[i] > value[0]:
-            value[0], index[0] = logits[i], i
-            sift_down(value, index, k, 0)
+    for begin in range(0, logits.shape[0], PIECE):
+        end = min(begin + PIECE, logits.shape[0])
+        is_broken, has_larger = look_at(logits, begin, end, value[0])
+        if is_broken:
+            return False
+        if has_larger:
+            for i in range(max(begin, k), end):
+                if logits[i] > value[0]:
+                    value[0], index[0] = logits[i], i
+                    sift_down(value, index, k, 0)
     for n in range(k - 1, 0, -1):
         value[0], value[n] = value[n], value[0]
         index[0], index[n] = index[n], index[0]
         sift_down(value, index, n, 0)
+    return True
 
 
 @inner
@@ -109,6 +142,7 @@ def warm_up() -> None:
     """Compile the entries, or load them from the cache, by running each once on two logits."""
     logits, state = np.zeros(2, np.float32), np.zeros(1, np.uint64)
     largest_logit(logits)
+    copy_logits(logits, logits)
     penalise(logits, np.zeros(1, np.int64), 1.5)
     draw(logits, 1.0, 2, 1.0, 0.0, state, np.empty(2, np.float32), np.empty(2, np.int64))
 
@@ -131,11 +165,9 @@ def draw(
     Returns:
         The token id, or -1 where a logit is NaN or infinite.
     """
-    for i in range(logits.shape[0]):
-        if not abs(logits[i]) < np.inf:
-            return -1
     n = min(top_k, logits.shape[0])
-    keep_largest(logits, n, value, index)
+    if not keep_largest(logits, n, value, index):
+        return -1
     top = value[0]
     for i in range(n):
         value[i] = math.exp(value[i] - top)

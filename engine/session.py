@@ -388,8 +388,10 @@ class Session:
             raise Cancelled("stopped")
 
     def _finite_logits(self) -> Logits:
-        logits: Logits = self._pipeline.logits.copy()
-        if not np.isfinite(logits.sum(dtype=np.float64)):
+        from engine import sampling_kernels as compiled
+
+        logits: Logits = np.empty_like(self._pipeline.logits)
+        if not compiled.copy_logits(self._pipeline.logits, logits):
             raise BrokenModelError(
                 f"{self.model.shown_name}: the model computed NaN or infinity: its weights are damaged "
                 "(download it again)"

@@ -6,6 +6,7 @@ import pytest
 from engine import EngineError, Sampling
 from engine.errors import BrokenModelError
 from engine.sampling import Sampler
+from engine.sampling_kernels import copy_logits
 
 
 def frequencies(sampling: Sampling, logits: np.ndarray, n: int = 4000) -> np.ndarray:
@@ -71,6 +72,32 @@ def test_broken_logits_are_an_error_not_a_token(bad: float, temperature: float) 
     sampler = Sampler(Sampling(temperature=temperature), 3)
     with pytest.raises(BrokenModelError):
         sampler.choose(np.array([1.0, bad, 0.0], np.float32), [])
+
+
+@pytest.mark.parametrize("n", [1, 40, 255, 256, 257, 1000])
+@pytest.mark.parametrize("temperature", [0.0, 1e-6])
+def test_every_place_of_the_logits_is_looked_at(n: int, temperature: float) -> None:
+    sampler = Sampler(Sampling(temperature=temperature), n)
+    for at in {0, n // 2, n - 1}:
+        logits = np.full(n, -1.0, np.float32)
+        logits[at] = 1.0
+        assert sampler.choose(logits, []) == at
+        logits[at] = np.nan
+        with pytest.raises(BrokenModelError):
+            sampler.choose(logits, [])
+
+
+@pytest.mark.parametrize("n", [1, 7, 256, 1001])
+def test_logits_are_copied_and_looked_at_in_one_pass(n: int) -> None:
+    source = np.random.default_rng(1).standard_normal(n).astype(np.float32)
+    target = np.empty_like(source)
+    assert copy_logits(source, target)
+    assert (target == source).all()
+    for at in {0, n // 2, n - 1}:
+        for bad in (np.nan, np.inf, -np.inf):
+            broken = source.copy()
+            broken[at] = bad
+            assert not copy_logits(broken, target)
 
 
 @pytest.mark.parametrize("wrong", [{"temperature": -1.0}, {"top_p": 1.5}, {"min_p": -0.1}, {"top_k": -1}])
