@@ -241,7 +241,7 @@ class ThreadsScreen(Screen[None]):
         self._measure(KV_TYPES if report is not None and report.curves else THREADS_AND_WEIGHTS + KV_TYPES)
 
     def _measure(self, parts: tuple[str, ...]) -> None:
-        self._wants = parts if not self._jalopy.chat.turns.is_tuning else ()
+        self._wants = () if self._is_measuring else parts
         self.refresh_figures()
 
     def action_other_phase(self) -> None:

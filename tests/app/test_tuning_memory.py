@@ -268,6 +268,7 @@ async def test_what_was_measured_while_swapping_is_marked_and_used_but_not_remem
         await driver.pilot.press("f4")
         await shown(driver, "The machine was swapping meanwhile: these figures are not remembered.")
         machine.swap_memory = real  # type: ignore[method-assign]
+        await shown(driver, "KV types")  # the first search is over
         await driver.pilot.press("k")  # a quiet search afterwards does not make the counts any better
         await shown(driver, "The KV cache stays f16")
         await shown(driver, "The machine was swapping meanwhile")
