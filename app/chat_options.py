@@ -13,7 +13,7 @@ from app.performance.history import ReplyHistory
 from app.screens.conversation_flow import AtHand
 from app.settings import Settings
 from app.start import remember_opened
-from app.tuning_conditions import ConditionsWatch
+from app.tuning_conditions import watch_machine
 
 
 def chat_options(settings: Settings) -> ChatOptions:
@@ -31,7 +31,7 @@ def chat_options(settings: Settings) -> ChatOptions:
         recall_tuned=engine_access.recall_tuned,
         remember_tuned=engine_access.remember_tuned,
         kernels_version=engine_access.kernels_version,
-        watch_conditions=ConditionsWatch,
+        watch_conditions=watch_machine,
         state_files=partial(engine_access.state_files, settings, partial(may_read_ahead, settings)),
         may_pin=settings.pin_threads == "auto",
     )

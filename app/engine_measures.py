@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-import psutil
-
 from app.performance.history import PastReply, ReplyHistory, history_key, identity_of
 from app.performance.page_faults import FaultLog
 from app.performance.records import INTERFACE, EngineFigures, ModelFacts, PhaseCost, TimeSpent
@@ -162,6 +160,8 @@ def _identity(model: Model) -> str:
 
 def has_room(model: Model) -> bool:
     """Whether the probe's memory can be had without pushing the weights out."""
+    import psutil  # not with the module: the first frame would wait for it
+
     weights = model.weights_bytes if model.weights_mode == "mmap" else 0
     return int(psutil.virtual_memory().available) - weights > PROBE_ROOM * PROBE_BYTES
 

@@ -24,7 +24,7 @@ from app.settings import AUTO, Settings
 from app.state import TunedChoice
 from app.thread_bars import TITLES, curve_lines, pinning_line, progress_text
 from app.tuned_choice import best_choice, choice_to_remember, measured_of
-from app.tuning_conditions import Conditions, ConditionsWatch
+from app.tuning_conditions import Conditions, watch_machine
 
 if TYPE_CHECKING:
     from engine.tuning import Sweep
@@ -102,7 +102,7 @@ class _Search:
         self._stopped = threading.Event()
         self._session: Any = None
         self._sweep: Sweep | None = None
-        self._watch = ConditionsWatch()
+        self._watch = watch_machine()
         self.conditions = Conditions()
         self.in_use = TunedChoice(1, 1)
         """While it was measured."""

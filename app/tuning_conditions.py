@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import psutil
-
 from app.performance.paced import or_none
 from app.performance.processor import CoreLoads
 from app.record import record
@@ -78,13 +76,13 @@ class ConditionsWatch:
     """Watches one span of time after the other.
 
     Args:
-        source: psutil, or what stands in for it.
+        source: psutil, what stands in for it, or None to watch nothing.
         own_cpu: processor seconds of this process.
     """
 
     def __init__(
         self,
-        source: Any = psutil,
+        source: Any,
         own_cpu: Callable[[], float] = time.process_time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -126,3 +124,10 @@ class ConditionsWatch:
     def _read_swapped(self) -> int | None:
         swap = or_none(lambda: self._source.swap_memory())
         return int(swap.sin + swap.sout) if swap is not None else None
+
+
+def watch_machine() -> ConditionsWatch:
+    """Watch this machine."""
+    import psutil  # not with the module: the first frame would wait for it
+
+    return ConditionsWatch(psutil)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from app.performance.memory import Memory
 from app.performance.paced import or_none
 from app.performance.processor import CoreLoads, Processor
@@ -19,11 +17,13 @@ class MachineMonitor:
     """Takes one sample after the other.
 
     Args:
-        source: psutil, or what stands in for it.
+        source: what stands in for psutil.
         sysfs, procfs: where the system's files begin.
     """
 
-    def __init__(self, source: Any = psutil, sysfs: Path = Path("/sys"), procfs: Path = Path("/proc")) -> None:
+    def __init__(self, source: Any = None, sysfs: Path = Path("/sys"), procfs: Path = Path("/proc")) -> None:
+        if source is None:
+            import psutil as source  # not with the module: the first frame would wait for it
         process = or_none(lambda: source.Process())
         self._loads = CoreLoads(source)
         self._processor = Processor(source, sysfs)

@@ -72,7 +72,7 @@ class PerformanceWatch:
     ) -> None:
         self.pace = pace or InterfacePace()
         self._bridge = bridge
-        self._monitor = monitor or MachineMonitor()
+        self._own_monitor = monitor
         self._interface = InterfaceMeter()
         self._interface_share: float | None = None
         self._viewers = 0
@@ -80,6 +80,12 @@ class PerformanceWatch:
         self._history = RateHistory()
         self._stutters = StutterWatch()
         self._probe_again_s: dict[tuple[int, bool], float] = {}
+
+    @property
+    def _monitor(self) -> MachineMonitor:
+        """Made when the first view appears, not with the application."""
+        self._own_monitor = self._own_monitor or MachineMonitor()
+        return self._own_monitor
 
     @property
     def is_watched(self) -> bool:

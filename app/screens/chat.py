@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
 
-import psutil
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -91,7 +90,6 @@ class ChatScreen(ModelFlow):
         self._bridge, self._model_path, self._clock = bridge, model_path, clock
         self._strip = StripDisplay(self, watch, "#middle")
         self._pace, self._refreshes, self._rhythm = watch.pace, Refreshes(watch.pace), TypingRhythm()
-        self._process = psutil.Process()
         self._rss_bytes = self._n_drains = 0
         self._shown_activity: Activity | None = None
         self._screens_hint = ""
@@ -122,7 +120,6 @@ class ChatScreen(ModelFlow):
         self.prompt = self.query_one(Prompt)
         self.query_one("#edit-line").display = False
         self.drafting = Drafting(self.prompt, self.turns, self._bridge, self._habits)
-        self._measure_memory()
         self._show_status()
         self.set_interval(DRAIN_PERIOD_S, self._drain)
         self.set_interval(MEMORY_PERIOD_S, self._measure_memory)
@@ -134,6 +131,7 @@ class ChatScreen(ModelFlow):
 
     def _start_engine(self) -> None:
         self._bridge.start()
+        self._measure_memory()
         self.drafting.load_history()
         if self._model_path is None:
             self.note(self._how_to_load())
@@ -186,7 +184,9 @@ class ChatScreen(ModelFlow):
         return self._screens_hint
 
     def _measure_memory(self) -> None:
-        self._rss_bytes = self._process.memory_info().rss
+        import psutil  # not with the module: the first frame would wait for it
+
+        self._rss_bytes = psutil.Process().memory_info().rss
 
     @on(PromptCounted)
     def show_count(self, message: PromptCounted) -> None:

@@ -35,7 +35,7 @@ asyncio.run(start())
 print(sorted(imported[0] & NOT_NEEDED))
 """
 _NOT_NEEDED = {
-    "shlex", "numba", "numpy", "markdown_it", "jinja2", "pygments", "urllib.request",
+    "shlex", "psutil", "numba", "numpy", "markdown_it", "jinja2", "pygments", "urllib.request",
     "app.external_editor", "app.widgets.performance_strip", "app.widgets.rate_graph", "app.performance.graph_lines",
     "app.screens.performance", "app.screens.threads", "app.screens.models", "app.screens.help", "app.screens.palette",
     "app.screens.conversations", "app.screens.doctor", "app.engine_worker", "engine.model",

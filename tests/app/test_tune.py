@@ -24,7 +24,7 @@ from tests.app.scripted_machine import ScriptedMachine
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> ScriptedMachine:
     scripted = ScriptedMachine()
-    monkeypatch.setattr(tune_command, "ConditionsWatch", scripted.watch)
+    monkeypatch.setattr(tune_command, "watch_machine", scripted.watch)
     monkeypatch.setattr(engine_access, "is_on_battery", lambda: scripted.on_mains is False)
     return scripted
 
