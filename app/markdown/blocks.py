@@ -9,7 +9,6 @@ from textual.content import Content
 
 from app.markdown.inline import inline_text
 from app.markdown.lines import Line, indented
-from app.markdown.parser import tree_of
 from app.markdown.tables import table_lines
 from app.record import record
 
@@ -39,9 +38,9 @@ class Page:
         return Page(max(2, self.width - n_cells), self.highlight)
 
 
-def markdown_lines(source: str, page: Page) -> list[Line]:
-    """Return the lines of a text that begins and ends with a block."""
-    return _spaced(tree_of(source).children, page)
+def markdown_lines(tree: SyntaxTreeNode, page: Page) -> list[Line]:
+    """Return the lines of a text."""
+    return _spaced(tree.children, page)
 
 
 def _spaced(nodes: Sequence[SyntaxTreeNode], page: Page) -> list[Line]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from markdown_it.tree import SyntaxTreeNode
+
 from app.markdown.blocks import Highlight, Page, markdown_lines
 from app.markdown.complete import complete_chars
 from app.markdown.lines import Line, Row, plain_lines, rows_of
+from app.markdown.parser import tree_of
 
 SMALL_CHARS = 1000
 """An open block is parsed whenever it grows until it is so long; from then on when it is a quarter longer."""
@@ -31,6 +34,8 @@ class GrowingMarkdown:
         self._copied: list[str] = []
         """Every line as it is copied."""
         self._highlight: Highlight | None = None
+        self._tree: SyntaxTreeNode | None = None
+        """Of the whole text, once it was parsed as one: another width needs no parsing."""
         self._settled: Place = _START
         """Where the blocks that are complete end."""
         self._parsed: Place = _START
@@ -48,6 +53,7 @@ class GrowingMarkdown:
             The first row that changed.
         """
         self.source += text
+        self._tree = None
         if not self.width:
             return 0
         before = self.rows[self._settled[1] :]
@@ -71,7 +77,8 @@ class GrowingMarkdown:
         self.width, self._highlight = width, highlight
         self._settled = self._parsed = _START
         if is_whole:
-            self._show_from(_START, self._markdown(self.source))
+            self._tree = self._tree or tree_of(self.source)
+            self._show_from(_START, self._lines(self._tree))
         else:
             self._settle()
             self._show_open()
@@ -100,7 +107,10 @@ class GrowingMarkdown:
         self._show_from(self._parsed, plain_lines(plain) if plain else [])
 
     def _markdown(self, text: str) -> list[Line]:
-        return markdown_lines(text, Page(self.width, self._highlight))
+        return self._lines(tree_of(text))
+
+    def _lines(self, tree: SyntaxTreeNode) -> list[Line]:
+        return markdown_lines(tree, Page(self.width, self._highlight))
 
     def _show_from(self, place: Place, lines: Sequence[Line]) -> None:
         _, n_rows, n_lines = place

@@ -48,6 +48,8 @@ class ReplyBody(Widget):
         """Room that a growing reply has."""
         self._strips: list[Strip] = []
         """The rows painted so far, from the first on."""
+        self._coloured: dict[tuple[str, str], Content] = {}
+        """Blocks of code and their languages; another width needs no other colours."""
         self._coloured_with: type[HighlightTheme] | None = None
         if finished is not None:
             self.append(finished)
@@ -132,8 +134,11 @@ class ReplyBody(Widget):
     def _highlighted(self, code: str, language: str) -> Content:
         from textual.highlight import highlight
 
-        self._coloured_with = self._code_theme
-        return highlight(code, language=language or None, theme=self._coloured_with)
+        if self._coloured_with is not self._code_theme:
+            self._coloured, self._coloured_with = {}, self._code_theme
+        if (code, language) not in self._coloured:
+            self._coloured[code, language] = highlight(code, language=language or None, theme=self._code_theme)
+        return self._coloured[code, language]
 
     @property
     def _code_theme(self) -> type[HighlightTheme]:

@@ -85,7 +85,7 @@ def test_growing_by_pieces_gives_the_same_rows_as_all_at_once() -> None:
 
 def test_a_long_open_block_is_parsed_only_when_it_is_a_quarter_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
-    monkeypatch.setattr("app.markdown.blocks.tree_of", lambda source: (parsed.append(len(source)), tree_of(source))[1])
+    monkeypatch.setattr("app.markdown.growing.tree_of", lambda source: (parsed.append(len(source)), tree_of(source))[1])
     markdown = GrowingMarkdown()
     markdown.lay_out(40)
     markdown.grow("```\n")
@@ -93,6 +93,21 @@ def test_a_long_open_block_is_parsed_only_when_it_is_a_quarter_longer(monkeypatc
         markdown.grow("x = 1\n")
     assert len(markdown.rows) == 2000 + (markdown.rows[-1].text.plain == "")
     assert sum(parsed) < SMALL_CHARS * SMALL_CHARS / 6 + 6 * len(markdown.source)
+
+
+def test_another_width_needs_no_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
+    markdown = whole("# T\n\n" + "word " * 9, 20)
+    monkeypatch.setattr("app.markdown.growing.tree_of", None)
+    markdown.lay_out(12, is_whole=True)
+    assert [row.text.plain for row in markdown.rows] == [
+        "T",
+        "",
+        "word word",
+        "word word",
+        "word word",
+        "word word",
+        "word",
+    ]
 
 
 def whole(text: str, width: int) -> GrowingMarkdown:

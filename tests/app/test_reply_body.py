@@ -96,7 +96,7 @@ async def test_a_text_that_the_parser_cannot_take_is_shown_as_it_came(monkeypatc
     def fail(source: str) -> None:
         raise RecursionError(source)
 
-    monkeypatch.setattr("app.markdown.blocks.tree_of", fail)
+    monkeypatch.setattr("app.markdown.growing.tree_of", fail)
     app = BodyApp()
     async with app.run_test() as pilot:
         body = app.query_one(ReplyBody)
