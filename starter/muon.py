@@ -1,12 +1,11 @@
 """Muon: momentum whose matrices are made orthogonal, so that a small model learns from fewer tokens.
 
 Source: KellerJordan/Muon, the quintic iteration and its coefficients; here in float32, since
-processors without bfloat16 emulate it slowly, and for all matrices of a shape at once.
+processors without bfloat16 emulate it slowly.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -17,19 +16,15 @@ from torch import Tensor
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 
 
-def orthogonal(matrices: Tensor, steps: int = 5) -> Tensor:
-    """Bring the singular values of matrices (count, rows, columns) near 1."""
-    is_tall = matrices.shape[1] > matrices.shape[2]
-    x = matrices.mT if is_tall else matrices
-    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+def orthogonal(matrix: Tensor, steps: int = 5) -> Tensor:
+    """Bring the singular values of a matrix near 1."""
+    is_tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.mT if is_tall else matrix
+    x = x / (x.norm() + 1e-7)
     for _ in range(steps):
         square = x @ x.mT
-        x = _A * x + (_B * square + _C * square @ square) @ x
+        x = torch.addmm(x, torch.addmm(square, square, square, beta=_B, alpha=_C), x, beta=_A)
     return x.mT if is_tall else x
-
-
-_TOGETHER = 5
-"""So many matrices of a shape are one piece of work."""
 
 
 class Muon(torch.optim.Optimizer):
@@ -54,25 +49,17 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> None:
         """Update all matrices."""
         for group in self.param_groups:
-            by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
-            for param in group["params"]:
-                by_shape[param.shape].append(param)
-            pieces = [
-                params[at : at + _TOGETHER] for params in by_shape.values() for at in range(0, len(params), _TOGETHER)
-            ]
-            list(self._run(partial(self._step, group=group), pieces))
+            dearest_first = sorted(group["params"], key=torch.numel, reverse=True)
+            list(self._run(partial(self._step, group=group), dearest_first))
 
     @torch.no_grad()
-    def _step(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        directions = []
-        for param in params:
-            state = self.state[param]
-            if "momentum" not in state:
-                state["momentum"] = torch.zeros_like(param)
-            momentum = state["momentum"]
-            momentum.lerp_(param.grad, 1 - group["momentum"])
-            directions.append(param.grad.lerp(momentum, group["momentum"]))
-        scale = max(1.0, params[0].shape[0] / params[0].shape[1]) ** 0.5
-        for param, direction in zip(params, orthogonal(torch.stack(directions)), strict=True):
-            param.mul_(1 - group["lr"] * group["weight_decay"])
-            param.add_(direction, alpha=-group["lr"] * scale)
+    def _step(self, param: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[param]
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(param)
+        momentum = state["momentum"]
+        momentum.lerp_(param.grad, 1 - group["momentum"])
+        direction = orthogonal(param.grad.lerp(momentum, group["momentum"]))
+        scale = max(1.0, param.shape[0] / param.shape[1]) ** 0.5
+        param.mul_(1 - group["lr"] * group["weight_decay"])
+        param.add_(direction, alpha=-group["lr"] * scale)
