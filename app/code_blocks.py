@@ -6,7 +6,6 @@ from __future__ import annotations
 def code_blocks(markdown: str) -> list[str]:
     """Return the fenced blocks in order, as they would be typed; one that is still open counts."""
     # Not with the module: it is imported with the chat, and the parser would hold up the first frame.
-    from markdown_it import MarkdownIt
+    from app.markdown.parser import tree_of
 
-    tokens = MarkdownIt("commonmark").parse(markdown)
-    return [token.content.removesuffix("\n") for token in tokens if token.type == "fence"]
+    return [node.content.removesuffix("\n") for node in tree_of(markdown).walk() if node.type == "fence"]

@@ -8,7 +8,7 @@ from markdown_it.tree import SyntaxTreeNode
 from textual.content import Content
 
 from app.markdown.inline import inline_text
-from app.markdown.lines import Line, indented
+from app.markdown.lines import Line, indented, plain_lines
 from app.markdown.tables import table_lines
 from app.record import record
 
@@ -54,7 +54,7 @@ def _spaced(nodes: Sequence[SyntaxTreeNode], page: Page) -> list[Line]:
 
 def _lines(node: SyntaxTreeNode, page: Page) -> list[Line]:
     make = BLOCKS.get(node.type)
-    return make(node, page) if make else [Line(Content(line)) for line in node.content.splitlines()]
+    return make(node, page) if make else plain_lines(node.content)
 
 
 def _paragraph(node: SyntaxTreeNode, page: Page) -> list[Line]:

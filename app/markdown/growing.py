@@ -36,6 +36,7 @@ class GrowingMarkdown:
         self._highlight: Highlight | None = None
         self._tree: SyntaxTreeNode | None = None
         """Of the whole text, once it was parsed as one: another width needs no parsing."""
+        self._is_plain = False
         self._settled: Place = _START
         """Where the blocks that are complete end."""
         self._parsed: Place = _START
@@ -56,6 +57,9 @@ class GrowingMarkdown:
         self._tree = None
         if not self.width:
             return 0
+        if self._is_plain:
+            self.show_plain()
+            return 0
         before = self.rows[self._settled[1] :]
         first = self._settled[1]
         self._settle()
@@ -74,7 +78,7 @@ class GrowingMarkdown:
             highlight: colours code.
             is_whole: nothing will follow, so the text is parsed as one.
         """
-        self.width, self._highlight = width, highlight
+        self.width, self._highlight, self._is_plain = width, highlight, False
         self._settled = self._parsed = _START
         if is_whole:
             self._tree = self._tree or tree_of(self.source)
@@ -84,7 +88,8 @@ class GrowingMarkdown:
             self._show_open()
 
     def show_plain(self) -> None:
-        """Show the text as it came: it is one that the parser cannot take."""
+        """Show the text as it came, until the next ``lay_out``: it is one that the parser cannot take."""
+        self._is_plain = True
         self._show_from(_START, plain_lines(self.source))
 
     def _settle(self) -> None:

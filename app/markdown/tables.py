@@ -23,7 +23,9 @@ def table_lines(table: SyntaxTreeNode, width: int) -> list[Line]:
     cells = [[inline_text(cell.children[0]) if cell.children else NOTHING for cell in row.children] for row in rows]
     cells[0] = [cell.stylize_before(".strong") for cell in cells[0]]
     aligns = [str(cell.attrs.get("style", "")).removeprefix("text-align:") for cell in rows[0].children]
-    widths = _fitted([max(cell.cell_length for cell in column) for column in _columns(cells)], width)
+    widths = _fitted(
+        [max(cell.cell_length for cell in column) for column in zip_longest(*cells, fillvalue=NOTHING)], width
+    )
     if widths is None:
         return _as_list(cells)
     drawn = [_row(row, widths, aligns) for row in cells]
@@ -34,10 +36,6 @@ def table_lines(table: SyntaxTreeNode, width: int) -> list[Line]:
     for number, row in enumerate(drawn[1:]):
         lines += row if is_open or not number else edge + row
     return lines
-
-
-def _columns(cells: Sequence[Cells]) -> list[tuple[Content, ...]]:
-    return list(zip_longest(*cells, fillvalue=NOTHING))
 
 
 def _fitted(widths: list[int], width: int) -> list[int] | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from textual.content import Content
+from textual.css.styles import RulesMap
+from textual.widget import Widget
 
 from app import figures
 from app.thinking import Thinking
-from app.widgets.growing_text import GrowingText
 
 TAIL_CHARS = 240
 TAIL_LINES = 3
@@ -21,11 +24,12 @@ def tail_of(text: str) -> str:
     return tail if len(tail) <= TAIL_CHARS else "... " + tail[-TAIL_CHARS:].partition(" ")[2]
 
 
-class ThinkingView(GrowingText):
-    """Plain text, muted; never Markdown."""
+class ThinkingView(Widget):
+    """Plain text, muted; never Markdown. It changes often, and lays the screen out only when its height does."""
 
     def __init__(self) -> None:
-        super().__init__("thinking")
+        super().__init__(markup=False, classes="thinking")
+        self._content = Content("")
         self.text = ""
         self.thinking: Thinking | None = None
         """Figures, once the thinking is over."""
@@ -59,5 +63,12 @@ class ThinkingView(GrowingText):
             return f"- {figures.thinking_summary(self.thinking)}\n{self.text.strip()}"
         return f"+ {figures.thinking_summary(self.thinking)}"
 
+    def render(self) -> Content:
+        """Return the text."""
+        return self._content
+
     def _draw(self) -> None:
-        self.show(Content(self.shown))
+        self._content = Content(self.shown)
+        width, height = self.content_size
+        needed = self._content.get_height(cast(RulesMap, self.styles), width) if width else 0
+        self.refresh(layout=not width or needed != height)

@@ -95,6 +95,16 @@ def test_a_long_open_block_is_parsed_only_when_it_is_a_quarter_longer(monkeypatc
     assert sum(parsed) < SMALL_CHARS * SMALL_CHARS / 6 + 6 * len(markdown.source)
 
 
+def test_what_the_parser_cannot_take_stays_plain_and_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    markdown = GrowingMarkdown()
+    markdown.lay_out(20)
+    markdown.grow("*one*\n\n*two*")
+    markdown.show_plain()
+    monkeypatch.setattr("app.markdown.growing.tree_of", None)
+    markdown.grow("\n\n*three*")
+    assert [row.text.plain for row in markdown.rows] == ["*one*", "", "*two*", "", "*three*"]
+
+
 def test_another_width_needs_no_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     markdown = whole("# T\n\n" + "word " * 9, 20)
     monkeypatch.setattr("app.markdown.growing.tree_of", None)
