@@ -13,6 +13,8 @@ from app.markdown.parser import tree_of
 
 SMALL_CHARS = 1000
 """An open block is parsed whenever it grows until it is so long; from then on when it is a quarter longer."""
+SMALL_LINE_CHARS = 8000
+"""The same for one that is a single line, in which what comes as it came would begin a row."""
 
 Place = tuple[int, int, int]
 """Characters, rows and lines before it."""
@@ -104,8 +106,9 @@ class GrowingMarkdown:
     def _show_open(self) -> None:
         text = self.source[self._settled[0] :]
         n_parsed = self._parsed[0] - self._settled[0]
-        if len(text) <= SMALL_CHARS or len(text) >= n_parsed * 5 // 4:
-            n_parsed = len(text) if len(text) <= SMALL_CHARS else text.rfind("\n") + 1 or len(text)
+        is_small = len(text) <= (SMALL_CHARS if "\n" in text else SMALL_LINE_CHARS)
+        if is_small or len(text) >= n_parsed * 5 // 4:
+            n_parsed = len(text) if is_small else text.rfind("\n") + 1 or len(text)
             self._show_from(self._settled, self._markdown(text[:n_parsed]))
             self._parsed = (self._settled[0] + n_parsed, len(self.rows), len(self._copied))
         plain = text[n_parsed:]

@@ -105,6 +105,15 @@ def test_what_the_parser_cannot_take_stays_plain_and_is_not_tried_again(monkeypa
     assert [row.text.plain for row in markdown.rows] == ["*one*", "", "*two*", "", "*three*"]
 
 
+def test_a_long_paragraph_of_one_line_is_wrapped_as_a_whole_while_it_grows() -> None:
+    markdown = GrowingMarkdown()
+    markdown.lay_out(40)
+    text = "Some words of a paragraph without any break. " * 60
+    for at in range(0, len(text), 7):
+        markdown.grow(text[at : at + 7])
+        assert [row.text.plain for row in markdown.rows] == [row.text.plain for row in whole(markdown.source, 40).rows]
+
+
 def test_another_width_needs_no_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     markdown = whole("# T\n\n" + "word " * 9, 20)
     monkeypatch.setattr("app.markdown.growing.tree_of", None)
