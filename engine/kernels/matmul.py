@@ -5,6 +5,7 @@ sub-blocks of 32), eight pairs of int16 minima, and the two f32 scales.
 """
 
 from engine.jit import inner
+from engine.kernels.matmul_fours import no_fours, sixteen_weights
 from engine.simd import (
     add,
     broadcast_4_bytes,
@@ -20,12 +21,15 @@ from engine.simd import (
     load_i32x8,
     maddubs,
     maddwd,
+    mul,
+    shift_lanes_right,
     splat_f32x8,
     splat_i16x16,
     splat_i32x8,
     store_f32x8,
     store_i32x8,
 )
+from engine.simd.level import SUMS_FOURS
 
 ROW_SCALES, ROW_MINIMA, ROW_D, ROW_DMIN = 256, 320, 352, 356
 """Byte offsets in an unpacked row: 256 + 64 + 32 + 4 + 4 = 360 of the 384."""
@@ -73,7 +77,7 @@ def add_total(total, s, scale):
 
 
 @inner
-def sum_columns(products, n_products, group, tile, y, totals):
+def sum_by_words(products, n_products, group, tile, y, totals):
     """Exact integer part of one superblock, i32x8 ``[2 halves of the rows][4 columns]`` at ``totals``.
 
     Args:
@@ -97,6 +101,33 @@ def sum_columns(products, n_products, group, tile, y, totals):
         add_total(totals + 160, b1, scale)
         add_total(totals + 192, b2, scale)
         add_total(totals + 224, b3, scale)
+
+
+@inner
+def add_four_totals(totals, t, scale):
+    """Add the scaled sums of four columns to the i32x8 at an address."""
+    t0, t1, t2, t3 = t
+    store_i32x8(totals, add(load_i32x8(totals), mul(t0, scale)))
+    store_i32x8(totals + 32, add(load_i32x8(totals + 32), mul(t1, scale)))
+    store_i32x8(totals + 64, add(load_i32x8(totals + 64), mul(t2, scale)))
+    store_i32x8(totals + 96, add(load_i32x8(totals + 96), mul(t3, scale)))
+
+
+@inner
+def sum_by_fours(products, n_products, group, tile, y, totals):
+    """The same for processors with VNNI; as many products as share a scale fit together."""
+    for k in range(8):
+        store_i32x8(totals + 32 * k, splat_i32x8(0))
+    for k in range(0, 256, group):
+        low, high = no_fours()
+        for n in range(0, group, 16):
+            low, high = sixteen_weights(tile + 16 * (k + n), y + 4 * (k + n), (low, high))
+        scales = tile + _SCALES + 64 * (k // group)
+        add_four_totals(totals, low, shift_lanes_right(load_i32x8(scales), 16))
+        add_four_totals(totals + 128, high, shift_lanes_right(load_i32x8(scales + 32), 16))
+
+
+sum_columns = sum_by_fours if SUMS_FOURS else sum_by_words
 
 
 @inner
@@ -124,8 +155,14 @@ def minima_of_16(tile, t, sums):
 
 
 @inner
+def offsets_of_32(tile, t, sums):
+    """One column's value where the minima are multiples of the scales, and so stay integers; eight minima."""
+    return fmul(load_f32x8(tile + _D), f32_of_i32x8(add(t, minima_total(4, tile, sums + 32))))
+
+
+@inner
 def offsets_of_16(tile, t, sums):
-    """The same where the minima are multiples of the scales, and so stay integers."""
+    """The same with sixteen minima."""
     return fmul(load_f32x8(tile + _D), f32_of_i32x8(add(t, minima_total(8, tile, sums))))
 
 

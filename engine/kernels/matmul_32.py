@@ -6,6 +6,7 @@ that have them, eight f32 minima.
 
 from engine.jit import inner
 from engine.kernels.matmul import eight, four
+from engine.kernels.matmul_fours import sum_32
 from engine.simd import (
     add,
     broadcast_4_bytes,
@@ -22,6 +23,7 @@ from engine.simd import (
     splat_i16x16,
     store_f32x8,
 )
+from engine.simd.level import SUMS_FOURS
 
 ROW_D, ROW_M = 256, 288
 """Byte offsets in an unpacked row: 256 + 32 + 32 = 320 of the 384."""
@@ -38,7 +40,7 @@ def fold(s):
 
 
 @inner
-def sum_eight(tile, y):
+def words_of_eight(tile, y):
     """Exact integer part of one block for four columns, four i32x8 of the first eight rows and four of the others:
     weights of four bits."""
     zero = splat_i16x16(0)
@@ -46,13 +48,19 @@ def sum_eight(tile, y):
 
 
 @inner
-def sum_two_fours(tile, y):
+def words_of_four(tile, y):
     """The same for weights of five bits."""
     zero = splat_i16x16(0)
     s = zero, zero, zero, zero, zero, zero, zero, zero
     (a0, a1, a2, a3), (b0, b1, b2, b3) = fold(four(tile, y, s))
     (c0, c1, c2, c3), (d0, d1, d2, d3) = fold(four(tile + 256, y + 64, s))
     return (add(a0, c0), add(a1, c1), add(a2, c2), add(a3, c3)), (add(b0, d0), add(b1, d1), add(b2, d2), add(b3, d3))
+
+
+sum_eight = sum_32 if SUMS_FOURS else words_of_eight
+"""The integer part for weights of four bits."""
+sum_two_fours = sum_32 if SUMS_FOURS else words_of_four
+"""The same for weights of five bits."""
 
 
 @inner
@@ -77,6 +85,12 @@ def add_offset_8(scales, t, d_y, sums, acc):
 def add_offset_16(scales, t, d_y, sums, acc):
     """The same for weights that are stored 16 too large."""
     add_scaled(scales, add(t, maddwd(pairs_i16(-16, 0), i16_of_i8(broadcast_4_bytes(sums)))), d_y, sums, acc)
+
+
+@inner
+def add_offset_128(scales, t, d_y, sums, acc):
+    """The same for weights that are stored 128 too large."""
+    add_scaled(scales, add(t, maddwd(pairs_i16(-128, 0), i16_of_i8(broadcast_4_bytes(sums)))), d_y, sums, acc)
 
 
 @inner

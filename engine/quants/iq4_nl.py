@@ -11,10 +11,9 @@ import numpy as np
 
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_32 import add_scaled
-from engine.kernels.matmul_wide import ROW_D, columns_wide, store_wide
+from engine.kernels.matmul_signed import PRODUCTS, ROOM, ROW_D, columns_signed, four_columns_signed, store_signed
 from engine.kernels.matvec_32 import eight_blocks, few_32, fold_i32, matvec_32, one_block_i32
-from engine.kernels.tiles import WIDE, four_columns_i16, matmul_tiles
+from engine.kernels.tiles import matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
     abs_i8,
@@ -96,14 +95,14 @@ def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for b in range(n_live // 32):
         at = block + BLOCK_BYTES * rolled(b)
-        store_wide(out + 64 * b, weights(at))
+        store_signed(out, b, weights(at))
         store_f32(out + ROW_D + 4 * b, load_f16(at))
 
 
 @inner
 def columns(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile."""
-    columns_wide(add_scaled, view, tile, y, c, i, n_live, acc)
+    columns_signed(view, tile, y, c, i, n_live, acc)
 
 
 @inner
@@ -137,7 +136,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, four_columns_i16, columns, WIDE, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, four_columns_signed, columns, ROOM, 256, 8 * BLOCK_BYTES, op, thread, n_threads)
 
 
-QUANT = QuantType("IQ4_NL", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, "words", "paired")
+QUANT = QuantType("IQ4_NL", 32, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, PRODUCTS, "paired")

@@ -10,10 +10,14 @@ A weight is ``d * (scale - 32) * VALUES[q]``, the table being that of IQ4_NL. La
 """
 
 from engine.jit import inner, kernel
+from engine.kernels import matmul as tiles_of_bytes
+from engine.kernels import matmul_wide as tiles_of_words
 from engine.kernels.embed import embed_rows
-from engine.kernels.matmul_wide import ROW_D, columns_wide_k
+from engine.kernels.matmul import add_columns, eight, offsets_of_32, sum_by_fours
+from engine.kernels.matmul_signed import PRODUCTS, ROOM, four_columns_signed
+from engine.kernels.matmul_wide import columns_wide_k
 from engine.kernels.matvec_k import few_k, matvec_k
-from engine.kernels.tiles import WIDE, four_columns_i16, matmul_tiles
+from engine.kernels.tiles import matmul_tiles
 from engine.quants.base import QuantType
 from engine.quants.iq4_nl import codebook, codebook_value
 from engine.simd import (
@@ -23,6 +27,7 @@ from engine.simd import (
     broadcast_16_bytes,
     constant_i8x32,
     constant_i16x16,
+    each_twice_i16x8,
     f32_of_i32x8,
     fma,
     half_lane0,
@@ -38,6 +43,7 @@ from engine.simd import (
     load_u32,
     lookup16,
     low_half_i8,
+    low_half_i16,
     maddubs,
     maddwd,
     mul,
@@ -49,11 +55,16 @@ from engine.simd import (
     splat_i8x32,
     splat_i16x16,
     store_f32,
+    store_i8x32,
+    store_i16x8,
     store_i16x16,
     sub,
+    widen_8_bytes,
     widen_i8x16,
     with_sign_of,
+    xor,
 )
+from engine.simd.level import SUMS_FOURS
 
 BLOCK_BYTES = 136
 FAR_BYTES = 2048
@@ -111,24 +122,59 @@ def dot(block, y, d_y, sums, acc, acc_min):
 
 
 @inner
-def unpack_row(block, out, n_live):
-    """Write one row's part of a tile, weights times the scale of their sub-block."""
-    nibble = splat_i8x32(15)
-    even, odd = scale_words(block)
-    for j in range(rolled(8)):
-        qs = broadcast_16_bytes(block + QS + 16 * j)
-        both = join_i8(low_half_i8(qs), high_half_i8(shift_right(qs, 4)))
-        w, word = lookup16(codebook(), and_(both, nibble)), odd if j & 1 else even
-        scale = splat_i16x16(((word >> (8 * (j >> 1))) & 255) - 32)
-        store_i16x16(out + 64 * j, mul(widen_i8x16(low_half_i8(w)), scale))
-        store_i16x16(out + 64 * j + 32, mul(widen_i8x16(high_half_i8(w)), scale))
-    store_f32(out + ROW_D, load_f16(block))
+def weights(block, j):
+    """The j-th 32 weights of a block as signed bytes."""
+    qs = broadcast_16_bytes(block + QS + 16 * j)
+    both = and_(join_i8(low_half_i8(qs), high_half_i8(shift_right(qs, 4))), splat_i8x32(15))
+    return lookup16(codebook(), both)
 
 
 @inner
-def columns(view, tile, y, c, i, n_live, acc, room):
+def unpack_row_words(block, out, n_live):
+    """Write one row's part of a tile, weights times the scale of their sub-block."""
+    even, odd = scale_words(block)
+    for j in range(rolled(8)):
+        w, word = weights(block, j), odd if j & 1 else even
+        scale = splat_i16x16(((word >> (8 * (j >> 1))) & 255) - 32)
+        store_i16x16(out + 64 * j, mul(widen_i8x16(low_half_i8(w)), scale))
+        store_i16x16(out + 64 * j + 32, mul(widen_i8x16(high_half_i8(w)), scale))
+    store_f32(out + tiles_of_words.ROW_D, load_f16(block))
+
+
+@inner
+def columns_of_words(view, tile, y, c, i, n_live, acc, room):
     """Four columns of one tile."""
     columns_wide_k(view, tile, y, c, i, n_live, acc)
+
+
+@inner
+def spread(half):
+    """Two bytes as the even ones of four."""
+    return (half & 255) | ((half & 0xFF00) << 8)
+
+
+@inner
+def unpack_row_bytes(block, out, n_live):
+    """Write one row's part of a tile, weights 128 too large; that becomes minima of -128 scales."""
+    for j in range(rolled(8)):
+        store_i8x32(out + 32 * j, xor(weights(block, j), splat_i8x32(-128)))
+    even, odd = scale_words(block)
+    low, high = spread(even) | (spread(odd) << 8), spread(even >> 16) | (spread(odd >> 16) << 8)
+    s = sub(widen_8_bytes(low, high), low_half_i16(splat_i16x16(32)))
+    store_i16x16(out + tiles_of_bytes.ROW_SCALES, each_twice_i16x8(s))
+    store_i16x8(out + tiles_of_bytes.ROW_MINIMA, mul(s, low_half_i16(splat_i16x16(-128))))
+    store_f32(out + tiles_of_bytes.ROW_D, load_f16(block))
+
+
+@inner
+def columns_of_bytes(view, tile, y, c, i, n_live, acc, room):
+    """Four columns of one tile."""
+    sum_by_fours(eight, 32, 32, tile, y, room)
+    add_columns(offsets_of_32, room, view, tile, c, i, acc)
+
+
+unpack_row = unpack_row_bytes if SUMS_FOURS else unpack_row_words
+columns = columns_of_bytes if SUMS_FOURS else columns_of_words
 
 
 @inner
@@ -164,7 +210,7 @@ def few(op, thread, n_threads):
 @kernel
 def matmul(op, thread, n_threads):
     """Rows times the columns of a block."""
-    matmul_tiles(unpack_row, four_columns_i16, columns, WIDE, 256, BLOCK_BYTES, op, thread, n_threads)
+    matmul_tiles(unpack_row, four_columns_signed, columns, ROOM, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
-QUANT = QuantType("IQ4_XS", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul, "words", "paired")
+QUANT = QuantType("IQ4_XS", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul, PRODUCTS, "paired")

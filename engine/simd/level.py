@@ -26,6 +26,11 @@ HAS_SSSE3 = "ssse3" in FEATURES
 HAS_FMA = {"fma", "avx"} <= FEATURES
 HAS_F16C = {"f16c", "avx"} <= FEATURES
 HAS_X86 = "sse2" in FEATURES
+HAS_VNNI = HAS_AVX2 and ("avxvnni" in FEATURES or {"avx512vnni", "avx512vl"} <= FEATURES)
 
-LEVEL = "avx2" if HAS_AVX2 and HAS_FMA else "ssse3" if HAS_SSSE3 else "generic"
+SUMS_FOURS = HAS_VNNI
+"""Whether kernels take the form that adds four products of bytes to an int32 at once. Tests set it elsewhere: the
+operation is right at every level, and fast only here."""
+
+LEVEL = "vnni" if HAS_VNNI and HAS_FMA else "avx2" if HAS_AVX2 and HAS_FMA else "ssse3" if HAS_SSSE3 else "generic"
 """Name of the level, for people: what `jalopy bench` reports."""

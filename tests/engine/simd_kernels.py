@@ -8,6 +8,7 @@ from engine.jit import kernel
 from engine.simd import (
     abs_i8,
     add,
+    add_fours,
     add_halves,
     and_,
     broadcast_4_bytes,
@@ -164,6 +165,7 @@ def products(at, out, _):
     nibbles = maddubs(and_(a, splat_i8x32(15)), b)
     keep_order()
     store_i32(out + 448, sum_i32x8(maddwd_folded(splat_i16x16(-63), nibbles)))
+    store_i32x8(out + 480, add_fours(load_i32x8(at + C), a, b))
 
 
 @kernel

@@ -1,6 +1,8 @@
-"""Older instruction sets: the intrinsics' twins and the integer results of a few types, compiled in a process each."""
+"""Other instruction sets than this processor's best: the intrinsics' twins and the integer results of a few types, and
+the instructions in what is compiled, in a process each."""
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -17,8 +19,14 @@ LEVELS = {
     "nehalem": SSE42,
     "x86-64": SSE2,
 }
+VNNI = {
+    "alderlake": f"{LEVELS['haswell']},+avxvnni",
+    "icelake-client": f"{LEVELS['haswell']},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,+avx512vnni",
+}
 TYPES = ("Q6_K", "IQ4_XS", "Q5_1")
 """Between them they use every operation that is lowered by level: products, sign, table, bits, folds."""
+TYPES_OF_FOURS = ("Q4_K", "Q6_K", "Q4_1", "Q8_0", "IQ4_XS")
+"""One of each way in which prefill adds up four products at a time."""
 
 
 def host_features() -> set[str]:
@@ -55,3 +63,43 @@ def test_integer_results_are_the_same_at_older_levels(level: str) -> None:
         timeout=600,
     )
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_the_form_for_vnni_is_exact_on_any_processor(tmp_path: Path) -> None:
+    wanted = ("test_integers_are_exact", "test_largest_values_fit_the_integers_on_the_way")
+    tests = [f"tests/engine/test_quants.py::{test}[{name}]" for test in wanted for name in TYPES_OF_FOURS]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.engine.sums_fours", *tests],
+        cwd=ROOT,
+        env={**os.environ, "JALOPY_CACHE_DIR": str(tmp_path)},  # numba knows two forms of a function by one name
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="compiles for x86-64")
+@pytest.mark.parametrize("level", VNNI)
+def test_where_there_is_vnni_prefill_uses_it(level: str, tmp_path: Path) -> None:
+    code = """
+from engine.quants.q8_0 import QUANT, matmul
+matmul.address
+print(QUANT.form(in_rows=False), matmul._compiled._library.get_asm_str().count("vpdpbusd"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "NUMBA_CPU_NAME": level,
+            "NUMBA_CPU_FEATURES": VNNI[level],
+            "JALOPY_CACHE_DIR": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    form, found = done.stdout.rsplit(maxsplit=1)
+    assert form == "q8_0 bytes"
+    assert int(found) >= 64

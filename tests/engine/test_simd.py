@@ -80,6 +80,7 @@ def test_products_and_sums_of_neighbours(given: Input) -> None:
         given.part(at, kind, 32 // size) for kind, size in ((np.int16, 2), (np.int32, 4)) for at in (0, 32)
     )
     unsigned = neighbours((a & 127).astype(np.int32) * b).astype(np.int16)
+    fours = neighbours(neighbours(a.view(np.uint8).astype(np.int32) * b))
     words = neighbours(a16.astype(np.int64) * b16).astype(np.int32)
     wanted = {
         "maddubs": unsigned, "maddubs_128": unsigned[:8], "maddwd": words, "maddwd_128": words[:4],
@@ -90,6 +91,7 @@ def test_products_and_sums_of_neighbours(given: Input) -> None:
         "sum_i32x4": a32[:4].sum(dtype=np.int32), "splat_i16": np.full(16, -3, np.int16),
         "splat_i32": np.full(8, -70000, np.int32), "pairs_i16": np.tile(np.array([-8, 5], np.int16), 8),
         "in_order": a16, "maddwd_folded": np.int32(-63 * ((a & 15).astype(np.int32) * b).sum(dtype=np.int32)),
+        "add_fours": given.part(64, np.int32, 8) + fours,
     }  # fmt: skip
     assert_equal(results(simd_kernels.products, given), wanted)
 

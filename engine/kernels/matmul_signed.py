@@ -1,0 +1,49 @@
+"""Blocks of 32 weights of eight bits and a sign in prefill, in the form that suits the processor.
+
+Four products at a time want unsigned weights: these are stored 128 too large, and the activations' sum takes that off
+again. Without VNNI they are multiplied as int16.
+"""
+
+from typing import Literal
+
+from engine.jit import inner
+from engine.kernels import matmul_32, matmul_wide
+from engine.kernels.matmul_32 import add_offset_128, add_scaled, columns_32
+from engine.kernels.matmul_fours import sum_32
+from engine.kernels.matmul_wide import columns_wide, store_wide
+from engine.kernels.tiles import NARROW, WIDE, four_columns_i8, four_columns_i16
+from engine.simd import splat_i8x32, store_i8x32, xor
+from engine.simd.level import SUMS_FOURS
+
+
+@inner
+def store_bytes(out, b, w):
+    """Write the b-th 32 weights of a row as unsigned bytes."""
+    store_i8x32(out + 32 * b, xor(w, splat_i8x32(-128)))
+
+
+@inner
+def store_words(out, b, w):
+    """Write the b-th 32 weights of a row as int16."""
+    store_wide(out + 64 * b, w)
+
+
+@inner
+def columns_of_bytes(view, tile, y, c, i, n_live, acc):
+    """Add the products of the blocks of a tile with four columns, weights being unsigned bytes."""
+    columns_32(sum_32, add_offset_128, view, tile, y, c, i, n_live, acc)
+
+
+@inner
+def columns_of_words(view, tile, y, c, i, n_live, acc):
+    """The same with int16."""
+    columns_wide(add_scaled, view, tile, y, c, i, n_live, acc)
+
+
+store_signed = store_bytes if SUMS_FOURS else store_words
+columns_signed = columns_of_bytes if SUMS_FOURS else columns_of_words
+four_columns_signed = four_columns_i8 if SUMS_FOURS else four_columns_i16
+ROW_D = matmul_32.ROW_D if SUMS_FOURS else matmul_wide.ROW_D
+"""Byte offset of the scales in an unpacked row."""
+ROOM = NARROW if SUMS_FOURS else WIDE
+PRODUCTS: Literal["bytes", "words"] = "bytes" if SUMS_FOURS else "words"
