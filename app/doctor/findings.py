@@ -39,6 +39,8 @@ class Finding:
 
 
 Look = Callable[[Readings], "Iterable[Finding]"]
+_INSTRUCTIONS = {"vnni": "AVX2, FMA and VNNI", "avx2": "AVX2 and FMA", "ssse3": "SSSE3"}
+"""Levels of the kernels, as people know them."""
 
 
 def processor(readings: Readings) -> Iterable[Finding]:
@@ -49,9 +51,9 @@ def processor(readings: Readings) -> Iterable[Finding]:
     if engine.error:
         yield Finding(BAD, "engine", engine.error, "no model can run", "install the program anew: make run")
         return
-    used = {"avx2": "AVX2 and FMA", "ssse3": "SSSE3"}.get(engine.level, "no vector instructions beyond the common ones")
+    used = _INSTRUCTIONS.get(engine.level, "no vector instructions beyond the common ones")
     found = f"{name}: kernels use {used}"
-    if engine.level == "avx2":
+    if engine.level in ("vnni", "avx2"):
         yield Finding(OK, "processor", found, "the fastest kernels there are here")
     elif engine.features_named:
         yield Finding(
