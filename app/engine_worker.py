@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app import garbage
 from app.bridge import (
     Ask,
     ChatOptions,
@@ -204,6 +205,7 @@ class EngineWorker:
         if self._options.on_opened is not None:
             self._options.on_opened(path)
         self._path = path
+        garbage.look_through_new()
         self._settle()
         self._wire.emit(
             ModelLoaded(
