@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 
 YOUNG_OBJECTS = 10_000
-"""So many new ones before Python looks. With its own 700 it did 80 times in seven seconds of a reply, for 22 to 28 ms of
-processor time; so it does 5 times, for 15 to 21."""
+"""So many new ones before Python looks. With its own 700 it did 80 times in seven seconds of a reply, for 22 to 28 ms
+of processor time; so it does 5 times, for 15 to 21."""
 
 
 def postpone() -> None:

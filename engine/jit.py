@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -93,8 +94,28 @@ def _load_at_once(cache: Any, signature: Any, target: Any) -> Any:
         return cache._load_overload(signature, target)
 
 
-if numba.version_info.short == (0, 68):  # the version whose loading this follows; others load in their own way
-    FunctionCache.load_overload = _load_at_once
+# That is the version whose loading this follows; others load in their own way.
+_load = _load_at_once if numba.version_info.short == (0, 68) else FunctionCache.load_overload
+_save = FunctionCache.save_overload
+
+
+def _load_or_nothing(cache: Any, signature: Any, target: Any) -> Any:
+    """Load machine code; where its files are damaged nothing is there, and what is compiled takes their place."""
+    try:
+        return _load(cache, signature, target)
+    except Exception:  # a file of zeros or half a pickle can raise anything
+        with suppress(OSError):
+            cache.flush()
+        return None
+
+
+def _save_if_possible(cache: Any, signature: Any, compiled: Any) -> None:
+    """Keep machine code; a full disk costs a compilation at the next start, not this one."""
+    with suppress(OSError):
+        _save(cache, signature, compiled)
+
+
+FunctionCache.load_overload, FunctionCache.save_overload = _load_or_nothing, _save_if_possible
 
 
 class Kernel:
@@ -118,13 +139,15 @@ class Kernel:
 
 
 def _compile(function: Callable[..., None]) -> Any:
-    options = {"error_model": "numpy", "boundscheck": False}
+    return _kept(lambda **cache: cfunc(_SIGNATURE, error_model="numpy", boundscheck=False, **cache)(function))
+
+
+def _kept(declare: Callable[..., Any]) -> Any:
+    """Declare with the cache, or without it where numba finds no place to write any more."""
     if CACHE_DIRECTORY is not None:
-        try:
-            return cfunc(_SIGNATURE, cache=True, **options)(function)
-        except (OSError, EOFError, ValueError, RuntimeError, AttributeError, ImportError):
-            pass  # a full disk or a damaged cache file costs a compilation, not the start
-    return cfunc(_SIGNATURE, **options)(function)
+        with suppress(OSError, RuntimeError):
+            return declare(cache=True)
+    return declare()
 
 
 def kernel(function: Callable[[int, int, int], None]) -> Kernel:
@@ -139,4 +162,4 @@ def inner(function: F) -> F:
 
 def entry(function: F) -> F:
     """Declare a function that Python calls; it releases the GIL and is kept in the cache."""
-    return njit(cache=CACHE_DIRECTORY is not None, **_OPTIONS)(function)  # type: ignore[no-any-return]
+    return _kept(lambda **cache: njit(**cache, **_OPTIONS)(function))  # type: ignore[no-any-return]

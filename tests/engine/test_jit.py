@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 _LOAD = """
 {before}
@@ -45,3 +47,28 @@ def test_all_is_kept_in_the_own_directory_whoever_imported_numba_first(tmp_path:
     names = {path.name.partition("-")[0] for path in (tmp_path / "cache").rglob("*.nbi")}
     assert {"q8_0.embed", "largest_logit"} <= {name.removeprefix("sampling_kernels.") for name in names}
     assert {*ROOT.glob("engine/**/*.nbi")} == kept_before
+
+
+@pytest.mark.parametrize("harm", [b"", b"\0" * 400, b"\x80\x05half a pickle"], ids=["emptied", "zeroed", "cut"])
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+def test_a_damaged_cache_costs_a_compilation_and_is_mended(tmp_path: Path, kind: str, harm: bytes) -> None:
+    cache = tmp_path / "cache"
+    loaded(cache)
+    for file in cache.rglob(f"*.{kind}"):
+        file.write_bytes(harm)
+    assert loaded(cache).endswith("True")
+    assert loaded(cache).endswith("False")
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["IndexDataCacheFile._save_data", "IndexDataCacheFile._save_index", "_CacheLocator.ensure_cache_path"],
+)
+def test_a_cache_that_cannot_be_written_costs_a_compilation(tmp_path: Path, place: str) -> None:
+    full = f"""
+from numba.core import caching
+def full(*_):
+    raise OSError(28, "No space left on device")
+caching.{place} = full
+"""
+    assert loaded(tmp_path / "cache", before=full).endswith("True")
