@@ -46,7 +46,7 @@ MAX_HEADS = 1 << 10
 MAX_HEAD_DIM = 1 << 10
 MAX_CONTEXT_LENGTH = 1 << 30
 MAX_VOCAB_SIZE = 1 << 21
-HEAD_DIM_MULTIPLE = 8
+DIM_MULTIPLE = HEAD_DIM_MULTIPLE = 8
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,8 @@ class ModelConfig:
         _refuse_what_is_no_whole_model(read)
         n_layers = read.integer("n_layers", 1, MAX_LAYERS)
         dim = read.integer("dim", 1, MAX_DIM)
+        if dim % DIM_MULTIPLE:
+            raise read.fail(f"{read.key('dim')} is {dim}: must be a multiple of {DIM_MULTIPLE}")
         n_heads = read.per_layer("n_heads", n_layers, 1, MAX_HEADS)
         head_dim = _head_dim(read, dim, n_heads)
         return cls(

@@ -62,7 +62,11 @@ class Model:
         self._pinned = False
         self._modes = WeightModes(self._weights, self.shown_name)
         self._mapping = self._weights.map_ahead() if weights == MMAP else None
-        self.use_weights(weights)
+        try:
+            self.use_weights(weights)
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def open(
@@ -90,7 +94,7 @@ class Model:
         """
         if weights not in WEIGHT_MODES:
             raise EngineError(f"weights is '{weights}': must be one of {', '.join(WEIGHT_MODES)}")
-        decode = _checked_threads("threads", threads or host.cores().default_threads)
+        decode = _checked_threads("threads", threads or min(MOST_THREADS, host.cores().default_threads))
         prefill = _checked_threads("prefill_threads", prefill_threads or decode)
         model = cls(Path(path), decode, prefill, weights, progress)
         model.set_pinned(pinned)

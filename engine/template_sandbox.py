@@ -7,6 +7,7 @@ Requests and answers are one line of JSON each. Imports jinja2 and the standard 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sys
@@ -103,7 +104,8 @@ def limit_process(memory_bytes: int) -> None:
     for what, amount in limits:
         _, hard = resource.getrlimit(what)
         amount = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
-        resource.setrlimit(what, (amount, amount))
+        with contextlib.suppress(ValueError):  # macOS knows the limit on memory and refuses it; those on time hold
+            resource.setrlimit(what, (amount, amount))
 
 
 def answer(request: dict[str, Any]) -> dict[str, str]:

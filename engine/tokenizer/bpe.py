@@ -3,6 +3,8 @@
 Source: openai/gpt-2, src/encoder.py, ``bytes_to_unicode``, for the alphabet.
 """
 
+from collections.abc import Mapping
+
 from engine.tokenizer.merging import merge_symbols
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, splitter
 from engine.tokenizer.vocabulary import TokenType, Vocabulary, no_token
@@ -78,8 +80,8 @@ class ByteLevelBpe:
             ranks = dict(zip(reversed(vocabulary.merges), range(n_merges - 1, -1, -1), strict=True))
         for text in hidden:
             self._ids.pop(text, None)
-            for at in range(1, len(text)):
-                ranks.pop(f"{text[:at]} {text[at:]}", None)
+        for pair in merges_into(hidden, ranks):
+            ranks.pop(pair, None)
         self._ranks = ranks
 
     def _encode_word(self, word: str) -> list[int]:
@@ -97,3 +99,13 @@ class ByteLevelBpe:
         if token_id is None and len(symbol) > 1:
             raise no_token(self._vocabulary, symbol)
         return self._vocabulary.unknown_id if token_id is None else token_id
+
+
+def merges_into(texts: set[str], merges: Mapping[str, int]) -> list[str]:
+    """Find the merges that would make one of the texts: by all ways to cut these, or by all merges.
+
+    A text of 65,536 characters has cuts of four gigabytes.
+    """
+    if sum(len(text) ** 2 for text in texts) < 16 * len(merges):
+        return [f"{text[:at]} {text[at:]}" for text in texts for at in range(1, len(text))]
+    return [pair for pair in merges if pair.replace(" ", "", 1) in texts]

@@ -169,6 +169,15 @@ def test_a_bad_hyperparameter_is_refused(key: str, value: Any, tmp_path: Path) -
     assert any(word in message for word in (key, "tensor ", "llama.embedding_length", "llama.attention.value_length"))
 
 
+def test_a_width_that_the_kernels_would_leave_is_refused_however_consistent_the_file(tmp_path: Path) -> None:
+    def narrow(tiny: tiny_gguf.TinyGGUF) -> None:
+        tiny.set("llama.embedding_length", 36)
+        tiny.set("llama.attention.key_length", 16)
+        tiny.set("llama.attention.value_length", 16)
+
+    assert "llama.embedding_length is 36: must be a multiple of 8" in refusal(broken(tmp_path, narrow))
+
+
 def test_a_trained_context_of_ten_million_loads_and_sizes_nothing(tmp_path: Path) -> None:
     check(broken(tmp_path, lambda t: t.set("llama.context_length", 10**7)))
 

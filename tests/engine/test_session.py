@@ -1,5 +1,6 @@
 """What a session promises: reuse of prefixes, limits, cancelling, errors that leave it as it was."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -192,6 +193,17 @@ def test_a_context_that_does_not_fit_is_refused_with_the_largest_that_does(
     monkeypatch.setattr("engine.host.available_memory_bytes", lambda: (300 << 20) + 100_000)
     with pytest.raises(MemoryPlanError, match=r"the largest that fits is \d+"):
         model.session(n_ctx=100_000)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files where Linux lists them")
+def test_a_model_that_is_refused_once_it_is_open_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tiny_gguf.write(tmp_path / "tiny.gguf")
+    monkeypatch.setattr("engine.host.available_memory_bytes", lambda: 0)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(MemoryPlanError):
+            Model.open(path, weights="huge")
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_an_unknown_cache_type_is_refused_by_name(model: Model) -> None:

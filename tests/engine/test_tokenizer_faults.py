@@ -1,5 +1,6 @@
 """Every lie a file can tell about its vocabulary: refused in one line that names file and field, or harmless."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from engine.errors import TokenizerError
 from engine.tokenizer import Tokenizer
+from engine.tokenizer.bpe import merges_into
 from tests.engine.test_tokenizer import as_read
 from tests.engine.tiny_gguf import bpe_vocabulary, spm_vocabulary
 
@@ -176,6 +178,23 @@ def test_merges_never_make_a_control_token() -> None:
     ids = tokenizer.encode("the", special=False)
     assert at not in ids
     assert tokenizer.decode(ids) == "the"
+
+
+@pytest.mark.parametrize("n_others", [0, 10_000])
+def test_merges_into_a_control_token_are_found_among_few_and_many(n_others: int) -> None:
+    metadata = as_read(bpe_vocabulary())
+    at = metadata[P + "tokens"].index(b"the")
+    metadata[P + "token_type"][at] = 3
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    others = itertools.islice(itertools.product(letters, repeat=4), n_others)
+    metadata[P + "merges"] += [f"{a}{b} {c}{d}".encode() for a, b, c, d in others]
+    tokenizer = Tokenizer.from_metadata(metadata, "odd.gguf")
+    assert at not in tokenizer.encode("the", special=False)
+
+
+def test_long_control_tokens_are_not_cut_in_every_way() -> None:
+    assert merges_into({"t" * 65_536}, {"t t": 0, "a b": 1}) == []
+    assert merges_into({"the"}, dict.fromkeys(map(str, range(1000)), 0)) == ["t he", "th e"]
 
 
 def test_default_ids_beyond_a_small_vocabulary_are_no_ids() -> None:
