@@ -11,19 +11,31 @@ from collections.abc import Mapping
 from typing import Any
 
 MOST_RECORD_BYTES = 16 << 20
-"""A longer line is no record: nothing the chat writes comes near."""
+"""A longer line is no record."""
+MOST_TEXT_BYTES = MOST_RECORD_BYTES // 4
+"""What is sent takes no more of a record: a message may stand there with its folds, a reply with what it came from."""
+MOST_CUT_CHARS = 100_000
+"""What is left of a text that fits no record: at 12 bytes each, a reply's three texts take a fifth of one."""
+CUT_MARK = " [cut off: too long to be saved]"
 _CHECKSUM_CHARS = 8
 
 Record = dict[str, Any]
 
 
+def fits(text: str) -> bool:
+    """Whether a text that is sent may become part of a record; a character takes up to 12 bytes there."""
+    return 12 * len(text) <= MOST_TEXT_BYTES or len(json.dumps(text)) <= MOST_TEXT_BYTES
+
+
 def write_record(values: Mapping[str, Any]) -> bytes:
-    """Return the line, newline included.
+    """Return the line, newline included; where no reader would take it, one with shorter texts.
 
     Raises:
         ValueError: a number is not finite.
     """
-    body = json.dumps(values, separators=(",", ":"), allow_nan=False).encode("ascii")
+    body = _body(values)
+    if len(body) > MOST_RECORD_BYTES:
+        body = _body(_shortened(values))
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
@@ -39,3 +51,19 @@ def read_record(line: bytes) -> Record | None:
     except (ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) else None
+
+
+def _body(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def _shortened(values: Mapping[str, Any]) -> Record:
+    """The same with every text cut, and without lists: those of tokens speak of the whole text."""
+    return {name: _shorter(value) for name, value in values.items() if not isinstance(value, list)}
+
+
+def _shorter(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _shortened(value)
+    is_long = isinstance(value, str) and len(value) > MOST_CUT_CHARS
+    return value[:MOST_CUT_CHARS] + CUT_MARK if is_long else value

@@ -20,6 +20,7 @@ from app._textual_hacks import draw_thriftily, note_breakpoints
 from app.actions import bindings, find_command, nearest_command, split_command
 from app.bridge import EngineBridge
 from app.clean_text import clean_line, clean_text
+from app.conversations.records import fits
 from app.draft import Draft
 from app.engine_status import Activity
 from app.glyphs import ASCII, choose_glyphs
@@ -198,6 +199,10 @@ class ChatScreen(ModelFlow):
     @on(PromptSubmitted)
     async def take_prompt(self, message: PromptSubmitted) -> None:
         """Send a message, or carry out a command."""
+        if not (fits(message.text) and fits(message.draft.shown)):
+            self.note("not sent: longer than any context holds")
+            self.prompt.give_back(message.text)
+            return
         if self.is_editing_reply:
             if not self._send_edited_reply(clean_text(message.text)):
                 self.prompt.give_back(message.text)

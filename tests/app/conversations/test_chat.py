@@ -6,9 +6,11 @@ import os
 import re
 from pathlib import Path
 
+import pytest
+
 from app import paths
 from app.conversation import Conversation, Ending
-from app.conversations import log_file
+from app.conversations import log_file, records
 from app.conversations.recent import model_key
 from app.conversations.store import Store
 from app.screens.conversations import ConversationsScreen
@@ -81,6 +83,29 @@ def _log(conversation_id: str = "000001") -> bytes:
         return (Store().state_path(conversation_id).parent / "transcript.log").read_bytes()
     except OSError:
         return b""
+
+
+@pytest.mark.parametrize("edit", ["", "/edit", "/edit reply"])
+async def test_a_message_that_no_record_holds_is_given_back_and_nothing_is_lost(edit):
+    text = "\N{PISTOL}" * (records.MOST_TEXT_BYTES // 12 + 1)
+    async with chatting() as driver:
+        await driver.ask("hello")
+        if edit:
+            await driver.say(edit)
+            await driver.until(lambda: driver.chat.is_editing)
+        driver.prompt.show_text("")
+        driver.prompt.attach("long.txt", text)
+        await driver.pilot.press("enter")
+        await driver.note("not sent: longer than any context holds")
+        assert "long.txt" in driver.prompt.text
+        assert text in driver.prompt.draft.text
+        assert driver.chat.is_editing == bool(edit)
+        assert texts(driver) == ["hello", "Hello there."]
+        driver.prompt.show_text("/system ")
+        driver.prompt.attach("long.txt", text)
+        await driver.pilot.press("enter")
+        await driver.until(lambda: sum("not sent" in note for note in driver.transcript.notes()) == 2)
+    assert [message.text for message in Store().read("000001").conversation.messages] == ["hello", "Hello there."]
 
 
 async def test_nothing_is_on_disk_before_something_is_said():

@@ -6,12 +6,13 @@ import sys
 import pytest
 
 from app.conversation import Conversation, Ending
-from app.conversations import lock, log_file
+from app.conversations import lock, log_file, records
 from app.conversations.lock import HOLDER_NAME
 from app.conversations.log_file import LogFile, LogRefusedError, read_log
 from app.conversations.records import read_record, write_record
 from app.conversations.replay import VERSION
 from app.conversations.store import LOG_NAME, Store
+from app.thinking import Thinking
 from tests.app.conversations.talk import ask, journal, saved_talk, texts_in
 
 
@@ -291,3 +292,22 @@ def test_an_interrupted_reply_is_there_as_far_as_it_was_flushed():
     ]
     reply = read_log(head + b"".join(lines)).saved.conversation.messages[-1]
     assert (reply.text, reply.ids, reply.raw, reply.ending) == ("Because", (1, 2), "Because", Ending.INTERRUPTED)
+
+
+def test_what_is_too_long_to_be_read_again_is_written_shorter_and_the_rest_goes_on(root):
+    text = "\N{PISTOL}" * (records.MOST_RECORD_BYTES // 12 + 1)
+    made, conversation = journal(root), Conversation()
+    ask(made, conversation, text)
+    reply = conversation.add_reply(text, Ending.STOPPED, None, Thinking(text))
+    reply.ids, reply.raw = (7,) * (records.MOST_RECORD_BYTES // 2), text
+    made.note_settled(conversation)
+    ask(made, conversation, "and then?")
+    assert made.close(20) == ""
+    question, answer, last = texts_in(root)
+    for shortened in (question, answer):
+        beginning = shortened.removesuffix(records.CUT_MARK)
+        assert beginning != shortened
+        assert len(beginning) >= 10_000
+        assert text.startswith(beginning)
+    assert last == "and then?"
+    assert Store(root).read("000001").conversation.messages[1].ids == ()
