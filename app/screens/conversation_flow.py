@@ -241,7 +241,8 @@ class ConversationFlow(MessageActions):
         return self.turns.journal.close(patience_s)
 
     async def _clear_transcript(self) -> None:
-        self._end_edit()
+        if not self.cancel_edit():
+            self._end_edit()
         self._asked, self._replaced = None, []
         await self.transcript.clear(self._queued)
 

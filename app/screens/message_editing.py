@@ -126,6 +126,7 @@ class MessageEditing(ReplyFlow):
         self._asked = self.transcript.add_user(text, folded)
         self._asked.message = self.turns.conversation.messages[-1]
         self._replace(views)
+        self._bring_draft_back()
         return True
 
     def _send_edited_reply(self, text: str) -> bool:
@@ -139,8 +140,13 @@ class MessageEditing(ReplyFlow):
         self._end_edit()
         self._sent = index, text
         self._replace(views)
+        self._bring_draft_back()
         self._go_to_prompt()
         return True
+
+    def _bring_draft_back(self) -> None:
+        if not self.prompt.text:
+            self.prompt.show_draft(self._draft)
 
     def _finish(
         self, ending: Ending, reply_figures: ReplyFigures, ids: tuple[int, ...] = (), raw: str = ""

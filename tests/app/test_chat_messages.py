@@ -227,6 +227,33 @@ async def test_escape_ends_the_editing_and_nothing_has_changed():
         assert len(driver.chat.turns.conversation.messages) == 6
 
 
+@pytest.mark.parametrize("what", ["1", "reply"])
+async def test_a_draft_that_stood_in_the_prompt_is_there_again_once_an_edit_is_sent(what):
+    async with chatting() as driver:
+        await driver.ask("first")
+        driver.prompt.show_text("a draft")
+        driver.chat.action_edit(what)
+        await driver.until(lambda: driver.chat.is_editing)
+        await driver.type(" more")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.prompt.text == "a draft")
+        await driver.until(lambda: not driver.chat.turns.is_busy)
+        assert "more" in driver.chat.turns.conversation.messages[what == "reply"].text
+        assert driver.prompt.text == "a draft"
+
+
+async def test_a_new_conversation_ends_the_editing_and_brings_the_draft_back():
+    async with chatting() as driver:
+        await driver.ask("first")
+        driver.prompt.show_text("a draft")
+        driver.chat.action_edit("reply")
+        await driver.until(lambda: driver.prompt.text == "Hello there.")
+        await driver.chat.action_new()
+        assert driver.prompt.text == "a draft"
+        assert not driver.chat.is_editing
+        assert not driver.transcript.messages()
+
+
 async def test_an_edit_stopped_before_its_reply_brings_everything_back():
     async with chatting() as driver:
         await driver.ask("first")
