@@ -46,6 +46,8 @@ class ConversationsScreen(ListScreen[Hit]):
         super().__init__()
         self._new_title = ""
         self._typing = _Typing.FILTER
+        self._asked_about: Hit | None = None
+        """Whose title is being written, or whose end was asked about: the rows may be others by the answer."""
         self._texts = Texts()
         self._look: Look | None = None
         self._found = Found()
@@ -116,7 +118,7 @@ class ConversationsScreen(ListScreen[Hit]):
 
     def foot_line(self) -> str:
         """Ask, or say what goes on."""
-        found, hit = self._found, self.highlighted()
+        found, hit = self._found, self._asked_about
         if self._typing is _Typing.ANSWER and hit is not None:
             return f"Delete {hit.entry.summary.title}? y deletes it for good, any other key keeps it"
         if self.said or found.trouble:
@@ -141,7 +143,7 @@ class ConversationsScreen(ListScreen[Hit]):
         if self._typing is not _Typing.ANSWER:
             return False
         self._typing = _Typing.FILTER
-        hit = self.highlighted()
+        hit = self._asked_about
         if event.character in ("y", "Y") and hit is not None:
             self._delete(hit)
         self.show()
@@ -162,7 +164,7 @@ class ConversationsScreen(ListScreen[Hit]):
 
     def action_open(self) -> None:
         """Go on with the conversation under the cursor; keep the new title, where one is being written."""
-        hit = self.highlighted()
+        hit = self._asked_about if self._typing is _Typing.TITLE else self.highlighted()
         if hit is None:
             return
         if self._typing is _Typing.TITLE:
@@ -179,6 +181,7 @@ class ConversationsScreen(ListScreen[Hit]):
         """Write another title."""
         hit = self.highlighted()
         if hit is not None:
+            self._asked_about = hit
             self._typing, self._new_title, self.said = _Typing.TITLE, hit.entry.summary.title, ""
             self.show()
 
@@ -201,6 +204,7 @@ class ConversationsScreen(ListScreen[Hit]):
         if hit.entry.id == self.jalopy.chat.turns.journal.id:
             self.said = "this is the conversation in the chat: /new begins another one, then it can be deleted"
         else:
+            self._asked_about = hit
             self._typing, self.said = _Typing.ANSWER, ""
         self.show()
 

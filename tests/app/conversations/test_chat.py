@@ -11,6 +11,7 @@ import pytest
 from app import paths
 from app.conversation import Conversation, Ending
 from app.conversations import log_file, records
+from app.conversations.look import Found
 from app.conversations.recent import model_key
 from app.conversations.store import Store
 from app.screens.conversations import ConversationsScreen
@@ -288,6 +289,30 @@ async def test_conversations_are_found_opened_renamed_deleted_and_exported(tmp_p
         await driver.pilot.press("y")
         await driver.until(lambda: Store().ids() == ["000001"])
     assert Store().read("000001").title == "animals two"
+
+
+@pytest.mark.parametrize("keys", [("ctrl+d", "y"), ("ctrl+r", "!", "enter")])
+async def test_another_row_below_the_cursor_is_neither_deleted_nor_renamed_for_the_one_asked_about(keys):
+    async with chatting() as driver:
+        for question in ("first", "second", "third"):
+            await driver.say("/new")
+            await driver.ask(question)
+            await saved(driver)
+        await driver.pilot.press("f8")
+        screen = driver.app.screen
+        assert isinstance(screen, ConversationsScreen)
+        await driver.until(lambda: len(screen.items()) == 3)
+        await driver.pilot.press("down")
+        await driver.until(lambda: screen.highlighted().entry.id == "000002")
+        await driver.pilot.press(*keys[:-1])
+        screen._found = Found(tuple(hit for hit in screen.items() if hit.entry.id == "000001"))  # a search goes on
+        screen.show()
+        assert screen.highlighted().entry.id == "000001"
+        if keys[-1] == "y":
+            await driver.until(lambda: "Delete second?" in driver.screen_text())
+        await driver.pilot.press(keys[-1])
+        titles = {"000001": "first", "000003": "third"} | ({} if keys[-1] == "y" else {"000002": "second!"})
+        await driver.until(lambda: {entry.id: entry.summary.title for entry in Store().entries()} == titles)
 
 
 async def test_the_live_conversation_is_not_deleted():
