@@ -221,6 +221,9 @@ class ConversationFlow(MessageActions):
         index = self._index_of(view)
         if index is None or self._refuses_while_busy():
             return
+        if self.conversations.store is None:
+            self.note("no copy is made: conversations are not saved, and what follows here would be lost")
+            return
         before = self.turns.journal.title
         n_messages = min(len(self.turns.conversation.messages), index - index % 2 + 2)
         if not self.turns.fork(n_messages):

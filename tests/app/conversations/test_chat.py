@@ -258,6 +258,16 @@ async def test_a_fork_keeps_the_cache_and_the_original():
     assert [m.text for m in store.read("000002").conversation.messages] == ["first?", "One.", "instead?", "Other."]
 
 
+async def test_no_copy_is_gone_on_with_where_the_original_would_be_lost():
+    script = Script(replies=[tokens("One."), tokens("Two.")])
+    async with chatting(script, save_conversations="off") as driver:
+        await driver.ask("first?")
+        await driver.ask("second?")
+        await driver.pilot.press("ctrl+up", "ctrl+up", "ctrl+up", "f")
+        await driver.note("no copy is made: conversations are not saved, and what follows here would be lost")
+        assert texts(driver) == ["first?", "One.", "second?", "Two."]
+
+
 async def test_conversations_are_found_opened_renamed_deleted_and_exported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     async with chatting(Script(replies=[tokens("A zebra has stripes."), tokens("Blue.")])) as driver:
