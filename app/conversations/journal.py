@@ -6,6 +6,7 @@ to them. Lives in the screen's thread; the keeper writes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +52,7 @@ class Journal:
         self._store, self._clock_text = store, clock_text
         self._keeper: Keeper | None = None
         self._former: list[Keeper] = []
-        """Of conversations that were left, until all of them is saved."""
+        """Of conversations that were left, until all of them is saved: they go on trying."""
         self._written: list[ChatMessage] = []
         self._flushed = Partial()
         self._is_trying = False
@@ -176,8 +177,9 @@ class Journal:
 
     def close(self, patience_s: float) -> str:
         """Save what is not saved and end; returns why that failed, or ""."""
-        keepers = [keeper for keeper in (*self._former, self._keeper) if keeper is not None]
-        failed = [keeper for keeper in keepers if not keeper.close(patience_s)]
+        keepers = [keeper for keeper in (self._keeper, *self._former) if keeper is not None]
+        give_up_s = time.monotonic() + patience_s
+        failed = [keeper for keeper in keepers if not keeper.close(max(0.0, give_up_s - time.monotonic()))]
         return (failed[0].trouble or "the disk does not answer") if failed else ""
 
     # ---- records
@@ -190,7 +192,7 @@ class Journal:
     def _leave(self) -> None:
         self._former = [keeper for keeper in self._former if keeper.has_unsaved]
         if self._keeper is not None:
-            if not self._keeper.close(SWITCH_PATIENCE_S):
+            if not self._keeper.leave(SWITCH_PATIENCE_S):
                 self._former.append(self._keeper)
             self._keeper = None
         self._is_trying, self._flushed = False, Partial()

@@ -61,7 +61,7 @@ class Keeper:
         """Being written."""
         self._unsynced: list[_Line] = []
         self._unsynced_s = 0.0
-        self._is_closing = self._is_over = False
+        self._is_leaving = self._is_closing = self._is_over = False
         self._n_last_tries = 0
         self.summary: Summary | None = None
         """What the list of conversations shows; written beside the log after each sync."""
@@ -86,6 +86,23 @@ class Keeper:
         with self._condition:
             self._waiting.append(_Line(write_record(record), is_durable))
             self._condition.notify_all()
+
+    def leave(self, patience_s: float) -> bool:
+        """Nothing new comes: end once everything is saved, however often that must be tried.
+
+        Returns:
+            Whether it is; False, and no longer waited for, where that fails or takes so long.
+        """
+        give_up_s = time.monotonic() + patience_s
+        with self._condition:
+            self._is_leaving = True
+            self._condition.notify_all()
+            while not (self._is_over or self.trouble) and (left_s := give_up_s - time.monotonic()) > 0:
+                self._condition.wait(left_s)
+            if not self._is_over:
+                return False
+        self._thread.join(patience_s)
+        return not self.has_unsaved
 
     def close(self, patience_s: float) -> bool:
         """Write what waits and end; False if something is still not saved after so long."""
@@ -127,8 +144,10 @@ class Keeper:
                 if self.trouble:
                     self._condition.wait(RETRY_S)
                     return True
-                if self._waiting:
+                if self._waiting or (self._is_leaving and self._unsynced):
                     return True
+                if self._is_leaving:
+                    return False
                 left_s = SYNC_S - (self._clock() - self._unsynced_s) if self._unsynced else None
                 if left_s is not None and left_s <= 0:
                     return True
@@ -139,10 +158,10 @@ class Keeper:
         with self._condition:
             self._taken = list(self._waiting)
             self._waiting.clear()
-            is_closing = self._is_closing
-            self._n_last_tries += is_closing
+            self._n_last_tries += self._is_closing
+            is_ending = self._is_leaving or self._is_closing
         try:
-            self._write(is_closing)
+            self._write(is_ending)
         except Exception as error:
             self._take_back()
             self.trouble = cause_of(error)
@@ -151,7 +170,7 @@ class Keeper:
         with self._condition:
             self._condition.notify_all()
 
-    def _write(self, is_closing: bool) -> None:
+    def _write(self, is_ending: bool) -> None:
         if self._log is None:
             self._log = self._open_log()
         if self._taken:
@@ -162,7 +181,7 @@ class Keeper:
                 self._unsynced += self._taken
                 self._taken = []
         is_due = self._clock() - self._unsynced_s >= SYNC_S
-        if is_closing or is_due or any(line.is_durable for line in self._unsynced):
+        if is_ending or is_due or any(line.is_durable for line in self._unsynced):
             if self._needs_directories:
                 self._log.sync_directories()
                 self._needs_directories = False

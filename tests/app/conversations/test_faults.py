@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,6 @@ class FailingDisk:
             monkeypatch.setattr(os, name, self._wrapped(name, getattr(os, name)))
 
     def _wrapped(self, name, real):
-        import threading
-
         def call(*arguments, **named):
             if threading.current_thread().name != "jalopy-transcript" or self.is_mended:
                 return real(*arguments, **named)
@@ -98,6 +97,39 @@ def test_saving_goes_on_when_there_is_room_again(tmp_path, monkeypatch):
     assert made.trouble == ""
     assert made.close(20) == ""
     assert texts_in(root) == ["question"]
+
+
+def _keepers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "jalopy-transcript"]
+
+
+def test_a_conversation_that_was_left_is_saved_when_there_is_room_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(keepers, "RETRY_S", 0.01)
+    root, before = tmp_path / "state", _keepers()
+    with monkeypatch.context() as patched:
+        disk = FailingDisk(patched, ("write", "fsync"), 1, errno.ENOSPC, stays=True)
+        made, conversation = journal(root), Conversation()
+        ask(made, conversation, "question")
+        made.begin()
+        disk.is_mended = True
+        for thread in set(_keepers()) - set(before):  # it ends by itself once nothing is left to do
+            thread.join(20)
+            assert not thread.is_alive()
+    assert texts_in(root) == ["question"]
+    assert made.trouble == ""
+    assert made.close(0) == ""
+
+
+def test_a_conversation_that_was_left_and_never_saved_is_named_at_the_end(tmp_path, monkeypatch):
+    root, before = tmp_path / "state", _keepers()
+    with monkeypatch.context() as patched:
+        FailingDisk(patched, ("write", "fsync"), 1, errno.ENOSPC, stays=True)
+        made, conversation = journal(root), Conversation()
+        ask(made, conversation, "question")
+        made.begin()
+        ask(made, Conversation(), "another")
+        assert made.close(20) == "the disk is full"
+        assert set(_keepers()) <= set(before)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
