@@ -134,6 +134,7 @@ class MessageActions(MessageEditing):
         if not self.turns.continue_reply():
             self.note("there is no unfinished reply at the end" if self.turns.model else "no model is loaded")
             return
+        self.cancel_edit()
         self._replace([view] if view is not None else [])
         self._go_to_prompt()
 
@@ -145,6 +146,7 @@ class MessageActions(MessageEditing):
         if not self.turns.regenerate():
             self.note("there is nothing to answer again" if self.turns.model else "no model is loaded")
             return
+        self.cancel_edit()
         if awaits_reply:
             self._asked = view if isinstance(view, UserView) else None
             if self._asked is not None:

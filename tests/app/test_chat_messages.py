@@ -227,6 +227,34 @@ async def test_escape_ends_the_editing_and_nothing_has_changed():
         assert len(driver.chat.turns.conversation.messages) == 6
 
 
+@pytest.mark.parametrize("keys", [("ctrl+r",), ("ctrl+up", "r"), ("ctrl+up", "c")])
+async def test_answering_again_or_going_on_ends_the_editing(keys):
+    async with chatting(Script(replies=[tokens("one two three")])) as driver:
+        partial = await stop_after(driver, 2)
+        driver.prompt.show_text("a draft")
+        driver.chat.action_edit("reply")
+        await driver.until(lambda: driver.prompt.text == "one two")
+        await driver.pilot.press(*keys)
+        await driver.until(lambda: driver.transcript.replies() and driver.transcript.replies()[-1] is not partial)
+        await driver.last_reply()
+        assert not driver.chat.is_editing
+        assert driver.prompt.text == "a draft"
+        assert "editing" not in driver.screen_text()
+        await driver.ask("next")
+        assert [m.text for m in driver.chat.turns.conversation.messages][::2] == ["count", "next"]
+
+
+async def test_what_cannot_be_done_leaves_the_editing_as_it_is():
+    async with chatting() as driver:
+        await driver.ask("first")
+        driver.chat.action_edit("reply")
+        await driver.until(lambda: driver.prompt.text == "Hello there.")
+        driver.chat.action_continue_reply()
+        await driver.note("there is no unfinished reply at the end")
+        assert driver.chat.is_editing_reply
+        assert driver.prompt.text == "Hello there."
+
+
 @pytest.mark.parametrize("what", ["1", "reply"])
 async def test_a_draft_that_stood_in_the_prompt_is_there_again_once_an_edit_is_sent(what):
     async with chatting() as driver:
