@@ -33,7 +33,7 @@ class MessageEditing(ReplyFlow):
         """What stood in the prompt before the editing began."""
         self._weighing: Timer | None = None
         self._sent: tuple[int, str] | None = None
-        """Of an edited reply that was sent: its place, and its new text, until it begins."""
+        """Of an edited message that was sent: its place, and its new text, until its reply begins."""
 
     @property
     def is_editing(self) -> bool:
@@ -123,6 +123,7 @@ class MessageEditing(ReplyFlow):
             return False
         views = self._views_from(self._edited)
         self._end_edit()
+        self._sent = index, text
         self._asked = self.transcript.add_user(text, folded)
         self._asked.message = self.turns.conversation.messages[-1]
         self._replace(views)
@@ -155,13 +156,22 @@ class MessageEditing(ReplyFlow):
         return super()._finish(ending, reply_figures, ids, raw)
 
     def _leave_unanswered(self) -> bool:
-        """The turn has no reply; an edited reply stands in the prompt again, to be sent once more or given up."""
+        """The turn has no reply; what was edited stands in the prompt again, to be sent once more or given up."""
         is_restored = super()._leave_unanswered()
-        sent, self._sent = self._sent, None
-        if sent is not None and is_restored and not self.prompt.text and not self.turns.n_queued:
-            self._begin_edit(sent[0])
-            self.prompt.show_text(sent[1])
+        self.edit_again()
         return is_restored
+
+    def edit_again(self) -> bool:
+        """Let an edited message that was sent for nothing stand in the prompt as before; False where it cannot."""
+        sent, self._sent = self._sent, None
+        is_writing = bool(self.prompt.text) and self.prompt.draft != self._draft
+        if sent is None or is_writing or self.turns.n_queued:
+            return False
+        index, text = sent
+        self._begin_edit(index)
+        if self.is_editing:
+            self.prompt.show_draft((None if self.is_editing_reply else self.prompt.past.find(text)) or Draft(text))
+        return self.is_editing
 
     def _views_from(self, view: MessageView) -> list[MessageView]:
         views = self.transcript.messages()

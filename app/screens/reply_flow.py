@@ -113,12 +113,16 @@ class ReplyFlow(Screen[None]):
     @on(PromptRefused)
     def give_back(self, message: PromptRefused) -> None:
         """Return a message that does not fit to where it came from."""
+        asked, edited = self._asked, self._edited_question()
         text = self.turns.take_back()
         self._keep_replaced()
-        if self._asked is not None:
-            self._asked.mark("not sent")
-            self._asked = None
-        self.prompt.give_back(text)
+        if edited is not None:
+            self._take_edit_back(edited)
+        else:
+            if asked is not None:
+                asked.mark("not sent")
+            self.prompt.give_back(text)
+        self._asked = None
         needed, n_ctx = figures.count(message.needed_tokens), figures.count(message.n_ctx)
         self.note(
             f"Not sent: this message alone, with the system prompt and room for a reply, needs {needed} tokens; "
@@ -153,16 +157,28 @@ class ReplyFlow(Screen[None]):
 
     def _leave_unanswered(self) -> bool:
         """The turn has no reply; True when what it would have replaced is back."""
-        edited = self._asked if self._replaced and isinstance(self._replaced[0], UserView) else None
+        edited = self._edited_question()
         is_restored = self.turns.note_unanswered()
         self._keep_replaced()
         if edited is not None:
-            self.prompt.give_back(edited.text)
-            self.transcript.drop([edited])
+            self._take_edit_back(edited)
         elif self._asked is not None and not is_restored:
             self._asked.mark("not answered")
         self._reply = self._asked = None
         return is_restored
+
+    def _edited_question(self) -> UserView | None:
+        """Return the message of the running turn, if it takes the place of an earlier one."""
+        return self._asked if self._replaced and isinstance(self._replaced[0], UserView) else None
+
+    def _take_edit_back(self, edited: UserView) -> None:
+        self.transcript.drop([edited])
+        if not self.edit_again():
+            self.prompt.give_back(edited.text)
+
+    def edit_again(self) -> bool:
+        """Let an edited message that was sent for nothing stand in the prompt as before; False where it cannot."""
+        return False
 
     def _keep_replaced(self) -> None:
         for view in self._replaced:

@@ -286,8 +286,9 @@ async def test_an_edit_stopped_before_its_reply_brings_everything_back():
     async with chatting() as driver:
         await driver.ask("first")
         await driver.ask("second")
+        driver.prompt.show_text("a draft")
         driver.script.prefill_gate = gate = Gate()
-        await driver.say("/edit 1")
+        driver.chat.action_edit("1")
         await driver.until(lambda: driver.prompt.text == "first")
         await driver.type(" again")
         await driver.pilot.press("enter")
@@ -296,8 +297,55 @@ async def test_an_edit_stopped_before_its_reply_brings_everything_back():
         await driver.until(lambda: driver.prompt.text == "first again", "the text is back")
         assert [m.text for m in driver.chat.turns.conversation.messages][::2] == ["first", "second"]
         assert len(driver.transcript.messages()) == 4
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.prompt.text == "a draft", "the draft is back")
         assert not any(view.has_class("-replaced") for view in driver.transcript.messages())
         gate.open()
+
+
+async def test_an_edit_stopped_before_its_reply_and_sent_again_still_takes_the_place_of_the_edited_message():
+    script = Script(replies=[tokens("One."), tokens("Two."), tokens("New.")])
+    async with chatting(script) as driver:
+        await driver.ask("first")
+        await driver.ask("second")
+        driver.script.prefill_gate = gate = Gate()
+        driver.chat.action_edit("1")
+        await driver.until(lambda: driver.prompt.text == "first")
+        await driver.type(" again")
+        await driver.pilot.press("enter")
+        await driver.until(gate.waiting.is_set)
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.prompt.text == "first again", "the text is back")
+        gate.open()
+        await driver.pilot.press("enter")
+        await driver.until(lambda: not driver.chat.turns.is_busy and not driver.chat.is_editing)
+        assert [m.text for m in driver.chat.turns.conversation.messages] == ["first again", "New."]
+        assert [view.text for view in driver.transcript.messages()] == ["first again", "New."]
+
+
+@pytest.mark.parametrize("what", ["1", "reply"])
+async def test_an_edit_that_does_not_fit_stands_in_the_prompt_to_be_shortened(what):
+    script = Script(replies=[tokens("One."), tokens("Two."), tokens("New.")], n_ctx=300)
+    async with chatting(script) as driver:
+        await driver.ask("first")
+        await driver.ask("second")
+        driver.prompt.show_text("a draft")
+        driver.chat.action_edit(what)
+        await driver.until(lambda: driver.chat.is_editing)
+        long = "far too long " * 200
+        driver.prompt.show_text(long)
+        await driver.pilot.press("enter")
+        await driver.note("Not sent" if what == "1" else "the context is full")
+        await driver.until(lambda: driver.prompt.text == long, "the text is back")
+        assert driver.chat.is_editing
+        assert [m.text for m in driver.chat.turns.conversation.messages] == ["first", "One.", "second", "Two."]
+        assert [view.text for view in driver.transcript.messages()] == ["first", "One.", "second", "Two."]
+        driver.prompt.show_text("short")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: not driver.chat.turns.is_busy and not driver.chat.is_editing)
+        kept = ["short", "New."] if what == "1" else ["first", "One.", "second", "shortNew."]
+        assert [m.text for m in driver.chat.turns.conversation.messages] == kept
+        assert driver.prompt.text == "a draft"
 
 
 async def test_edit_without_a_number_takes_the_last_message_and_refuses_what_is_not_there():
