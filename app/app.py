@@ -288,7 +288,8 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     async def action_interrupt(self) -> None:
         """Copy a selection; else stop the reply; a second one in a row quits."""
-        selected = self.screen.get_selected_text() or self.chat.prompt.selected_text
+        prompt = self.chat.prompt
+        selected = self.screen.get_selected_text() or (prompt.selected_text if self.focused is prompt else "")
         if selected:
             self.screen.clear_selection()
             await self.chat.copy_out(selected)

@@ -429,6 +429,26 @@ async def test_ctrl_c_stops_a_reply_first_and_a_second_one_quits():
         await driver.until(lambda: driver.app.return_code == 0)
 
 
+@pytest.mark.parametrize("elsewhere", ["f1", "f2"])
+async def test_ctrl_c_on_another_screen_heeds_no_selection_in_the_prompt(elsewhere):
+    script = Script(token_gate=Gate())
+    async with chatting(script) as driver:
+        await driver.say("hello")
+        script.token_gate.allow(1)
+        await driver.until(script.token_gate.waiting.is_set)
+        driver.prompt.show_text("some words")
+        driver.prompt.select_all()
+        await driver.pilot.press("ctrl+c")
+        await driver.until(lambda: driver.app.clipboard == "some words")
+        assert driver.chat.turns.is_answering
+        await driver.pilot.press(elsewhere)
+        await driver.until(lambda: driver.app.screen is not driver.chat)
+        await driver.pilot.press("ctrl+c")
+        await driver.until(lambda: not driver.chat.turns.is_answering)
+        await driver.pilot.press("ctrl+c")
+        await driver.until(lambda: driver.app.return_code == 0)
+
+
 async def test_ctrl_q_quits_in_the_middle_of_a_reply():
     script = Script(token_gate=Gate())
     async with chatting(script) as driver:
