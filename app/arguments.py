@@ -115,7 +115,10 @@ def _apply_system_prompt(options: argparse.Namespace, settings: Settings) -> Set
     if given == ["--persona"]:
         return override(settings, "system_prompt", load_persona(options.persona), "--persona")
     if given == ["--system-file"]:
-        path = Path(options.system_file).expanduser()
+        try:
+            path = Path(options.system_file).expanduser()
+        except RuntimeError:  # a home that is not known
+            path = Path(options.system_file)
         return override(settings, "system_prompt", read_system_file(path), "--system-file")
     return settings
 

@@ -49,7 +49,7 @@ def pull(options: PullOptions, settings: Settings, web: Web | None = None) -> in
     if sha256 and not re.fullmatch(r"[0-9a-f]{64}", sha256):
         raise Refusal("jalopy pull: --sha256 is no hash of 64 hexadecimal digits")
     web = web or hub.connect(pause=_pause)
-    directory = Path(options.directory).expanduser().absolute() if options.directory else None
+    directory = _directory(options.directory)
     prepared = prepare(options.what, settings, web, sha256, directory)
     _say(price_lines(prepared))
     if prepared.here is not None:
@@ -62,6 +62,14 @@ def pull(options: PullOptions, settings: Settings, web: Web | None = None) -> in
     if options.dry_run:
         return exit_codes.OK
     return _download(prepared, web, is_listed=directory is None)
+
+
+def _directory(wanted: str) -> Path | None:
+    try:
+        return Path(wanted).expanduser().absolute() if wanted else None
+    except RuntimeError:
+        shown = clean_line(wanted, 200)
+        raise Refusal(f"jalopy pull: --to {shown}: there is no such home directory (name it whole)") from None
 
 
 def _pause(pause_s: float) -> None:

@@ -21,6 +21,7 @@ from app.downloads.source import choices_of, parse_wanted, type_of
 from app.downloads.web import Web
 from app.models.places import Place
 from app.models.rates import KnownRates
+from app.refusals import Refusal
 from app.settings import built_in_settings
 from engine.fit import MachineMemory
 from tests.app.downloads import local_hub
@@ -58,6 +59,12 @@ def test_a_dry_run_says_everything_and_downloads_nothing(
     assert "goes to" in capsys.readouterr().out
     assert server.asked("content") == []
     assert not target.exists()
+
+
+def test_a_directory_in_a_home_that_there_is_not_is_refused(server: LocalHub, target: Path) -> None:
+    with pytest.raises(Refusal, match="--to ~nobody-of-this-name/models: there is no such home directory"):
+        get(target, directory="~nobody-of-this-name/models")
+    assert server.requests == []
 
 
 def test_a_type_can_be_named_in_any_case_and_advice_chooses_without_one(
