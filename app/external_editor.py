@@ -5,12 +5,13 @@ Knows no screen; whoever calls it has given the terminal away for as long as tha
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from app import draft as drafts
@@ -20,6 +21,7 @@ from app.record import record
 FALLBACKS = ("nano", "vim", "vi")
 _MAX_BYTES = 4 * drafts.MAX_PASTE_CHARS
 _FILE_NAME = "message.md"
+_ENDING_PATIENCE_S = 0.3
 
 
 @record
@@ -47,8 +49,8 @@ def find_editor(environ: Mapping[str, str]) -> list[str]:
     return next(([name] for name in FALLBACKS if shutil.which(name, path=path)), [])
 
 
-def edit_text(text: str, environ: Mapping[str, str]) -> Edited:
-    """Let the user edit a text; waits until the editor ends. No file is left behind."""
+async def edit_text(text: str, environ: Mapping[str, str]) -> Edited:
+    """Let the user edit a text until the editor ends; it is ended where this is cancelled. No file is left behind."""
     command = find_editor(environ)
     if not command:
         return Edited(None, "no editor was found: set $EDITOR to the one you like")
@@ -58,7 +60,7 @@ def edit_text(text: str, environ: Mapping[str, str]) -> Edited:
             path = Path(directory) / _FILE_NAME
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(text.encode("utf-8", "replace"))
-            code = subprocess.run([*command, str(path)], check=False).returncode
+            code = await _run([*command, str(path)])
             if code != 0:
                 return Edited(
                     None, f"{clean_line(command[0], 60)} ended with {_ending(code)}: the prompt stays as it was"
@@ -67,6 +69,18 @@ def edit_text(text: str, environ: Mapping[str, str]) -> Edited:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return Edited(None, f"{clean_line(command[0], 60)}: {clean_line(reason)} (see $VISUAL and $EDITOR)")
+
+
+async def _run(command: list[str]) -> int:
+    process = await asyncio.create_subprocess_exec(*command)
+    try:
+        return await process.wait()
+    except asyncio.CancelledError:  # the program ends: two cannot have the terminal
+        with suppress(ProcessLookupError):
+            process.terminate()
+        with suppress(TimeoutError, asyncio.TimeoutError):
+            await asyncio.wait_for(process.wait(), _ENDING_PATIENCE_S)
+        raise
 
 
 def _read_back(path: Path) -> Edited:

@@ -14,6 +14,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Static, TextArea
+from textual.worker import Worker
 
 from app import export, figures, paths
 from app._textual_hacks import draw_thriftily, note_breakpoints
@@ -95,6 +96,8 @@ class ChatScreen(ModelFlow):
         self._shown_activity: Activity | None = None
         self._screens_hint = ""
         self._was_shown = False
+        self._editing: Worker[None] | None = None
+        """While the user's editor has the terminal."""
 
     def compose(self) -> ComposeResult:
         """Lay out the screen from top to bottom."""
@@ -325,7 +328,12 @@ class ChatScreen(ModelFlow):
 
     def action_external_editor(self) -> None:
         """Write the message in the user's editor."""
-        if line := self.drafting.edit_externally(self.app):
+        # Not awaited here: what a reply brings meanwhile is taken in and saved, and signals are heard.
+        if self._editing is None or self._editing.is_finished:
+            self._editing = self.run_worker(self._edit_externally())
+
+    async def _edit_externally(self) -> None:
+        if line := await self.drafting.edit_externally(self.app):
             self.note(line, is_error=True)
 
     async def action_persona(self, name: str = "") -> None:

@@ -154,16 +154,16 @@ class Drafting:
 
     # ---- the user's editor
 
-    def edit_externally(self, app: App[object]) -> str:
-        """Write the message in the user's editor; returns a line to show, or ""."""
+    async def edit_externally(self, app: App[object]) -> str:
+        """Write the message in the user's editor, while replies go on; returns a line to show, or ""."""
         from textual.app import SuspendNotSupported
 
         from app.external_editor import edit_text
 
         draft = self._prompt.draft
         try:
-            with app.suspend():
-                edited = edit_text(draft.text, os.environ)
+            with app.suspend(), app.batch_update():  # nothing is drawn into the editor
+                edited = await edit_text(draft.text, os.environ)
         except SuspendNotSupported:
             return "this terminal cannot be lent to an editor"
         if edited.text is not None and edited.text != draft.text:

@@ -31,15 +31,15 @@ def leftovers(tmp_path: Path) -> list[Path]:
     return list((tmp_path / "temporary").iterdir())
 
 
-def test_what_the_editor_leaves_is_the_text(editor, tmp_path: Path):
-    edited = edit_text("hello", editor("open(path, 'w').write(text + ' world\\x1b[0m\\n')"))
+async def test_what_the_editor_leaves_is_the_text(editor, tmp_path: Path):
+    edited = await edit_text("hello", editor("open(path, 'w').write(text + ' world\\x1b[0m\\n')"))
     assert (edited.text, edited.notice) == ("hello world␛[0m", "")
     assert leftovers(tmp_path) == []
 
 
-def test_the_file_is_for_the_user_alone_and_copies_of_it_go_too(editor, tmp_path: Path):
+async def test_the_file_is_for_the_user_alone_and_copies_of_it_go_too(editor, tmp_path: Path):
     body = f"open(path + '~', 'w').write(text)\nopen(r'{tmp_path}/mode', 'w').write(str(os.stat(path).st_mode))"
-    edit_text("secret", editor(body))
+    await edit_text("secret", editor(body))
     assert stat.S_IMODE(int((tmp_path / "mode").read_text())) == 0o600
     assert leftovers(tmp_path) == []
 
@@ -53,29 +53,29 @@ def test_the_file_is_for_the_user_alone_and_copies_of_it_go_too(editor, tmp_path
         ("os.unlink(path); os.mkdir(path)", "Is a directory"),
     ],
 )
-def test_an_editor_that_fails_changes_nothing(editor, tmp_path: Path, body: str, notice: str):
-    edited = edit_text("hello", editor(body))
+async def test_an_editor_that_fails_changes_nothing(editor, tmp_path: Path, body: str, notice: str):
+    edited = await edit_text("hello", editor(body))
     assert edited.text is None
     assert notice in edited.notice
     assert leftovers(tmp_path) == []
 
 
 @pytest.mark.parametrize("command", ["/no/such/editor --wait", "'unclosed", "no-such-editor-here"])
-def test_an_editor_that_is_not_there_is_named(command: str):
-    edited = edit_text("hello", {"VISUAL": command, "PATH": os.environ["PATH"]})
+async def test_an_editor_that_is_not_there_is_named(command: str):
+    edited = await edit_text("hello", {"VISUAL": command, "PATH": os.environ["PATH"]})
     assert edited.text is None
     assert command.split()[0] in edited.notice
     assert "\n" not in edited.notice
 
 
-def test_visual_comes_before_editor_and_common_ones_after_both(tmp_path: Path):
+async def test_visual_comes_before_editor_and_common_ones_after_both(tmp_path: Path):
     assert find_editor({"VISUAL": "code --wait", "EDITOR": "vi"}) == ["code", "--wait"]
     assert find_editor({"VISUAL": " ", "EDITOR": "vi"}) == ["vi"]
     (tmp_path / "nano").touch(mode=0o755)
     assert find_editor({"PATH": str(tmp_path)}) == ["nano"]
     (tmp_path / "nano").unlink()
     assert find_editor({"PATH": str(tmp_path)}) == []
-    assert "set $EDITOR" in edit_text("x", {"PATH": str(tmp_path)}).notice
+    assert "set $EDITOR" in (await edit_text("x", {"PATH": str(tmp_path)})).notice
 
 
 async def test_the_prompt_goes_to_the_editor_and_back_with_its_folds(editor, monkeypatch: pytest.MonkeyPatch):

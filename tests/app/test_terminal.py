@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -162,6 +163,85 @@ def test_a_process_that_is_continued_without_having_stopped_reads_each_key_once(
         time.sleep(0.02)
     terminal.type("abcdefghij")
     terminal.read_until(b"j")
+    terminal.type("\x11")
+    assert terminal.wait() == 0
+    assert terminal.is_restored()
+
+
+EDITOR = """
+import os, sys, time
+with open(sys.argv[1], "w") as file:
+    file.write("from the editor")
+print("EDITOR", os.getpid(), "HERE", flush=True)
+while not os.path.exists({go!r}):
+    time.sleep(0.02)
+"""
+
+
+_MORE_TOKENS = """
+import os, threading, time
+def let_more_come():
+    while not os.path.exists({more!r}):
+        time.sleep(0.02)
+    script.token_gate.open()
+threading.Thread(target=let_more_come, daemon=True).start()
+"""
+
+
+@pytest.fixture
+def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand for an editor that ends when the file that is returned appears."""
+    program, go = tmp_path / "editor.py", tmp_path / "go"
+    program.write_text(EDITOR.format(go=str(go)), encoding="utf-8")
+    monkeypatch.setenv("VISUAL", f"{sys.executable} {program}")
+    return go
+
+
+def _editor_process(terminal: Terminal) -> psutil.Process:
+    terminal.read_until(b" HERE")
+    found = re.search(rb"EDITOR (\d+) HERE", terminal.output)
+    assert found is not None
+    return psutil.Process(int(found[1]))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str)
+def test_a_signal_while_an_editor_has_the_terminal_ends_both_and_saves_what_came(start, editor, tmp_path, number, code):
+    terminal = start()
+    terminal.read_until(b"ready")
+    terminal.type("hello\r")
+    terminal.read_until(b"writing")
+    terminal.type("\x07")
+    process = _editor_process(terminal)
+    started_s = time.monotonic()
+    terminal.process.send_signal(number)
+    assert terminal.wait() == code
+    assert time.monotonic() - started_s < 10.0
+    assert terminal.is_restored()
+    process.wait(_PATIENCE_S)
+    log = (tmp_path / "jalopy" / "conversations" / "000001" / "transcript.log").read_text(encoding="ascii")
+    assert '"Hello' in log
+
+
+def test_a_reply_is_saved_while_an_editor_has_the_terminal_and_nothing_is_drawn_into_it(start, editor, tmp_path):
+    more = tmp_path / "more"
+    terminal = start(_MORE_TOKENS.format(more=str(more)))
+    terminal.read_until(b"ready")
+    terminal.type("hello\r")
+    terminal.read_until(b"writing")
+    log = tmp_path / "jalopy" / "conversations" / "000001" / "transcript.log"
+    terminal.type("\x07")
+    _editor_process(terminal)
+    before = terminal.output
+    assert b"there." not in log.read_bytes()
+    more.touch()
+    give_up_s = time.monotonic() + _PATIENCE_S
+    while b"there." not in log.read_bytes():
+        assert time.monotonic() < give_up_s, "nothing of the reply was saved"
+        terminal._read(0.1)
+    assert terminal.output == before
+    editor.touch()
+    terminal.read_until_more(_ENTERED_ALTERNATE_SCREEN, before.count(_ENTERED_ALTERNATE_SCREEN))
+    terminal.read_until(b"from the editor")
     terminal.type("\x11")
     assert terminal.wait() == 0
     assert terminal.is_restored()
