@@ -165,12 +165,6 @@ class Journal:
         self._add(conversation, {"k": "title", "text": title})
         return True
 
-    def forget(self) -> None:
-        """The conversation is to be deleted: let go of its log."""
-        self.begin()
-        for keeper in self._former:
-            keeper.close(SWITCH_PATIENCE_S)
-
     def settle(self, patience_s: float) -> bool:
         """Wait until all is saved; False if that takes longer."""
         return self._keeper is None or self._keeper.settle(patience_s)
