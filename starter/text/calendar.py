@@ -51,6 +51,8 @@ _PLACES = [
     "eleventh",
     "twelfth",
 ]
+_ORDINALS = ("1st", "2nd", "3rd", *(f"{n}th" for n in range(4, 13)))
+_CARDINALS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _STEPS = ("zero", "one", "two", "three", "four", "five")
 
 ASK = wordings_of("calendar")
@@ -95,7 +97,8 @@ def _turn(rng: Writer) -> Turn:
     )
     values = {
         "n": rng.choice((str(n), _STEPS[n])),
-        "p": _PLACES[p],
+        "p": _PLACES[p] if rng.random() < 0.7 else _ORDINALS[p],
+        "c": rng.choice((str(p + 1), _CARDINALS[p])),
         "x": MONTHS[month] if kind in ("number", "length", "season") else DAYS[day],
     }
     return expand(rng.wording(*ASK[kind]), rng, values), _answer(kind, n, day, month, p)

@@ -61,8 +61,10 @@ def _endless(rng: Writer) -> Turn:
         wish = expand(rng.choice(MORE["endless"]), rng, {"far": rng.choice(MORE["far"]), "word": invented.word(rng)})
         return wish, unknown["say_endless"]
     cry = rng.choice(MORE["cries"])
-    again = rng.choice((str(rng.randrange(2, 100)), rng.choice(ascii_lowercase), invented.word(rng), cry))
-    return rng.choice((" ", " ", "", ", ")).join([again] * rng.randrange(3, 30)), unknown["say_noise"]
+    number = str(rng.randrange(rng.choice((10, 100))))
+    again = rng.choice((number, rng.choice(ascii_lowercase), invented.word(rng), cry))
+    between = rng.choice((", ", "") if again == "1" else (" ", " ", "", ", "))  # "1 1 1" is in the written test
+    return between.join([again] * rng.randrange(3, 30)), unknown["say_noise"]
 
 
 def _slot(slot: str, rng: Writer) -> str:
