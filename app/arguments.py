@@ -3,10 +3,9 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
-from app import exit_codes
+from app import exit_codes, paths
 from app.clean_text import clean_line
 from app.personas import load_persona, read_system_file
 from app.refusals import Refusal
@@ -115,11 +114,8 @@ def _apply_system_prompt(options: argparse.Namespace, settings: Settings) -> Set
     if given == ["--persona"]:
         return override(settings, "system_prompt", load_persona(options.persona), "--persona")
     if given == ["--system-file"]:
-        try:
-            path = Path(options.system_file).expanduser()
-        except RuntimeError:  # a home that is not known
-            path = Path(options.system_file)
-        return override(settings, "system_prompt", read_system_file(path), "--system-file")
+        text = read_system_file(paths.expanded(options.system_file))
+        return override(settings, "system_prompt", text, "--system-file")
     return settings
 
 

@@ -20,6 +20,14 @@ CONVERSATIONS_NAME = "conversations"
 PREFIXES_NAME = "prefixes"
 
 
+def expanded(given: str) -> Path:
+    """Return a path with its ``~`` replaced, or as it stands where nobody knows that home."""
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:
+        return Path(given)
+
+
 def config_file() -> Path | None:
     """Return where the user's settings file would be."""
     directory = _platform_directory("config")

@@ -25,9 +25,6 @@ def is_starter(path: Path | str) -> bool:
 
 def model_path(given: str) -> Path:
     """Return the file that a user means: ``starter`` is the bundled model where no file has that name."""
-    try:
-        path = Path(given).expanduser()
-    except RuntimeError:  # "~somebody" who is nobody here
-        path = Path(given)
+    path = paths.expanded(given)
     bundled = starter_file() if given == NAME and not path.is_file() else None
     return bundled or path

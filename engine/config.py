@@ -46,7 +46,8 @@ MAX_HEADS = 1 << 10
 MAX_HEAD_DIM = 1 << 10
 MAX_CONTEXT_LENGTH = 1 << 30
 MAX_VOCAB_SIZE = 1 << 21
-DIM_MULTIPLE = HEAD_DIM_MULTIPLE = 8
+DIM_MULTIPLE = 8
+"""Of the width and of a head: kernels take eight floats at a time and have no rest."""
 
 
 @dataclass(frozen=True)
@@ -242,10 +243,10 @@ def _head_dim(read: _Reader, dim: int, n_heads: int) -> int:
     if read.raw("head_dim") is None and dim % n_heads:
         raise read.fail(f"{read.key('n_heads')} is {n_heads}, which does not divide {read.key('dim')} {dim}")
     head_dim = read.integer("head_dim", 1, MAX_HEAD_DIM, default=dim // n_heads)
-    if head_dim > MAX_HEAD_DIM or head_dim < HEAD_DIM_MULTIPLE or head_dim % HEAD_DIM_MULTIPLE:
+    if head_dim > MAX_HEAD_DIM or head_dim < DIM_MULTIPLE or head_dim % DIM_MULTIPLE:
         raise read.fail(
             f"heads of {head_dim} elements are not supported ({read.key('head_dim')}, or {read.key('dim')} / "
-            f"{read.key('n_heads')}): must be a multiple of {HEAD_DIM_MULTIPLE} up to {MAX_HEAD_DIM}"
+            f"{read.key('n_heads')}): must be a multiple of {DIM_MULTIPLE} up to {MAX_HEAD_DIM}"
         )
     value_dim = read.integer("value_dim", 1, MAX_HEAD_DIM, default=head_dim)
     if value_dim != head_dim:

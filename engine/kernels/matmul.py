@@ -5,7 +5,7 @@ sub-blocks of 32), eight pairs of int16 minima, and the two f32 scales.
 """
 
 from engine.jit import inner
-from engine.kernels.matmul_fours import no_fours, sixteen_weights
+from engine.kernels.matmul_fours import no_products, sixteen_weights
 from engine.simd import (
     add,
     broadcast_4_bytes,
@@ -119,7 +119,7 @@ def sum_by_fours(products, n_products, group, tile, y, totals):
     for k in range(8):
         store_i32x8(totals + 32 * k, splat_i32x8(0))
     for k in range(0, 256, group):
-        low, high = no_fours()
+        low, high = no_products()
         for n in range(0, group, 16):
             low, high = sixteen_weights(tile + 16 * (k + n), y + 4 * (k + n), (low, high))
         scales = tile + _SCALES + 64 * (k // group)

@@ -9,7 +9,7 @@ from engine.simd import add_fours, broadcast_4_bytes, in_order, load_i8x32, spla
 
 
 @inner
-def no_fours():
+def no_products():
     """Sixteen rows and four columns of zeros: four i32x8 of the first eight rows and four of the others."""
     zero = splat_i32x8(0)
     return (zero, zero, zero, zero), (zero, zero, zero, zero)
@@ -39,4 +39,4 @@ def sixteen_weights(tile, y, t):
 @inner
 def sum_32(tile, y):
     """Exact integer part of a block of 32 weights."""
-    return sixteen_weights(tile + 256, y + 64, sixteen_weights(tile, y, no_fours()))
+    return sixteen_weights(tile + 256, y + 64, sixteen_weights(tile, y, no_products()))

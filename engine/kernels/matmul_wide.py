@@ -9,6 +9,7 @@ An unpacked row holds 512 bytes of weights, then up to eight f32 scales.
 
 from engine.jit import inner
 from engine.kernels.matmul_32 import add_blocks, add_scaled
+from engine.kernels.matmul_fours import no_products
 from engine.simd import (
     add,
     broadcast_4_bytes,
@@ -19,7 +20,6 @@ from engine.simd import (
     low_half_i8,
     maddwd,
     rolled,
-    splat_i32x8,
     store_i16x16,
     widen_i8x16,
 )
@@ -69,13 +69,6 @@ def add_32(tile, y, t):
     """The same of 32."""
     t = add_eight(tile + 256, y + 64, add_eight(tile, y, t))
     return add_eight(tile + 768, y + 192, add_eight(tile + 512, y + 128, t))
-
-
-@inner
-def no_products():
-    """Sixteen rows and four columns of zeros."""
-    zero = splat_i32x8(0)
-    return (zero, zero, zero, zero), (zero, zero, zero, zero)
 
 
 @inner

@@ -40,6 +40,19 @@ async def stop_after(driver: Driver, n_tokens: int, text: str = "count") -> Repl
     return reply
 
 
+async def stop_edit_before_its_reply(driver: Driver) -> Gate:
+    """Edit the first message, send it, and press Esc before a token comes; the gate still holds what would read it."""
+    driver.script.prefill_gate = gate = Gate()
+    driver.chat.action_edit("1")
+    await driver.until(lambda: driver.prompt.text == "first")
+    await driver.type(" again")
+    await driver.pilot.press("enter")
+    await driver.until(gate.waiting.is_set)
+    await driver.pilot.press("escape")
+    await driver.until(lambda: driver.prompt.text == "first again", "the text is back")
+    return gate
+
+
 async def test_keys_lead_from_the_prompt_to_messages_and_back():
     async with chatting() as driver:
         await driver.ask("hello")
@@ -287,14 +300,7 @@ async def test_an_edit_stopped_before_its_reply_brings_everything_back():
         await driver.ask("first")
         await driver.ask("second")
         driver.prompt.show_text("a draft")
-        driver.script.prefill_gate = gate = Gate()
-        driver.chat.action_edit("1")
-        await driver.until(lambda: driver.prompt.text == "first")
-        await driver.type(" again")
-        await driver.pilot.press("enter")
-        await driver.until(gate.waiting.is_set)
-        await driver.pilot.press("escape")
-        await driver.until(lambda: driver.prompt.text == "first again", "the text is back")
+        gate = await stop_edit_before_its_reply(driver)
         assert [m.text for m in driver.chat.turns.conversation.messages][::2] == ["first", "second"]
         assert len(driver.transcript.messages()) == 4
         await driver.pilot.press("escape")
@@ -308,14 +314,7 @@ async def test_an_edit_stopped_before_its_reply_and_sent_again_still_takes_the_p
     async with chatting(script) as driver:
         await driver.ask("first")
         await driver.ask("second")
-        driver.script.prefill_gate = gate = Gate()
-        driver.chat.action_edit("1")
-        await driver.until(lambda: driver.prompt.text == "first")
-        await driver.type(" again")
-        await driver.pilot.press("enter")
-        await driver.until(gate.waiting.is_set)
-        await driver.pilot.press("escape")
-        await driver.until(lambda: driver.prompt.text == "first again", "the text is back")
+        gate = await stop_edit_before_its_reply(driver)
         gate.open()
         await driver.pilot.press("enter")
         await driver.until(lambda: not driver.chat.turns.is_busy and not driver.chat.is_editing)

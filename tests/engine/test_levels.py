@@ -100,6 +100,7 @@ print(QUANT.form(in_rows=False), matmul._compiled._library.get_asm_str().count("
         text=True,
         timeout=600,
     )
+    assert done.returncode == 0, done.stderr
     form, found = done.stdout.rsplit(maxsplit=1)
     assert form == "q8_0 bytes"
     assert int(found) >= 64
