@@ -123,10 +123,8 @@ class ChatPrompt:
     @property
     def opening(self) -> str:
         """What the template printed behind the last message of the last ``prompt_ids``, where the reply begins."""
-        users = [message.content for message in self.messages if message.role == "user"]
-        last = self._guard(users[-1]).strip() if users else ""
-        at = self._text.rfind(last) if last else -1
-        return self._text[at + len(last) :] if at >= 0 else self._text[-_OPENING_CHARS:]
+        places = self._user_messages()
+        return self._text[places[-1].stop :] if places else self._text[-_OPENING_CHARS:]
 
     def turn_starts(self) -> list[int]:
         """Where each user's message begins in the last ``prompt_ids``, as far as that is known to the token.
@@ -134,17 +132,29 @@ class ChatPrompt:
         The words that a template puts around a message may count for the one before it. What stands before the
         first one is the system prompt.
         """
-        starts, pos = [], 0
+        return [
+            max((mark.n_ids for mark in self._marks if mark.chars <= place.start), default=0)
+            for place in self._user_messages()
+        ]
+
+    def _user_messages(self) -> list[range]:
+        """Where in the text each user's message stands; looked for from the start, since short ones are in others too.
+
+        Templates put the system message where they like, so none of the others is behind it for sure.
+        """
+        places, pos = [], 0
         for message in self.messages:
+            if message.role == "system":
+                continue
             content = self._guard(message.content).strip()
             at = self._text.find(content, pos)
             if at < 0:  # rewritten by the template
-                at = pos
+                at = end = pos
             else:
-                pos = at + len(content)
+                pos = end = at + len(content)
             if message.role == "user":
-                starts.append(max((mark.n_ids for mark in self._marks if mark.chars <= at), default=0))
-        return starts
+                places.append(range(at, end))
+        return places
 
     def add_user(self, text: str) -> list[int]:
         """Add a user's message.

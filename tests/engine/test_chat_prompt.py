@@ -275,6 +275,23 @@ def test_turn_starts_divide_the_prompt_at_the_messages() -> None:
     )
 
 
+def test_turn_starts_where_the_template_moves_the_system_message_to_the_end(process: TemplateProcess) -> None:
+    source = (
+        "{% for m in messages if m.role != 'system' %}<|im_start|>"
+        "{% if loop.last and messages[0].role == 'system' %}{{ messages[0].content }}: {% endif %}"
+        "{{ m.content }}<|im_end|>{% endfor %}"
+    )
+    chat = with_template(source, BYTES, process)
+    chat.start("Be brief")
+    chat.add_user("one")
+    reply(chat, BYTES, "two")
+    ids = chat.add_user("three")
+    assert [spelled(BYTES, ids[start:]) for start in chat.turn_starts()] == [
+        "<|im_start|>one<|im_end|><|im_start|>two<|im_end|><|im_start|>Be brief: three<|im_end|>",
+        "<|im_start|>Be brief: three<|im_end|>",
+    ]
+
+
 def test_turn_starts_without_special_tokens_lie_between_the_turns(process: TemplateProcess) -> None:
     source = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
     chat = with_template(source, BYTES, process)
@@ -289,6 +306,17 @@ def test_the_opening_is_what_the_template_prints_before_the_reply(process: Templ
     chat = with_template(source, BYTES, process)
     chat.add_user("the rain")
     assert chat.opening == "]<|im_end|><|im_start|>assistant\n<think>\n"
+
+
+@pytest.mark.parametrize("text", ["hi", "think", "n", ">", "assistant"])
+def test_the_opening_of_words_that_stand_in_it_too(text: str, process: TemplateProcess) -> None:
+    source = "{% for m in messages %}[{{ m.content }}]<|im_end|>{% endfor %}<|im_start|>assistant\n{{ '<think>\n' }}"
+    chat = with_template(source, BYTES, process)
+    chat.start("This is a test.")
+    chat.add_user(text)
+    reply(chat, BYTES, f"no {text}")
+    chat.add_user(text)
+    assert chat.opening.endswith("<|im_end|><|im_start|>assistant\n<think>\n")
 
 
 # Text that spells control tokens
