@@ -22,8 +22,8 @@ LN2_HIGH, LN2_LOW = 0.693145751953125, 1.42860682030941723e-6
 
 @inner
 def exp_f32x8(x):
-    """exp(x) to about 2 units in the last place; x is held within [-87, 88], so nothing overflows."""
-    x = fmin(fmax(x, splat_f32x8(-87.0)), splat_f32x8(88.0))
+    """exp(x) to about 2 units in the last place; x is held within [-87, 88], so nothing overflows, and NaN stays NaN."""
+    x = fmin(splat_f32x8(88.0), fmax(splat_f32x8(-87.0), x))
     n = round_to_i32(fmul(x, splat_f32x8(LOG2_E)))
     k = f32_of_i32x8(n)
     r = fma(k, splat_f32x8(-LN2_LOW), fma(k, splat_f32x8(-LN2_HIGH), x))

@@ -12,6 +12,7 @@ from engine.simd import (
     abs_i32,
     add,
     fabs,
+    fma,
     fmax,
     fmul,
     load_f32x8,
@@ -25,17 +26,20 @@ from engine.simd import (
     store_four_i16,
     store_i16,
     store_i32,
+    sum_f32x8,
     sum_i32x8,
 )
 
 
 @inner
 def largest(x, n):
-    """Largest magnitude of n f32, a multiple of 8."""
-    top = splat_f32x8(0.0)
+    """Largest magnitude of n f32, a multiple of 8; NaN if any is NaN or infinite, so that a scale made of it is too."""
+    zero = splat_f32x8(0.0)
+    top, broken = zero, zero
     for i in range(0, n, 8):
-        top = fmax(fabs(load_f32x8(x + 4 * i)), top)
-    return max_f32x8(top)
+        v = load_f32x8(x + 4 * i)
+        top, broken = fmax(fabs(v), top), fma(v, zero, broken)
+    return max_f32x8(top) + sum_f32x8(broken)
 
 
 @inner

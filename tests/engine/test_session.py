@@ -1,6 +1,8 @@
 """What a session promises: reuse of prefixes, limits, cancelling, errors that leave it as it was."""
 
+import contextlib
 import os
+import struct
 import threading
 from pathlib import Path
 
@@ -220,6 +222,38 @@ def test_damaged_weights_end_with_one_clear_line_and_the_old_length(tmp_path: Pa
         session.feed([1, 2, 3, 4, 5])
     assert session.length == 0
     model.close()
+
+
+SCALES = {"F32": (4, 0), "F16": (2, 0), "Q8_0": (34, 0), "Q4_0": (18, 0), "Q4_K": (144, 0), "Q6_K": (210, 208)}
+"""Bytes of a block, and where its scale begins."""
+
+
+@pytest.mark.parametrize(
+    ("quant", "kv", "bad"),
+    [(quant, "f16", bad) for quant in SCALES for bad in ("nan", "inf")] + [("F32", "f32", "nan"), ("F32", "q8_0", "nan")],
+)
+def test_no_damaged_scale_is_answered_from(quant: str, kv: str, bad: str, tmp_path: Path) -> None:
+    """One block of any matrix: NaN goes through quantised activations, attention and cache up to the logits."""
+    n_bytes, at = SCALES[quant]
+    value = struct.pack("<f" if quant == "F32" else "<e", float(bad))
+    shape = {"head_dim": 128} if quant.endswith("K") else {"dim": 64, "head_dim": 32}
+    names = ["output.weight", *(f"blk.0.attn_{part}.weight" for part in ("q", "k", "v", "output"))]
+    runs = []
+    for name in (*names, *(f"blk.0.ffn_{part}.weight" for part in ("gate", "up", "down"))):
+        tiny = tiny_gguf.model("llama", quant, n_heads=2, n_kv_heads=1, **shape)
+        data = bytearray(tiny.tensor(name).data)
+        block = 5 * len(data) // n_bytes // tiny.tensor(name).dims[1]  # the first of the sixth row
+        data[block * n_bytes + at : block * n_bytes + at + len(value)] = value
+        tiny.tensor(name).data = bytes(data)
+        model = Model.open(tiny.write(tmp_path / "broken.gguf"), threads=1)
+        for prompt in ([5], list(range(5, 17))):
+            session = model.session(n_ctx=64, kv=kv)
+            with contextlib.suppress(BrokenModelError):
+                session.feed(prompt)
+                session.feed([7])
+                runs.append((name, len(prompt)))
+        model.close()
+    assert not runs
 
 
 def test_a_file_changed_under_the_map_is_not_read_any_more(tmp_path: Path) -> None:
