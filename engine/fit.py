@@ -19,8 +19,9 @@ from engine.gguf import GGUFFile, read_gguf
 from engine.kv_cache import kv_type_of
 from engine.model import DEFAULT_CONTEXT
 from engine.quants import QUANTS
+from engine.tokenizer.vocabulary import kind_of_vocabulary
 from engine.weight_modes import RESERVE_BYTES
-from engine.weights import Weights
+from engine.weights import Weights, checked_tensors
 
 if TYPE_CHECKING:
     from engine.gguf import TensorInfo
@@ -142,7 +143,8 @@ def needs_of(gguf: GGUFFile, kv: str = "f16") -> ModelNeeds:
     """Do what ``needs_of_file`` does for a file that is open already."""
     config = ModelConfig.from_gguf(gguf)
     matrices = _matrices(gguf)
-    label = Weights(gguf, gguf.tensors).quantization_label()
+    kind_of_vocabulary(gguf.metadata, gguf.shown_name)
+    label = Weights(gguf, checked_tensors(gguf, config)).quantization_label()
     name = gguf.metadata.get("general.name")
     return ModelNeeds(
         name=name if isinstance(name, str) and name else gguf.path.stem,

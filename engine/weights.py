@@ -34,6 +34,7 @@ FILE_TYPES: dict[int, str] = {
 """The mixes ``general.file_type`` can name that are made of supported types. Source: enum llama_ftype, llama.h."""
 
 
+ROPE_FACTORS = "rope_freqs.weight"
 _COPY_ALIGNMENT = 128
 _COPY_STEP_BYTES = 8 << 20
 _GLANCE_PAGES = 16 << 10
@@ -85,14 +86,9 @@ class Weights:
         Raises:
             GGUFError: a tensor is missing, unexpected, of the wrong shape, or a vector that is not F32.
             UnsupportedQuantError: a tensor's type is not in ``QUANTS``.
-            BrokenModelError: a norm, bias or rope factor is NaN or infinite.
+            BrokenModelError: a norm, bias or rope factor is NaN or infinite, or a rope factor is not above zero.
         """
-        expected = load_architecture(config.architecture).expected_tensors(config)
-        present = _present(gguf, expected)
-        _refuse_unexpected(gguf, expected, config)
-        for name, info in present.items():
-            _check_tensor(gguf, info, expected[name].shape)
-        weights = cls(gguf, present)
+        weights = cls(gguf, checked_tensors(gguf, config))
         weights._check_vectors(gguf)
         return weights
 
@@ -197,9 +193,28 @@ class Weights:
                     f"{gguf.shown_name}: tensor {tensor.name} holds NaN or infinity: "
                     f"its weights are damaged (download it again)"
                 )
+        if ROPE_FACTORS in self.tensors and not (self._float32(ROPE_FACTORS) > 0).all():
+            raise BrokenModelError(
+                f"{gguf.shown_name}: tensor {ROPE_FACTORS} holds a factor that is not above zero: "
+                f"its weights are damaged (download it again)"
+            )
 
     def _float32(self, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
         return self.rows(name).view(np.float32)
+
+
+def checked_tensors(gguf: GGUFFile, config: ModelConfig) -> dict[str, TensorInfo]:
+    """Compare what the header says of the file's tensors with what the architecture asks for, and return them.
+
+    Raises:
+        GGUFError, UnsupportedQuantError: as ``Weights.check`` says.
+    """
+    expected = load_architecture(config.architecture).expected_tensors(config)
+    present = _present(gguf, expected)
+    _refuse_unexpected(gguf, expected, config)
+    for name, info in present.items():
+        _check_tensor(gguf, info, expected[name].shape)
+    return present
 
 
 def _tensor(info: TensorInfo, base: int) -> Tensor:

@@ -72,8 +72,9 @@ def supported_names() -> str:
     """Name everything that the engine can run: what a cache remembers of refusals holds for these only."""
     from engine.models import ARCHITECTURES
     from engine.quants import QUANTS
+    from engine.tokenizer.pretokenize import ALIASES, PRE_TOKENIZERS
 
-    return ",".join([*ARCHITECTURES, *QUANTS])
+    return ",".join([*ARCHITECTURES, *QUANTS, *PRE_TOKENIZERS, *ALIASES])
 
 
 def _described(gguf: GGUFFile) -> ModelHeader:

@@ -96,10 +96,7 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         TokenizerError: a field is missing, of the wrong type, out of range, or contradicts another one.
     """
     fields = _Fields(metadata, file_name)
-    model = fields.text("model")
-    if model not in ("llama", "gpt2"):
-        raise fields.error("model", f"is '{shown(model)}'", "supported: llama, gpt2")
-    pre = resolve_pre_tokenizer(fields.text("pre", "default"), file_name) if model == "gpt2" else "default"
+    model, pre = kind_of_vocabulary(metadata, file_name)
     texts, ids = _read_tokens(fields)
     default_ids = {"bos": 1, "eos": 2, "unknown": 0} if model == "llama" else {}
     bos_id, eos_id, unknown_id, eot_id, eom_id = (
@@ -129,6 +126,22 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         end_ids=frozenset(end_ids),
         rstrip_ids=_find_rstrip_tokens(metadata, texts, types),
     )
+
+
+def kind_of_vocabulary(metadata: Mapping[str, Any], file_name: str) -> tuple[str, str]:
+    """Read which algorithm cuts text into tokens, which a file's header says without its lists.
+
+    Returns:
+        ``llama`` or ``gpt2``, and a key of ``PRE_TOKENIZERS``.
+
+    Raises:
+        TokenizerError: it is none of those that are known here.
+    """
+    fields = _Fields(metadata, file_name)
+    model = fields.text("model")
+    if model not in ("llama", "gpt2"):
+        raise fields.error("model", f"is '{shown(model)}'", "supported: llama, gpt2")
+    return model, resolve_pre_tokenizer(fields.text("pre", "default"), file_name) if model == "gpt2" else "default"
 
 
 class _Fields:

@@ -51,6 +51,20 @@ def test_a_file_the_engine_would_refuse_is_refused(tmp_path: Path) -> None:
         fit.needs_of_file(described.write(file))
 
 
+def test_what_opening_refuses_by_the_header_is_refused_before(tmp_path: Path) -> None:
+    """Mistral's newer files are llama's, with another vocabulary; others have tensors that llama has not."""
+    unknown_words, more_tensors = tiny_gguf.model(vocabulary="bpe"), tiny_gguf.model()
+    unknown_words.set("tokenizer.ggml.pre", "pieces")
+    more_tensors.tensors.append(replace(more_tensors.tensor("output_norm.weight"), name="blk.0.attn_output.bias"))
+    less_tensors = tiny_gguf.model()
+    less_tensors.drop_tensor("blk.1.ffn_up.weight")
+    for tiny, named in ((unknown_words, "pieces"), (more_tensors, "attn_output.bias"), (less_tensors, "ffn_up")):
+        path = tiny.write(tmp_path / "m.gguf")
+        for refuse in (fit.needs_of_file, Model.open):
+            with pytest.raises(EngineError, match=named):
+                refuse(path)
+
+
 def test_a_file_without_layers_is_refused(tmp_path: Path) -> None:
     described = tiny_gguf.model()
     for entry in [one.name for one in described.tensors if one.name.startswith("blk.")]:

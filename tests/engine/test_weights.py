@@ -112,6 +112,14 @@ def test_damaged_norms_are_refused(name: str, value: float, tmp_path: Path) -> N
     assert f"tensor {name} holds NaN" in refusal(broken(tmp_path, lambda t: t.fill(name, value)))
 
 
+@pytest.mark.parametrize("value", [0.0, -1.0])
+def test_rope_factors_that_no_frequency_can_be_divided_by_are_refused(value: float, tmp_path: Path) -> None:
+    name = "rope_freqs.weight"
+    assert f"tensor {name} holds a factor" in refusal(
+        broken(tmp_path, lambda t: t.fill(name, value), rope_factors=True)
+    )
+
+
 def test_all_zero_weights_load(tmp_path: Path) -> None:
     check(broken(tmp_path, lambda t: [t.fill(str(tensor.name), 0.0) for tensor in t.tensors]))
 
