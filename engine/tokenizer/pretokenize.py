@@ -35,6 +35,13 @@ _MODERN = (
     r"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
+# Words end before a capital that follows a small letter; letters without case and marks go with either.
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_TEKKEN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
 # Cased letters as DeepSeek's tokenizer.json lists them: fewer than today's \p{L&}.
 _CASED = (
     "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373\u0376\u0377"
@@ -56,12 +63,13 @@ PRE_TOKENIZERS = {
     "llama-bpe": PreTokenizer((_MODERN.format(digits=r"\p{N}{1,3}"),), ignore_merges=True, add_bos=True),
     "smaug-bpe": PreTokenizer((_MODERN.format(digits=r"\p{N}{1,3}"),)),
     "qwen2": PreTokenizer((_MODERN.format(digits=r"\p{N}"),)),
+    "tekken": PreTokenizer((_TEKKEN,), ignore_merges=True, add_bos=True),
     "deepseek-llm": PreTokenizer(
         (
             "[\r\n]",
             rf"\s?[{_CASED}]+",
             "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
-            r"\s+$",
+            r"(?<!\s)\s+$",  # where blanks begin: tried at each of them it takes the square of their number
             "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+",
             r"\p{N}+",
         )

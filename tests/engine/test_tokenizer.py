@@ -188,10 +188,16 @@ def test_words_joined_are_the_text(pre: str, text: str) -> None:
         ("smollm", ["I", "'ll", " pay", " ", "1", "2", "3", "4", "  ", " now", "\n", "\n", "OK"]),
         ("llama-bpe", ["I", "'ll", " pay", " ", "123", "4", "  ", " now", "\n\n", "OK"]),
         ("qwen2", ["I", "'ll", " pay", " ", "1", "2", "3", "4", "  ", " now", "\n\n", "OK"]),
+        ("tekken", ["I", "'ll", " pay", " ", "1", "2", "3", "4", "  ", " now", "\n\n", "OK"]),
     ],
 )
 def test_each_family_cuts_words_its_own_way(pre: str, words: list[str]) -> None:
     assert splitter(pre)("I'll pay 1234   now\n\nOK") == words
+
+
+def test_tekken_cuts_before_capitals_and_keeps_slashes_with_signs() -> None:
+    words = ["get", "HTTPResponse", "For", "URL", "=http", "://\n\n", "x", " été", "Été中e\u0301", "\t\t", "\tif"]
+    assert splitter("tekken")("".join(words)) == words
 
 
 def test_aliases_lead_to_pre_tokenizers() -> None:
@@ -312,6 +318,14 @@ def test_long_words_take_no_quadratic_time(entries: dict[str, Any], text: str) -
     ids = tokenizer.encode(text, bos=False, special=False)
     assert perf_counter() - began < 15
     assert tokenizer.decode(ids) == text
+
+
+@pytest.mark.parametrize("pre", PRE_TOKENIZERS)
+def test_long_blanks_take_no_quadratic_time(pre: str) -> None:
+    text = " " * 50_000 + "1" + "\t" * 50_000 + "中" + "\u2003" * 50_000
+    began = perf_counter()
+    assert "".join(splitter(pre)(text)) == text
+    assert perf_counter() - began < 15
 
 
 @pytest.fixture(scope="module")
