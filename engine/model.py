@@ -149,7 +149,8 @@ class Model:
         A replaced template is named only where a conversation was begun.
         """
         template = self.chat_template if "chat_template" in self.__dict__ else None
-        found = [template.notice] if template is not None and template.notice else []
+        lines = self.tokenizer.notice, template.notice if template is not None else None
+        found = [line for line in lines if line]
         jit = sys.modules.get("engine.jit")
         if jit is not None and jit.CACHE_DIRECTORY is None:
             found.append(

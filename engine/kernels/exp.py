@@ -22,7 +22,7 @@ LN2_HIGH, LN2_LOW = 0.693145751953125, 1.42860682030941723e-6
 
 @inner
 def exp_f32x8(x):
-    """exp(x) to about 2 units in the last place; x is held within [-87, 88], so nothing overflows, and NaN stays NaN."""
+    """exp(x) to about 2 units in the last place; x is held within [-87, 88], so nothing overflows; NaN stays NaN."""
     x = fmin(splat_f32x8(88.0), fmax(splat_f32x8(-87.0), x))
     n = round_to_i32(fmul(x, splat_f32x8(LOG2_E)))
     k = f32_of_i32x8(n)

@@ -30,6 +30,10 @@ MODELS: dict[str, type[ByteLevelBpe] | type[SentencePieceBpe]] = {
 }
 """``tokenizer.ggml.model`` to what encodes ordinary text."""
 
+_GUESSED = (
+    "{}: does not say how its model cuts words (tokenizer.ggml.pre), so answers may be worse than they could be "
+    "(get a newer file of this model)"
+)
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -43,6 +47,7 @@ class Tokenizer:
         end_ids: every token that ends a turn or a text.
         add_bos: whether the model wants ``bos_id`` in front of a text.
         add_eos: whether the model wants ``eos_id`` behind a text.
+        notice: one line for the user where the file leaves something open, else None.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -56,6 +61,7 @@ class Tokenizer:
         self.end_ids = vocabulary.end_ids
         self.add_bos = vocabulary.add_bos
         self.add_eos = vocabulary.add_eos
+        self.notice = _GUESSED.format(vocabulary.file_name) if vocabulary.is_pre_guessed else None
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> "Tokenizer":

@@ -45,6 +45,8 @@ END_TEXTS = frozenset(
 AMBIGUOUS_END_TEXTS = frozenset({"</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]"})
 """The same, only where the file says that they are special: Qwen's vocabulary has ``</s>`` as an ordinary word."""
 
+_USUAL_PRE = {"qwen2": "qwen2", "qwen3": "qwen2"}
+"""What architectures' files mean that were written before ``tokenizer.ggml.pre`` was (llama.cpp, April 2024)."""
 _BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -64,6 +66,7 @@ class Vocabulary:
         byte_values: id to byte, for tokens that stand for one raw byte.
         end_ids: tokens that end a turn or a text.
         rstrip_ids: special tokens that swallow the white space behind them.
+        is_pre_guessed: whether the file does not say how its model cuts words, nor does its architecture.
     """
 
     file_name: str
@@ -83,6 +86,7 @@ class Vocabulary:
     add_space_prefix: bool
     end_ids: frozenset[int]
     rstrip_ids: frozenset[int] = frozenset()
+    is_pre_guessed: bool = False
 
     def ids_of(self, *types: TokenType) -> list[int]:
         """Ids of all tokens of the given types, ascending."""
@@ -125,6 +129,7 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         add_space_prefix=model == "llama" and fields.flag("add_space_prefix", True),
         end_ids=frozenset(end_ids),
         rstrip_ids=_find_rstrip_tokens(metadata, texts, types),
+        is_pre_guessed=model == "gpt2" and pre == "default" and fields.get("pre") is None,
     )
 
 
@@ -141,7 +146,10 @@ def kind_of_vocabulary(metadata: Mapping[str, Any], file_name: str) -> tuple[str
     model = fields.text("model")
     if model not in ("llama", "gpt2"):
         raise fields.error("model", f"is '{shown(model)}'", "supported: llama, gpt2")
-    return model, resolve_pre_tokenizer(fields.text("pre", "default"), file_name) if model == "gpt2" else "default"
+    if model == "llama":
+        return model, "default"
+    usual = _USUAL_PRE.get(str(metadata.get("general.architecture")), "default")
+    return model, resolve_pre_tokenizer(fields.text("pre", usual), file_name)
 
 
 class _Fields:

@@ -77,6 +77,14 @@ def test_jinja_extensions_of_chat_templates_work(process: TemplateProcess) -> No
     assert template(source, process).render(USER * 2) == 'Hello2{"é": "<"}'
 
 
+def test_json_is_written_as_templates_for_transformers_ask(process: TemplateProcess) -> None:
+    source = (
+        "{{ {'b': 1, 'a': 'é'} | tojson(ensure_ascii=True, separators=(',', ':'), sort_keys=True) }}"
+        "{{ [1] | tojson(indent=1) }}"
+    )
+    assert template(source + SHOW, process).render(USER).startswith('{"a":"\\u00e9","b":1}[\n 1\n]')
+
+
 def test_blocks_are_trimmed_like_transformers_does(process: TemplateProcess) -> None:
     assert template("  {% if true %}\n{{ messages[0].content }}\n  {% endif %}\n", process).render(USER) == "Hello\n"
 

@@ -230,7 +230,8 @@ SCALES = {"F32": (4, 0), "F16": (2, 0), "Q8_0": (34, 0), "Q4_0": (18, 0), "Q4_K"
 
 @pytest.mark.parametrize(
     ("quant", "kv", "bad"),
-    [(quant, "f16", bad) for quant in SCALES for bad in ("nan", "inf")] + [("F32", "f32", "nan"), ("F32", "q8_0", "nan")],
+    [(quant, "f16", bad) for quant in SCALES for bad in ("nan", "inf")]
+    + [("F32", "f32", "nan"), ("F32", "q8_0", "nan")],
 )
 def test_no_damaged_scale_is_answered_from(quant: str, kv: str, bad: str, tmp_path: Path) -> None:
     """One block of any matrix: NaN goes through quantised activations, attention and cache up to the logits."""

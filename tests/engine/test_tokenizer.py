@@ -200,6 +200,20 @@ def test_tekken_cuts_before_capitals_and_keeps_slashes_with_signs() -> None:
     assert splitter("tekken")("".join(words)) == words
 
 
+@pytest.mark.parametrize(
+    ("architecture", "as_if", "is_guess"),
+    [("qwen2", "qwen2", False), ("qwen3", "qwen2", False), ("llama", "default", True)],
+)
+def test_a_file_that_names_no_pre_tokenizer(architecture: str, as_if: str, is_guess: bool) -> None:
+    entries = as_read(bpe_vocabulary()) | {"general.architecture": architecture}
+    del entries["tokenizer.ggml.pre"]
+    tokenizer = Tokenizer.from_metadata(entries, "old.gguf")
+    text = "I'll pay 1234   now\n\nOK, the rain..."
+    assert tokenizer.encode(text) == byte_bpe(as_if).encode(text)
+    assert (tokenizer.notice or "").startswith("old.gguf: ") == is_guess
+    assert byte_bpe().notice is None
+
+
 def test_aliases_lead_to_pre_tokenizers() -> None:
     assert set(ALIASES.values()) <= set(PRE_TOKENIZERS)
     assert byte_bpe("llama3").add_bos is False  # the file's own add_bos_token wins over the family's habit
