@@ -72,6 +72,7 @@ class EngineTurn:
             prompt,
             options.sampling(),
             max_tokens=options.max_tokens,
+            stop=chat.stops,
             after=self._earlier.ids,
             spelled=spelled,
             on_prompt_progress=self._show_progress,

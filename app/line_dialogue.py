@@ -163,6 +163,7 @@ class Dialogue:
             ids,
             engine_access.make_sampling(self._settings),
             max_tokens=self._settings.sampling.max_tokens,
+            stop=self._chat.stops,
             spelled=tag_ids(self._tokenizer.control_texts),
             on_prompt_progress=lambda done, total: self._note_progress(reply, done, total),
             clock=self._clock,

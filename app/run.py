@@ -132,6 +132,7 @@ class _Answer:
             ids,
             engine_access.make_sampling(self._settings),
             max_tokens=self._settings.sampling.max_tokens,
+            stop=self._chat.stops if self._chat is not None else (),
             spelled=tag_ids(self._model.tokenizer.control_texts),
             on_prompt_progress=lambda done, total: self._note_progress(reply, done, total),
             clock=self._clock,
@@ -178,7 +179,7 @@ class _Answer:
 
     def _encode(self, prompt: str, raw: bool) -> list[int]:
         if not raw:
-            chat = self._model.chat()
+            self._chat = chat = self._model.chat()
             chat.start(self._settings.system_prompt or None)
             return list(chat.add_user(prompt))
         ids = list(self._model.tokenizer.encode(prompt))

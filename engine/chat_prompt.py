@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.chat_template import ChatTemplate
+from engine.chat_template import CHATML_TAGS, ChatTemplate
 from engine.errors import TokenizerError
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.special import spelled_in
@@ -126,6 +126,14 @@ class ChatPrompt:
         places = self._user_messages()
         return self._text[places[-1].stop :] if places else self._text[-_OPENING_CHARS:]
 
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Texts that end a reply: ChatML's own, where it stands in for a template and the vocabulary lacks its tokens.
+
+        To be asked after ``prompt_ids``, which finds out whether the template can be used.
+        """
+        return () if self._template.source is not None else tuple(t for t in CHATML_TAGS if t not in self._control)
+
     def turn_starts(self) -> list[int]:
         """Where each user's message begins in the last ``prompt_ids``, as far as that is known to the token.
 
@@ -199,8 +207,8 @@ class ChatPrompt:
         """Add the model's reply to the last message.
 
         Args:
-            ids: exactly as generated, without the token that ended it; they are never made anew unless the template
-                rewrites the reply.
+            ids: exactly as generated, without the token that ended it, but maybe with those of a text of ``stops``;
+                they are never made anew unless the template rewrites the reply.
             text: what the ids say; control tokens may be spelled out in it.
 
         Raises:
@@ -209,8 +217,19 @@ class ChatPrompt:
         if not self.messages or self.messages[-1].role != "user":
             raise ValueError("a reply needs a user's message before it")
         self.messages.append(Message("assistant", text))
-        self._replies.append(tuple(ids))
+        self._replies.append(tuple(ids[: self._n_shown(ids, text)]))
         self._is_settled = False
+
+    def _n_shown(self, ids: Sequence[int], text: str) -> int:
+        """How many ids of a reply its text is made of: all but those of the stop that ended it."""
+        if not self.stops:
+            return len(ids)
+        stream, shown = self._tokenizer.stream(), ""
+        for n, token_id in enumerate(ids):
+            if shown == text:
+                return n
+            shown += stream.push(token_id)
+        return len(ids)
 
     def take_reply(self) -> TakenReply:
         """Remove the reply at the end, to be continued or replaced: its question is the last message then.

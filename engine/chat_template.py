@@ -18,6 +18,7 @@ KEY = "tokenizer.chat_template"
 MAX_SOURCE_CHARS = 1 << 18
 """The longest templates in use have some 20,000 characters."""
 
+CHATML_TAGS = ("<|im_end|>", "<|im_start|>")
 _USER_NEEDLE = "qvuserqv"
 _SYSTEM_NEEDLE = "qvsystemqv"
 
@@ -186,5 +187,6 @@ def _refusal(source: object) -> str | None:
 
 
 def _chatml(messages: Sequence[Mapping[str, str]], add_generation_prompt: bool) -> str:
-    turns = [f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages]
-    return "".join(turns) + ("<|im_start|>assistant\n" if add_generation_prompt else "")
+    end, start = CHATML_TAGS
+    turns = [f"{start}{message['role']}\n{message['content']}{end}\n" for message in messages]
+    return "".join(turns) + (f"{start}assistant\n" if add_generation_prompt else "")

@@ -141,6 +141,8 @@ class Script:
     """Text that comes after the last token of every reply, without a token of its own."""
     opening: str = ""
     """What the template prints before a reply: "<think>" opens a thinking block."""
+    stops: tuple[str, ...] = ()
+    """Texts that end a reply."""
     control: frozenset[str] = frozenset()
     """Pieces that are control tokens: their text is left out unless it is asked for."""
     has_template: bool = True
@@ -238,9 +240,16 @@ class FakeTokenizer:
 class FakeChat:
     """A conversation with one marker token per message, appended to and never re-tokenised."""
 
-    def __init__(self, tokenizer: FakeTokenizer, error: EngineError | None = None, opening: str = "") -> None:
+    def __init__(
+        self,
+        tokenizer: FakeTokenizer,
+        error: EngineError | None = None,
+        opening: str = "",
+        stops: tuple[str, ...] = (),
+    ) -> None:
         self._tokenizer, self._error = tokenizer, error
         self.opening = opening
+        self.stops = stops
         self.messages: list[Message] = []
         self._ids: list[list[int]] = []
 
@@ -425,7 +434,7 @@ class FakeModel:
 
     def chat(self) -> FakeChat:
         """Start a conversation."""
-        self.chats.append(FakeChat(self.tokenizer, self.script.template_error, self.script.opening))
+        self.chats.append(FakeChat(self.tokenizer, self.script.template_error, self.script.opening, self.script.stops))
         return self.chats[-1]
 
     def describe_plan(self) -> list[dict[str, Any]]:

@@ -227,6 +227,15 @@ def test_a_template_may_open_the_block_in_the_prompt(script: Script) -> None:
     assert engine.bridge.close(_PATIENCE_S)
 
 
+def test_a_reply_ends_at_the_texts_that_the_conversation_names(script: Script) -> None:
+    script.stops, script.replies = ("<end>",), [["Yes", ".", "<end>", "and", "more"]]
+    engine = Engine(script)
+    engine.load()
+    engine.bridge.send(Ask("hi"))
+    assert "more" not in texts(collect(engine))
+    assert engine.bridge.close(_PATIENCE_S)
+
+
 def test_thinking_that_is_stopped_and_continued_adds_up(engine: Engine) -> None:
     engine.script.replies = [["<think>", "a", "b", "c", "</think>", "Yes"]]
     engine.load()

@@ -144,6 +144,19 @@ def test_begin_of_text_is_not_added_where_the_vocabulary_does_not_want_it() -> N
     assert chatml().add_user("a")[0] == BYTES.encode("<|im_start|>")[0]
 
 
+def test_chatml_without_its_tokens_ends_at_its_text_which_is_no_part_of_the_reply(process: TemplateProcess) -> None:
+    chat = chatml(PIECES)
+    first = chat.add_user("one")
+    assert chat.stops == ("<|im_end|>", "<|im_start|>")
+    answer, end = (PIECES.encode_text(text, after_special=False) for text in ("the end", "<|im_end|>"))
+    chat.add_reply([*answer, *end], "the end")
+    second = chat.add_user("two")
+    assert second[: len(first) + len(answer)] == first + answer
+    assert spelled(PIECES, second).count("<|im_end|>") == 3
+    assert chatml(BYTES).stops == ()
+    assert with_template(LLAMA2, PIECES, process).stops == ()
+
+
 # Rewinding
 
 
