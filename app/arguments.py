@@ -9,7 +9,7 @@ from app import exit_codes, paths
 from app.clean_text import clean_line
 from app.personas import load_persona, read_system_file
 from app.refusals import Refusal
-from app.settings import Settings, override
+from app.settings import MOST_THREADS, Settings, override
 
 COMMANDS = ("run", "chat", "bench", "tune", "models", "pull", "inspect", "verify", "doctor", "compare", "sessions")
 
@@ -303,6 +303,6 @@ def _seconds(text: str) -> float:
 
 def _counts(text: str) -> list[int]:
     counts = [int(one) for one in text.split(",")]
-    if not all(1 <= one <= 1024 for one in counts):
-        raise argparse.ArgumentTypeError(f"{text}: thread counts are from 1 to 1024")
+    if not all(1 <= one <= MOST_THREADS for one in counts):
+        raise argparse.ArgumentTypeError(f"{text}: thread counts are from 1 to {MOST_THREADS}")
     return counts

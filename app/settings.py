@@ -17,6 +17,8 @@ from app.record import record
 from app.refusals import Refusal
 from app.toml_file import read_toml
 
+MOST_THREADS = 128
+"""``engine.crew.MOST_THREADS``, which is dear to import; a test compares them."""
 _MAX_COUNT = 2**31 - 1
 AUTO = "auto"
 """Leaves a choice to the program."""
@@ -66,9 +68,9 @@ class Settings:
     """Tokens the conversation may hold; 0 = as many as the model and the free memory allow."""
     kv_type: str = _setting(choices=("auto", "f16", "f32", "q8_0"))
     """Number format of the KV cache; "auto" = as tuning has found it faster, else f16."""
-    threads: int = _setting(least=0, most=1024)
+    threads: int = _setting(least=0, most=MOST_THREADS)
     """Threads that write the answer; 0 = chosen for this machine."""
-    prefill_threads: int = _setting(least=0, most=1024)
+    prefill_threads: int = _setting(least=0, most=MOST_THREADS)
     """Threads that read the prompt; 0 = chosen for this machine."""
     pin_threads: str = _setting(choices=("auto", "on", "off"))
     """Bind threads to CPUs; "auto" = where tuning has found it faster."""

@@ -15,11 +15,11 @@ from typing import Any, TypeGuard
 
 from app import paths
 from app.record import record
+from app.settings import MOST_THREADS
 from app.small_file import read_bounded, replace_file
 
 VERSION = 1
 _MAX_FILE_BYTES = 1 << 20
-_MAX_THREADS = 1024
 _MAX_TUNED = 200
 """So many pairs of machine and model are remembered; the oldest go first."""
 WEIGHTS = ("", "mmap", "huge")
@@ -208,7 +208,7 @@ def _parse_measured(value: object) -> Measured:
 
 
 def _is_count(value: object) -> TypeGuard[int]:
-    return type(value) is int and 1 <= value <= _MAX_THREADS
+    return type(value) is int and 1 <= value <= MOST_THREADS
 
 
 def _is_newer(path: Path) -> bool:

@@ -12,6 +12,7 @@ from contextlib import suppress
 import numpy as np
 
 from engine import host, interpreter
+from engine.errors import Cancelled
 from engine.memory import Memory
 
 MOST_THREADS = 128
@@ -45,6 +46,15 @@ class Crew:
         if times:
             return not interpreter.lead_timed(table[0], table[1], self._state.address, n_threads, times)
         return not interpreter.lead(table[0], table[1], self._state.address, n_threads)
+
+    def walk_whole(self, table: tuple[int, int], n_threads: int) -> None:
+        """Run a plan's table once, for who takes its time.
+
+        Raises:
+            Cancelled: it was cancelled, so its time says nothing.
+        """
+        if not self.walk(table, n_threads):
+            raise Cancelled("the measurement was stopped")
 
     @property
     def pinned(self) -> bool:

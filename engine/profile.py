@@ -146,9 +146,10 @@ def read_bandwidth_gbps(
         is_unwanted: asked every few milliseconds whether something more important has come up.
 
     Raises:
-        Cancelled: something has.
+        Cancelled: something has, or the crew was told to stop meanwhile.
         MemoryPlanError: the system does not give the memory.
     """
+    crew.rearm()
     data, out = Memory(PROBE_BYTES), Memory(128 * n_threads)
     for start in range(0, PROBE_BYTES, _FILL_STEP_BYTES):
         _give_way(is_unwanted)
@@ -164,7 +165,7 @@ def read_bandwidth_gbps(
     for _ in range(rounds + 1):
         _give_way(is_unwanted)
         before_s = time.perf_counter()
-        crew.walk((table.address, 1), n_threads)
+        crew.walk_whole((table.address, 1), n_threads)
         seconds.append(time.perf_counter() - before_s)
     return PROBE_BYTES / min(seconds[1:]) / 1e9
 

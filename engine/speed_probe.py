@@ -47,7 +47,11 @@ def measure_rates(
     Args:
         quants: keys of ``engine.quants.QUANTS``.
         progress: told about kernels that are compiled.
+
+    Raises:
+        Cancelled: the crew was told to stop meanwhile; a cancel from before does not count.
     """
+    crew.rearm()
     weights = Memory(MATRIX_BYTES)
     weights.bytes[:] = SOME_NUMBER
     decode, prefill = {}, {}
@@ -91,7 +95,7 @@ def _best_s(crew: Crew, matrix: Tensor, columns: int, threads: int, progress: Pr
     seconds = []
     for _ in range(ROUNDS + 1):
         started_s = time.perf_counter()
-        crew.walk(table, threads)
+        crew.walk_whole(table, threads)
         seconds.append(time.perf_counter() - started_s)
     return min(seconds[1:])
 

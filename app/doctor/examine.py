@@ -97,11 +97,11 @@ def _measure(
     threads: int, prefill_threads: int, quants: Iterable[str], progress: Report | None, crew: Crew | None
 ) -> tuple[EngineReadings, fitting.MachineRates]:
     from engine import host, jit
-    from engine.crew import Crew
+    from engine.crew import MOST_THREADS, Crew
     from engine.simd.level import LEVEL
     from engine.speed_probe import measure_rates
 
-    threads = threads or host.cores().default_threads
+    threads = threads or min(MOST_THREADS, host.cores().default_threads)
     rates = fitting.MachineRates()
     if host.available_memory_bytes() >= LEAST_FREE_BYTES:
         used = crew or Crew()

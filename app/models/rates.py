@@ -22,7 +22,8 @@ from app.small_file import read_json_object, replace_file
 if TYPE_CHECKING:
     from app.settings import Settings
 
-VERSION = 1
+VERSION = 2
+"""Those of version 1 may hold walks that were cancelled before they began."""
 FILE_NAME = "rates.json"
 _MOST_FILE_BYTES = 1 << 18
 _MOST_KEYS = 32

@@ -20,6 +20,8 @@ from app.keymap import Keymap
 from app.messages import PasteRefused, PromptSubmitted, TakeBackRequested, TranscriptScrolled
 from app.prompt_history import PromptHistory
 
+_JOINERS = frozenset("\u200c\u200d")
+"""Zero-width non-joiner and joiner: Persian, Indic scripts and emoji are written with them; Textual drops them."""
 PLACEHOLDER = "Type here"
 PLACEHOLDER_LOADING = "Type here already; it is sent when the engine is ready"
 
@@ -195,6 +197,10 @@ class Prompt(TextArea):
             event.prevent_default()
             event.stop()
             getattr(self, f"action_{name}")()
+        elif event.character in _JOINERS:
+            event.prevent_default()
+            event.stop()
+            self._insert(event.character)
 
     async def _on_paste(self, event: events.Paste) -> None:
         # Terminals send a pasted line break as CR. The base class is kept from inserting the text as it came.
@@ -206,13 +212,14 @@ class Prompt(TextArea):
         text = drafts.without_chips(clean_text(event.text.replace("\r\n", "\n").replace("\r", "\n")))
         if drafts.is_large(text):
             text = self._fold(text)
-        if result := self._replace_via_keyboard(text, *self.selection):
-            self.move_cursor(result.end_location)
+        self._insert(text)
 
     def attach(self, name: str, text: str) -> None:
         """Put a file's text at the cursor, folded."""
-        chip = self._fold(drafts.without_chips(text), name)
-        if result := self._replace_via_keyboard(chip + " ", *self.selection):
+        self._insert(self._fold(drafts.without_chips(text), name) + " ")
+
+    def _insert(self, text: str) -> None:
+        if result := self._replace_via_keyboard(text, *self.selection):
             self.move_cursor(result.end_location)
 
     def _fold(self, text: str, name: str = "") -> str:

@@ -83,6 +83,18 @@ async def test_typing_on_a_message_goes_on_in_the_prompt():
         await driver.until(lambda: driver.prompt.text == "why not")
 
 
+async def test_letters_right_behind_the_key_that_leads_to_the_prompt_are_typed_there():
+    async with chatting() as driver:
+        await driver.ask("hello")
+        await driver.pilot.press("ctrl+up")
+        await driver.until(lambda: isinstance(driver.app.focused, ReplyView))
+        reply = driver.transcript.replies()[0]
+        for key, character in (("ctrl+down", None), ("r", "r"), ("e", "e"), ("y", "y")):
+            driver.app.post_message(events.Key(key, character))
+        await driver.until(lambda: driver.prompt.text == "rey")
+        assert driver.transcript.replies() == [reply]
+
+
 async def test_y_copies_the_message_and_u_its_code_blocks_in_turn(terminal_clipboard: None):
     async with chatting(Script(replies=[tokens(CODE)])) as driver:
         await driver.ask("how")

@@ -273,3 +273,10 @@ async def test_suggestions_appear_with_a_slash_and_tab_completes_the_first():
         await driver.pilot.press("tab")
         await driver.until(lambda: driver.prompt.text == "/save ")
         await driver.until(lambda: "/save [path]" not in driver.screen_text())
+
+
+async def test_joiners_are_letters_too():
+    async with chatting() as driver:
+        for character in "\u0645\u06cc\u200c\u062e 👨\u200d👩":
+            driver.app.post_message(events.Key("x" if character.isprintable() else "zero_width", character))
+        await driver.until(lambda: driver.prompt.text == "\u0645\u06cc\u200c\u062e 👨\u200d👩")

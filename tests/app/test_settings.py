@@ -9,6 +9,7 @@ import tomli
 
 from app import exit_codes, paths, settings
 from app.settings import SettingsError, built_in_settings, load_settings, merge, override, setting_keys
+from engine import crew
 
 
 def flat(table: dict[str, Any], prefix: str = "") -> list[str]:
@@ -79,8 +80,8 @@ def test_the_users_file_is_not_changed_by_reading_it(tmp_path: Path) -> None:
         ("[sampling]\ntopk = 1", "sampling.topk is no setting (nearest: sampling.top_k)"),
         ("[sampling]\nthreads = 1", "sampling.threads is no setting (it belongs to the top: threads)"),
         ("sampling = 3", "sampling is 3; it must be a table: [sampling]"),
-        ("threads = true", "threads is true; allowed: a whole number from 0 to 1024"),
-        ("threads = -1", "threads is -1; allowed: a whole number from 0 to 1024"),
+        ("threads = true", "threads is true; allowed: a whole number from 0 to 128"),
+        ("threads = -1", "threads is -1; allowed: a whole number from 0 to 128"),
         ("threads = 2.0", "threads is 2.0; allowed: a whole number"),
         ("threads = [2]", "threads is a list; allowed: a whole number"),
         ("threads = 1979-05-27", "threads is a date or time; allowed: a whole number"),
@@ -126,3 +127,7 @@ def test_merging_leaves_the_original_as_it_is() -> None:
     before = built_in_settings()
     merge(before, {"sampling": {"top_k": 1}}, "test")
     assert before == built_in_settings()
+
+
+def test_the_most_threads_are_those_of_the_engine() -> None:
+    assert settings.MOST_THREADS == crew.MOST_THREADS

@@ -4,7 +4,9 @@ import pytest
 
 from engine import speed_probe
 from engine.crew import Crew
+from engine.errors import Cancelled
 from engine.memory import Memory
+from engine.profile import read_bandwidth_gbps
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -19,6 +21,28 @@ def test_rates_are_measured_with_the_real_kernels(threads: int, monkeypatch: pyt
     assert rates.read_gbps == 12.5
     assert 0.001 < rates.decode_gbps["Q8_0"] < 10_000
     assert 0.001 < rates.prefill_gops["Q8_0"] < 100_000
+
+
+def test_a_cancel_from_before_does_not_end_a_measurement_and_one_during_it_gives_no_figure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(speed_probe, "MATRIX_BYTES", 4 << 20)
+    crew = Crew()
+    try:
+        crew.cancel()
+        rates = speed_probe.measure_rates(crew, ["Q8_0"], 1, 1)
+        assert all(0.001 < gbps < 1000 for gbps in (rates.read_gbps or 0, rates.decode_gbps["Q8_0"]))
+        crew.cancel()
+        assert 0.001 < read_bandwidth_gbps(crew, 1, rounds=1) < 1000
+        for measure in (
+            lambda: speed_probe.decode_gbps(crew, "Q8_0", Memory(4 << 20), 1),
+            lambda: read_bandwidth_gbps(crew, 1, is_unwanted=lambda: bool(crew.cancel())),
+        ):
+            crew.cancel()
+            with pytest.raises(Cancelled):
+                measure()
+    finally:
+        crew.close()
 
 
 def test_many_threads_do_not_make_the_matrix_larger_than_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
