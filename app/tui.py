@@ -25,6 +25,7 @@ def run_tui(settings: Settings, model_path: Path | str | None = None) -> int:
     Raises:
         KeymapError: the user's key map cannot be used.
     """
+    _draw_on_the_terminal()
     kept, _ = state.load_state()
     path = Path(model_path) if model_path is not None else None
     app = JalopyApp(settings, path, keymap=load_keymap(), remembered_theme=kept.theme or "")
@@ -47,3 +48,9 @@ def run_tui(settings: Settings, model_path: Path | str | None = None) -> int:
         sys.stderr.flush()
         os._exit(code)
     return code
+
+
+def _draw_on_the_terminal() -> None:
+    """Textual draws on stderr; where that goes elsewhere or is closed, stdout is the terminal."""
+    if sys.__stderr__ is None or not sys.__stderr__.isatty():
+        sys.__stderr__ = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")  # type: ignore[misc]

@@ -255,6 +255,18 @@ def test_ctrl_q_ends_the_chat_with_0(start):
     assert terminal.is_restored()
 
 
+@pytest.mark.parametrize("stderr", ["open({!r}, 'w')", "None"], ids=["redirected", "closed"])
+def test_the_chat_draws_on_the_terminal_wherever_stderr_goes(start, stderr, tmp_path: Path):
+    errors = tmp_path / "errors"
+    errors.touch()
+    terminal = start(f"sys.__stderr__ = sys.stderr = {stderr.format(str(errors))}")
+    terminal.read_until(b"ready")
+    terminal.type("\x11")
+    assert terminal.wait() == 0
+    assert terminal.is_restored()
+    assert errors.read_text(encoding="utf-8") == ""
+
+
 def test_a_dead_terminal_does_not_keep_the_process_alive(start):
     terminal = start()
     terminal.read_until(b"ready")
