@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 
+from engine import jit
 from engine.kernels import find_kernel
 
 
@@ -35,6 +36,9 @@ ProgressCallback = Callable[[Progress], None]
 def compile_kernels(names: Iterable[str], progress: ProgressCallback | None = None) -> dict[str, int]:
     """Compile kernels, or load them from the cache.
 
+    Args:
+        progress: told of what is compiled; loading takes a second in all and is not spoken of.
+
     Returns:
         name -> address of the machine code.
     """
@@ -42,11 +46,17 @@ def compile_kernels(names: Iterable[str], progress: ProgressCallback | None = No
     addresses: dict[str, int] = {}
     steps: list[tuple[str, Callable[[], None]]] = [(name, partial(_find, name, addresses)) for name in wanted]
     steps += [(f"entries of {module.rsplit('.', 1)[1]}", partial(_warm_up, module)) for module in ENTRY_MODULES]
+    told: set[str] = set()
     for done, (name, step) in enumerate(steps):
-        if progress is not None:
-            progress(Progress("compile", name, done, len(steps)))
-        step()
-    if progress is not None:
+
+        def tell(done: int = done, name: str = name) -> None:
+            if progress is not None and name not in told:
+                told.add(name)
+                progress(Progress("compile", name, done, len(steps)))
+
+        with jit.telling(tell):
+            step()
+    if progress is not None and told:
         progress(Progress("compile", steps[-1][0], len(steps), len(steps)))
     return addresses
 

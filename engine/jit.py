@@ -10,8 +10,8 @@ import importlib.metadata
 import os
 import stat
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -81,6 +81,7 @@ if CACHE_DIRECTORY is not None:
     # Both: numba reads its settings anew when a variable has changed since its import, and forgets what was set.
     os.environ["NUMBA_CACHE_DIR"] = numba.config.CACHE_DIR = str(CACHE_DIRECTORY)
 
+_told: list[Callable[[], None]] = [lambda: None]
 _OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 
 
@@ -101,12 +102,27 @@ _save = FunctionCache.save_overload
 
 def _load_or_nothing(cache: Any, signature: Any, target: Any) -> Any:
     """Load machine code; where its files are damaged nothing is there, and what is compiled takes their place."""
+    found = None
     try:
-        return _load(cache, signature, target)
+        found = _load(cache, signature, target)
     except Exception:  # a file of zeros or half a pickle can raise anything
         with suppress(OSError):
             cache.flush()
-        return None
+    if found is None:
+        _told[-1]()
+    return found
+
+
+@contextmanager
+def telling(tell: Callable[[], None]) -> Iterator[None]:
+    """Call ``tell`` where something inside has to be compiled, which takes a hundred times as long as to load it."""
+    _told.append(tell)
+    if CACHE_DIRECTORY is None:
+        tell()
+    try:
+        yield
+    finally:
+        _told.pop()
 
 
 def _save_if_possible(cache: Any, signature: Any, compiled: Any) -> None:
