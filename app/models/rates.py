@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from app import paths
 from app.performance.history import history_key, identity_of
 from app.record import record
+from app.settings import MOST_THREADS
 from app.small_file import read_json_object, replace_file
 
 if TYPE_CHECKING:
@@ -55,8 +56,11 @@ def usual_threads(settings: Settings) -> int:
 
 
 def load_rates(threads: int, path: Path | None = None) -> KnownRates:
-    """Return what is known for so many threads; empty where nothing is."""
-    return _checked(_read(path).get(_key(threads)))
+    """Return what is known for so many threads, else for the nearest number; empty where nothing is."""
+    known, identity = _read(path), identity_of("rates")
+    nearest_first = sorted(range(1, MOST_THREADS + 1), key=lambda count: abs(count - threads))
+    keys = (history_key(identity, count) for count in nearest_first)
+    return next((_checked(known[key]) for key in keys if key in known), KnownRates())
 
 
 def remember_rates(threads: int, rates: Any, path: Path | None = None) -> KnownRates:
