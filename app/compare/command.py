@@ -17,6 +17,7 @@ from app.clean_text import clean_line
 from app.compare import peer_side
 from app.figures import rate
 from app.json_line import json_line
+from app.own_module import own_module
 from app.record import record
 from app.refusals import Refusal, say
 
@@ -115,7 +116,7 @@ def make_job(options: CompareOptions) -> Job:
 
 def ask_ours(job: Job) -> Answer:
     """Have our engine do the job."""
-    code, answer, complaint = _ask([sys.executable, "-m", "app.compare.our_side"], job)
+    code, answer, complaint = _ask(own_module("app.compare.our_side"), job)
     if answer is None:
         raise Refusal(complaint or "jalopy compare: our side ended without an answer", code or exit_codes.INTERNAL)
     return answer

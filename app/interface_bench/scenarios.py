@@ -6,7 +6,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from app.interface_bench.terminal import Events, ProgramFailed, Terminal
+from app.own_module import own_module
 from app.record import record
 
 QUESTION = "Explain in detail, with a table and some code, how a bicycle stays upright while it moves."
@@ -54,7 +54,7 @@ class ChatRound:
 
 def bench_tps(plan: Plan) -> float:
     """Decode with ``jalopy bench``, nothing else running: tokens a second."""
-    command = [sys.executable, "-m", "app", "bench", plan.model, "-t", str(plan.threads), "-p", str(PROMPT_TOKENS)]
+    command = [*own_module("app"), "bench", plan.model, "-t", str(plan.threads), "-p", str(PROMPT_TOKENS)]
     command += ["-n", str(plan.n_tokens), "-r", "1", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -87,7 +87,7 @@ def chat(plan: Plan, key: bytes = b"", types: bool = False) -> ChatRound:
 def first_frame_s(plan: Plan) -> float:
     """Start ``jalopy MODEL`` as a user does; seconds from the process's start until its title is painted."""
     with tempfile.TemporaryDirectory(prefix="jalopy-bench-") as home:
-        terminal = Terminal([sys.executable, "-m", "app", plan.model], _environ(home), plan.size)
+        terminal = Terminal([*own_module("app"), plan.model], _environ(home), plan.size)
         try:
             return terminal.read_until(lambda: _is_painted(terminal.output), "the first frame") - terminal.started_s
         finally:
@@ -98,7 +98,7 @@ def start_steps(plan: Plan) -> list[tuple[str, float]]:
     """Start the chat step by step: each step with the seconds it took, in order."""
     events = Events()
     with tempfile.TemporaryDirectory(prefix="jalopy-bench-") as home:
-        command = [sys.executable, "-m", "app.interface_bench", "--traced-start", str(events.write_fd), plan.model]
+        command = [*own_module("app.interface_bench"), "--traced-start", str(events.write_fd), plan.model]
         terminal = Terminal(command, _environ(home), plan.size, [events.write_fd])
         try:
             painted_s = terminal.read_until(lambda: _is_painted(terminal.output), "the first frame")
@@ -139,7 +139,7 @@ def _chat_running(plan: Plan) -> Iterator[tuple[Terminal, Events]]:
     events = Events()
     with tempfile.TemporaryDirectory(prefix="jalopy-bench-") as home:
         arguments = [str(events.write_fd), plan.model, str(plan.threads), str(plan.n_tokens), str(plan.context)]
-        command = [sys.executable, "-m", "app.interface_bench", "--measured-chat", *arguments]
+        command = [*own_module("app.interface_bench"), "--measured-chat", *arguments]
         terminal = Terminal(command, _environ(home), plan.size, [events.write_fd])
         try:
             terminal.read_until(lambda: events.last("ready") is not None, "the model")

@@ -183,6 +183,20 @@ def test_a_model_our_half_refuses_ends_with_its_line_and_code(monkeypatch: pytes
     assert done.stderr.count("\n") == 1
 
 
+def test_another_projects_package_in_the_current_directory_is_not_taken_for_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "app").mkdir()
+    for name in ("app/__init__.py", "json.py"):
+        (tmp_path / name).write_text("raise SystemExit('foreign code ran')")
+    broken = tmp_path / "bad.gguf"
+    broken.write_bytes(b"<html>")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Refusal, match=r"bad\.gguf") as refused:
+        command.ask_ours({"model": str(broken), "threads": 1, "n_ctx": 64})
+    assert refused.value.exit_code == exit_codes.BAD_DATA
+
+
 def test_an_old_package_is_told_by_what_it_lacks(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     old = SimpleNamespace(__version__="0.1.0", llama_log_callback=lambda f: f)
     monkeypatch.setitem(sys.modules, "llama_cpp", old)
