@@ -237,7 +237,10 @@ def _thread_parts(view: PerformanceView, sample: MachineSample) -> list[str]:
     cost = f"{100 * view.interface_cost:2.0f}" if view.interface_cost is not None else " -"
     parts.append(f"this interface {cost} % of a core")
     if view.slowed_by > 1:
-        parts.append(f"too much, so it draws {view.slowed_by} times more rarely")
+        if view.costs_too_much:
+            parts.append(f"too much, so it draws {view.slowed_by} times more rarely")
+        else:
+            parts.append(f"draws 1 in {view.slowed_by} to leave the cores to the engine")
     return parts
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from app.bridge import EngineBridge, MeasureBandwidth
 from app.engine_status import Activity, EngineStatus
 from app.performance.ceiling import Ceiling, ceiling_at
-from app.performance.interface_pace import InterfacePace
+from app.performance.interface_pace import MOST_SHARE, InterfacePace
 from app.performance.machine_monitor import MachineMonitor
 from app.performance.records import EngineFigures
 from app.performance.sample import MachineSample
@@ -56,6 +56,11 @@ class PerformanceView:
     """Share of one core."""
     slowed_by: int = 1
     """How much more rarely than usual the interface draws."""
+
+    @property
+    def costs_too_much(self) -> bool:
+        """Whether the interface was measured above what it may take; a weak machine is slowed before that."""
+        return self.interface_cost is not None and self.interface_cost > MOST_SHARE
 
 
 class PerformanceWatch:

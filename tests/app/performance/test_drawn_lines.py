@@ -124,6 +124,13 @@ def test_the_disk_light_and_the_held_back_interface_are_words():
     assert "draws 2 times more rarely" in " ".join(texts(screen_lines.machine_lines(busy, 100, BLOCKS)))
 
 
+@pytest.mark.parametrize("cost", [None, 0.01])
+def test_an_interface_that_costs_little_is_not_said_to_cost_too_much(cost):
+    shown = " ".join(texts(screen_lines.machine_lines(view(slowed_by=4, interface_cost=cost), 57, BLOCKS)))
+    assert "draws 1 in 4 to leave the cores to the engine" in shown
+    assert "too much" not in shown
+
+
 @pytest.mark.parametrize("width", [57, 77, 97, 197])
 @pytest.mark.parametrize("glyphs", [BLOCKS, ASCII])
 def test_no_line_is_wider_than_its_place(width, glyphs):
