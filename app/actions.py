@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from textual.binding import Binding, BindingType
 
@@ -167,6 +167,11 @@ def bindings(scope: str) -> list[BindingType]:
         for action_id, action in ACTIONS.items()
         if action.scope == scope
     ]
+
+
+def scope_of(some: Iterable[BindingType]) -> str:
+    """Return the scope that ``bindings`` made these of; "" for others."""
+    return next((b.id.partition(".")[0] for b in some if isinstance(b, Binding) and b.id in ACTIONS), "")
 
 
 def scopes_meet(one: str, other: str) -> bool:

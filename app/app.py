@@ -24,7 +24,7 @@ from textual.screen import Screen
 
 from app import exit_codes, garbage, state
 from app._textual_hacks import ThriftyStylesheet, draw_plain_scrollbars, resume_cleanly, teach_alt_enter
-from app.actions import ACTIONS, Action, bindings
+from app.actions import ACTIONS, Action, bindings, scope_of
 from app.bridge import ChatOptions, EngineBridge
 from app.chat_options import chat_options, conversations_at_hand, may_read_ahead
 from app.console import is_console
@@ -50,6 +50,7 @@ from app.settings import Settings
 from app.themes import ThemeError, choose_theme, load_themes, no_such_theme
 
 if TYPE_CHECKING:
+    from textual.dom import DOMNode
     from textual.timer import Timer
 
     from app.downloads.job import PullJob
@@ -167,11 +168,12 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """List for the command palette what can be done on a screen: every action with its key and its command."""
-        carriers = {"app": self, "chat": self.chat, "prompt": self.chat.prompt}
+        carriers: dict[str, DOMNode] = {scope_of(screen.BINDINGS): screen, "app": self}
+        if screen is self.chat:
+            carriers["prompt"] = self.chat.prompt
         for action_id, action in ACTIONS.items():
-            carrier = carriers.get(action.scope, screen)
-            is_here = action.scope == "app" or screen is (self.chat if action.scope in carriers else screen)
-            if is_here and action.name != "command_palette" and hasattr(carrier, f"action_{action.name}"):
+            carrier = carriers.get(action.scope)
+            if carrier is not None and action.name != "command_palette":
                 help_text = "   ".join(filter(None, (self.keymap.shown_keys(action_id), _usage(action))))
                 yield SystemCommand(action.title, help_text, partial(self.run_action, action.name, carrier))
         if screen is self.chat:

@@ -403,6 +403,16 @@ async def test_the_palette_offers_every_action_by_name():
         assert commands["Send the message"] == "Enter"
 
 
+@pytest.mark.parametrize("scope", ["performance", "models", "conversations", "threads", "doctor"])
+async def test_outside_the_chat_the_palette_offers_what_that_screen_does_and_nothing_of_others(scope):
+    async with chatting(save_conversations="on") as driver:
+        await driver.pilot.press({"threads": "f4"}.get(scope) or ACTIONS[f"app.{scope}"].keys)
+        await driver.until(lambda: driver.app.screen is not driver.chat)
+        commands = driver.app.get_system_commands(driver.app.screen)
+        wanted = [a.title for a in ACTIONS.values() if a.scope in ("app", scope) and a.name != "command_palette"]
+        assert [command.title for command in commands] == wanted
+
+
 async def test_the_palette_carries_actions_out_wherever_they_belong():
     async with chatting() as driver:
         commands = {command.title: command.callback for command in driver.app.get_system_commands(driver.chat)}
