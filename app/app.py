@@ -239,17 +239,20 @@ class JalopyApp(App[None], inherit_bindings=False):
         else:
             self._show_or_leave(CONVERSATIONS_MODE)
 
-    def open_model(self, path: Path, title: str, outlook: Outlook | None = None) -> None:
-        """Open a model in the chat, after asking what becomes of a conversation that there is.
+    def open_model(self, path: Path, title: str, outlook: Outlook | None = None) -> bool:
+        """Open a model in the chat, after asking what becomes of a conversation; False while the engine is busy.
 
         Args:
             title: how to name it; clean.
             outlook: how fast it is expected to read; None looks that up.
         """
+        if self.chat.turns.is_busy:
+            return False
         if self.chat.turns.conversation.is_empty:
             self._open_in_chat(path, "anew")
         else:
             self.run_worker(self._ask_about_conversation(path, title, outlook), group="switch", exclusive=True)
+        return True
 
     async def _ask_about_conversation(self, path: Path, title: str, outlook: Outlook | None) -> None:
         from app.models.outlook import look_up

@@ -137,7 +137,8 @@ class ModelFlow(ConversationFlow):
             self.prompt.show_text("/model ")
             return
         path = model_path(wanted)
-        self._jalopy.open_model(path, clean_line(path.name))
+        if not self._jalopy.open_model(path, clean_line(path.name)):
+            self.note(BUSY)
 
     async def switch_model(self, path: Path, keeps: bool) -> None:
         """Load another model and begin a new conversation with it, or go on with this one.

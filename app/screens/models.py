@@ -24,9 +24,11 @@ from app.screens.list_screen import ListScreen
 
 if TYPE_CHECKING:
     from app.downloads.job import PullJob
+    from app.models.listing import Outlook
 
 _LIKE_A_REPOSITORY = re.compile(r"[^/ ]+/[^/ ]+")
 _DETAIL_LINES = 3
+_BUSY = "the engine is busy: Esc in the chat stops a reply"
 _NOTHING = "No model was found. Those listed can be downloaded; model_directories in your settings names more places."
 
 
@@ -165,10 +167,17 @@ class ModelsScreen(ListScreen[ModelEntry]):
             self.said = f"cannot be opened: {entry.reason}"
             self.show()
         elif entry.is_here:
-            self.typed = ""
-            self.jalopy.open_model(entry.path, entry.title, entry.outlook)
+            self._open(entry.path, entry.title, entry.outlook)
         else:
             self._download(entry.repository)
+
+    def _open(self, path: Path, title: str, outlook: Outlook | None = None) -> None:
+        """Open a model, or say why not, and leave the filter where the choice stands."""
+        if self.jalopy.open_model(path, title, outlook):
+            self.typed = self.said = ""
+        else:
+            self.said = _BUSY
+        self.show()
 
     def action_download(self) -> None:
         """Download the repository or address that is typed, else the known model under the cursor."""
@@ -205,7 +214,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def _leave_download(self, path: str | None) -> None:
         if path is not None:
-            self.jalopy.open_model(Path(path), clean_line(Path(path).name))
+            self._open(Path(path), clean_line(Path(path).name))
         else:
             self.go_on_looking()
 

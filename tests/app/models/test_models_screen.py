@@ -194,6 +194,24 @@ async def test_a_conversation_goes_on_with_another_model_which_reads_it_first() 
         assert len(driver.transcript.replies()) == 2
 
 
+async def test_while_a_reply_comes_no_model_is_opened_and_nothing_asked() -> None:
+    script = Script()
+    async with chatting(script) as driver:
+        await driver.ask("what is this")
+        script.token_gate = Gate()
+        await driver.say("and this")
+        await driver.until(script.token_gate.waiting.is_set, "the reply comes")
+        await driver.say("/model other.gguf")
+        await driver.note("the engine is busy: Esc stops a reply")
+        assert driver.app.screen is driver.chat
+        await opened(driver)
+        await driver.type("second")
+        await driver.pilot.press("enter")
+        await shows(driver, "the engine is busy: Esc in the chat stops a reply")
+        assert screen_of(driver).typed == "second", "the choice stays"
+        assert len(script.opened) == 1
+
+
 async def test_a_conversation_can_be_left_behind_or_everything_left_as_it_is() -> None:
     async with chatting() as driver:
         await driver.ask("what is this")
