@@ -222,7 +222,7 @@ def _pull_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Download a model and check it. Shows size, free disk and memory before it starts.")
     parser.add_argument("what", metavar="WHAT", help="OWNER/REPO, OWNER/REPO:Q4_K_M, or a file's address")
     parser.add_argument("--to", default="", metavar="DIR", help="where it goes (the first of model_directories)")
-    parser.add_argument("--sha256", default="", metavar="HEX", help="the hash of a file outside of Hugging Face")
+    parser.add_argument("--sha256", default="", metavar="HEX", help="the hash that the file must have")
     parser.add_argument("--dry-run", action="store_true", help="only show what would be downloaded")
     parser.add_argument("--anyway", action="store_true", help="also what is not supported or does not fit")
     return parser

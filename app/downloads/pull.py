@@ -58,7 +58,7 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
     """Find out what that means, how large it is, and whether this machine has room for it; downloads nothing.
 
     Args:
-        sha256: of the file behind an address that no hub states one for.
+        sha256: what the one file must have; "" takes what the hub states.
         directory: where it goes; None takes the settings'.
 
     Raises:
@@ -75,6 +75,8 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
     choice, why = choose(
         repository, wanted, lister.memory, lister.machine_rates(), lambda one: make_plan(one.files, target).is_begun
     )
+    if sha256:
+        _require_hash(choice, sha256)
     outlook = _outlook(repository, choice, lister)
     return Prepared(
         title=clean_line(repository.name, 100),
@@ -136,6 +138,18 @@ def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> 
     name = unquote(urlsplit(wanted.url).path).rpartition("/")[2]
     file = RemoteFile(name, wanted.url, size_bytes, sha256)
     return Prepared(clean_line(name, 100), wanted.url, type_of(name), "as named", make_plan((file,), directory))
+
+
+def _require_hash(choice: Choice, sha256: str) -> None:
+    """Refuse what the hub says is another file than the user wants."""
+    file, n_files = choice.files[0], len(choice.files)
+    name = clean_line(file.name, 80)
+    if n_files > 1:
+        raise DownloadError(f"{name}: this model is in {n_files} files, and --sha256 is of one (leave it out)",
+                            exit_codes.USAGE)  # fmt: skip
+    if file.sha256 != sha256:
+        raise DownloadError(f"{name}: is not the file of --sha256: its hash on the hub is {file.sha256}",
+                            exit_codes.BAD_DATA)  # fmt: skip
 
 
 def _outlook(repository: Repository, choice: Choice, lister: Lister) -> Outlook | None:

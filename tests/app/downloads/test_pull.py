@@ -128,6 +128,26 @@ def test_an_address_elsewhere_needs_a_hash_and_is_checked_by_it(server: LocalHub
     assert left_over(target) == [NAME]
 
 
+def test_a_hash_that_is_not_that_of_the_hub_is_refused_before_anything_is_downloaded(
+    server: LocalHub, target: Path
+) -> None:
+    error = refusal(target, sha256="0" * 64)
+    assert (error.exit_code, NAME in str(error)) == (exit_codes.BAD_DATA, True)
+    assert hashlib.sha256(content()).hexdigest() in str(error)
+    assert server.asked("content") == []
+    assert get(target, sha256=hashlib.sha256(content()).hexdigest().upper()) == exit_codes.OK
+    assert left_over(target) == [NAME]
+
+
+def test_one_hash_for_a_model_in_several_files_is_refused(server: LocalHub, target: Path, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    for path in tiny_gguf.write_parts(tmp_path / "source", "big-Q8_0", 3, quant="Q8_0"):
+        sha256 = server.add("someone/Big-GGUF", path.name, path.read_bytes())
+    error = refusal(target, "someone/Big-GGUF", sha256=sha256)
+    assert (error.exit_code, "in 3 files" in str(error)) == (exit_codes.USAGE, True)
+    assert server.asked("content") == []
+
+
 def test_the_address_of_a_file_on_the_hub_is_looked_up_there(server: LocalHub, target: Path) -> None:
     assert get(target, f"{server.address}/{REPOSITORY}/blob/main/{NAME}") == exit_codes.OK
     assert left_over(target) == [NAME]
