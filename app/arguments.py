@@ -138,7 +138,7 @@ def _run_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Answer one prompt: the answer on standard output, the figures on standard error.")
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
     parser.add_argument("-p", "--prompt", required=True, metavar="TEXT", help="the prompt; - reads standard input")
-    parser.add_argument("--session", default="", metavar="NAME", help="go on with a saved conversation, or begin it")
+    parser.add_argument("--session", metavar="NAME", help="go on with a saved conversation, or begin it")
     parser.add_argument("--raw", action="store_true", help="continue the text as it stands, without chat template")
     parser.add_argument("--json", action="store_true", help="one JSON object with text and figures, at the end")
     _add_settings(parser, "threads", *_ENGINE_KEYS, *_SAMPLING_KEYS)

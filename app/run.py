@@ -31,8 +31,8 @@ class RunOptions:
     prompt: str
     raw: bool = False
     as_json: bool = False
-    session: str = ""
-    """Name of the saved conversation to go on with; "" for none."""
+    session: str | None = None
+    """Title or number of the saved conversation to go on with; None for none."""
 
 
 def read_prompt(argument: str) -> str:
@@ -52,6 +52,8 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         EngineError: the model or the prompt cannot be used.
         OSError: stdout cannot be written.
     """
+    if options.session is not None and not options.session.strip():
+        raise Refusal("jalopy run: the name of --session is empty (give a title or a number, or leave --session out)")
     if options.session and options.raw:
         raise Refusal("jalopy run: --raw has no conversation (leave --session out, or --raw)")
     prompt = read_prompt(options.prompt)

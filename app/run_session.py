@@ -13,15 +13,14 @@ from app.refusals import Refusal, say
 
 
 def open_session(name: str, system: str, store: Store | None = None) -> KeptConversation:
-    """Open the conversation with this number or title, or begin one with this title.
+    """Open the conversation with this title or number, or begin one with this title.
 
     Raises:
         Refusal: it is in use or cannot be used.
     """
     store = store or Store()
     kept = KeptConversation(store, "jalopy run")
-    number = f"{int(name):06d}" if name.isdecimal() and len(name) < 12 else ""
-    found = number if number in store.ids() else store.find(name)
+    found = store.find(name)
     if found is None:
         kept.begin(system, clean_line(" ".join(name.split()), MOST_TITLE_CHARS))
         return kept

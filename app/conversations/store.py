@@ -125,12 +125,13 @@ class Store:
         return 1 + max((entry.summary.order for entry in self.entries()), default=0)
 
     def find(self, name: str) -> str | None:
-        """Return the conversation with this id or, failing that, with this title."""
-        if _ID.fullmatch(name) and name in self.ids():
-            return name
+        """Return the conversation with this title or, failing that, with this number."""
         wanted = clean_line(name, MOST_TITLE_CHARS).casefold()
         named = [entry for entry in self.entries() if entry.summary.title.casefold() == wanted]
-        return max(named, key=lambda entry: entry.last_use).id if named else None
+        if named:
+            return max(named, key=lambda entry: entry.last_use).id
+        number = f"{int(name):06d}" if name.isdecimal() and len(name) <= 12 else ""
+        return number if number in self.ids() else None
 
     # ---- one of them
 

@@ -72,6 +72,7 @@ def test_commands_import_no_textual_and_no_numba(module: str) -> None:
         (["run", "m.gguf", "-p", "x", "--temp", "nan"], exit_codes.USAGE, "allowed: a number from 0 to 10"),
         (["run", "m.gguf", "-p", "x", "--kv", "q4"], exit_codes.USAGE, 'allowed: "auto", "f16", "f32", "q8_0"'),
         (["run", "m.gguf", "-p", " "], exit_codes.USAGE, "the prompt is empty"),
+        (["run", "m.gguf", "-p", "x", "--session", ""], exit_codes.USAGE, "the name of --session is empty"),
         (["run", "", "-p", "x"], exit_codes.USAGE, "the model's path is empty"),
         (["bench", "m.gguf", "-t", "0"], exit_codes.USAGE, "thread counts"),
         (["bench", "m.gguf", "-p", "0"], exit_codes.USAGE, "must be from 1"),

@@ -62,6 +62,25 @@ def test_the_shell_goes_on_with_a_conversation(script, capsys):
     assert Store().read("000001").title == "notes"
 
 
+def test_a_number_is_a_title_before_it_is_a_conversations_number(script, capsys):
+    for prompt, name in (("first", "2"), ("second", "notes"), ("third", "2")):
+        ask(script, prompt, name)
+    assert texts("000001") == ["first", "one.", "third", "three."]
+    assert texts("000002") == ["second", "two."]
+    ask(script, "fourth", "000002")
+    assert texts("000002")[2] == "fourth"
+    ask(script, "fifth", "1")  # no conversation has this title
+    assert texts("000001")[4] == "fifth"
+
+
+@pytest.mark.parametrize("name", ["", " \t\n"])
+def test_a_session_without_a_name_is_refused(name, script):
+    with pytest.raises(Refusal, match="the name of --session is empty") as refused:
+        ask(script, "first", name)
+    assert refused.value.exit_code == exit_codes.USAGE
+    assert script.opened == []
+
+
 def test_a_full_context_drops_its_oldest_turns_in_the_shell_too(script, capsys):
     script.replies, script.n_ctx = LONG, 100
     said = []
