@@ -192,8 +192,10 @@ class Dialogue:
         return is_kept
 
     def _tell_where(self) -> None:
-        """Say once that the conversation is saved, and as which."""
+        """Say once that the conversation is saved, and as which; nothing while it is not."""
         conversation_id = self._kept.journal.id
+        if self._kept.journal.trouble:
+            return
         if conversation_id and conversation_id != self._told_id:
             self._told_id = conversation_id
             say(f"saved as conversation {int(conversation_id)} (jalopy sessions lists all)")

@@ -277,6 +277,7 @@ def test_what_cannot_be_saved_is_told_and_ends_with_74(script, monkeypatch, caps
     out, err = capsys.readouterr()
     assert out == "one.\ntwo.\n"
     assert err.count("conversation not saved: the disk is full. It goes on here") == 1
+    assert "saved as conversation" not in err
     assert err.rstrip().endswith("conversation not saved: the disk is full")
 
 
