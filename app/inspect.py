@@ -22,6 +22,7 @@ _JSON_CHARS = 65_536
 _LONGEST_WHOLE = 16
 _FIRST_ELEMENTS = 4
 _FIRST_TEMPLATE_LINES = 8
+_TEMPLATE_LINE_CHARS = 180
 _FIRST_SPECIAL = 12
 
 
@@ -228,7 +229,8 @@ def _tokenizer_lines(tokenizer: Mapping[str, Any], is_whole: bool) -> Iterable[s
 
 
 def _template_lines(template: str, is_whole: bool) -> Iterable[str]:
-    lines = [clean_line(line, 180) for line in template.split("\n")] if template else []
+    most_chars = 2 * len(template) if is_whole else _TEMPLATE_LINE_CHARS  # a tab is shown as two characters
+    lines = [clean_line(line, most_chars) for line in template.split("\n")] if template else []
     yield "chat template:" if lines else "chat template: none in the file"
     shown = lines if is_whole else lines[:_FIRST_TEMPLATE_LINES]
     yield from (f"  {line}" for line in shown)
