@@ -5,10 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app import engine_access
-from app.refusals import exit_code_of, say
+from app.clean_text import clean_line
+from app.refusals import Refusal, exit_code_of, say
 from app.settings import Settings
 from app.starter import is_starter, model_path, starter_file
 from app.state import load_state, remember_model
+from engine.errors import EngineError, shown
 
 Check = Callable[[str], None]
 
@@ -26,14 +28,18 @@ def choose_model(given: str | None, settings: Settings, check: Check = engine_ac
         A path whose file has passed the check, or the bundled model, or None where that is not installed.
 
     Raises:
-        EngineError: the given model, or the one of the settings, cannot be used.
+        EngineError: the given model cannot be used.
+        Refusal: the one of the settings cannot.
     """
-    wanted = given or settings.model
-    if not wanted:
-        return _last_model(check) or _starter()
-    path = str(model_path(wanted))
-    check(path)
-    return path
+    if given:
+        path = str(model_path(given))
+        check(path)
+        return path
+    if settings.model:
+        path = str(model_path(settings.model))
+        _check_setting(path, check)
+        return path
+    return _last_model(check) or _starter()
 
 
 def remember_opened(path: Path | str) -> str | None:
@@ -43,6 +49,15 @@ def remember_opened(path: Path | str) -> str | None:
     model again when it is back.
     """
     return None if is_starter(path) else remember_model(path)
+
+
+def _check_setting(path: str, check: Check) -> None:
+    """Let a refusal name the setting and the whole path: nobody has just typed them."""
+    try:
+        check(path)
+    except EngineError as error:
+        problem = str(error).removeprefix(f"{shown(os.path.basename(path))}: ")
+        raise Refusal(f"the setting model: {clean_line(path, 160)}: {problem}", error.exit_code) from None
 
 
 def _starter() -> str | None:

@@ -4,12 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from app import engine_access, start
+from app import engine_access, exit_codes, start
+from app.refusals import Refusal
 from app.settings import built_in_settings
 from app.start import choose_model, remember_opened
 from app.starter import model_path, starter_file
 from app.state import load_state, remember_model
-from engine.errors import GGUFError
+from engine.errors import FileUnreadableError, GGUFError
 
 
 @pytest.fixture
@@ -41,6 +42,17 @@ def test_a_home_directory_is_expanded(validated: list[str], monkeypatch: pytest.
 def test_a_given_model_that_is_broken_is_refused(validated: list[str]) -> None:
     with pytest.raises(GGUFError):
         choose_model("/bad.gguf", built_in_settings())
+
+
+def test_a_model_of_the_settings_that_cannot_be_used_is_named_whole_and_as_a_setting() -> None:
+    settings = replace(built_in_settings(), model="/x/nonexistent.gguf")
+    line = "the setting model: /x/nonexistent.gguf: no such file (check the path)"
+    for check in (engine_access.check_model, engine_access.glance_at_model):
+        with pytest.raises(Refusal) as caught:
+            choose_model(None, settings, check)
+        assert (str(caught.value), caught.value.exit_code) == (line, exit_codes.UNREADABLE)
+        with pytest.raises(FileUnreadableError, match=r"^nonexistent\.gguf: no such file"):
+            choose_model("/x/nonexistent.gguf", settings, check)
 
 
 def test_without_any_model_it_is_the_bundled_one(validated: list[str]) -> None:
