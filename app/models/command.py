@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from app import exit_codes
+from app.clean_text import clean_line
 from app.engine_thread import EngineThread
 from app.figures import size
 from app.json_line import json_line
@@ -42,9 +43,13 @@ def models(options: ModelsOptions, settings: Settings) -> int:
     """Find, read, compare and print."""
     looked_in = places(settings.model_directories)
     lister = make_lister(rates_for(settings, options.measure), settings.kv_type_or_default, settings.weights_or_default)
-    found = [entry for entry in list_models(looked_in, lister) if entry.matches(" ".join(options.words))]
+    here, words = list_models(looked_in, lister), " ".join(options.words)
+    found = [entry for entry in here if entry.matches(words)]
     if options.as_json:
         print(json_line(_values(found, lister, looked_in), indent=1), flush=True)
+    elif here and not found:
+        models_here = "1 model" if len(here) == 1 else f"{len(here)} models"
+        print(f"None of the {models_here} here has these words: {clean_line(words)}", flush=True)
     else:
         print("\n".join(_lines(found, lister, looked_in)), flush=True)
     return exit_codes.OK

@@ -95,3 +95,16 @@ def test_where_nothing_is_found_it_says_where_it_looked_and_what_to_do(capsys: p
     assert "No model was found" in out
     assert "Looked in: here" in out
     assert "jalopy pull" in out
+
+
+@pytest.mark.parametrize(("names", "expected"), [("a", "the 1 model here"), ("ab", "the 2 models here")])
+def test_where_no_model_has_the_words_it_does_not_say_that_there_is_none(
+    names: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in names:
+        tiny_gguf.write(tmp_path / "models" / f"{name}.gguf")
+    out = run(capsys, "nope", "\x1b[2J")
+    assert f"None of {expected} has these words: nope ␛[2J" in out
+    assert "No model was found" not in out
+    assert "jalopy pull` downloads" not in out
+    assert json.loads(run(capsys, "nope", as_json=True))["models"] == []
