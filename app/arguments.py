@@ -1,6 +1,7 @@
 """The command line: argparse to a plain namespace, and which option stands for which setting. Imports nothing heavy."""
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -242,7 +243,7 @@ def _doctor_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Say what this machine, this terminal and a model mean for speed, and what mends it.")
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file: will it fit, and how fast")
     parser.add_argument("--size", metavar="8B", help="instead of a file: so many parameters")
-    parser.add_argument("--type", dest="quantization", default="Q4_K_M", metavar="T", help="type of that size (Q4_K_M)")
+    parser.add_argument("--type", dest="quantization", metavar="T", help="type of that size (Q4_K_M)")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     _add_settings(parser, "threads", "prefill_threads", "context_size", "kv_type")
     return parser
@@ -287,22 +288,33 @@ class _ShowVersion(argparse.Action):
         raise SystemExit(exit_codes.OK)
 
 
+def _whole_number(text: str) -> int:
+    """Return the number; 0, which nothing here allows, where it is none."""
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
 def _count(text: str) -> int:
-    value = int(text)
+    value = _whole_number(text)
     if not 1 <= value <= 1 << 20:
-        raise argparse.ArgumentTypeError(f"{text}: must be from 1 to {1 << 20}")
+        raise argparse.ArgumentTypeError(f"{text}: must be a whole number from 1 to {1 << 20}")
     return value
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan  # is within no limits
     if not 1 <= value <= 3600:
         raise argparse.ArgumentTypeError(f"{text}: must be from 1 to 3600 seconds")
     return value
 
 
 def _counts(text: str) -> list[int]:
-    counts = [int(one) for one in text.split(",")]
+    counts = [_whole_number(one) for one in text.split(",")]
     if not all(1 <= one <= MOST_THREADS for one in counts):
-        raise argparse.ArgumentTypeError(f"{text}: thread counts are from 1 to {MOST_THREADS}")
+        raise argparse.ArgumentTypeError(f"{text}: thread counts are whole numbers from 1 to {MOST_THREADS}")
     return counts

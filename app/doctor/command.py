@@ -22,6 +22,7 @@ from app.refusals import Refusal, exit_code_of
 from app.settings import Settings
 
 MOST_COLUMNS = 100
+_USUAL_TYPE = "Q4_K_M"
 
 
 @record
@@ -30,7 +31,8 @@ class DoctorOptions:
 
     model: str | None = None
     size: str | None = None
-    quantization: str = "Q4_K_M"
+    quantization: str | None = None
+    """Of that size; None for the usual one."""
     as_json: bool = False
 
 
@@ -64,6 +66,8 @@ def diagnose(options: DoctorOptions, settings: Settings) -> Diagnosis:
     """Read, measure and conclude."""
     if options.model and options.size:
         raise Refusal("jalopy doctor: name a model file or --size, not both")
+    if options.quantization is not None and not options.size:
+        raise Refusal("jalopy doctor: --type is the type of a --size (name that too: --size 8B)")
     needs, refused = _needs(options, settings)
     cores = read_cores()  # before anything of ours computes: it watches the load
     engine, progress = EngineThread(), ProgressLine()
@@ -95,7 +99,8 @@ def _needs(options: DoctorOptions, settings: Settings) -> tuple[Any, Exception |
     """Return what the model needs, or what is wrong with it."""
     if options.size:
         parameters = advice.parameters_of(options.size)
-        return advice.needs_of_size(parameters, options.quantization.upper(), settings.kv_type_or_default), None
+        quantization = _USUAL_TYPE if options.quantization is None else options.quantization.upper()
+        return advice.needs_of_size(parameters, quantization, settings.kv_type_or_default), None
     if not options.model:
         return None, None
     from engine.fit import needs_of_file

@@ -111,6 +111,12 @@ def test_a_model_and_a_size_together_are_refused() -> None:
         doctor(DoctorOptions(model="m.gguf", size="8B"), built_in_settings())
 
 
+@pytest.mark.parametrize("model", [None, "m.gguf"])
+def test_a_type_without_a_size_is_refused(model: str | None) -> None:
+    with pytest.raises(Refusal, match="--type is the type of a --size"):
+        doctor(DoctorOptions(model=model, quantization="Q4_0"), built_in_settings())
+
+
 def test_an_engine_that_cannot_run_is_a_finding(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
