@@ -50,8 +50,8 @@ class Layer(nn.Module):
         q = _turn(self.attn_q(y).view(batch, length, heads, head_width), turns)
         k = _turn(self.attn_k(y).view(batch, length, kv_heads, head_width), turns)
         v = self.attn_v(y).view(batch, length, kv_heads, head_width)
-        k, v = (t.repeat_interleave(heads // kv_heads, 2) for t in (k, v))
-        mixed = F.scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v)), is_causal=True)
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         return self.attn_output(mixed.transpose(1, 2).reshape(batch, length, width))
 
 

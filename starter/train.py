@@ -34,7 +34,7 @@ SHARD_CONVERSATIONS = 2_000
 """Conversations made at a time; each shard has a seed of its own."""
 MICRO_BATCH_TOKENS = 512
 """Small enough that threads end a step together."""
-MANY_WORDINGS_SHARD = 63
+MANY_WORDINGS_SHARD = 48
 POLISHING_RATE = 0.05
 _PROGRESS = ("step", "tokens", "shard", "batch", "is_polishing")
 
@@ -60,12 +60,12 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True, help="folder of vocabulary, checkpoints and log")
-    parser.add_argument("--tokens", type=float, default=28e6, help="tokens to read in all")
+    parser.add_argument("--tokens", type=float, default=16.6e6, help="tokens to read in all")
     parser.add_argument(
         "--fall", type=float, default=0.3, help="share of the tokens while the rates go down to nothing"
     )
     parser.add_argument(
-        "--polish", type=float, default=1.5e6, help="tokens behind them, at low rates, with more of what has no end"
+        "--polish", type=float, default=0.9e6, help="tokens behind them, at low rates, with more of what has no end"
     )
     parser.add_argument("--batch-tokens", type=int, default=4096, help="tokens of one step")
     parser.add_argument("--matrix-rate", type=float, default=0.02, help="highest learning rate of matrices (Muon)")

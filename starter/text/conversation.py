@@ -30,7 +30,7 @@ _TOPICS_OF_MORE = TOPICS | {
     "talk": 20,
     "relations": 20,
     "opposites": 10,
-    "calendar": 16,
+    "calendar": 26,
     "ask": 16,
 }
 """The same where wordings vary: most are those of single facts."""
