@@ -83,7 +83,7 @@ def ceiling_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Lin
         return [line(muted(f"ceiling not measured yet: a token reads {amount}B"))]
     share = strip_lines.ceiling_share(view)
     bar = Span(lines.bar(view.ceiling.share(strip_lines.shown_tps(view)), 10, glyphs), Role.BAR)
-    parts = [f"of {figures.rate(view.ceiling.tps)} tok/s that memory allows"]
+    parts = [f"of {figures.rate(view.ceiling.tps)} tok/s", "that memory allows"]
     parts.append(f"({view.ceiling.read_gbps:.1f} GB/s, {amount}B a token)")
     if share.startswith(">"):
         parts.append("the weights lie in the cache")
@@ -154,17 +154,20 @@ def phase_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]
     """Return where a token's time goes, as bars."""
     reads = view.status.activity is Activity.READING and bool(view.figures.prompt_phases)
     phases = view.figures.prompt_phases if reads else view.figures.decode_phases
-    title = "Where a prompt token's time goes" if reads else "Where a token's time goes"
+    whose = "a prompt token's" if reads else "a token's"
+    title = f"Where {whose} time goes"
     if not phases:
         return [line(heading(title)), line(muted(_NO_REPLY))]
     total_ms = sum(phase.ms_per_token for phase in phases)
     columns = f"{'ms':>8}{'GB/s':>8}{'share':>8}"
     head = f" ({_ms(total_ms).strip()} ms)"
     bar_width = max(4, width - _NAME_COLUMNS - len(columns) - 1)
-    room = _NAME_COLUMNS + bar_width + 1 - len(title) - len(head)
+    left = _NAME_COLUMNS + bar_width + 1
+    if len(title) + len(head) > left:
+        title = f"{whose.capitalize()} time"
     return lines.clipped(
         [
-            line(heading(title), head, " " * room, muted(columns)),
+            line(heading(title), head, " " * (left - len(title) - len(head)), muted(columns)),
             *(_phase_line(phase, phases, bar_width, glyphs) for phase in phases),
         ],
         width,

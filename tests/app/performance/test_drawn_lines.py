@@ -81,6 +81,20 @@ def test_the_screen_says_where_a_tokens_time_goes():
     assert {len(one) for one in shown} == {76}
 
 
+@pytest.mark.parametrize("width", [54, 56, 58, 76])
+@pytest.mark.parametrize("activity", [Activity.READY, Activity.READING])
+def test_nothing_is_cut_where_a_terminal_has_sixty_columns(width, activity):
+    shown = view()
+    figures = dataclasses.replace(shown.figures, prompt_phases=shown.figures.decode_phases)
+    shown = dataclasses.replace(shown, figures=figures, status=dataclasses.replace(shown.status, activity=activity))
+    head, *rows = texts(screen_lines.phase_lines(shown, width, BLOCKS))
+    assert head.endswith("   share")
+    assert {len(head), *map(len, rows)} == {len(head)}
+    assert "tok/s that memory allows" in " ".join(
+        " ".join(texts(screen_lines.ceiling_lines(shown, width, BLOCKS))).split()
+    )
+
+
 def test_while_a_prompt_is_read_its_own_phases_are_shown():
     status = EngineStatus(Activity.READING, done=312, total=840, threads=2, n_ctx=4096)
     shown = view(status=status)
