@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 
-from engine import jit
 from engine.kernels import find_kernel
 
 
@@ -46,6 +45,8 @@ def compile_kernels(names: Iterable[str], progress: ProgressCallback | None = No
     addresses: dict[str, int] = {}
     steps: list[tuple[str, Callable[[], None]]] = [(name, partial(_find, name, addresses)) for name in wanted]
     steps += [(f"entries of {module.rsplit('.', 1)[1]}", partial(_warm_up, module)) for module in ENTRY_MODULES]
+    from engine import jit  # imports numba, which who only opens a model does without
+
     told: set[str] = set()
     for done, (name, step) in enumerate(steps):
 
