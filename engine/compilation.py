@@ -41,12 +41,12 @@ def compile_kernels(names: Iterable[str], progress: ProgressCallback | None = No
     Returns:
         name -> address of the machine code.
     """
+    from engine import jit  # imports numba, which who only opens a model does without
+
     wanted = list(dict.fromkeys(names))
     addresses: dict[str, int] = {}
     steps: list[tuple[str, Callable[[], None]]] = [(name, partial(_find, name, addresses)) for name in wanted]
     steps += [(f"entries of {module.rsplit('.', 1)[1]}", partial(_warm_up, module)) for module in ENTRY_MODULES]
-    from engine import jit  # imports numba, which who only opens a model does without
-
     told: set[str] = set()
     for done, (name, step) in enumerate(steps):
 

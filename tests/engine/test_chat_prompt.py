@@ -22,6 +22,14 @@ LLAMA2 = (
     "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token + '[INST] ' + m.content + ' [/INST]' }}"
     "{% else %}{{ ' ' + m.content | trim + ' ' + eos_token }}{% endif %}{% endfor %}"
 )
+MOVES_SYSTEM = (
+    "{% for m in messages if m.role != 'system' %}<|im_start|>"
+    "{% if loop.last and messages[0].role == 'system' %}{{ messages[0].content }}: {% endif %}"
+    "{{ m.content }}<|im_end|>{% endfor %}"
+)
+OPENS_THINKING = (
+    "{% for m in messages %}[{{ m.content }}]<|im_end|>{% endfor %}<|im_start|>assistant\n{{ '<think>\n' }}"
+)
 STRIPS_THINKING = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] }}<|im_end|>\n{% endfor %}"
     "{{ '<|im_start|>assistant\n' }}"
@@ -107,12 +115,7 @@ def test_a_template_that_strips_thinking_costs_only_the_reply(process: TemplateP
 
 
 def test_a_template_that_moves_the_system_message_still_gives_its_whole_text(process: TemplateProcess) -> None:
-    source = (
-        "{% for m in messages if m.role != 'system' %}<|im_start|>"
-        "{% if loop.last and messages[0].role == 'system' %}{{ messages[0].content }}: {% endif %}"
-        "{{ m.content }}<|im_end|>{% endfor %}"
-    )
-    chat = with_template(source, BYTES, process)
+    chat = with_template(MOVES_SYSTEM, BYTES, process)
     chat.start("Be brief")
     assert spelled(BYTES, chat.add_user("one")) == "<|im_start|>Be brief: one<|im_end|>"
     reply(chat, BYTES, "two")
@@ -289,12 +292,7 @@ def test_turn_starts_divide_the_prompt_at_the_messages() -> None:
 
 
 def test_turn_starts_where_the_template_moves_the_system_message_to_the_end(process: TemplateProcess) -> None:
-    source = (
-        "{% for m in messages if m.role != 'system' %}<|im_start|>"
-        "{% if loop.last and messages[0].role == 'system' %}{{ messages[0].content }}: {% endif %}"
-        "{{ m.content }}<|im_end|>{% endfor %}"
-    )
-    chat = with_template(source, BYTES, process)
+    chat = with_template(MOVES_SYSTEM, BYTES, process)
     chat.start("Be brief")
     chat.add_user("one")
     reply(chat, BYTES, "two")
@@ -315,16 +313,14 @@ def test_turn_starts_without_special_tokens_lie_between_the_turns(process: Templ
 
 
 def test_the_opening_is_what_the_template_prints_before_the_reply(process: TemplateProcess) -> None:
-    source = "{% for m in messages %}[{{ m.content }}]<|im_end|>{% endfor %}<|im_start|>assistant\n{{ '<think>\n' }}"
-    chat = with_template(source, BYTES, process)
+    chat = with_template(OPENS_THINKING, BYTES, process)
     chat.add_user("the rain")
     assert chat.opening == "]<|im_end|><|im_start|>assistant\n<think>\n"
 
 
 @pytest.mark.parametrize("text", ["hi", "think", "n", ">", "assistant"])
 def test_the_opening_of_words_that_stand_in_it_too(text: str, process: TemplateProcess) -> None:
-    source = "{% for m in messages %}[{{ m.content }}]<|im_end|>{% endfor %}<|im_start|>assistant\n{{ '<think>\n' }}"
-    chat = with_template(source, BYTES, process)
+    chat = with_template(OPENS_THINKING, BYTES, process)
     chat.start("This is a test.")
     chat.add_user(text)
     reply(chat, BYTES, f"no {text}")

@@ -129,9 +129,7 @@ def test_the_best_of_all_measurements_of_a_machine_counts(tmp_path: Path) -> Non
     remember_rates(2, KnownRates(10.0, {"Q4_K": 8.0}, {"Q4_K": 30.0}), path)
     remember_rates(2, KnownRates(9.0, {"Q4_K": 8.5, "Q6_K": 7.0}, {}), path)
     assert load_rates(2, path) == KnownRates(10.0, {"Q4_K": 8.5, "Q6_K": 7.0}, {"Q4_K": 30.0})
-    assert (
-        load_rates(1, path) == load_rates(4, path) == load_rates(2, path)
-    )  # measured with another number: the nearest
+    assert load_rates(1, path) == load_rates(4, path) == load_rates(2, path), "the nearest number that was measured"
     remember_rates(4, KnownRates(20.0), path)
     assert (load_rates(3, path).read_gbps, load_rates(64, path).read_gbps) == (10.0, 20.0)
 

@@ -369,17 +369,6 @@ async def test_a_model_that_fails_to_open_leaves_the_conversation_to_the_next_on
         await driver.ask("still there?")
 
 
-async def test_a_busy_engine_opens_nothing() -> None:
-    script = Script(token_gate=Gate())
-    async with chatting(script) as driver:
-        await driver.say("tell me")
-        await driver.until(script.token_gate.waiting.is_set)
-        await driver.say("/model other.gguf")
-        await driver.note("the engine is busy")
-        assert not isinstance(driver.app.screen, SwitchModelScreen)
-        assert len(script.opened) == 1
-
-
 async def test_measuring_asks_the_engine_and_fills_in_the_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
     def examine(*_: Any) -> None:
         remember_rates(2, KnownRates(12.0, {"F32": 10.0, "Q8_0": 10.0}, {"F32": 5.0, "Q8_0": 40.0}))
