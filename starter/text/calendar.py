@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from starter.grammar import enumerated, expand
+from starter.text.arithmetic import spelled
 from starter.text.tables import Turn, Writer, wordings_of
 
 DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
@@ -52,8 +53,6 @@ _PLACES = [
     "twelfth",
 ]
 _ORDINALS = ("1st", "2nd", "3rd", *(f"{n}th" for n in range(4, 13)))
-_CARDINALS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
-_STEPS = ("zero", "one", "two", "three", "four", "five")
 
 ASK = wordings_of("calendar")
 _WEIGHTS = {
@@ -96,9 +95,9 @@ def _turn(rng: Writer) -> Turn:
         rng.randrange(7 if kind == "day place" else 12),
     )
     values = {
-        "n": rng.choice((str(n), _STEPS[n])),
+        "n": rng.choice((str(n), spelled(n))),
         "p": _PLACES[p] if rng.random() < 0.7 else _ORDINALS[p],
-        "c": rng.choice((str(p + 1), _CARDINALS[p])),
+        "c": rng.choice((str(p + 1), spelled(p + 1))),
         "x": MONTHS[month] if kind in ("number", "length", "season") else DAYS[day],
     }
     return expand(rng.wording(*ASK[kind]), rng, values), _answer(kind, n, day, month, p)
@@ -117,8 +116,8 @@ def _answer(kind: str, n: int, day: int, month: int, p: int) -> str:
     answers: dict[str, Callable[[], str]] = {
         "tomorrow": lambda: f"Tomorrow is {DAYS[(day + 1) % 7]}.",
         "yesterday": lambda: f"Yesterday was {DAYS[(day - 1) % 7]}.",
-        "steps after": lambda: f"{_STEPS[n].capitalize()} days after {DAYS[day]} is {DAYS[(day + n) % 7]}.",
-        "steps before": lambda: f"{_STEPS[n].capitalize()} days before {DAYS[day]} is {DAYS[(day - n) % 7]}.",
+        "steps after": lambda: f"{spelled(n).capitalize()} days after {DAYS[day]} is {DAYS[(day + n) % 7]}.",
+        "steps before": lambda: f"{spelled(n).capitalize()} days before {DAYS[day]} is {DAYS[(day - n) % 7]}.",
         "place": lambda: f"The {_PLACES[p]} month of the year is {MONTHS[p]}.",
         "day place": lambda: f"The {_PLACES[p]} day of the week is {DAYS[p % 7]}.",
         "number": lambda: f"{name} is the {_PLACES[month]} month of the year.",
