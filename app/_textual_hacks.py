@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from textual.dom import DOMNode
     from textual.driver import Driver
+    from textual.message_pump import MessagePump
     from textual.screen import Screen
     from textual.strip import Strip
+    from textual.timer import Timer
 
 SOURCES_KEPT = 512
 """More style sheets than there are: a source of every class of widgets, and one of every screen."""
@@ -150,6 +152,17 @@ def note_breakpoints(screen: Screen[Any]) -> None:
     at_hand = ((size.width, app.HORIZONTAL_BREAKPOINTS), (size.height, app.VERTICAL_BREAKPOINTS))
     names = {name for length, points in at_hand for name in screen._get_breakpoint_classes(length, points or [])}
     screen.update_classes(dict.fromkeys(names, True), update=False)
+
+
+def call_once(pump: MessagePump, delay_s: float, callback: Callable[[], Awaitable[None] | None]) -> Timer:
+    """Call back once after the delay, however late.
+
+    Textual 8.2 skips what a timer is late for, and with it the only call of ``set_timer``: where the process is held up
+    for the delay while the timer begins (another process, a suspended machine), it never calls. Remove when it does.
+    """
+    timer = pump.set_timer(delay_s, callback)
+    timer._skip = False  # read for the first time when its task runs, later than this
+    return timer
 
 
 def drop_bindings(widget: DOMNode, keys: Iterable[str]) -> None:

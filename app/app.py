@@ -23,7 +23,13 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from app import exit_codes, garbage, state
-from app._textual_hacks import ThriftyStylesheet, draw_plain_scrollbars, resume_cleanly, teach_alt_enter
+from app._textual_hacks import (
+    ThriftyStylesheet,
+    call_once,
+    draw_plain_scrollbars,
+    resume_cleanly,
+    teach_alt_enter,
+)
 from app.actions import ACTIONS, Action, bindings, scope_of
 from app.bridge import ChatOptions, EngineBridge
 from app.chat_options import chat_options, conversations_at_hand, may_read_ahead
@@ -306,7 +312,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._interrupted_s = now_s
         self.chat.turns.stop()
         self.chat.hint("ctrl+c again quits")
-        self.set_timer(QUIT_WINDOW_S, self.chat.hint)
+        call_once(self, QUIT_WINDOW_S, self.chat.hint)
 
     # ---- themes
 
@@ -354,7 +360,7 @@ class JalopyApp(App[None], inherit_bindings=False):
                 yield
         finally:
             # The event loop hears of signals that came meanwhile only now.
-            self.set_timer(LENT_SIGNALS_S, self._take_terminal_back)
+            call_once(self, LENT_SIGNALS_S, self._take_terminal_back)
 
     def _take_terminal_back(self) -> None:
         self._is_lent = False

@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from app import paths
+from app._textual_hacks import call_once
 from app.bridge import EngineBridge, Prepare
 from app.draft import Draft
 from app.keymap import Keymap
@@ -125,7 +126,7 @@ class Drafting:
     def _wake(self) -> None:
         self._quiet_ticks = 0
         if self._timer is None:
-            self._timer = self._prompt.set_timer(TICK_S, self._tick)
+            self._timer = call_once(self._prompt, TICK_S, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
@@ -135,7 +136,7 @@ class Drafting:
         self._show_estimate(text)
         is_done = self._use_engine(text)
         if text and (self._quiet_ticks < QUIET_TICKS or not is_done):
-            self._timer = self._prompt.set_timer(TICK_S, self._tick)
+            self._timer = call_once(self._prompt, TICK_S, self._tick)
 
     def _use_engine(self, text: str) -> bool:
         """Ask the engine for what is worth knowing or reading now; False when it should be asked again."""

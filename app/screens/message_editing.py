@@ -8,6 +8,7 @@ from textual.timer import Timer
 from textual.widgets import Static, TextArea
 
 from app import figures
+from app._textual_hacks import call_once
 from app.conversation import Ending, ReplyFigures, Role
 from app.draft import Draft
 from app.messages import PromptWeighed
@@ -205,7 +206,7 @@ class MessageEditing(ReplyFlow):
             return
         if self._weighing is not None:
             self._weighing.stop()
-        self._weighing = self.set_timer(WEIGHING_PAUSE_S, self._weigh)
+        self._weighing = call_once(self, WEIGHING_PAUSE_S, self._weigh)
 
     def _weigh(self) -> None:
         index = self._index_of(self._edited) if self._edited is not None else None

@@ -11,6 +11,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Static
 
+from app._textual_hacks import call_once
 from app.actions import bindings
 from app.conversation import ChatMessage
 from app.messages import MessageKeyPressed, MessageLeft
@@ -114,7 +115,7 @@ class MessageView(Horizontal, can_focus=True):
         elif self.hesitates:
             event.stop()
             self._pending = event
-            self.set_timer(HESITATION_S, self._act_on_pending)
+            call_once(self, HESITATION_S, self._act_on_pending)
 
     async def _act_on_pending(self) -> None:
         """No second letter came: the first one was meant for this message."""
