@@ -76,10 +76,11 @@ def resume_cleanly(driver: Driver) -> None:
 
 
 class ThriftyCompositor(Compositor):
-    """Draws, for an update of some regions, only widgets that reach into them, and of those only the rows between.
+    """Draws, for an update of some regions, only widgets that are seen in them, and of those only the rows between.
 
     Textual 8.2 draws every widget that shares a container with an update, whole, and then drops all but the rows that
-    changed: two rows of a conversation cost as much as all of it. Remove when it does not.
+    changed and what no other widget covers: two rows of a reply cost as much as all of the conversation, with the five
+    containers behind it. Remove when it does not.
     """
 
     _updated: tuple[Region, ...] = ()
@@ -107,10 +108,13 @@ class ThriftyCompositor(Compositor):
         if not self._updated:
             yield from super()._get_renders(crop)
             return
+        in_front: list[Region] = []
         for widget, (region, clip) in self.visible_widgets.items():
             shown = region.intersection(clip)
             changed = [part for part in map(shown.intersection, self._updated) if part]
+            changed = [part for part in changed if not any(front.contains_region(part) for front in in_front)]
             if changed:
+                in_front.append(shown)
                 first, last = min(part.y for part in changed), max(part.bottom for part in changed)
                 rows = Region(shown.x, first, shown.width, last - first)
                 yield region, rows, widget.render_lines(rows.translate(-region.offset))

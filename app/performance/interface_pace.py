@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MOST_SHARE = 0.03
+MOST_SHARE = 0.02
 """Of one core; above it the interface draws more rarely. Where every core decodes, a millisecond of drawing costs more
 than one of decoding: the threads wait for the one that has lost its core."""
 RELAXED_SHARE = 0.01
