@@ -3,7 +3,7 @@
 import json
 from itertools import pairwise
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -328,18 +328,18 @@ def test_open_reads_a_file_that_has_nothing_but_a_vocabulary(tmp_path: Path) -> 
 def test_long_words_take_no_quadratic_time(entries: dict[str, Any], text: str) -> None:
     # 200,000 characters take about half a second here; a quadratic loop takes minutes.
     tokenizer = Tokenizer.from_metadata(as_read(entries), "tiny.gguf")
-    began = perf_counter()
+    began = process_time()
     ids = tokenizer.encode(text, bos=False, special=False)
-    assert perf_counter() - began < 15
+    assert process_time() - began < 15
     assert tokenizer.decode(ids) == text
 
 
 @pytest.mark.parametrize("pre", PRE_TOKENIZERS)
 def test_long_blanks_take_no_quadratic_time(pre: str) -> None:
     text = " " * 50_000 + "1" + "\t" * 50_000 + "中" + "\u2003" * 50_000
-    began = perf_counter()
+    began = process_time()
     assert "".join(splitter(pre)(text)) == text
-    assert perf_counter() - began < 15
+    assert process_time() - began < 15
 
 
 @pytest.fixture(scope="module")
