@@ -31,11 +31,12 @@ from app._textual_hacks import (
     teach_alt_enter,
 )
 from app.actions import ACTIONS, Action, bindings, scope_of
-from app.bridge import ChatOptions, EngineBridge
+from app.bridge import EngineBridge
 from app.chat_options import chat_options, conversations_at_hand, may_read_ahead
 from app.console import is_console
 from app.crash_log import log_without_text
 from app.downloads.background import BackgroundDownload
+from app.engine_options import ChatOptions
 from app.keymap import Keymap
 from app.low_power import is_weak_machine
 from app.performance.interface_pace import InterfacePace

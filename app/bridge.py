@@ -11,286 +11,35 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from itertools import groupby
 from pathlib import Path
-from queue import Full, Queue
-from typing import TYPE_CHECKING, Any, Protocol
+from queue import Full
+from typing import TYPE_CHECKING
 
-from app.conversation import PastTurn
+from app.commands import (
+    Ask,
+    Close,
+    Command,
+    Continue,
+    ContinueEdited,
+    GrantThreads,
+    Load,
+    Prepare,
+    Regenerate,
+    Tune,
+)
+from app.engine_options import ChatOptions
 from app.engine_status import Activity, EngineStatus
-from app.idle_work import IdleWork
-from app.messages import EngineMessage, TextGenerated, ThoughtGenerated
-from app.performance.history import ReplyHistory
+from app.messages import EngineMessage
 from app.performance.records import EngineFigures
-from app.record import record
-from app.reply import Reply
-from app.settings import AUTO
-from app.state import Measured, TunedChoice
-from app.thinking import Thinking
-from app.threads_in_use import ThreadsInUse, ThreadWishes
-from app.tuned import Recalled
-from app.tuning_conditions import Conditions, ConditionsWatch
+from app.threads_in_use import ThreadsInUse
+from app.tuning_conditions import Conditions
+from app.wire import Wire
 
 if TYPE_CHECKING:
-    from app.saved_states import StateFiles
-    from engine import Model, Sampling, Session
-    from engine.tuning import Sweep
     from engine.tuning_report import TuningReport
 
-THREADS_AND_WEIGHTS = ("counts", "pinning", "weights")
-KV_TYPES = ("kv",)
-"""Parts of tuning, as ``engine.tuning_report`` names them."""
-QUEUE_LENGTH = 8
 CLOSE_PATIENCE_S = 0.3
-
-OpenModel = Callable[[Path, Callable[[Any], None]], "Model"]
-"""Opens a model and calls the second argument with the engine's ``Progress`` records."""
-
-ExamineMachine = Callable[["Model | None", "Session | None", str, Callable[[Any], None]], Any]
-
-
-def _recall_nothing(model: Model) -> Recalled:
-    return Recalled()
-
-
-def _watch_nothing() -> ConditionsWatch:
-    return ConditionsWatch(None)
-
-
-@record
-class ChatOptions:
-    """How the bridge opens models and asks for replies; see the settings of the same names."""
-
-    open_model: OpenModel
-    sampling: Callable[[], Sampling]
-    """Called in the engine's thread, because building it imports the engine."""
-    check_model: Callable[[Path], object] | None = None
-    """Raises where a file cannot be opened, before the present model is closed for it."""
-    context_size: int | None = None
-    kv_type: str = AUTO
-    max_tokens: int = 0
-    """0 for no limit but the context."""
-    on_opened: Callable[[Path], object] | None = None
-    """Called in the engine's thread when a model is open: it may be remembered for the next start."""
-    open_history: Callable[[], ReplyHistory] = ReplyHistory
-    """Called in the engine's thread, for the speeds of earlier replies."""
-    examine: ExamineMachine | None = None
-    """Measures for the doctor, given model, session, type of the KV cache and a report of progress."""
-    recall_tuned: Callable[[Model], Recalled] = _recall_nothing
-    remember_tuned: Callable[[Model, TunedChoice | None, Measured | None], str | None] | None = None
-    """Both called in the engine's thread; see ``engine_access``."""
-    watch_conditions: Callable[[], ConditionsWatch] = _watch_nothing
-    """What looks at the machine while something is measured; by default it sees nothing."""
-    kernels_version: Callable[[], str] = str
-    """Called in the engine's thread: names the compiled code."""
-    state_files: Callable[[], StateFiles | None] | None = None
-    """Called in the engine's thread: how the state of the cache is kept; None keeps none."""
-    may_pin: bool = True
-    """Whether tuning may find out if pinned threads are faster."""
-
-
-@record
-class Load:
-    """Open a model in place of the present one and start a conversation, or go on with one that another model had."""
-
-    path: Path
-    system: str | None
-    turns: tuple[PastTurn, ...] = ()
-    """Questions and replies of the conversation."""
-    turns_before: tuple[PastTurn, ...] = ()
-    """Those of the present model, which reads them again if it has to be opened in place of the new one."""
-    rereads: bool = True
-    """Whether the model reads them before anything new is asked; else with what is asked next."""
-    state: Path | None = None
-    """Where the state of the cache may be found."""
-    n_dropped: int = 0
-    """Turns before these that are no part of the context any more."""
-
-
-@record
-class StartConversation:
-    """Forget all turns."""
-
-    system: str | None
-
-
-@record
-class OpenConversation:
-    """Go on with another conversation; what it begins with like the present one is not read again."""
-
-    system: str | None
-    turns: tuple[PastTurn, ...]
-    state: Path | None = None
-    """Where the state of the cache may be found."""
-    n_dropped: int = 0
-    """Turns before these that are no part of the context any more."""
-
-
-@record
-class Ask:
-    """Answer the user's next message."""
-
-    text: str
-    asked_s: float | None = None
-    """When the user sent it, on the bridge's clock, if it had to wait."""
-    keep_turns: int | None = None
-    """Forget all turns but the first so many before it; None keeps all."""
-
-
-@record
-class Regenerate:
-    """Answer the last message again in place of the reply it has."""
-
-
-@record
-class MeasureBandwidth:
-    """Find out how fast memory can be read, if nothing else is to be done."""
-
-
-@record
-class Examine:
-    """Measure the machine for the doctor; the loaded model stays as it is."""
-
-    answer: Future[Any]
-    """Gets an ``app.doctor.examine.Examination``, or the exception that prevented it."""
-
-
-@record
-class Prepare:
-    """Count what stands in the prompt, and read it ahead while nothing else is asked."""
-
-    text: str
-    read_ahead: bool
-
-
-@record
-class Tune:
-    """Find what is best; the time it may take follows from the parts."""
-
-    parts: tuple[str, ...] = THREADS_AND_WEIGHTS
-    """Of ``engine.tuning.BUDGETS_S``; what was found about others before stays."""
-
-
-@record
-class GrantThreads:
-    """Wake the thread, so that it grants the wish for other threads."""
-
-
-@record
-class Continue:
-    """Go on with the last reply from the tokens it has."""
-
-    thinking: Thinking | None = None
-    """What it thought so far."""
-
-
-@record
-class ContinueEdited:
-    """Go on with a reply from what the user made of its text, and forget all turns after it."""
-
-    text: str
-    """In place of its answer, or of its thinking where there is no answer yet; exactly as it is to be."""
-    n_turn: int
-    """Whose reply it is, from 0 on."""
-    thinking: Thinking | None = None
-    """What it thought before the answer."""
-
-
-@record
-class Weigh:
-    """Find out what ``Ask``, or ``ContinueEdited``, with the same values would cost; changes nothing."""
-
-    text: str
-    n_turn: int
-    is_reply: bool = False
-
-
-@record
-class Close:
-    """End the thread."""
-
-
-Command = (
-    Load
-    | StartConversation
-    | OpenConversation
-    | Ask
-    | Regenerate
-    | Continue
-    | ContinueEdited
-    | Weigh
-    | Prepare
-    | MeasureBandwidth
-    | Examine
-    | Tune
-    | GrantThreads
-    | Close
-)
-
-
-class Written(Protocol):
-    """The reply that is being written, with the beginning that it goes on from."""
-
-    def ids(self) -> tuple[int, ...]:
-        """Its tokens so far."""
-
-    def text(self) -> str:
-        """What they say, uncleaned."""
-
-
-class Wire:
-    """What both threads share. Only the engine's thread emits, only the screen's thread drains."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
-        self.commands: Queue[Command] = Queue(QUEUE_LENGTH)
-        self.status = EngineStatus()
-        self.figures = EngineFigures()
-        self.is_watched = False
-        """Whether a screen shows the figures."""
-        self.cancelled = threading.Event()
-        self.closing = threading.Event()
-        self.reply: Reply | None = None
-        """The running one."""
-        self.written: Written | None = None
-        """What there is of it."""
-        self.idle_work = IdleWork()
-        """What runs only until something is asked for."""
-        self.sweep: Sweep | None = None
-        """The running one."""
-        self.state_path: Path | None = None
-        """Where the states of the cache are kept for the conversation that is live."""
-        self.state_file: Path | None = None
-        """The one of them that belongs to the present model; None before it is known."""
-        self.state_trouble = ""
-        """Why it is not; "" if it is."""
-        self.rereading: Session | None = None
-        """Reads a conversation that another model had."""
-        self.tuning: TuningReport | None = None
-        """What the last sweep found, or the running one has found so far; None before one with this model."""
-        self.tuning_conditions = Conditions()
-        """What the machine did during the last sweep."""
-        self.threads = ThreadWishes()
-        self._messages: deque[EngineMessage] = deque()
-
-    def emit(self, message: EngineMessage) -> None:
-        """Hand a message to the screen."""
-        self._messages.append(message)
-
-    def drain(self) -> list[EngineMessage]:
-        """Take everything emitted so far, in order, with neighbouring pieces of text joined."""
-        taken = [self._messages.popleft() for _ in range(len(self._messages))]
-        drained: list[EngineMessage] = []
-        for kind, run in groupby(taken, type):
-            messages = list(run)
-            if kind is TextGenerated or kind is ThoughtGenerated:
-                text = "".join(m.text for m in messages if isinstance(m, (TextGenerated, ThoughtGenerated)))
-                messages = [kind(text)]
-            drained += messages
-        return drained
 
 
 class EngineBridge:

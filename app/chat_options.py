@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from app import engine_access, paths
-from app.bridge import ChatOptions
 from app.conversations.journal import Journal
 from app.conversations.store import Store
+from app.engine_options import ChatOptions
 from app.low_power import is_on_battery
 from app.performance.history import ReplyHistory
 from app.screens.conversation_flow import AtHand

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app import engine_access
-from app.bridge import ChatOptions, Tune, Wire
+from app.commands import Tune
+from app.engine_options import ChatOptions
 from app.engine_status import Activity
 from app.messages import ThreadsChanged, TuningDoubted, TuningEnded
 from app.rate_drift import RateDrift, ReplyRate
@@ -18,6 +19,7 @@ from app.threads_in_use import ThreadsInUse
 from app.tuned import Recalled
 from app.tuned_choice import measured_of
 from app.tuning_conditions import Conditions, ConditionsWatch
+from app.wire import Wire
 from engine.errors import Cancelled, EngineError
 
 if TYPE_CHECKING:

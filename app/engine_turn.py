@@ -9,16 +9,17 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.bridge import ChatOptions, Wire
 from app.clean_text import clean_line
 from app.conversation import Ending
 from app.crash_log import log_without_text
+from app.engine_options import ChatOptions
 from app.engine_status import Activity
 from app.messages import GenerationFailed, GenerationFinished, PromptStopped, ReplyReopened
 from app.record import record
 from app.reply import Reply, ReplyMeter
 from app.reply_text import ReplyText
 from app.thinking import Thinking
+from app.wire import Wire
 from engine.cached_tokens import common_prefix
 from engine.errors import EngineError
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app import garbage
-from app.bridge import (
+from app.clean_text import clean_line
+from app.commands import (
     Ask,
-    ChatOptions,
     Close,
     Command,
     Continue,
@@ -28,12 +28,11 @@ from app.bridge import (
     StartConversation,
     Tune,
     Weigh,
-    Wire,
 )
-from app.clean_text import clean_line
 from app.context_room import MIN_REPLY_TOKENS, Fitted, NoRoomError
 from app.conversation import PastTurn
 from app.engine_measures import EngineMeasures
+from app.engine_options import ChatOptions
 from app.engine_status import Activity, EngineStatus
 from app.engine_tuning import EngineTuning
 from app.engine_turn import EngineTurn, kept_tokens, reason_of
@@ -55,6 +54,7 @@ from app.reply import ReplyMeter
 from app.rereading import Rereading
 from app.saved_states import SavedStates
 from app.settings import AUTO, DEFAULT_KV_TYPE
+from app.wire import Wire
 from engine.cached_tokens import common_prefix
 from engine.errors import Cancelled
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from app.bridge import Ask, Command, Continue, ContinueEdited, Weigh
+from app.commands import Ask, Command, Continue, ContinueEdited, Weigh
 from app.context_room import Fitted, Prompt, make_room, reply_room
 from app.conversation import PastTurn
 from app.edited_reply import edited_ids

@@ -17,7 +17,8 @@ from app.refusals import exit_code_of
 from engine.cached_tokens import common_prefix
 
 if TYPE_CHECKING:
-    from app.bridge import Prepare, Wire
+    from app.commands import Prepare
+    from app.wire import Wire
     from engine import Session
     from engine.chat_prompt import ChatPrompt
 

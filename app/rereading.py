@@ -18,7 +18,7 @@ from app.reply import ReplyMeter
 from engine.cached_tokens import common_prefix
 
 if TYPE_CHECKING:
-    from app.bridge import Wire
+    from app.wire import Wire
     from engine import Session
 
 

@@ -10,13 +10,13 @@ from collections import deque
 from enum import Enum
 from pathlib import Path
 
-from app.bridge import (
+from app.bridge import EngineBridge
+from app.commands import (
     THREADS_AND_WEIGHTS,
     Ask,
     Command,
     Continue,
     ContinueEdited,
-    EngineBridge,
     Load,
     OpenConversation,
     Regenerate,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from app.bridge import EngineBridge, MeasureBandwidth
+from app.bridge import EngineBridge
+from app.commands import MeasureBandwidth
 from app.engine_status import Activity, EngineStatus
 from app.performance.ceiling import Ceiling, ceiling_at
 from app.performance.interface_pace import MOST_SHARE, InterfacePace

@@ -21,8 +21,8 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from app.actions import bindings
-from app.bridge import Examine
 from app.clean_text import clean_line
+from app.commands import Examine
 from app.doctor import report
 from app.doctor.read_machine import read_clock, read_cores, read_disk, read_memory
 from app.doctor.read_terminal import read_terminal

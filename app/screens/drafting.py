@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from app import paths
 from app._textual_hacks import call_once
-from app.bridge import EngineBridge, Prepare
+from app.bridge import EngineBridge
+from app.commands import Prepare
 from app.draft import Draft
 from app.keymap import Keymap
 from app.messages import PromptCounted

@@ -15,8 +15,8 @@ from textual.binding import BindingType
 
 from app import figures
 from app.actions import bindings
-from app.bridge import Examine
 from app.clean_text import clean_line
+from app.commands import Examine
 from app.models import rows
 from app.models.listing import ModelEntry
 from app.models.scan import Found, Scan

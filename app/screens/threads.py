@@ -17,7 +17,7 @@ from textual.widgets import Static
 
 from app import figures
 from app.actions import bindings
-from app.bridge import KV_TYPES, THREADS_AND_WEIGHTS
+from app.commands import KV_TYPES, THREADS_AND_WEIGHTS
 from app.glyphs import choose_glyphs
 from app.settings import AUTO, DEFAULT_KV_TYPE
 from app.state import TunedChoice

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from textual.scrollbar import ScrollBarRender
 
 from app.app import JalopyApp
-from app.bridge import ChatOptions
+from app.engine_options import ChatOptions
 from app.keymap import Keymap
 from app.settings import built_in_settings, override
 from app.widgets.message_view import ReplyView

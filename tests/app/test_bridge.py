@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from app import paths
-from app.bridge import Ask, ChatOptions, EngineBridge, Load, Regenerate, StartConversation, Wire
+from app.bridge import EngineBridge
+from app.commands import Ask, Load, Regenerate, StartConversation
 from app.conversation import Ending
+from app.engine_options import ChatOptions
 from app.engine_status import Activity
 from app.messages import (
     GenerationFailed,
@@ -18,6 +20,7 @@ from app.messages import (
     PromptStopped,
     TextGenerated,
 )
+from app.wire import Wire
 from engine.errors import BrokenModelError, GGUFError
 from tests.app.fake_engine import Gate, Script
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.bridge import Ask, Continue, ContinueEdited, Regenerate, StartConversation, Weigh
+from app.commands import Ask, Continue, ContinueEdited, Regenerate, StartConversation, Weigh
 from app.conversation import Ending
 from app.messages import (
     GenerationFailed,

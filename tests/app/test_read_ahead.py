@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.bridge import Ask, Prepare, StartConversation
+from app.commands import Ask, Prepare, StartConversation
 from app.engine_status import Activity
 from app.messages import GenerationFinished, PromptCounted
 from app.screens import drafting

@@ -26,7 +26,7 @@ import sys
 sys.path.insert(0, {root!r})
 import app.tui as module
 from pathlib import Path
-from app.bridge import ChatOptions
+from app.engine_options import ChatOptions
 from app.settings import built_in_settings
 from tests.app.fake_engine import Gate, Script
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.app import JalopyApp
-from app.bridge import ChatOptions
+from app.engine_options import ChatOptions
 from app.screens.threads import ThreadsScreen
 from app.settings import built_in_settings
 from app.state import Measured, TunedChoice

@@ -6,8 +6,10 @@ import time
 import pytest
 
 from app import engine_measures
-from app.bridge import Ask, ChatOptions, EngineBridge, Load, MeasureBandwidth
+from app.bridge import EngineBridge
+from app.commands import Ask, Load, MeasureBandwidth
 from app.engine_measures import phase_costs, time_spent
+from app.engine_options import ChatOptions
 from app.messages import GenerationFinished, ModelFailed
 from app.performance import page_faults
 from app.performance.history import ReplyHistory

@@ -1,0 +1,89 @@
+"""What the screen's thread and the engine's thread share: a bounded queue in, a deque and records out."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+from queue import Queue
+from typing import TYPE_CHECKING, Protocol
+
+from app.commands import Command
+from app.engine_status import EngineStatus
+from app.idle_work import IdleWork
+from app.messages import EngineMessage, TextGenerated, ThoughtGenerated
+from app.performance.records import EngineFigures
+from app.reply import Reply
+from app.threads_in_use import ThreadWishes
+from app.tuning_conditions import Conditions
+
+if TYPE_CHECKING:
+    from engine import Session
+    from engine.tuning import Sweep
+    from engine.tuning_report import TuningReport
+
+QUEUE_LENGTH = 8
+
+
+class Written(Protocol):
+    """The reply that is being written, with the beginning that it goes on from."""
+
+    def ids(self) -> tuple[int, ...]:
+        """Its tokens so far."""
+
+    def text(self) -> str:
+        """What they say, uncleaned."""
+
+
+class Wire:
+    """What both threads share. Only the engine's thread emits, only the screen's thread drains."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.commands: Queue[Command] = Queue(QUEUE_LENGTH)
+        self.status = EngineStatus()
+        self.figures = EngineFigures()
+        self.is_watched = False
+        """Whether a screen shows the figures."""
+        self.cancelled = threading.Event()
+        self.closing = threading.Event()
+        self.reply: Reply | None = None
+        """The running one."""
+        self.written: Written | None = None
+        """What there is of it."""
+        self.idle_work = IdleWork()
+        """What runs only until something is asked for."""
+        self.sweep: Sweep | None = None
+        """The running one."""
+        self.state_path: Path | None = None
+        """Where the states of the cache are kept for the conversation that is live."""
+        self.state_file: Path | None = None
+        """The one of them that belongs to the present model; None before it is known."""
+        self.state_trouble = ""
+        """Why it is not; "" if it is."""
+        self.rereading: Session | None = None
+        """Reads a conversation that another model had."""
+        self.tuning: TuningReport | None = None
+        """What the last sweep found, or the running one has found so far; None before one with this model."""
+        self.tuning_conditions = Conditions()
+        """What the machine did during the last sweep."""
+        self.threads = ThreadWishes()
+        self._messages: deque[EngineMessage] = deque()
+
+    def emit(self, message: EngineMessage) -> None:
+        """Hand a message to the screen."""
+        self._messages.append(message)
+
+    def drain(self) -> list[EngineMessage]:
+        """Take everything emitted so far, in order, with neighbouring pieces of text joined."""
+        taken = [self._messages.popleft() for _ in range(len(self._messages))]
+        drained: list[EngineMessage] = []
+        for kind, run in groupby(taken, type):
+            messages = list(run)
+            if kind is TextGenerated or kind is ThoughtGenerated:
+                text = "".join(m.text for m in messages if isinstance(m, (TextGenerated, ThoughtGenerated)))
+                messages = [kind(text)]
+            drained += messages
+        return drained
