@@ -111,8 +111,8 @@ class ThriftyCompositor(Compositor):
         in_front: list[Region] = []
         for widget, (region, clip) in self.visible_widgets.items():
             shown = region.intersection(clip)
-            changed = [part for part in map(shown.intersection, self._updated) if part]
-            changed = [part for part in changed if not any(front.contains_region(part) for front in in_front)]
+            parts = (part for part in map(shown.intersection, self._updated) if part)
+            changed = [part for part in parts if not any(front.contains_region(part) for front in in_front)]
             if changed:
                 in_front.append(shown)
                 first, last = min(part.y for part in changed), max(part.bottom for part in changed)

@@ -1,7 +1,7 @@
-"""The way between the screen and the engine: one long-lived thread, a bounded queue in, a deque and a record out.
+"""The screen's handle on the engine's one long-lived thread; what passes between them is ``app.wire``'s.
 
-The screen's side of this file never calls the engine, except ``Session.cancel``, which any thread may call. The
-thread's side is ``app.engine_worker``; it is imported there, after the first frame, because it brings in the engine.
+It never calls the engine, except ``Session.cancel``, which any thread may call. The thread's side is
+``app.engine_worker``; it is imported there, after the first frame, because it brings in the engine.
 
 The thread is a plain daemon thread and not a Textual worker: those run in asyncio's executor, which is joined at exit,
 so that a compilation in progress would hold up quitting for as long as it lasts.

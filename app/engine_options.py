@@ -33,7 +33,7 @@ def _watch_nothing() -> ConditionsWatch:
 
 @record
 class ChatOptions:
-    """How the bridge opens models and asks for replies; see the settings of the same names."""
+    """How the engine's thread opens models and writes replies; see the settings of the same names."""
 
     open_model: OpenModel
     sampling: Callable[[], Sampling]
