@@ -38,7 +38,7 @@ contracts: $(VENV)/.installed-test
 	$(BIN)/lint-imports
 
 pytest: $(VENV)/.installed-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 fix: $(VENV)/.installed-test  ## format, and mend what the linter can
 	$(BIN)/ruff format .

@@ -39,7 +39,7 @@ from app.downloads.background import BackgroundDownload
 from app.engine_options import ChatOptions
 from app.keymap import Keymap
 from app.low_power import is_weak_machine
-from app.performance.interface_pace import InterfacePace
+from app.performance.interface_pace import SLOWEST, InterfacePace
 from app.performance.watch import PerformanceWatch
 from app.personas import persona_names
 from app.screens.chat import ChatScreen
@@ -68,8 +68,8 @@ QUIT_WINDOW_S = 3.0
 
 INTERFACE_COST_PERIOD_S = 1.0
 
-WEAK_DIVISOR = 2
-"""Where the engine takes every core, drawing begins at half its pace instead of finding out during the first reply."""
+WEAK_DIVISOR = SLOWEST
+"""Where the engine takes every core, drawing begins at its slowest pace and speeds up once it proves to be cheap."""
 
 DOWNLOAD_LOOK_S = 1.0
 """How often a download is looked at while its screen is not shown."""

@@ -12,7 +12,7 @@ from random import Random
 
 _SLOT = re.compile(r"\{([^{}]+)\}")
 _CHOICE = re.compile(r"\[([^\[\]]*)\]")
-_FEW_WORDS = r"[\w'-]+(?: [\w'-]+){0,3}"
+_WORD = r"[\w'-]+"
 NUMBER_SLOTS = frozenset({"x", "y", "z", "number1", "number2", "number3"})
 
 
@@ -71,11 +71,11 @@ def normalise(text: str) -> str:
     return " ".join(re.sub(r"[^\w+*/÷×-]+", " ", text).split())
 
 
-def pattern(template: str) -> re.Pattern[str]:
-    """Make the expression that matches every normalised sentence of a wording."""
+def pattern(template: str, slot_words: int = 4) -> re.Pattern[str]:
+    """Make the expression that matches every normalised sentence of a wording whose slots hold up to so many words."""
     slots = iter(_SLOT.findall(template))
     text = normalise_template(_SLOT.sub(" \0 ", template))
-    expression = "".join(_piece(char, slots) for char in text)
+    expression = "".join(_piece(char, slots, slot_words) for char in text)
     return re.compile(re.sub(r"(\\ )+", r"\\ *", expression))
 
 
@@ -85,7 +85,7 @@ def normalise_template(template: str) -> str:
     return " ".join(re.sub(r"[^\w+*/÷×\-\[\]|\0]+", " ", text).split())
 
 
-def _piece(char: str, slots: object) -> str:
+def _piece(char: str, slots: object, slot_words: int) -> str:
     if char == "[":
         return "(?:"
     if char == "]":
@@ -94,5 +94,5 @@ def _piece(char: str, slots: object) -> str:
         return "|"
     if char == "\0":
         name = next(slots)  # type: ignore[call-overload]
-        return r"(?:\d+|[a-z-]+)" if name in NUMBER_SLOTS else _FEW_WORDS
+        return r"(?:\d+|[a-z-]+)" if name in NUMBER_SLOTS else f"{_WORD}(?: {_WORD}){{0,{slot_words - 1}}}"
     return re.escape(char)

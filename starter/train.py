@@ -60,7 +60,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True, help="folder of vocabulary, checkpoints and log")
-    parser.add_argument("--tokens", type=float, default=16.6e6, help="tokens to read in all")
+    parser.add_argument("--tokens", type=float, default=28e6, help="tokens to read in all")
     parser.add_argument(
         "--fall", type=float, default=0.3, help="share of the tokens while the rates go down to nothing"
     )
@@ -263,7 +263,7 @@ def _shares(shard: int, is_polishing: bool) -> tuple[float, float, float, float]
     Short ones at first, then a spell of looking back; what is asked in many ways comes once it is known in a few.
     """
     short = 0.9 if shard < 12 else 0.6 if shard < 20 else 0.3
-    copying = 0.0 if shard < 35 else 0.6 if shard < 47 else 0.1
+    copying = 0.0 if shard < 35 else 0.6 if shard < 47 else 0.15
     more = 0.0 if shard < MANY_WORDINGS_SHARD else 0.75
     return short, copying, more, 0.6 if is_polishing else 0.0
 

@@ -27,11 +27,13 @@ _TOPICS_OF_MORE = TOPICS | {
     "geography": 48,
     "everyday": 20,
     "jalopy": 14,
-    "talk": 20,
+    "talk": 23,
     "relations": 20,
     "opposites": 10,
     "calendar": 26,
-    "ask": 16,
+    "ask": 18,
+    "tell": 10,
+    "arithmetic": 36,
 }
 """The same where wordings vary: most are those of single facts."""
 _SYSTEM_PROMPTS = (
