@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 Report = Callable[[Any], None]
 
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "repeat_window")
+"""The settings that the engine's ``Sampling`` has under the same names."""
+
 
 def validate_model(path: Path | str) -> Checked:
     """Check the whole file without numba: ``Checked(gguf, config, tokenizer, weights)``.
@@ -182,20 +185,14 @@ def state_files(settings: Settings, may_read_prefix: Callable[[], bool] = bool) 
     )
 
 
-def make_sampling(settings: Settings) -> Sampling:
-    """Return the engine's sampling parameters for the settings."""
+def make_sampling(settings: Settings, model: Model) -> Sampling:
+    """Return how tokens are chosen: as the user's settings say, else as the model's file does, else as ours do."""
     from engine import Sampling
 
     chosen = settings.sampling
-    return Sampling(
-        temperature=chosen.temperature,
-        top_k=chosen.top_k,
-        top_p=chosen.top_p,
-        min_p=chosen.min_p,
-        repeat_penalty=chosen.repeat_penalty,
-        repeat_window=chosen.repeat_window,
-        seed=None if chosen.seed < 0 else chosen.seed,
-    )
+    values: dict[str, Any] = {name: getattr(chosen, name) for name in _SAMPLING}
+    values |= {name: value for name, value in model.sampling_advice.items() if name not in chosen.given}
+    return Sampling(**values, seed=None if chosen.seed < 0 else chosen.seed)
 
 
 def greedy_sampling() -> Sampling:

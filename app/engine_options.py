@@ -36,7 +36,7 @@ class ChatOptions:
     """How the engine's thread opens models and writes replies; see the settings of the same names."""
 
     open_model: OpenModel
-    sampling: Callable[[], Sampling]
+    sampling: Callable[[Model], Sampling]
     """Called in the engine's thread, because building it imports the engine."""
     check_model: Callable[[Path], object] | None = None
     """Raises where a file cannot be opened, before the present model is closed for it."""

@@ -71,7 +71,7 @@ class EngineTurn:
         self._reply = Reply(
             session,
             prompt,
-            options.sampling(),
+            options.sampling(session.model),
             max_tokens=options.max_tokens,
             stop=chat.stops,
             after=self._earlier.ids,

@@ -161,7 +161,7 @@ class Dialogue:
         reply = Reply(
             self._session,
             ids,
-            engine_access.make_sampling(self._settings),
+            engine_access.make_sampling(self._settings, self._session.model),
             max_tokens=self._settings.sampling.max_tokens,
             stop=self._chat.stops,
             spelled=tag_ids(self._tokenizer.control_texts),

@@ -132,7 +132,7 @@ class _Answer:
         reply = Reply(
             self._session,
             ids,
-            engine_access.make_sampling(self._settings),
+            engine_access.make_sampling(self._settings, self._model),
             max_tokens=self._settings.sampling.max_tokens,
             stop=self._chat.stops if self._chat is not None else (),
             spelled=tag_ids(self._model.tokenizer.control_texts),

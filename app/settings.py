@@ -20,6 +20,7 @@ from app.toml_file import read_toml
 MOST_THREADS = 128
 """``engine.crew.MOST_THREADS``, which is dear to import; a test compares them."""
 _MAX_COUNT = 2**31 - 1
+_GIVEN = "given"
 AUTO = "auto"
 """Leaves a choice to the program."""
 DEFAULT_WEIGHTS, DEFAULT_KV_TYPE = "mmap", "f16"
@@ -54,6 +55,8 @@ class SamplingSettings:
     """Longest answer in tokens; 0 = until the model ends it or the context is full."""
     seed: int = _setting(least=-1, most=2**63 - 1)
     """The same seed gives the same text again; -1 = another one each time."""
+    given: frozenset[str] = field(default=frozenset(), kw_only=True)
+    """Those that the user has set. What a model's file recommends goes before the others."""
 
 
 @record
@@ -119,7 +122,7 @@ def built_in_settings() -> Settings:
     values = read_toml(path, "settings file", SettingsError)
     settings = _build(Settings, values, str(path))
     assert isinstance(settings, Settings)
-    return settings
+    return dataclasses.replace(settings, sampling=dataclasses.replace(settings.sampling, given=frozenset()))
 
 
 def load_settings(user_file: Path | None = None) -> Settings:
@@ -163,14 +166,14 @@ def override(settings: Settings, key: str, value: object, source: str) -> Settin
     except SettingsError as error:
         raise SettingsError(str(error), exit_codes.USAGE) from None
     if table:
-        changes = {table: dataclasses.replace(holder, **changes)}
+        changes = {table: _changed(holder, changes)}
     return dataclasses.replace(settings, **changes)
 
 
 def setting_keys(table: type = Settings, prefix: str = "") -> Iterator[str]:
     """Yield every dotted key in order, as ``sampling.top_k``."""
     types = get_type_hints(table)
-    for one in fields(table):
+    for one in _fields(table):
         if is_dataclass(types[one.name]):
             yield from setting_keys(types[one.name], f"{prefix}{one.name}.")
         else:
@@ -180,8 +183,8 @@ def setting_keys(table: type = Settings, prefix: str = "") -> Iterator[str]:
 def _build(table: Any, values: Mapping[str, Any], source: str) -> Any:
     """Make a dataclass from a complete table: every field must be there."""
     types = get_type_hints(table)
-    blank = table(**{one.name: None for one in fields(table)})
-    for one in fields(table):
+    blank = table(**{one.name: None for one in _fields(table)})
+    for one in _fields(table):
         if one.name not in values:
             raise SettingsError(f"{source}: {one.name} is missing", exit_codes.BAD_DATA)
         if is_dataclass(types[one.name]):
@@ -192,7 +195,7 @@ def _build(table: Any, values: Mapping[str, Any], source: str) -> Any:
 
 def _merge_table(settings: Any, values: Mapping[str, Any], source: str, prefix: str) -> Any:
     changes: dict[str, Any] = {}
-    names = [one.name for one in fields(settings)]
+    names = [one.name for one in _fields(settings)]
     for name, value in values.items():
         where = f"{source}: {prefix}{name}"
         if name not in names:
@@ -204,7 +207,18 @@ def _merge_table(settings: Any, values: Mapping[str, Any], source: str, prefix: 
             changes[name] = _merge_table(current, value, source, f"{prefix}{name}.")
         else:
             raise SettingsError(f"{where} is {_kind(value)}; it must be a table: [{name}]", exit_codes.BAD_DATA)
-    return dataclasses.replace(settings, **changes)
+    return _changed(settings, changes)
+
+
+def _changed(table: Any, changes: dict[str, Any]) -> Any:
+    """Return the table with other values, and what was set noted where that is asked for."""
+    given = {_GIVEN: getattr(table, _GIVEN) | changes.keys()} if hasattr(table, _GIVEN) else {}
+    return dataclasses.replace(table, **changes, **given)
+
+
+def _fields(table: Any) -> list[Any]:
+    """Return the fields that stand in the file."""
+    return [one for one in fields(table) if one.name != _GIVEN]
 
 
 def _nearest(dotted: str, name: str) -> str:

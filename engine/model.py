@@ -143,6 +143,13 @@ class Model:
         return ChatTemplate.from_metadata(self._checked.gguf.metadata, self.shown_name, bos, eos)
 
     @property
+    def sampling_advice(self) -> dict[str, float]:
+        """The fields of ``Sampling`` that the file recommends."""
+        from engine.sampling_advice import sampling_advice
+
+        return sampling_advice(self._checked.gguf.metadata)
+
+    @property
     def notices(self) -> list[str]:
         """What the user should know about this model on this machine, one line each; complete once a session exists.
 

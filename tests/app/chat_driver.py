@@ -23,7 +23,7 @@ _COMPILING_PATIENCE_S = 240.0
 
 
 def options_for(script: Script) -> ChatOptions:
-    return ChatOptions(open_model=script.open_model, sampling=lambda: None)
+    return ChatOptions(open_model=script.open_model, sampling=lambda model: None)
 
 
 class Driver:

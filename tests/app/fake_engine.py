@@ -451,7 +451,7 @@ class FakeSession:
     """Stands in for ``engine.Session``: the cache is a list of token ids, the reply comes from the script."""
 
     def __init__(self, model: FakeModel, n_ctx: int, kv: str) -> None:
-        self._model, self._script = model, model.script
+        self.model, self._script = model, model.script
         self.n_ctx, self.kv_type, self.kv_bytes = n_ctx, kv, n_ctx * 256
         self.tokens: list[int] = []
         self.finish_reason = ""
@@ -533,9 +533,9 @@ class FakeSession:
                 self.truncate(good_length)
                 raise Cancelled("stopped while reading the prompt")
             self.tokens.append(token_id)
-            threads = self._model.prefill_threads if len(ids) > 3 else self._model.threads
+            threads = self.model.prefill_threads if len(ids) > 3 else self.model.threads
             speed = (self._script.thread_speeds or {}).get(threads, 1.0)
-            speed *= self._script.weight_speeds.get(self._model.weights_mode, 1.0)
+            speed *= self._script.weight_speeds.get(self.model.weights_mode, 1.0)
             speed *= self._script.kv_speeds.get(self.kv_type, 1.0)
             self._script.clock.advance(self._script.seconds_per_prompt_token / speed)
             if on_progress:
@@ -559,11 +559,11 @@ class FakeSession:
         if after:
             assert self.tokens[-len(after) :] == list(after), "the cache does not end with what is continued"
         begun = self._reply[: len(after)]
-        if not after or list(after) != [self._model.tokenizer.id_of(piece) for piece in begun]:
+        if not after or list(after) != [self.model.tokenizer.id_of(piece) for piece in begun]:
             begun, self._reply = [], self._script.replies[0]
             if len(self._script.replies) > 1:
                 self._script.replies.pop(0)
-        stream = self._model.tokenizer.stream(spelled)
+        stream = self.model.tokenizer.stream(spelled)
         self.finish_reason = ""
         text = ""
         for count, piece in enumerate(self._reply[len(begun) :]):
@@ -581,7 +581,7 @@ class FakeSession:
             if self._script.fail_after_tokens is not None and count >= self._script.fail_after_tokens:
                 raise self._script.generate_error
             self._script.clock.advance(self._script.seconds_per_token)
-            token_id = self._model.tokenizer.id_of(piece)
+            token_id = self.model.tokenizer.id_of(piece)
             self.tokens.append(token_id)
             text += piece
             yield Generated(token_id, stream.push(token_id))

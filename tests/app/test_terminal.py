@@ -32,7 +32,7 @@ from tests.app.fake_engine import Gate, Script
 
 script = Script(token_gate=Gate())
 script.token_gate.allow(1)
-options = ChatOptions(open_model=script.open_model, sampling=lambda: None)
+options = ChatOptions(open_model=script.open_model, sampling=lambda model: None)
 chat = module.JalopyApp
 module.JalopyApp = lambda settings, path, **kept: chat(settings, path, options=options, **kept)
 {extra}
@@ -198,7 +198,7 @@ def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _editor_process(terminal: Terminal) -> psutil.Process:
-    terminal.read_until(b" HERE")
+    terminal.read_until(b" HERE\r\n")
     found = re.search(rb"EDITOR (\d+) HERE", terminal.output)
     assert found is not None
     return psutil.Process(int(found[1]))

@@ -67,7 +67,7 @@ async def tuning(
     memory, machine = memory or Memory(), machine or ScriptedMachine()
     options = ChatOptions(
         open_model=script.open_model,
-        sampling=lambda: None,
+        sampling=lambda model: None,
         recall_tuned=memory.recall,
         remember_tuned=memory.remember,
         kernels_version=lambda: "k1",

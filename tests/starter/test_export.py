@@ -54,6 +54,7 @@ def test_the_engine_opens_what_was_exported(toy, matrix_type):
     assert model.name == "starter"
     assert model.config.context_length == 1024
     assert model.quantization == matrix_type
+    assert model.sampling_advice == {"temperature": 0.2}
     assert model.tokenizer.encode("hello")[-1] == shape.vocabulary - 1
     assert not (folder / "toy.gguf.new").exists()
     model.close()
