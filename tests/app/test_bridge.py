@@ -32,7 +32,7 @@ class Engine:
 
     def __init__(self, script: Script, **options: object) -> None:
         self.script = script
-        self.bridge = EngineBridge(ChatOptions(script.open_model, lambda: "sampling", **options), script.clock)
+        self.bridge = EngineBridge(ChatOptions(script.open_model, lambda model: "sampling", **options), script.clock)
         self.messages: list[object] = []
         self.bridge.start()
 
