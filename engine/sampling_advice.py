@@ -17,6 +17,7 @@ _KEYS = {
     "repeat_window": ("general.sampling.penalty_last_n", int),
 }
 _FLOAT32_DIGITS = 6
+_ALL_CANDIDATES = -1
 
 
 def sampling_advice(metadata: Mapping[str, Any]) -> dict[str, float]:
@@ -25,23 +26,22 @@ def sampling_advice(metadata: Mapping[str, Any]) -> dict[str, float]:
     Source: llama.cpp pull request 17120. What is of another type or out of range is left out, and so is what the chain
     does not have.
     """
-    return {
-        name: value
-        for name, (key, wanted) in _KEYS.items()
-        if (value := _number(metadata.get(key), wanted)) is not None and _is_allowed(name, value)
+    found: dict[str, Any] = {
+        name: metadata[key] for name, (key, wanted) in _KEYS.items() if type(metadata.get(key)) is wanted
     }
+    if found.get("top_k") == _ALL_CANDIDATES:
+        found["top_k"] = 0
+    return {name: _as_written(value) for name, value in found.items() if _is_allowed(name, value)}
 
 
-def _number(value: object, wanted: type) -> float | None:
-    if type(value) is int and wanted is int:
-        return max(value, 0)  # -1 leaves nothing out; so does 0
-    # 0.95 comes as a float32, 0.949999988.
-    return round(value, _FLOAT32_DIGITS) if type(value) is float and wanted is float else None
+def _as_written(value: Any) -> Any:
+    """Return 0.95 for the float32 next to it, 0.949999988."""
+    return round(value, _FLOAT32_DIGITS) if isinstance(value, float) else value
 
 
-def _is_allowed(name: str, value: float) -> bool:
+def _is_allowed(name: str, value: Any) -> bool:
     try:
-        Sampling(**{name: value})  # type: ignore[arg-type]
+        Sampling(**{name: value})
     except EngineError:
         return False
     return True

@@ -41,6 +41,11 @@ def test_what_is_no_temperature_is_left_out(value: object):
     assert sampling_advice({"general.sampling.temp": value}) == {}
 
 
-@pytest.mark.parametrize("value", [1 << 63, 0.5, "40", False])
+@pytest.mark.parametrize("value", [1 << 63, -2, 0.5, "40", False])
 def test_what_is_no_count_is_left_out(value: object):
     assert sampling_advice({"general.sampling.top_k": value}) == {}
+
+
+def test_a_window_as_long_as_the_context_is_left_out():
+    # llama.cpp's -1; 0 would switch the penalty off.
+    assert sampling_advice({"general.sampling.penalty_last_n": -1}) == {}
