@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from engine.tuning_report import TuningReport
 
 Report = Callable[[Any], None]
-
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "repeat_window")
-"""The settings that the engine's ``Sampling`` has under the same names."""
 
 
 def validate_model(path: Path | str) -> Checked:
@@ -190,9 +188,10 @@ def make_sampling(settings: Settings, model: Model) -> Sampling:
     from engine import Sampling
 
     chosen = settings.sampling
-    values: dict[str, Any] = {name: getattr(chosen, name) for name in _SAMPLING}
+    values = {one.name: getattr(chosen, one.name) for one in fields(Sampling)}
     values |= {name: value for name, value in model.sampling_advice.items() if name not in chosen.given}
-    return Sampling(**values, seed=None if chosen.seed < 0 else chosen.seed)
+    values["seed"] = None if chosen.seed < 0 else chosen.seed
+    return Sampling(**values)
 
 
 def greedy_sampling() -> Sampling:
