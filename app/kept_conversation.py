@@ -61,6 +61,9 @@ class KeptConversation:
         """Of the running reply."""
         self._replaced: list[ChatMessage] = []
         """What the running turn takes the place of; it comes back if no reply does."""
+        self._settled: Reply | None = None
+        self._is_kept = False
+        """The reply that ended last, and whether the conversation has it."""
         self._told_trouble = ""
         self._is_over = False
 
@@ -132,7 +135,7 @@ class KeptConversation:
         with self._lock:
             self.conversation.add_user(clean_text(text))
             self.journal.note_asked(self.conversation, is_replacing=False)
-        self.journal.settle(SAVING_PATIENCE_S)
+        self.journal.settle(SAVING_PATIENCE_S, waits_for_room=False)
         self._tell_trouble()
 
     def note_asked_again(self) -> None:
@@ -148,7 +151,7 @@ class KeptConversation:
             opening: the last words of the prompt, which may open a thinking block.
         """
         self._text = _ReplyText(reply, opening)
-        return _SavingOutput(self._take, self._save_some, output)
+        return _SavingOutput(self._take, self._save_some, lambda: self._save_whole(reply), output)
 
     def note_progress(self) -> None:
         """The cache has grown: between two tokens or blocks of a prompt."""
@@ -160,16 +163,7 @@ class KeptConversation:
         with self._lock:
             if self._is_over:
                 return False
-            text, self._text = self._text, None
-            is_kept = text is not None and bool(reply.ids or reply.text)
-            if text is not None and is_kept:
-                thinking, answer = text.finish()
-                message = self.conversation.add_reply(answer, reply.meter.ending, reply.meter.figures(), thinking)
-                message.ids, message.raw = tuple(reply.ids), reply.text
-            else:
-                self.conversation.messages += self._replaced
-            self._replaced = []
-            self.journal.note_settled(self.conversation)
+            is_kept = self._settle(reply)
         self.note_progress()
         self._tell_trouble()
         return is_kept
@@ -211,6 +205,28 @@ class KeptConversation:
             self._flush()
         self.note_progress()
 
+    def _save_whole(self, reply: Reply) -> None:
+        with self._lock:
+            if not self._is_over:
+                self._settle(reply)
+        self.journal.settle(SAVING_PATIENCE_S, waits_for_room=False)
+
+    def _settle(self, reply: Reply) -> bool:
+        """The reply takes its place in the conversation, once; False where there is nothing of it."""
+        if self._settled is reply:
+            return self._is_kept
+        text, self._text = self._text, None
+        self._settled, self._is_kept = reply, text is not None and bool(reply.ids or reply.text)
+        if text is not None and self._is_kept:
+            thinking, answer = text.finish()
+            message = self.conversation.add_reply(answer, reply.meter.ending, reply.meter.figures(), thinking)
+            message.ids, message.raw = tuple(reply.ids), reply.text
+        else:
+            self.conversation.messages += self._replaced
+        self._replaced = []
+        self.journal.note_settled(self.conversation)
+        return self._is_kept
+
     def _flush(self) -> None:
         text = self._text
         if text is not None and not self._is_over and text.answer + text.thought:
@@ -249,8 +265,14 @@ class _ReplyText:
 
 
 class _SavingOutput(AnswerOutput):
-    def __init__(self, take: Callable[[str], bool], save: Callable[[], None], output: AnswerOutput | None) -> None:
-        self._take, self._save, self._output = take, save, output
+    def __init__(
+        self,
+        take: Callable[[str], bool],
+        save_some: Callable[[], None],
+        save_whole: Callable[[], None],
+        output: AnswerOutput | None,
+    ) -> None:
+        self._take, self._save_some, self._save_whole, self._output = take, save_some, save_whole, output
         self._saved_s = time.monotonic()
 
     def write(self, piece: str) -> None:
@@ -261,8 +283,9 @@ class _SavingOutput(AnswerOutput):
         now_s = time.monotonic()
         if now_s - self._saved_s >= FLUSH_PERIOD_S:
             self._saved_s = now_s
-            self._save()
+            self._save_some()
 
     def end(self) -> None:
+        self._save_whole()  # first: whoever reads the end may stop the program
         if self._output is not None:
             self._output.end()

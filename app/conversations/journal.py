@@ -165,9 +165,9 @@ class Journal:
         self._add(conversation, {"k": "title", "text": title})
         return True
 
-    def settle(self, patience_s: float) -> bool:
-        """Wait until all is saved; False if that takes longer."""
-        return self._keeper is None or self._keeper.settle(patience_s)
+    def settle(self, patience_s: float, waits_for_room: bool = True) -> bool:
+        """Wait until all is saved; False if that takes longer, or fails where nothing waits for room on the disk."""
+        return self._keeper is None or self._keeper.settle(patience_s, waits_for_room)
 
     def close(self, patience_s: float) -> str:
         """Save what is not saved and end; returns why that failed, or ""."""

@@ -63,6 +63,8 @@ class Keeper:
         self._unsynced_s = 0.0
         self._is_leaving = self._is_closing = self._is_over = False
         self._n_last_tries = 0
+        self._n_tries = self._newest_from_try = self._failed_try = 0
+        """Tries begun; the first one that may take the newest record; the last one that failed."""
         self.summary: Summary | None = None
         """What the list of conversations shows; written beside the log after each sync."""
         self.trouble = ""
@@ -85,6 +87,7 @@ class Keeper:
         """Have a record written soon; a durable one with all before it outlives a power cut."""
         with self._condition:
             self._waiting.append(_Line(write_record(record), is_durable))
+            self._newest_from_try = self._n_tries + 1
             self._condition.notify_all()
 
     def leave(self, patience_s: float) -> bool:
@@ -112,13 +115,18 @@ class Keeper:
         self._thread.join(patience_s)
         return not self.has_unsaved
 
-    def settle(self, patience_s: float) -> bool:
-        """Wait until everything is saved; False if that took too long."""
+    def settle(self, patience_s: float, waits_for_room: bool = True) -> bool:
+        """Wait until everything is saved; False if that took too long.
+
+        Args:
+            waits_for_room: wait through failures too, as it is tried again; else they end the wait.
+        """
         give_up_s = time.monotonic() + patience_s
         with self._condition:
             while self.has_unsaved:
                 left_s = give_up_s - time.monotonic()
-                if left_s <= 0 or self._is_over:
+                has_failed = self._failed_try >= self._newest_from_try
+                if left_s <= 0 or self._is_over or (has_failed and not waits_for_room):
                     return False
                 self._condition.wait(left_s)
         return True
@@ -158,6 +166,7 @@ class Keeper:
         with self._condition:
             self._taken = list(self._waiting)
             self._waiting.clear()
+            self._n_tries += 1
             self._n_last_tries += self._is_closing
             is_ending = self._is_leaving or self._is_closing
         try:
@@ -165,6 +174,7 @@ class Keeper:
         except Exception as error:
             self._take_back()
             self.trouble = cause_of(error)
+            self._failed_try = self._n_tries
         else:
             self.trouble = ""
         with self._condition:

@@ -13,7 +13,8 @@ from dataclasses import replace
 import pytest
 
 from app import engine_access, exit_codes, kept_conversation, paths, plain
-from app.conversation import Ending
+from app.conversation import Ending, Role
+from app.conversations.keeper import Keeper
 from app.conversations.log_file import LogFile
 from app.conversations.store import Store
 from app.refusals import Refusal
@@ -279,6 +280,42 @@ def test_what_cannot_be_saved_is_told_and_ends_with_74(script, monkeypatch, caps
     assert err.count("conversation not saved: the disk is full. It goes on here") == 1
     assert "saved as conversation" not in err
     assert err.rstrip().endswith("conversation not saved: the disk is full")
+
+
+def test_a_full_disk_is_not_waited_for_at_every_message(script, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(LogFile, "append", full)
+    monkeypatch.setattr(Keeper, "close", lambda keeper, _: not keeper.has_unsaved)
+    monkeypatch.setattr(kept_conversation, "SAVING_PATIENCE_S", 3600.0)
+    talk(script, monkeypatch, "first", "second")
+    assert capsys.readouterr().out == "one.\ntwo.\n"
+
+
+class _ReaderOfTheDisk(io.StringIO):
+    """A stdout whose reader looks at what is saved as each answer ends."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def write(self, text):
+        if text.endswith("\n"):
+            messages = Store().read("000001").conversation.messages
+            answers = [message for message in messages if message.role is Role.ASSISTANT]
+            self.found.append([(answer.text, answer.ending) for answer in answers])
+        return super().write(text)
+
+
+@pytest.mark.parametrize("speak", [talk, lambda script, _, *lines: [ask(script, line) for line in lines]])
+def test_an_answer_is_saved_before_its_end_is_shown(script, monkeypatch, speak):
+    reader = _ReaderOfTheDisk()
+    monkeypatch.setattr(sys, "stdout", reader)
+    speak(script, monkeypatch, "first", "second")
+    first, second = ("one.", Ending.COMPLETE), ("two.", Ending.COMPLETE)
+    assert reader.found == [[first], [first, second]]
+    assert reader.getvalue() == "one.\ntwo.\n"
 
 
 # ---- killed
