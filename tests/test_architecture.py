@@ -27,7 +27,7 @@ def test_the_engine_never_imports_the_application(module: str) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["engine", "engine.loader", "engine.tokenizer", "engine.model", "engine.saved_state", "app", "app.__main__"],
+    ["engine", "engine.loader", "engine.tokenizer", "engine.model", "engine.saved_state", "app", "app.command_line"],
 )
 def test_numba_is_imported_no_earlier_than_it_is_needed(module: str) -> None:
     assert not {"numba", "llvmlite"} & imported_after(f"import {module}")

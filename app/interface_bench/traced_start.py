@@ -19,7 +19,7 @@ def run(events_fd: int, model: str) -> int:
         os.write(events_fd, f'{{"event": "step", "step": "{step}", "at_s": {now_s}}}\n'.encode())
 
     tell("Python")
-    import_module("app.__main__")
+    import_module("app.command_line")
     from app import garbage
     from app.engine_access import glance_at_model
     from app.low_power import prepare_environment

@@ -47,7 +47,7 @@ def test_help_and_version_succeed_on_stdout(argv: list[str]) -> None:
 def test_help_imports_nothing_heavy() -> None:
     code = f"""
 import sys
-from app.__main__ import main
+from app.command_line import main
 assert main(["--help"]) == 0
 print([name for name in {HEAVY!r} if name in sys.modules])
 """
@@ -114,7 +114,7 @@ def test_a_wrong_settings_file_is_refused_before_anything_else(tmp_path: Path) -
 def test_a_bug_is_one_line_and_its_traceback_a_private_log_without_variables(tmp_path: Path) -> None:
     code = """
 import sys
-from app.__main__ import guard
+from app.command_line import guard
 def work():
     secret = "what the user " + "typed"
     raise KeyError("boom")
@@ -149,7 +149,7 @@ sys.exit(guard(work))
 def test_each_way_to_end_has_its_code(raised: str, code: int, line: str) -> None:
     program = f"""
 import sys
-from app.__main__ import guard
+from app.command_line import guard
 def work():
     raise {raised}
 sys.exit(guard(work))
@@ -158,6 +158,23 @@ sys.exit(guard(work))
     assert done.returncode == code
     assert done.stderr.decode().startswith(line)
     assert done.stderr.count(b"\n") == (1 if line else 0)
+
+
+@pytest.mark.parametrize("module", ["argparse", "app.settings", "app.supervisor"])
+def test_ctrl_c_while_the_program_is_imported_is_no_traceback(module: str) -> None:
+    program = f"""
+import sys
+class CtrlC:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.modules.pop({module!r}, None)
+sys.meta_path.insert(0, CtrlC())
+from app.__main__ import main
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (exit_codes.INTERRUPTED, b"", b"")
 
 
 def test_a_reader_that_leaves_early_hears_no_complaint() -> None:

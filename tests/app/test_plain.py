@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app import arguments, exit_codes, plain
-from app.__main__ import obey
+from app.command_line import obey
 from app.settings import built_in_settings
 from app.state import load_state
 from engine.errors import BrokenModelError

@@ -9,7 +9,7 @@ import pytest
 
 from app import engine_access, exit_codes, state
 from app import tune as tune_command
-from app.__main__ import main
+from app.command_line import main
 from app.settings import built_in_settings, override
 from app.state import Measured, TunedChoice
 from app.tune import TuneOptions, tune

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from app import kept_conversation, plain
-from app.__main__ import guard
+from app.command_line import guard
 from app.settings import built_in_settings
 from tests.app.fake_engine import FakeSession, Script
 from tests.app.scripted_access import use_script

@@ -1,0 +1,239 @@
+"""From arguments to settings to a command, with an exit code for every end.
+
+Whatever goes wrong before the first screen is one line on stderr. Commands are imported when they are called, so that
+``--help`` loads neither numba nor Textual.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from app import arguments, exit_codes
+from app.refusals import Refusal, refuse, say
+from app.settings import Settings, load_settings, override
+from app.starter import model_path
+from app.supervisor import supervise
+
+
+class _Ended(BaseException):
+    """SIGTERM or SIGHUP arrived."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit code."""
+    if not _prepare_streams():
+        say("jalopy: standard output is closed (open it, or redirect it to a file)")
+        return exit_codes.USAGE
+    return guard(partial(_start, sys.argv[1:] if argv is None else argv))
+
+
+def guard(work: Callable[[], int]) -> int:
+    """Do the work; turn whatever ends it into one line and an exit code."""
+    for number, code in ((signal.SIGTERM, exit_codes.TERMINATED), (signal.SIGHUP, exit_codes.HANGUP)):
+        signal.signal(number, partial(_end, code))
+    try:
+        return _finish_output(work())
+    except SystemExit as end:  # argparse leaves so
+        return _finish_output(end.code if isinstance(end.code, int) else exit_codes.INTERNAL)
+    except _Ended as end:
+        return end.exit_code
+    except KeyboardInterrupt:
+        return exit_codes.INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()  # whoever read has had enough: no reason to complain
+        return exit_codes.OK
+    except Exception as error:
+        if isinstance(error, OSError):
+            _drop_output()  # if it was stdout that failed, what is left in its buffer would fail again
+        return refuse(error)
+
+
+def obey(options: argparse.Namespace) -> int:
+    """Load the settings and do what the command line asks for.
+
+    Raises:
+        Refusal: an option or a setting is wrong.
+        EngineError: the model cannot be used.
+    """
+    settings = arguments.apply(options, load_settings())
+    if options.command == "run":
+        from app.run import RunOptions, run
+
+        return run(
+            RunOptions(_given_model(options), options.prompt, options.raw, options.json, options.session), settings
+        )
+    if options.command == "inspect":
+        from app.inspect import InspectOptions, inspect
+
+        wanted = InspectOptions(_given_model(options), options.tensors, options.plan, options.template, options.json)
+        return inspect(wanted, settings)
+    if options.command == "pull":
+        from app.downloads.command import PullOptions, pull
+
+        return pull(PullOptions(options.what, options.sha256, options.to, options.dry_run, options.anyway), settings)
+    if options.command == "verify":
+        from app.verify import VerifyOptions, verify
+
+        return verify(VerifyOptions(_given_model(options), options.sha256, not options.no_run, options.json), settings)
+    if options.command == "sessions":
+        from app.conversations.command import SessionsOptions, sessions
+
+        return sessions(SessionsOptions(options.words, options.json))
+    if options.command == "models":
+        from app.models.command import ModelsOptions, models
+
+        return models(ModelsOptions(options.words, options.measure, options.json), settings)
+    if options.command == "bench":
+        return _bench(options, settings)
+    if options.command == "doctor":
+        return _doctor(options, settings)
+    if options.command == "compare":
+        return _compare(options, settings)
+    if options.command == "tune":
+        from app.tune import TuneOptions, tune
+
+        return tune(
+            TuneOptions(
+                _given_model(options),
+                options.seconds,
+                options.context,
+                options.json,
+                remember=not options.dry_run,
+                try_weights=options.try_weights,
+                try_kv=options.try_kv,
+            ),
+            settings,
+        )
+    return _chat(options, settings)
+
+
+def wants_screen(options: argparse.Namespace) -> bool:
+    """Whether this is a chat on a terminal that can show one."""
+    if options.command != "chat" or options.plain:
+        return False
+    streams = (sys.stdin, sys.stdout)
+    is_terminal = all(stream is not None and stream.isatty() for stream in streams)
+    return is_terminal and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def _start(argv: Sequence[str]) -> int:
+    options = arguments.parse(argv)
+    return supervise(partial(guard, partial(obey, options)), uses_screen=wants_screen(options))
+
+
+def _bench(options: argparse.Namespace, settings: Settings) -> int:
+    from app.bench import BenchOptions, bench
+
+    wanted = BenchOptions(
+        _given_model(options),
+        tuple(options.thread_counts or ()),
+        options.n_prompt,
+        options.n_gen,
+        options.rounds,
+        options.json,
+        options.profile,
+    )
+    return bench(wanted, settings)
+
+
+def _compare(options: argparse.Namespace, settings: Settings) -> int:
+    from app.compare.command import CompareOptions, compare
+
+    wanted = CompareOptions(
+        _given_model(options),
+        settings.threads,
+        options.n_prompt,
+        options.n_gen,
+        options.rounds,
+        settings.weights_or_default,
+        options.peer_python,
+        options.json,
+    )
+    return compare(wanted)
+
+
+def _doctor(options: argparse.Namespace, settings: Settings) -> int:
+    from app.doctor.command import DoctorOptions, doctor
+
+    model = _given_model(options) if options.model else None
+    return doctor(DoctorOptions(model, options.size, options.quantization, options.json), settings)
+
+
+def _chat(options: argparse.Namespace, settings: Settings) -> int:
+    from app.start import choose_model
+
+    if wants_screen(options):
+        return _chat_on_screen(options, settings)
+    path = choose_model(options.model, settings)
+    if path is None:
+        raise Refusal("jalopy: no model is given (jalopy chat MODEL --plain, where MODEL is a GGUF file)")
+    if sys.stdin is None or not sys.stdin.isatty():
+        # A script that says the same again expects the same; one that wants to go on uses jalopy run --session.
+        settings = override(settings, "resume", "new", "--new")
+    from app.plain import chat
+
+    return chat(path, settings)
+
+
+def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
+    from app import garbage
+    from app.console import choose_console
+    from app.engine_access import glance_at_model
+    from app.low_power import prepare_environment
+    from app.start import choose_model
+
+    path = choose_model(options.model, settings, glance_at_model)
+    if options.tty:
+        choose_console()
+    prepare_environment(settings.low_power)  # Textual reads it when it is imported
+    garbage.postpone()  # until the first frame; the application settles it
+    from app.tui import run_tui
+
+    return run_tui(settings, Path(path) if path else None)
+
+
+def _given_model(options: argparse.Namespace) -> str:
+    if not options.model:
+        raise Refusal(f"jalopy {options.command}: the model's path is empty (name a GGUF file, or: starter)")
+    return str(model_path(options.model))
+
+
+def _end(exit_code: int, _number: int, _frame: FrameType | None) -> NoReturn:
+    raise _Ended(exit_code)
+
+
+def _prepare_streams() -> bool:
+    """Let no character of any locale raise an exception; False where stdout is closed."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(errors="replace")
+    return sys.stdout is not None
+
+
+def _finish_output(code: int) -> int:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+    except OSError as error:
+        _drop_output()
+        return refuse(error)
+    return code
+
+
+def _drop_output() -> None:
+    """Point stdout to nowhere, so that the interpreter's last flush finds nobody to complain to."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
