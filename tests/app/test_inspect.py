@@ -98,3 +98,11 @@ def test_json_holds_the_same_and_can_be_read_strictly(
 
 def test_texts_are_cut_where_people_read_them(checked: SimpleNamespace) -> None:
     assert len(describe(checked)["metadata"]["tokenizer.chat_template"]) == 60
+
+
+def test_a_template_is_whole_or_says_that_it_is_cut(checked: SimpleNamespace) -> None:
+    metadata = checked.gguf.metadata
+    metadata["tokenizer.chat_template"] = "y" * 200_000
+    assert describe(checked)["template"] == "y" * 200_000
+    metadata["tokenizer.chat_template"] = "y" * 300_000
+    assert describe(checked)["template"] == "y" * 262_144 + "\n… (cut here, of 300,000 characters)"
