@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from app import exit_codes
+from app.command_line import guard
 from app.interface_bench import scenarios
 from app.interface_bench.scenarios import ChatRound, Plan
 from app.interface_bench.terminal import ProgramFailed
@@ -199,4 +200,4 @@ def _measured_chat(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guard(partial(main, sys.argv[1:])))  # whatever ends this ends the chat that it runs

@@ -4,11 +4,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from itertools import islice
 from pathlib import Path
 
+import psutil
 import pytest
 
+from app import exit_codes
 from app.interface_bench.__main__ import Figures, percentile, report, table
 from app.interface_bench.reply_text import MARKDOWN, pieces
 from app.interface_bench.scenarios import LETTERS, ChatRound, Plan, _is_painted
@@ -126,3 +129,20 @@ def test_the_real_chat_is_measured_over_a_real_model(tmp_path: Path) -> None:
     assert found["bench_tps"] == []
     assert list(found["start_steps_s"])[-1] == "painting"
     assert all(seconds >= 0 for seconds in found["start_steps_s"].values())
+
+
+def test_a_signal_ends_the_chat_that_it_runs(tmp_path: Path) -> None:
+    model = tiny_gguf.write(tmp_path / "m.gguf", context_length=512)
+    command = [sys.executable, "-m", "app.interface_bench", str(model), "-t", "1", "--ctx", "512", "--only", "chat"]
+    bench = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    give_up_s = time.monotonic() + 60
+    while not (chats := psutil.Process(bench.pid).children(recursive=True)):
+        assert time.monotonic() < give_up_s
+        assert bench.poll() is None
+        time.sleep(0.05)
+    bench.terminate()
+    assert bench.wait(60) == exit_codes.TERMINATED
+    _, alive = psutil.wait_procs(chats, 10)
+    for chat in alive:
+        chat.kill()
+    assert not alive
