@@ -88,6 +88,8 @@ def test_the_users_file_is_not_changed_by_reading_it(tmp_path: Path) -> None:
         ('kv_type = "q4"', 'kv_type is "q4"; allowed: "auto", "f16", "f32", "q8_0"'),
         ('low_power = "ON"', 'low_power is "ON"; allowed: "auto", "on", "off"'),
         ("[sampling]\ntemperature = nan", "sampling.temperature is nan; allowed: a number from 0 to 10"),
+        ("[sampling]\ntemperature = 1" + "0" * 400, "sampling.temperature is 1000"),
+        ("threads = 1" + "0" * 400, "threads is 1000"),
         ("[sampling]\ntop_p = 1.5", "sampling.top_p is 1.5; allowed: a number from 0 to 1"),
         ("[sampling]\nseed = 99999999999999999999", "sampling.seed is 99999999999999999999; allowed:"),
         ('model = "a\\u0000b"', "allowed: text"),

@@ -140,6 +140,13 @@ def test_damaged_measurements_are_none(content: bytes, tmp_path: Path) -> None:
     assert load_rates(2, tmp_path / "rates.json") == KnownRates()
 
 
+def test_a_rate_of_hundreds_of_digits_was_never_measured(tmp_path: Path) -> None:
+    path = tmp_path / "s" / "rates.json"
+    remember_rates(2, KnownRates(10.0), path)
+    path.write_text(path.read_text().replace("10.0", "1" + "0" * 400))
+    assert load_rates(2, path) == KnownRates()
+
+
 def test_a_hundred_models_are_found_and_read_from_the_cache_the_second_time(tmp_path: Path) -> None:
     content = tiny_gguf.build()
     for n in range(100):

@@ -98,6 +98,8 @@ GOOD_ROW = [1_700_000_000.0, 100, 5.0, 40.0, 1.5]
         json.dumps({"version": 1, "replies": {KEY: [[1.0, True, 5.0, 40.0, 1.5]]}}).encode(),
         b'{"version": 1, "replies": {"' + KEY.encode() + b'": [[1, 100, NaN, 40, 1], [1, 100, Infinity, 1, 1]]}}',
         json.dumps({"version": 1, "read_gbps": {KEY: -1}}).encode(),
+        json.dumps({"version": 1, "read_gbps": {KEY: 10**400}}).encode(),
+        json.dumps({"version": 1, "replies": {KEY: [[10**400, 100, 5.0, 40.0, 1.5]]}}).encode(),
     ],
 )
 def test_a_damaged_or_hostile_file_is_no_history_and_no_error(path, content):
