@@ -122,9 +122,10 @@ class ReplyHistory:
         content = _content(self._path)
         if content is None:
             return
-        self._is_newer = content.get("version") != VERSION
-        if self._is_newer:
-            return
+        version = content.get("version")
+        self._is_newer = type(version) is int and version > VERSION
+        if type(version) is not int or self._is_newer:
+            return  # what names no version is damaged, and is replaced by the next reply
         self._replies = _checked_replies(content.get("replies"))
         self._read_gbps = _checked_speeds(content.get("read_gbps"))
 
