@@ -160,10 +160,10 @@ def _identity(model: Model) -> str:
 
 def has_room(model: Model) -> bool:
     """Whether the probe's memory can be had without pushing the weights out."""
-    import psutil  # not with the module: the first frame would wait for it
+    from engine import host  # not with the module: the first frame would wait for it
 
     weights = model.weights_bytes if model.weights_mode == "mmap" else 0
-    return int(psutil.virtual_memory().available) - weights > PROBE_ROOM * PROBE_BYTES
+    return host.available_memory_bytes() - weights > PROBE_ROOM * PROBE_BYTES
 
 
 def time_spent(meter: ReplyMeter, figures: EngineFigures, asked_s: float, ended_s: float) -> TimeSpent:

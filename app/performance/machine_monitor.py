@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,22 @@ class MachineMonitor:
     Args:
         source: what stands in for psutil.
         sysfs, procfs: where the system's files begin.
+        available: bytes of memory that can be had; None for the source's figure, which knows no container's limit.
     """
 
-    def __init__(self, source: Any = None, sysfs: Path = Path("/sys"), procfs: Path = Path("/proc")) -> None:
+    def __init__(
+        self,
+        source: Any = None,
+        sysfs: Path = Path("/sys"),
+        procfs: Path = Path("/proc"),
+        available: Callable[[], int] | None = None,
+    ) -> None:
         if source is None:
             import psutil as source  # not with the module: the first frame would wait for it
         process = or_none(lambda: source.Process())
         self._loads = CoreLoads(source)
         self._processor = Processor(source, sysfs)
-        self._memory = Memory(source, process, procfs / "self" / "status")
+        self._memory = Memory(source, process, procfs / "self" / "status", available)
         self._threads = Threads(process)
         self._before_s: float | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,10 +29,12 @@ class Memory:
         source: psutil, or what stands in for it.
         process: psutil's of this process.
         status: the process's status file, which alone tells allocated memory from mapped files.
+        available: bytes that can be had; None for the source's figure.
     """
 
-    def __init__(self, source: Any, process: Any, status: Path) -> None:
+    def __init__(self, source: Any, process: Any, status: Path, available: Callable[[], int] | None = None) -> None:
         self._source, self._process, self._status = source, process, status
+        self._available = available or (lambda: int(source.virtual_memory().available))
         self._facts: ModelFacts | None = None
         self._faults_before: int | None = None
         self._resident = Paced(self._read_resident, PERIOD_S)
@@ -57,7 +60,7 @@ class Memory:
 
     def available_bytes(self) -> int | None:
         """Return what can be had without pushing others out."""
-        return or_none(lambda: int(self._source.virtual_memory().available))
+        return or_none(self._available)
 
     def swap_used_bytes(self) -> int | None:
         """Return how much is swapped out, by all programs; None without swap."""

@@ -90,7 +90,10 @@ class PerformanceWatch:
     @property
     def _monitor(self) -> MachineMonitor:
         """Made when the first view appears, not with the application."""
-        self._own_monitor = self._own_monitor or MachineMonitor()
+        if self._own_monitor is None:
+            from engine.host import available_memory_bytes  # not with the module: the first frame would wait for it
+
+            self._own_monitor = MachineMonitor(available=available_memory_bytes)
         return self._own_monitor
 
     @property

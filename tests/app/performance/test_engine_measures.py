@@ -2,7 +2,9 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from app import engine_measures
@@ -15,6 +17,7 @@ from app.performance import page_faults
 from app.performance.history import ReplyHistory
 from app.performance.records import EngineFigures
 from app.reply import ReplyMeter
+from engine import host
 from engine.errors import GGUFError
 from tests.app.fake_engine import FakeClock, Gate, Script
 from tests.app.test_bridge import Engine
@@ -180,6 +183,13 @@ def test_without_room_nothing_is_measured_and_without_a_model_neither(engine, sc
     engine.ask("one")
     assert script.n_bandwidth_probes == 0
     assert engine.bridge.figures.read_gbps == {}
+
+
+def test_a_containers_limit_counts_as_room(script, monkeypatch):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=64 << 30))
+    monkeypatch.setattr(host, "_memory_groups", lambda root: iter([(2 << 30, (2 << 30) - (100 << 20))]))
+    model = script.open_model("m.gguf", lambda progress: None)
+    assert not engine_measures.has_room(model)
 
 
 def test_a_bug_in_the_measurement_does_not_end_a_turn(engine, script, monkeypatch):

@@ -10,6 +10,8 @@ from app.performance.paced import Paced
 from app.performance.processor import CoreLoads
 from app.performance.sample import Battery, MachineSample
 from app.performance.threads import InterfaceMeter
+from app.performance.watch import PerformanceWatch
+from engine import host
 from tests.app.performance.scripted_machine import LAPTOP_2014, STATUS, Frequency, ScriptedPsutil, write_tree
 from tests.app.performance.views import FACTS
 
@@ -197,6 +199,12 @@ def test_after_a_pause_rates_begin_anew(monitor, source):
     source.run([1.0, 1.0])
     found = monitor.sample(900.0, None, None)
     assert (found.core_loads, found.faults_per_s, found.interval_s) == ((), None, 0.0)
+
+
+def test_in_a_container_what_is_free_is_what_its_limit_leaves(monkeypatch):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=64 << 30))
+    monkeypatch.setattr(host, "_memory_groups", lambda root: iter([(4 << 30, 1 << 30)]))
+    assert PerformanceWatch(None)._monitor.sample(100.0, None, None).available_bytes == 3 << 30
 
 
 def test_what_changes_rarely_is_asked_for_rarely(monitor, source):
