@@ -85,6 +85,11 @@ def size(n_bytes: int | None, width: int = 4) -> str:
     return f"{figures.size(n_bytes) if n_bytes is not None else '-':>{width}}"
 
 
+def in_bytes(n_bytes: float) -> str:
+    """Write a size with the unit in full: "112KB", "640B"."""
+    return figures.size(n_bytes).removesuffix("B") + "B"
+
+
 def bar(share: float, width: int, glyphs: Glyphs) -> str:
     """Draw a share as a bar of full and empty cells."""
     filled = min(width, max(0, round(width * share)))

@@ -78,13 +78,13 @@ def ceiling_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Lin
     facts = view.figures.facts
     if facts is None:
         return [line(muted("no model is loaded: /model PATH in the chat loads one"))]
-    amount = figures.size(bytes_per_token(facts, view.status.context_used))
+    amount = lines.in_bytes(bytes_per_token(facts, view.status.context_used))
     if view.ceiling is None:
-        return [line(muted(f"ceiling not measured yet: a token reads {amount}B"))]
+        return [line(muted(f"ceiling not measured yet: a token reads {amount}"))]
     share = strip_lines.ceiling_share(view)
     bar = Span(lines.bar(view.ceiling.share(strip_lines.shown_tps(view)), 10, glyphs), Role.BAR)
     parts = [f"of {figures.rate(view.ceiling.tps)} tok/s", "that memory allows"]
-    parts.append(f"({view.ceiling.read_gbps:.1f} GB/s, {amount}B a token)")
+    parts.append(f"({view.ceiling.read_gbps:.1f} GB/s, {amount} a token)")
     if share.startswith(">"):
         parts.append("the weights lie in the cache")
     begin = f"ceiling {share:>6} "
@@ -199,7 +199,7 @@ def machine_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Lin
     memory = []
     if facts is not None:
         memory.append(f"model {strip_lines.resident(sample, facts)} resident")
-        memory.append(f"KV {figures.size(facts.kv_bytes)}, {figures.size(facts.kv_bytes_per_position)}B a token")
+        memory.append(f"KV {figures.size(facts.kv_bytes)}, {lines.in_bytes(facts.kv_bytes_per_position)} a token")
     memory += [f"own {lines.size(sample.own_bytes)}", f"free {lines.size(sample.available_bytes)}"]
     if sample.swap_used_bytes is not None:
         memory.append(f"swap {figures.size(sample.swap_used_bytes)}")

@@ -133,8 +133,8 @@ def _memory_lines(sample: MachineSample, facts: ModelFacts | None) -> list[Line]
     found = []
     if facts is not None:
         found.append(line(muted("model "), resident(sample, facts), muted(" resident")))
-        each = figures.size(facts.kv_bytes_per_position)
-        found.append(line(muted("KV    "), lines.size(facts.kv_bytes), muted(f"  {each}B/token")))
+        each = lines.in_bytes(facts.kv_bytes_per_position)
+        found.append(line(muted("KV    "), lines.size(facts.kv_bytes), muted(f"  {each}/token")))
     own, free = lines.size(sample.own_bytes), lines.size(sample.available_bytes)
     found.append(line(muted("own   "), own, muted("  free "), free))
     if sample.faults_per_s is not None:

@@ -57,6 +57,14 @@ def test_the_strip_says_what_the_drawing_says():
     ]
 
 
+def test_a_cache_of_few_bytes_a_token_is_in_bytes_once():
+    facts = dataclasses.replace(FACTS, kv_bytes_per_position=640.0)
+    shown = " ".join(everything(view(figures=EngineFigures(facts)), 80, BLOCKS))
+    assert "640B a token" in shown
+    assert "640B/token" in shown
+    assert "BB" not in shown
+
+
 def test_the_screen_says_where_the_time_went():
     assert texts(screen_lines.time_lines(SPENT, 60, BLOCKS)) == [
         "Where the last reply's time went (43.9 s)",
