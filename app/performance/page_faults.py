@@ -44,4 +44,7 @@ class FaultLog:
 
     def by_token(self) -> dict[int, int]:
         """Return faults by number of the token, the first token being 0."""
-        return {token - 1: count for token, count in list(self.tokens)}
+        found: dict[int, int] = {}
+        for token, count in list(self.tokens):  # the last token may be there twice: what came behind it counts too
+            found[token - 1] = found.get(token - 1, 0) + count
+        return found

@@ -42,9 +42,11 @@ class StutterWatch:
 
     def _forget(self) -> None:
         self._looked_at = 1
+        self.count = 0
+        """Of all there were."""
         self._gaps_s: list[float] = []
         self.found: list[Stutter] = []
-        """Oldest first."""
+        """The newest of them, oldest first."""
         self._causes: dict[Stutter, str] = {}
 
     @property
@@ -80,6 +82,7 @@ class StutterWatch:
         gap_s, median_s = end_s - begin_s, self.median_gap_s
         is_slow = gap_s > TIMES_THE_MEDIAN * median_s and gap_s - median_s > LEAST_EXCESS_S
         if len(self._gaps_s) >= LEAST_GAPS and is_slow:
+            self.count += 1
             self.found.append(Stutter(token, begin_s, end_s, gap_s - median_s))
             del self.found[:-_MOST_KEPT]
         insort(self._gaps_s, gap_s)

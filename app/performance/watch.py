@@ -138,7 +138,7 @@ class PerformanceWatch:
             rates_tps=tuple(self._history.rates_tps()),
             marked_seconds=tuple(int((stutter.end_s - times_s[0]) / BUCKET_S) for stutter in found),
             stutters=tuple(self._stutters.newest(STUTTERS_SHOWN, faults, list(self._samples))),
-            n_stutters=len(found),
+            n_stutters=self._stutters.count,
             ceiling=ceiling,
             interface_cost=self.pace.cost,
             slowed_by=self.pace.divisor,

@@ -1,5 +1,6 @@
 import pytest
 
+from app.performance import page_faults
 from app.performance.sample import MachineSample
 from app.performance.stutters import Stutter, StutterWatch, cause_of, excess_at
 
@@ -39,6 +40,14 @@ def test_the_median_stays_right_over_thousands_of_tokens():
     watch = StutterWatch()
     watch.follow(times_with(dict.fromkeys(range(0, 3000, 10), 0.3), n=3000))
     assert watch.median_gap_s == pytest.approx(0.1)
+
+
+def test_all_stutters_of_a_long_reply_are_counted():
+    watch = StutterWatch()
+    watch.follow(times_with(dict.fromkeys(range(10, 2000, 20), 0.9), n=2000))
+    assert watch.count == 100
+    watch.follow([])
+    assert watch.count == 0
 
 
 def test_another_reply_begins_anew():
@@ -87,6 +96,16 @@ def test_a_cause_is_looked_for_again_until_the_whole_time_was_seen():
     seen = [*early, sample(end_s + 0.5, others_cores=1.0)]
     assert watch.newest(3, {}, seen)[0][1] == "other programs took 1.0 cores"
     assert watch.newest(3, {}, [])[0][1] == "other programs took 1.0 cores"
+
+
+def test_faults_noted_twice_for_a_token_add_up(monkeypatch):
+    counts = iter([10, 13, 14])
+    monkeypatch.setattr(page_faults, "major_faults", lambda: next(counts))
+    log = page_faults.FaultLog()
+    log.note(5)
+    log.note(5)  # when the reply is over, for what came behind its last token
+    assert log.by_token() == {4: 4}
+    assert log.total == 4
 
 
 def test_the_time_for_pages_from_disk_is_what_their_tokens_took_longer():
