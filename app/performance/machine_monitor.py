@@ -80,3 +80,4 @@ class MachineMonitor:
     def forget_rates(self) -> None:
         """Begin anew after a pause: a rate over minutes nobody watched would mislead."""
         self._before_s = None
+        self._processor.forget_throttles()

@@ -18,6 +18,8 @@ SLOW_PERIOD_S = 2.0
 RARE_PERIOD_S = 10.0
 """Of what a user changes: governor, battery."""
 _BUSY_LOAD = 0.5
+_EXCEEDED_BELOW = 0.98
+"""A highest clock below this share of the present one is exceeded; less is how exactly clocks are read."""
 _CHIPS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal", "soc_thermal", "acpitz")
 """Sensors of a processor, the most exact first."""
 _IDLE_TIMES = ("idle", "iowait")
@@ -96,7 +98,8 @@ class Processor:
         busy = [current for current, load in zip(currents, loads, strict=False) if load >= _BUSY_LOAD]
         present = sum(busy) / len(busy) if busy and len(currents) == len(loads) else max(currents)
         most = max(most for _, most in clocks)
-        return present, most if most >= present * 0.5 else None
+        # Some drivers name the clock without boost; what is exceeded is not the most there can be.
+        return present, most if most >= present * _EXCEEDED_BELOW else None
 
     def temperature_c(self, now_s: float) -> float | None:
         """Return the temperature of the processor."""
@@ -107,6 +110,10 @@ class Processor:
         count = self._throttles.get(now_s)
         before, self._throttled_before = self._throttled_before, count
         return None if count is None else max(0, count - before) if before is not None else 0
+
+    def forget_throttles(self) -> None:
+        """Count from the next look on."""
+        self._throttled_before = None
 
     def governor(self, now_s: float) -> str | None:
         """Return the name of the frequency governor."""

@@ -111,12 +111,28 @@ def test_a_virtual_machine_without_a_highest_clock_has_none(monitor, source):
     assert found.most_clock_ghz is None
 
 
+def test_a_base_clock_that_is_exceeded_is_not_the_most_it_can_be(monitor, source):
+    source.freq = [Frequency(4200.0, 2200.0, 3600.0)] * 2  # acpi-cpufreq names no boost
+    found = monitor.sample(100.0, None, None)
+    assert found.clock_ghz == pytest.approx(4.2)
+    assert found.most_clock_ghz is None
+    source.freq = [Frequency(3604.0, 2200.0, 3600.0)] * 2  # as near as a clock can be read
+    assert monitor.sample(102.0, None, None).most_clock_ghz == pytest.approx(3.6)
+
+
 def test_throttling_is_counted_from_the_first_look_on(monitor, tmp_path):
     assert monitor.sample(100.0, None, None).throttled == 0
     (tmp_path / "sys/devices/system/cpu/cpu2/thermal_throttle/core_throttle_count").write_text("10\n")
     assert monitor.sample(101.0, None, None).throttled == 0  # not read again yet
     assert monitor.sample(105.0, None, None).throttled == 3
     assert monitor.sample(110.0, None, None).throttled == 0
+
+
+def test_throttling_while_nobody_watched_is_not_said_of_the_first_look(monitor, tmp_path):
+    monitor.sample(100.0, None, None)
+    (tmp_path / "sys/devices/system/cpu/cpu2/thermal_throttle/core_throttle_count").write_text("10\n")
+    monitor.forget_rates()
+    assert monitor.sample(900.0, None, None).throttled == 0
 
 
 @pytest.mark.parametrize(
