@@ -221,7 +221,7 @@ def governor(readings: Readings) -> Iterable[Finding]:
     c = readings.clock
     if not c.governor:
         return
-    chooses_itself = c.driver.startswith(("intel_pstate", "amd-pstate", "amd_pstate")) and c.driver != "intel_cpufreq"
+    chooses_itself = c.driver in ("intel_pstate", "amd-pstate-epp")  # their passive modes have other names
     named = f"{c.governor} ({c.driver})" if c.driver else c.governor
     fix = "sudo cpupower frequency-set -g performance (until the next start)"
     if c.governor == "powersave" and not chooses_itself:
@@ -244,7 +244,7 @@ def clock(readings: Readings) -> Iterable[Finding]:
         yield Finding(WEAK, "clock", found, "prompts are read slower by as much", mend)
     if c.turbo is False:
         mend = "in the firmware's setup, or: echo 0 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo"
-        if not c.driver.startswith("intel_pstate"):
+        if c.driver not in ("intel_pstate", "intel_cpufreq"):
             mend = "in the firmware's setup, or: echo 1 | sudo tee /sys/devices/system/cpu/cpufreq/boost"
         yield Finding(WEAK, "turbo", "switched off", "the processor stays below its highest clock", mend)
     if c.throttled:

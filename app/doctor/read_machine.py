@@ -153,7 +153,9 @@ def _others_busy(look_s: float) -> float:
 
 
 def _busy_s(times: Any) -> float:
-    return float(sum(times[:3]) + getattr(times, "irq", 0) + getattr(times, "softirq", 0) + getattr(times, "steal", 0))
+    # By name: systems have them in different orders. Linux has guests in user and nice already.
+    idle = ("idle", "iowait", "guest", "guest_nice")
+    return float(sum(getattr(times, name) for name in times._fields if name not in idle))
 
 
 def _cpu_info(root: Path) -> tuple[str, frozenset[str]]:

@@ -76,6 +76,8 @@ def test_a_good_machine_has_nothing_to_mend() -> None:
         ("clock", {"limit_mhz": 1200.0}, "clock", WEAK, "-u 2.9GHz"),
         ("clock", {"turbo": False}, "turbo", WEAK, "cpufreq/boost"),
         ("clock", {"turbo": False, "driver": "intel_pstate"}, "turbo", WEAK, "no_turbo"),
+        ("clock", {"turbo": False, "driver": "intel_cpufreq"}, "turbo", WEAK, "no_turbo"),
+        ("clock", {"governor": "powersave", "driver": "amd-pstate"}, "governor", BAD, "-g performance"),
         ("clock", {"throttled": 12}, "heat", WEAK, "fan"),
         ("clock", {"on_battery": True}, "battery", WEAK, "plug it in"),
         ("engine", {"cache": "", "cache_bytes": None}, "kernel cache", BAD, "JALOPY_CACHE_DIR"),
@@ -102,8 +104,9 @@ def test_only_the_troubled_topic_changes() -> None:
     assert {topic for topic in good if good[topic] != bad[topic]} == {"governor"}
 
 
-def test_a_processor_that_chooses_its_clock_itself_is_well_under_powersave() -> None:
-    clock = replace(GOOD.clock, governor="powersave", driver="intel_pstate", preference="balance_performance")
+@pytest.mark.parametrize("driver", ["intel_pstate", "amd-pstate-epp"])
+def test_a_processor_that_chooses_its_clock_itself_is_well_under_powersave(driver: str) -> None:
+    clock = replace(GOOD.clock, governor="powersave", driver=driver, preference="balance_performance")
     assert by_topic(replace(GOOD, clock=clock))["governor"].mark == OK
 
 

@@ -1,6 +1,7 @@
 """Readings from recorded trees of sysfs and procfs, and from environments."""
 
 import os
+from collections import namedtuple
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,13 @@ def test_readers_that_break_leave_a_gap_and_no_exception(tmp_path: Path, monkeyp
     assert (cores.physical, cores.others_busy) == (None, None)
     assert (memory.swap_bytes, memory.total_bytes) == (None, None)
     assert read_clock(tmp_path).on_battery is None
+
+
+def test_idle_time_is_not_what_other_programs_took_where_times_come_in_another_order() -> None:
+    windows = namedtuple("windows", "user system idle interrupt dpc")
+    assert read_machine._busy_s(windows(10.0, 5.0, 1000.0, 0.5, 0.5)) == 16.0
+    linux = namedtuple("linux", "user nice system idle iowait irq softirq steal guest guest_nice")
+    assert read_machine._busy_s(linux(10.0, 1.0, 5.0, 1000.0, 50.0, 0.5, 0.5, 2.0, 8.0, 1.0)) == 19.0
 
 
 def test_name_and_features_come_from_the_first_processor(tmp_path: Path) -> None:
