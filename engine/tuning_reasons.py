@@ -35,7 +35,7 @@ def explain(curve: Curve, cores: Cores, bytes_per_token: int, others_cores: floa
     else:
         is_small = bytes_per_token < SMALL_MODEL_BYTES
         cause = _quota_cause(best, cores) or (
-            _decode_cause(best, cores, is_small) if is_decode else _prefill_cause(best, cores)
+            _decode_cause(best, _next_count(curve, best), cores, is_small) if is_decode else _prefill_cause(best, cores)
         )
         sentence = f"{_threads(best)} {verb} fastest: {cause}."
     return sentence + ("" if curve.is_settled else CAVEAT)
@@ -43,7 +43,9 @@ def explain(curve: Curve, cores: Cores, bytes_per_token: int, others_cores: floa
 
 def _kept(curve: Curve, best: int) -> str:
     """The fastest is not the best: the difference is lost in the noise, or too small to matter."""
-    gain = f" ({100 * (curve.gain.median - 1):+.0f} %)" if curve.gain is not None else ""
+    # The median of the ratios may say otherwise than the medians of the rates: that is noise and no gain.
+    is_gain = curve.gain is not None and curve.gain.median > 1
+    gain = f" ({100 * (curve.gain.median - 1):+.0f} %)" if curve.gain is not None and is_gain else ""
     task = "writing" if curve.phase == DECODE else "reading the prompt"
     return (
         f"{_threads(best)} {'is' if best == 1 else 'are'} enough for {task}: {curve.fastest} were faster by too "
@@ -60,7 +62,12 @@ def _quota_cause(best: int, cores: Cores) -> str:
     return f"the control group grants this process {granted}, and stops further threads in the middle of their work"
 
 
-def _decode_cause(best: int, cores: Cores, is_small: bool) -> str:
+def _next_count(curve: Curve, best: int) -> int:
+    """The count that was tried above the best one; the best where there is none."""
+    return min((point.n_threads for point in curve.points if point.n_threads > best), default=best)
+
+
+def _decode_cause(best: int, above: int, cores: Cores, is_small: bool) -> str:
     if best > cores.n_physical:
         return "siblings help here: one computes while the other one of its core waits for memory"
     if best == cores.n_physical:
@@ -71,7 +78,7 @@ def _decode_cause(best: int, cores: Cores, is_small: bool) -> str:
         return _fast_cores(cores)
     if is_small:
         return "this model is so small that handing work to more threads costs more than it saves"
-    if cores.n_sockets > 1 and best <= cores.n_physical // cores.n_sockets:
+    if cores.n_sockets > 1 and best <= cores.n_physical // cores.n_sockets < above:
         return f"more would sit in another of the {cores.n_sockets} sockets, far from the memory that holds the model"
     if best == 1:
         return "one core probably keeps the memory busy by itself; a second one only waits for it"

@@ -1,5 +1,6 @@
 """The sweep: order, dropping, ending, stopping, pinning, and what it says about the winner."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,7 @@ VM = Cores((0, 1, 2, 3), 4, None)
         ("prefill", 10, HYBRID, "2 of the 4 efficiency cores help"),
         ("decode", 12, HYBRID, "this CPU has 12 cores; the other 8 are their siblings"),
         ("decode", 6, SERVER, "more would sit in another of the 2 sockets"),
+        ("decode", 3, SERVER, "3 cores probably use all the memory bandwidth there is"),
         ("decode", 8, SERVER, "8 cores probably use all the memory bandwidth there is"),
         ("decode", 4, VM, "4 threads write fastest: one on each of the 4 cores"),
         ("prefill", 3, VM, "further threads brought nothing"),
@@ -209,6 +211,20 @@ def test_a_small_model_is_a_reason_of_its_own() -> None:
 def test_a_winner_that_others_hardly_beat_is_called_enough() -> None:
     sentence = explain(curve("decode", 2, 4, fastest=3), LAPTOP, 2 << 30)
     assert sentence.startswith("2 threads are enough for writing: 3 were faster by too little to count (+1 %)")
+
+
+def test_a_leader_that_was_slower_in_most_passes_is_given_no_gain() -> None:
+    found = replace(curve("decode", 2, 4, fastest=3), gain=Interval(0.98, 0.95, 1.05, 3, False))
+    assert "by too little to count, and fewer" in explain(found, LAPTOP, 2 << 30)
+
+
+def test_sockets_are_a_reason_where_the_next_count_that_was_tried_needs_another() -> None:
+    cores = Cores(tuple(range(80)), 40, None, 0, 2)
+    tps = Interval(5.0, 4.9, 5.1, 6, True)
+    tried = tuple(Point(n, "core", tps, False) for n in counts_to_try(cores))
+    found = replace(curve("decode", 16, 1), points=tried)
+    assert "another of the 2 sockets" in explain(found, cores, 2 << 30)
+    assert "another of the 2 sockets" not in explain(replace(found, best=12, fastest=12), cores, 2 << 30)
 
 
 def test_a_winner_that_is_not_settled_is_called_uncertain() -> None:
