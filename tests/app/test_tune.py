@@ -130,7 +130,7 @@ def test_what_was_measured_on_battery_is_said_to_be_and_kept_apart(
 ) -> None:
     machine.on_mains = False
     run(script)
-    assert "Measured on battery: remembered for running on battery only." in capsys.readouterr().out
+    assert "Measured on battery: this holds for running on battery only." in capsys.readouterr().out
     kept = state.load_state()[0]
     ((key, choice),) = kept.tuned_threads.items()
     assert key.endswith(" | on battery")

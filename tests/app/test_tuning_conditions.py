@@ -53,7 +53,7 @@ def test_battery_at_either_end_counts(moment: str) -> None:
     found = watch.end()
     assert found.on_battery
     assert found.is_quiet
-    assert "for running on battery only" in found.remarks()[0]
+    assert found.remarks() == ("Measured on battery: this holds for running on battery only.",)
 
 
 def test_a_machine_that_tells_nothing_is_taken_as_quiet() -> None:

@@ -283,7 +283,7 @@ async def test_what_was_measured_on_battery_is_marked_and_remembered_with_that()
     machine.on_mains = False
     async with tuning(laptop_script(), memory, (100, 40), machine) as driver:
         await driver.pilot.press("f4")
-        await shown(driver, "Measured on battery: remembered for running on battery only.")
+        await shown(driver, "Measured on battery: this holds for running on battery only.")
         await driver.pilot.press("enter")
         await driver.until(lambda: memory.measured is not None, "remembered")
         assert memory.measured == Measured("k1", True, pytest.approx(85.0), 0)
