@@ -62,7 +62,9 @@ class DoctorScreen(Screen[None]):
         with VerticalScroll(id="doctor"):
             yield Static(markup=False, id="doctor-findings")
             yield Static(markup=False, id="doctor-model")
-        yield Static(Content("Esc back · r examine again · up, down scroll"), markup=False, id="doctor-keys")
+        key = self.app.keymap.first_key
+        keys = f"{key('doctor.leave')} back · {key('doctor.examine')} examine again · up, down scroll"
+        yield Static(Content(keys), markup=False, id="doctor-keys")
 
     def on_mount(self) -> None:
         """Make the timer that waits for the engine."""
@@ -95,7 +97,8 @@ class DoctorScreen(Screen[None]):
         self._examination, self._trouble = None, ""
         self._answer = Future()
         if not self.app.bridge.send(Examine(self._answer)):
-            self._answer, self._trouble = None, "the engine has too much to do; r tries again"
+            again = self.app.keymap.first_key("doctor.examine")
+            self._answer, self._trouble = None, f"the engine has too much to do; {again} tries again"
         elif self._timer is not None:
             self._timer.resume()
         self._read()

@@ -124,3 +124,15 @@ async def test_help_and_palette_show_the_real_keys(file: Path):
         assert any("F9" in line and "Save the conversation" in line for line in lines)
         await driver.pilot.press("f12")
         await driver.until(lambda: driver.app.screen is driver.chat)
+
+
+async def test_screens_of_figures_name_the_keys_that_the_user_gave_them(file: Path):
+    text = '[performance]\nleave = "x"\n[doctor]\nleave = "x"\nexamine = "ctrl+e"\n[app]\nmodels = "f12"'
+    async with chatting(size=(100, 30), model=None, keymap=keymap_of(file, text)) as driver:
+        await driver.pilot.press("f2")
+        await driver.until(lambda: "x back" in driver.screen_text())
+        assert "Esc back" not in driver.screen_text()
+        await driver.pilot.press("f5")
+        await driver.until(lambda: "x back · ctrl+e examine again" in driver.screen_text())
+        await driver.pilot.press("f4")
+        await driver.until(lambda: "F12 in the chat shows which there are" in driver.screen_text())
