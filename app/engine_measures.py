@@ -67,7 +67,13 @@ class EngineMeasures:
         )
         earlier = self._history.earlier(history_key(identity, model.threads))
         known = self._history.read_gbps(history_key(identity_of("memory"), model.threads))
-        self._wire.figures = EngineFigures(facts, earlier=earlier, read_gbps={model.threads: known} if known else {})
+        self._wire.figures = EngineFigures(
+            facts,
+            earlier=earlier,
+            threads=model.threads,
+            weights_mode=model.weights_mode,
+            read_gbps={model.threads: known} if known else {},
+        )
 
     def usual_prefill_tps(self, model: Model) -> float | None:
         """How fast the model reads on this machine, by earlier replies; None where there was none."""
@@ -95,7 +101,13 @@ class EngineMeasures:
         facts = self._wire.figures.facts
         self._key = history_key(facts.identity, model.threads) if facts else ""
         earlier = self._history.earlier(self._key) if facts else None
-        self._wire.figures = replace(self._wire.figures, faults=FaultLog(), earlier=earlier)
+        self._wire.figures = replace(
+            self._wire.figures,
+            faults=FaultLog(),
+            earlier=earlier,
+            threads=model.threads,
+            weights_mode=model.weights_mode,
+        )
         session.start_profile()
 
     def note_progress(self) -> None:

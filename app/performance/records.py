@@ -84,5 +84,9 @@ class EngineFigures:
     last_reply: TimeSpent | None = None
     earlier: Earlier | None = None
     """Replies before the running or last one, with the same model, threads and weights mode."""
+    threads: int = 0
+    """Those that the running or last reply began with; they may have been changed since. 0 for unknown."""
+    weights_mode: str = ""
+    """The same of where the weights lay."""
     read_gbps: Mapping[int, float] = field(default_factory=dict)
     """Measured read-only memory bandwidth by number of threads."""

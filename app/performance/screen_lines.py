@@ -55,9 +55,9 @@ def _comparison(view: PerformanceView, width: int) -> Line:
     earlier, tps, facts = view.figures.earlier, view.speed.reply, view.figures.facts
     if earlier is None or facts is None:
         return line(muted("no earlier reply with this model and threads"))
-    n, threads = earlier.n_replies, view.status.threads
+    n, threads = earlier.n_replies, view.figures.threads or view.status.threads
     of = f"the median {lines.rate(earlier.median_tps).strip()} of {n} earlier repl{'y' if n == 1 else 'ies'}"
-    how = f" ({threads} thread{'s' if threads != 1 else ''}, {facts.weights_mode})"
+    how = f" ({threads} thread{'s' if threads != 1 else ''}, {view.figures.weights_mode or facts.weights_mode})"
     if len("to compare with: ") + len(of) + len(how) > width:
         how = ""
     if tps <= 0:

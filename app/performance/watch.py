@@ -125,9 +125,11 @@ class PerformanceWatch:
         times_s: Sequence[float] = status.meter.token_times_s if status.meter is not None else ()
         self._history.follow(times_s)
         self._stutters.follow(times_s)
-        ceiling = ceiling_at(figures.facts, status.context_used, figures.read_gbps.get(status.threads))
+        # A reply that is over is compared with what the memory allowed the threads that wrote it.
+        wrote = figures.threads if times_s and not status.is_busy and figures.threads else status.threads
+        ceiling = ceiling_at(figures.facts, status.context_used, figures.read_gbps.get(wrote))
         speed = _speed_of(status, times_s, now_s)
-        self._measure_memory_if_idle(status, figures, ceiling, speed.reply, now_s)
+        self._measure_memory_if_idle(status, figures, speed.reply if wrote == status.threads else 0.0, now_s)
         faults, found = figures.faults.by_token(), self._stutters.found
         return PerformanceView(
             status=status,
@@ -150,12 +152,11 @@ class PerformanceWatch:
         if now_s - before_s >= 0.9 * SAMPLE_PERIOD_S:
             self._samples.append(self._monitor.sample(now_s, figures.facts, self._interface_share))
 
-    def _measure_memory_if_idle(
-        self, status: EngineStatus, figures: EngineFigures, ceiling: Ceiling | None, tps: float, now_s: float
-    ) -> None:
+    def _measure_memory_if_idle(self, status: EngineStatus, figures: EngineFigures, tps: float, now_s: float) -> None:
         """Have the memory measured where it is unknown, and once more where a reply proved it faster than measured."""
         if status.activity is not Activity.READY or figures.facts is None:
             return
+        ceiling = ceiling_at(figures.facts, status.context_used, figures.read_gbps.get(status.threads))
         is_beaten = ceiling is not None and ceiling.share(tps) > 1
         what = status.threads, is_beaten
         if (ceiling is None or is_beaten) and now_s >= self._probe_again_s.get(what, float("-inf")):

@@ -57,6 +57,19 @@ async def test_the_ceiling_is_measured_once_the_screen_is_open_and_the_engine_id
         assert driver.script.n_bandwidth_probes == 1
 
 
+async def test_a_reply_is_compared_under_the_threads_that_it_was_written_with():
+    async with chatting(Script(replies=[WORDS]), size=(100, 40)) as driver:
+        await driver.ask("hello")
+        await driver.ask("again")
+        await driver.say("/threads 1")
+        await driver.until(lambda: driver.app.bridge.status.threads == 1)
+        await driver.pilot.press("f2")
+        await driver.until(lambda: shown(driver, "of 1 earlier reply ("))
+        assert shown(driver, "of 1 earlier reply (2 threads, mmap)")
+        await driver.until(lambda: 1 in driver.app.bridge.figures.read_gbps)  # for the next reply
+        assert driver.app.watch_performance.look().ceiling is None, "nothing is known of the threads that wrote it"
+
+
 async def test_the_memory_is_not_measured_while_a_reply_runs():
     async with chatting(Script(replies=[WORDS], token_gate=Gate()), size=(100, 40)) as driver:
         await driver.say("hello")
