@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -22,6 +22,9 @@ from app.performance.interface_pace import Refreshes
 from app.performance.watch import PerformanceView, PerformanceWatch
 from app.widgets.figure_lines import FigureLines
 from app.widgets.rate_graph import RateGraph
+
+if TYPE_CHECKING:
+    from app.app import JalopyApp
 
 REFRESH_PERIOD_S = 0.5
 """Faster than this no figure can be read."""
@@ -52,9 +55,9 @@ class PerformanceScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the sections from top to bottom."""
-        yield Static(
-            Content("Speed, live" + " " * 4 + "Esc back · arrows scroll"), markup=False, id="performance-title"
-        )
+        back = cast("JalopyApp", self.app).keymap.hint("performance.leave", "back")
+        title = "Speed, live" + " " * 4 + " · ".join(filter(None, (back, "arrows scroll")))
+        yield Static(Content(title), markup=False, id="performance-title")
         with VerticalScroll(id="performance"):
             yield FigureLines("speeds")
             yield RateGraph("graph", self._glyphs)
