@@ -29,6 +29,8 @@ commands:
   jalopy sessions [WORDS]        the saved conversations
   jalopy doctor [MODEL]          what this machine does for speed, and what fits
 
+MODEL is a GGUF file, or `starter`, the small model that comes with Jalopy. Without it the chat opens the model of your
+settings, else the last one used, else starter.
 `jalopy COMMAND --help` lists a command's options. A model file that is named like a command: ./run
 """
 

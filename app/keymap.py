@@ -73,6 +73,15 @@ class Keymap:
         keys = self.keys_of(action_id)
         return show_key(keys[0]) if keys else ""
 
+    def hint(self, action_id: str, words: str) -> str:
+        """Return the key with what it does, as "Esc back"; "" where the action has none."""
+        key = self.first_key(action_id)
+        return f"{key} {words}" if key else ""
+
+    def key_or_command(self, action_id: str) -> str:
+        """Return the key to name in a sentence, or the slash command of an action that has no key."""
+        return self.first_key(action_id) or f"/{ACTIONS[action_id].command}"
+
     def shown_keys(self, action_id: str) -> str:
         """Return all keys of an action as people write them: "ctrl+j, shift+Enter"."""
         return ", ".join(map(show_key, self.keys_of(action_id)))

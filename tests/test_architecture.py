@@ -1,6 +1,7 @@
 """Rules of the house that a machine can check."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from engine.models import ARCHITECTURES
 from engine.quants import QUANTS, load_quant
 
 ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("app", "engine", "starter", "tests")
 
 
 def imported_after(statement: str) -> set[str]:
@@ -71,6 +73,15 @@ def test_the_readme_names_every_type_and_architecture() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [name for name in QUANTS if name not in text] == []
     assert [name for name in ARCHITECTURES if f"`{name}`" not in text] == []
+
+
+def test_the_pages_name_files_that_exist_in_lines_that_can_be_read() -> None:
+    files = [f"/{file.relative_to(ROOT)}" for top in FOLDERS for file in (ROOT / top).rglob("*.*")]
+    for page in [*ROOT.glob("*.md"), *(file for top in FOLDERS for file in (ROOT / top).glob("*.md"))]:
+        text = page.read_text(encoding="utf-8")
+        named = re.findall(r"`([\w/.]+\.py)`", text)
+        assert [one for one in named if "NAME" not in one and not any(f.endswith(f"/{one}") for f in files)] == [], page
+        assert [line for line in text.splitlines() if len(line) > 128 and not line.startswith("|")] == [], page
 
 
 def test_the_readme_shows_every_folder() -> None:

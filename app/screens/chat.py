@@ -39,7 +39,6 @@ from app.personas import load_persona, persona_names
 from app.refusals import Refusal
 from app.screens.conversation_flow import AtHand
 from app.screens.drafting import Drafting, PromptHabits
-from app.screens.message_editing import BUSY
 from app.screens.model_flow import ModelFlow
 from app.text_file import attached, read_text_file
 from app.thread_command import USAGE, ThreadsRefused, describe_in_use, parse_threads
@@ -107,11 +106,12 @@ class ChatScreen(ModelFlow):
             yield Static(markup=False, id="model-name")
         with Horizontal(id="middle"):
             yield Transcript(id="transcript")
-        yield Suggestions(id="suggestions")
+        keymap = self._habits.keymap
+        yield Suggestions(keymap.first_key("prompt.complete"), id="suggestions")
         yield ActivityLine(id="activity")
         yield Static(markup=False, id="edit-line")
-        yield Prompt(id="prompt", keymap=self._habits.keymap)
-        yield StatusLine(id="status", ascii_only=choose_glyphs() is ASCII)
+        yield Prompt(id="prompt", keymap=keymap)
+        yield StatusLine(id="status", ascii_only=choose_glyphs() is ASCII, hint=keymap.hint("app.help", "help"))
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """The first time every widget has just been styled."""
@@ -365,7 +365,7 @@ class ChatScreen(ModelFlow):
 
     async def _start_anew(self, system: str | None, note: str) -> None:
         if not self.turns.start_anew(system):
-            self.note(BUSY)
+            self._note_busy()
             return
         await self._clear_transcript()
         self.note(note)
@@ -376,7 +376,10 @@ class ChatScreen(ModelFlow):
         if in_use is None:
             self.note(self._how_to_load())
         elif not wanted:
-            self.note(f"{describe_in_use(in_use)}. {USAGE}, 1 to {in_use.most}; F4 finds the best and remembers it.")
+            tune = self._habits.keymap.key_or_command("app.tune")
+            self.note(
+                f"{describe_in_use(in_use)}. {USAGE}, 1 to {in_use.most}; {tune} finds the best and remembers it."
+            )
         else:
             try:
                 self._bridge.wish_threads(replace(in_use, now=parse_threads(wanted, in_use)))

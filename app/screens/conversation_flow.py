@@ -25,7 +25,6 @@ from app.conversations.store import Opened, Store
 from app.messages import ConversationTakenUp, GenerationFinished, TurnsDropped
 from app.record import record
 from app.screens.message_actions import MessageActions
-from app.screens.message_editing import BUSY
 from app.widgets.message_view import MessageView, ReplyView, UserView
 
 _DROPPED_ABOVE = "---- what stands above is no part of the context any more ----"
@@ -119,7 +118,7 @@ class ConversationFlow(MessageActions):
         if opened is None:
             return
         if not self._take(opened):
-            self.note(BUSY)
+            self._note_busy()
             return
         await self._clear_transcript()
         await self._show_saved(opened)
@@ -227,7 +226,7 @@ class ConversationFlow(MessageActions):
         before = self.turns.journal.title
         n_messages = min(len(self.turns.conversation.messages), index - index % 2 + 2)
         if not self.turns.fork(n_messages):
-            self.note(BUSY)
+            self._note_busy()
             return
         await self._clear_transcript()
         await self._fill_transcript()

@@ -62,9 +62,9 @@ class DoctorScreen(Screen[None]):
         with VerticalScroll(id="doctor"):
             yield Static(markup=False, id="doctor-findings")
             yield Static(markup=False, id="doctor-model")
-        key = self.app.keymap.first_key
-        keys = f"{key('doctor.leave')} back · {key('doctor.examine')} examine again · up, down scroll"
-        yield Static(Content(keys), markup=False, id="doctor-keys")
+        hint = self.app.keymap.hint
+        keys = (hint("doctor.leave", "back"), hint("doctor.examine", "examine again"), "up, down scroll")
+        yield Static(Content(" · ".join(filter(None, keys))), markup=False, id="doctor-keys")
 
     def on_mount(self) -> None:
         """Make the timer that waits for the engine."""
@@ -97,8 +97,8 @@ class DoctorScreen(Screen[None]):
         self._examination, self._trouble = None, ""
         self._answer = Future()
         if not self.app.bridge.send(Examine(self._answer)):
-            again = self.app.keymap.first_key("doctor.examine")
-            self._answer, self._trouble = None, f"the engine has too much to do; {again} tries again"
+            again = self.app.keymap.hint("doctor.examine", "tries again")
+            self._answer, self._trouble = None, "; ".join(filter(None, ("the engine has too much to do", again)))
         elif self._timer is not None:
             self._timer.resume()
         self._read()

@@ -11,15 +11,20 @@ from app import figures
 from app._textual_hacks import call_once
 from app.conversation import Ending, ReplyFigures, Role
 from app.draft import Draft
+from app.keymap import Keymap
 from app.messages import PromptWeighed
 from app.screens.drafting import PromptHabits
 from app.screens.reply_flow import ReplyFlow
 from app.widgets.message_view import MessageView, ReplyView
 
-BUSY = "the engine is busy: Esc stops a reply"
 WEIGHING_PAUSE_S = 0.5
 """An edited text is counted when the user has not typed for so long."""
 _REPLY = "reply"
+
+
+def busy_line(keymap: Keymap, place: str = "") -> str:
+    """Say that nothing can be done now, and which key ends that in the chat."""
+    return ": ".join(filter(None, ("the engine is busy", keymap.hint("chat.stop", f"{place}stops a reply"))))
 
 
 class MessageEditing(ReplyFlow):
@@ -189,8 +194,11 @@ class MessageEditing(ReplyFlow):
 
     def _refuses_while_busy(self) -> bool:
         if self.turns.is_busy:
-            self.note(BUSY)
+            self._note_busy()
         return self.turns.is_busy
+
+    def _note_busy(self) -> None:
+        self.note(busy_line(self._habits.keymap))
 
     # ---- what it would cost
 

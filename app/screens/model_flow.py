@@ -22,7 +22,6 @@ from app.messages import (
     TuningEnded,
 )
 from app.screens.conversation_flow import ConversationFlow
-from app.screens.message_editing import BUSY
 from app.starter import WHAT_IT_IS, is_starter, model_path
 from app.thread_command import describe
 from app.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING
@@ -121,7 +120,7 @@ class ModelFlow(ConversationFlow):
     @on(TuningDoubted)
     def doubt_tuning(self, message: TuningDoubted) -> None:
         """Suggest to measure again."""
-        self.note(f"{message.reason}: {self._habits.keymap.first_key('app.tune')} measures again")
+        self.note(f"{message.reason}: {self._habits.keymap.key_or_command('app.tune')} measures again")
 
     @on(TuningEnded)
     def end_tuning(self, message: TuningEnded) -> None:
@@ -138,7 +137,7 @@ class ModelFlow(ConversationFlow):
             return
         path = model_path(wanted)
         if not self._jalopy.open_model(path, clean_line(path.name)):
-            self.note(BUSY)
+            self._note_busy()
 
     async def switch_model(self, path: Path, keeps: bool) -> None:
         """Load another model and begin a new conversation with it, or go on with this one.
@@ -147,7 +146,7 @@ class ModelFlow(ConversationFlow):
             keeps: go on: the model reads the conversation first.
         """
         if not self._load(path, keeps):
-            self.note(BUSY)
+            self._note_busy()
             return
         if self.turns.conversation.is_empty:
             await self._clear_transcript()

@@ -21,6 +21,7 @@ from app.models import rows
 from app.models.listing import ModelEntry
 from app.models.scan import Found, Scan
 from app.screens.list_screen import ListScreen
+from app.screens.message_editing import busy_line
 
 if TYPE_CHECKING:
     from app.downloads.job import PullJob
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 _LIKE_A_REPOSITORY = re.compile(r"[^/ ]+/[^/ ]+")
 _DETAIL_LINES = 3
-_BUSY = "the engine is busy: Esc in the chat stops a reply"
 _NOTHING = "No model was found. Those listed can be downloaded; model_directories in your settings names more places."
 
 
@@ -176,7 +176,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         if self.jalopy.open_model(path, title, outlook):
             self.typed = self.said = ""
         else:
-            self.said = _BUSY
+            self.said = busy_line(self.jalopy.keymap, "in the chat ")
         self.show()
 
     def action_download(self) -> None:

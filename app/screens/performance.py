@@ -55,9 +55,9 @@ class PerformanceScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the sections from top to bottom."""
-        back = cast("JalopyApp", self.app).keymap.first_key("performance.leave")
-        title = Content(f"Speed, live    {back} back · arrows scroll")
-        yield Static(title, markup=False, id="performance-title")
+        back = cast("JalopyApp", self.app).keymap.hint("performance.leave", "back")
+        title = "Speed, live" + " " * 4 + " · ".join(filter(None, (back, "arrows scroll")))
+        yield Static(Content(title), markup=False, id="performance-title")
         with VerticalScroll(id="performance"):
             yield FigureLines("speeds")
             yield RateGraph("graph", self._glyphs)

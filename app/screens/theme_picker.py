@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on
 from textual.app import ComposeResult
@@ -15,6 +15,9 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from app.actions import bindings
+
+if TYPE_CHECKING:
+    from app.app import JalopyApp
 
 OWN_PREFIX = "jalopy-"
 
@@ -48,7 +51,8 @@ class ThemePicker(ModalScreen[str | None]):
         picker = OptionList(*(Option(Content(theme_line(themes[name]))) for name in self._names), markup=False)
         picker.highlighted = self._names.index(self._before) if self._before in self._names else 0
         picker.border_title = "Colours"
-        picker.border_subtitle = "Enter keeps · Esc leaves them"
+        leave = cast("JalopyApp", self.app).keymap.hint("theme.leave", "leaves them")
+        picker.border_subtitle = " · ".join(filter(None, ("Enter keeps", leave)))  # that key is Textual's own
         yield picker
 
     @on(OptionList.OptionHighlighted)

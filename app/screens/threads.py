@@ -163,8 +163,8 @@ class ThreadsScreen(Screen[None]):
 
     def _state(self, in_use: ThreadsInUse | None) -> str:
         if in_use is None:
-            models = self._jalopy.keymap.first_key("app.models")
-            return f"No model is loaded: {models} in the chat shows which there are."
+            shown = self._jalopy.keymap.key_or_command("app.models")
+            return f"No model is loaded: {shown} in the chat shows which there are."
         settings = self._jalopy.settings
         text = f"In use: {describe_in_use(in_use)}."
         named = _named(settings)

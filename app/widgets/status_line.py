@@ -18,8 +18,6 @@ LOW_ROWS = 12
 _BAR_CELLS = 8
 _WIDE_BAR_CELLS = 14
 _SEPARATOR = " │ "
-_HINTS = "F1 help"
-"""Said here only where the prompt has no edge that says it."""
 
 
 @record
@@ -100,10 +98,15 @@ def fit(segments: Iterable[Segment], columns: int) -> str:
 
 
 class StatusLine(Static):
-    """Shows the engine's status and the memory of the process."""
+    """Shows the engine's status and the memory of the process.
 
-    def __init__(self, id: str | None = None, ascii_only: bool = False) -> None:
+    Args:
+        hint: said only where the prompt has no edge that says it.
+    """
+
+    def __init__(self, id: str | None = None, ascii_only: bool = False, hint: str = "") -> None:
         super().__init__(id=id, markup=False)
+        self._hint = hint
         self._glyphs = ASCII if ascii_only else BLOCKS
         self._shown: tuple[EngineStatus, int, str] = (EngineStatus(), 0, "")
         self.line = ""
@@ -120,8 +123,8 @@ class StatusLine(Static):
         segments = status_segments(status, rss_bytes, columns, self._glyphs)
         if download:
             segments.append(Segment(download, 3))
-        if self.app.size.height < LOW_ROWS:
-            segments.append(Segment(_HINTS, 6))
+        if self._hint and self.app.size.height < LOW_ROWS:
+            segments.append(Segment(self._hint, 6))
         line = fit(segments, columns)
         if line != self.line:
             self.line = line

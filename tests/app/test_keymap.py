@@ -1,10 +1,13 @@
+import ast
+import re
 from pathlib import Path
 
 import pytest
 
-from app import paths
+from app import app, paths, screens, widgets
 from app.actions import ACTIONS
 from app.keymap import Keymap, KeymapError, default_file, load_keymap, show_key
+from app.screens.message_editing import busy_line
 from tests.app.chat_driver import chatting
 
 
@@ -126,13 +129,42 @@ async def test_help_and_palette_show_the_real_keys(file: Path):
         await driver.until(lambda: driver.app.screen is driver.chat)
 
 
-async def test_screens_of_figures_name_the_keys_that_the_user_gave_them(file: Path):
-    text = '[performance]\nleave = "x"\n[doctor]\nleave = "x"\nexamine = "ctrl+e"\n[app]\nmodels = "f12"'
-    async with chatting(size=(100, 30), model=None, keymap=keymap_of(file, text)) as driver:
-        await driver.pilot.press("f2")
-        await driver.until(lambda: "x back" in driver.screen_text())
-        assert "Esc back" not in driver.screen_text()
-        await driver.pilot.press("f5")
-        await driver.until(lambda: "x back · ctrl+e examine again" in driver.screen_text())
-        await driver.pilot.press("f4")
-        await driver.until(lambda: "F12 in the chat shows which there are" in driver.screen_text())
+async def test_every_screen_names_the_keys_that_are_the_users_own(file: Path):
+    scopes = ("help", "theme", "performance", "doctor", "threads", "models")
+    text = "".join(f'[{scope}]\nleave = "f12"\n' for scope in scopes)
+    text += '[chat]\nstop = "f11"\n[prompt]\ncomplete = "f9"\n[app]\ninterrupt = "f10"\nmodels = ""\ntune = ""\n'
+    async with chatting(keymap=keymap_of(file, text), model=None, size=(80, 40)) as driver:
+        await driver.pilot.press("f10")
+        await driver.until(lambda: "F10 again quits" in driver.screen_text())
+        await driver.pilot.press("slash", "t", "u")
+        await driver.until(lambda: "(F9)" in driver.screen_text())
+        await driver.pilot.press("f9")
+        for command, said in (
+            ("/theme", "F12 leaves them"),
+            ("/stats", "F12 back · arrows scroll"),
+            ("/doctor", "F12 back · r examine again"),
+            ("/tune", "No model is loaded: /models in the chat"),
+        ):
+            driver.prompt.show_text(command)
+            await driver.pilot.press("enter")
+            await driver.until(lambda said=said: said in driver.screen_text(), said)
+            await driver.pilot.press("f12")
+            await driver.until(lambda: driver.app.screen is driver.chat, "back in the chat")
+        assert busy_line(driver.app.keymap) == "the engine is busy: F11 stops a reply"
+
+
+def test_no_screen_holds_the_name_of_a_key_that_can_be_changed():
+    textuals_own = {"palette.py": ["Type to search · Enter does it · Esc back"], "theme_picker.py": ["Enter keeps"]}
+    found: dict[str, list[str]] = {}
+    for source in [
+        *Path(screens.__path__[0]).glob("*.py"),
+        *Path(widgets.__path__[0]).glob("*.py"),
+        Path(app.__file__),
+    ]:
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+        texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts
+            if is_text and re.search(r"\b(F\d+|Esc|Enter|Tab|(ctrl|shift|alt)\+\w+)\b", node.value):
+                found.setdefault(source.name, []).append(node.value)
+    assert found == textuals_own
