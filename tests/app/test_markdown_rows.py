@@ -65,6 +65,20 @@ def test_every_level_of_a_deep_list_is_shown() -> None:
     assert shown.endswith("• last")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("&#x202E;a&#x2066;", ["\ufffda\ufffd"]),
+        ("`&#x202E;`", ["&#x202E;"]),
+        ("&lrm;&auml;&nbsp;b&#12;c", ["\u200eä b c"]),
+        ("![&#x202E;x](y)", ["[image: \ufffdx]"]),
+        ("# &ZeroWidthSpace;x", ["\ufffdx"]),
+    ],
+)
+def test_characters_written_as_entities_are_cleaned_like_all_others(text: str, expected: list[str]) -> None:
+    assert rows(text) == expected
+
+
 def test_a_table_too_wide_takes_from_its_widest_columns_and_draws_lines_between_rows() -> None:
     text = "| no | what it is |\n|---|---|\n| 1 | " + "word " * 8 + "|\n| 2 | short |"
     assert rows(text, 20) == [
