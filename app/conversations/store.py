@@ -126,6 +126,7 @@ class Store:
 
     def find(self, name: str) -> str | None:
         """Return the conversation with this title or, failing that, with this number."""
+        name = " ".join(name.split())  # as titles are kept
         wanted = clean_line(name, MOST_TITLE_CHARS).casefold()
         named = [entry for entry in self.entries() if entry.summary.title.casefold() == wanted]
         if named:
