@@ -6,7 +6,6 @@ the program learns by itself is kept by ``app.state``.
 
 import dataclasses
 import difflib
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import field, fields, is_dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from app.toml_file import read_toml
 MOST_THREADS = 128
 """``engine.crew.MOST_THREADS``, which is dear to import; a test compares them."""
 _MAX_COUNT = 2**31 - 1
+_MOST_SHOWN = 10**40
 _GIVEN = "given"
 AUTO = "auto"
 """Leaves a choice to the program."""
@@ -236,17 +236,17 @@ def _checked(table: Any, name: str, value: object, where: str) -> Any:
     """Return the value in the field's type, or say what is allowed."""
     wanted = get_type_hints(type(table))[name]
     rules = next(one.metadata for one in fields(table) if one.name == name)
-    # TOML writes 1 where 1.0 is meant.
-    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
     choices, least, most = rules["choices"], rules["least"], rules["most"]
+    # TOML writes 1 where 1.0 is meant; its whole numbers may be larger than any float.
+    if wanted is float and type(value) is int and least <= value <= most:
+        value = float(value)
     if wanted == tuple[str, ...] and isinstance(value, list) and all(isinstance(one, str) for one in value):
         value = tuple(value)
     is_right = type(value) is (get_origin(wanted) or wanted)
     if is_right and choices is not None:
         is_right = value in choices
     if is_right and isinstance(value, (int, float)):
-        is_right = math.isfinite(value) and least <= value <= most
+        is_right = least <= value <= most
     if is_right and isinstance(value, (str, tuple)):
         is_right = not any("\0" in one for one in value)
     if is_right:
@@ -270,8 +270,10 @@ def _kind(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return f'"{value[:40]}"'
+    if isinstance(value, int) and abs(value) > _MOST_SHOWN:
+        return "a huge number"
     if isinstance(value, (int, float)):
-        return str(value)[:40]
+        return str(value)
     if isinstance(value, (dict, list)):
         return "a table" if isinstance(value, dict) else "a list"
     return "a date or time"

@@ -6,7 +6,6 @@ convenience, so nothing here raises: a damaged file is put aside with a notice, 
 
 import dataclasses
 import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import field
@@ -22,6 +21,7 @@ VERSION = 1
 _MAX_FILE_BYTES = 1 << 20
 _MAX_TUNED = 200
 """So many pairs of machine and model are remembered; the oldest go first."""
+_FASTEST_TPS = 1e9
 WEIGHTS = ("", "mmap", "huge")
 KV_TYPES = ("", "f16", "f32", "q8_0")
 
@@ -201,7 +201,7 @@ def _parse_measured(value: object) -> Measured:
     found: dict[str, Any] = value if isinstance(value, dict) else {}
     kernels, on_battery = found.get("kernels", ""), found.get("on_battery", False)
     tps, n_context = found.get("decode_tps"), found.get("n_context", 0)
-    is_rate = tps is None or (type(tps) in (int, float) and math.isfinite(tps) and tps > 0)
+    is_rate = tps is None or (type(tps) in (int, float) and 0 < tps < _FASTEST_TPS)
     if isinstance(kernels, str) and isinstance(on_battery, bool) and is_rate and type(n_context) is int:
         return Measured(kernels, on_battery, tps, max(0, n_context))
     raise _DamagedStateError("tuned_when holds no circumstances")

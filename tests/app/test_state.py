@@ -80,6 +80,7 @@ def test_remembering_one_thing_keeps_the_others(file: Path) -> None:
         b'{"version": 1, "tuned_when": []}',
         b'{"version": 1, "tuned_when": {"k": {"decode_tps": -1}}}',
         b'{"version": 1, "tuned_when": {"k": {"decode_tps": NaN}}}',
+        b'{"version": 1, "tuned_when": {"k": {"decode_tps": 1' + b"0" * 400 + b"}}}",
         b'{"version": 1, "tuned_when": {"k": {"kernels": 3}}}',
         b"[" * 100_000,
         b" " * (1 << 20) + b"{}",
