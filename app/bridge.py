@@ -27,6 +27,7 @@ from app.commands import (
     Prepare,
     Regenerate,
     Tune,
+    Weigh,
 )
 from app.engine_options import ChatOptions
 from app.engine_status import Activity, EngineStatus
@@ -34,7 +35,7 @@ from app.messages import EngineMessage
 from app.performance.records import EngineFigures
 from app.threads_in_use import ThreadsInUse
 from app.tuning_conditions import Conditions
-from app.wire import Wire
+from app.wire import QUEUE_LENGTH, Wire
 
 if TYPE_CHECKING:
     from engine.tuning_report import TuningReport
@@ -99,6 +100,8 @@ class EngineBridge:
         """
         if isinstance(command, Prepare):
             return self._send_idle_work(command)
+        if isinstance(command, (Weigh, GrantThreads)) and self._wire.commands.qsize() >= QUEUE_LENGTH // 2:
+            return False  # nobody waits for these; the other half is for what is asked
         self._wire.idle_work.drop()
         if isinstance(command, (Ask, Regenerate, Continue, ContinueEdited, Tune, Load)):
             self._wire.cancelled.clear()

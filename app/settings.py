@@ -19,6 +19,7 @@ from app.toml_file import read_toml
 MOST_THREADS = 128
 """``engine.crew.MOST_THREADS``, which is dear to import; a test compares them."""
 _MAX_COUNT = 2**31 - 1
+_MOST_SHOWN = 10**40
 _GIVEN = "given"
 AUTO = "auto"
 """Leaves a choice to the program."""
@@ -269,8 +270,10 @@ def _kind(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return f'"{value[:40]}"'
+    if isinstance(value, int) and abs(value) > _MOST_SHOWN:
+        return "a huge number"
     if isinstance(value, (int, float)):
-        return str(value)[:40]
+        return str(value)
     if isinstance(value, (dict, list)):
         return "a table" if isinstance(value, dict) else "a list"
     return "a date or time"

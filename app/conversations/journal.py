@@ -80,6 +80,8 @@ class Journal:
         self._written_model, self._forked_from = (saved.model, saved.model_path), ""
         self._summary = Summary(saved.shown_title, saved.began, saved.changed, order=saved.order)
         self._keeper = Keeper(_no_log, opened.log)
+        if not opened.log.size:  # damaged from its beginning on: nothing is read that has no head before it
+            self._keeper.add(head_record(saved.conversation.system, self._clock_text()), is_durable=False)
 
     def note_model(self, name: str, path: str) -> None:
         """So is the model called that answers from now on."""

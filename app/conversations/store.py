@@ -21,7 +21,7 @@ from app.clean_text import clean_line
 from app.conversations.keeper import cause_of
 from app.conversations.log_file import LogFile, LogRefusedError, read_only
 from app.conversations.records import write_record
-from app.conversations.replay import MOST_TITLE_CHARS, Saved
+from app.conversations.replay import MOST_TITLE_CHARS, Saved, head_record
 from app.conversations.summary import Summary, read_summary, summary_of, write_summary
 from app.record import record
 
@@ -126,6 +126,7 @@ class Store:
 
     def find(self, name: str) -> str | None:
         """Return the conversation with this title or, failing that, with this number."""
+        name = " ".join(name.split())  # as titles are kept
         wanted = clean_line(name, MOST_TITLE_CHARS).casefold()
         named = [entry for entry in self.entries() if entry.summary.title.casefold() == wanted]
         if named:
@@ -219,7 +220,9 @@ class Store:
         log = LogFile.open(self._directory(conversation_id) / LOG_NAME)
         try:
             log.load()
-            log.append([write_record({"k": "title", "text": clean_line(title, MOST_TITLE_CHARS)})])
+            head = [] if log.size else [head_record(None, now_text())]
+            records = [*head, {"k": "title", "text": clean_line(title, MOST_TITLE_CHARS)}]
+            log.append([write_record(one) for one in records])
             log.sync()
             write_summary(log.path.parent, summary_of(log.load()[0].saved), log.size)
         finally:

@@ -8,6 +8,8 @@ from markdown_it.tree import SyntaxTreeNode
 from textual.content import Content
 from textual.style import Style
 
+from app.clean_text import clean_text
+
 _CLASSES = {"em": ".em", "strong": ".strong", "s": ".gone"}
 _BREAKS = {"softbreak": " ", "hardbreak": "\n"}
 _SPACE = re.compile(r"\s+")
@@ -16,7 +18,7 @@ _SPACE = re.compile(r"\s+")
 def inline_text(node: SyntaxTreeNode) -> Content:
     """Return the styled text of a node and all within it; line breaks are those the text insists on."""
     if node.type == "text":
-        return Content(_SPACE.sub(" ", node.content))
+        return Content(clean_text(_SPACE.sub(" ", node.content)))  # again: entities are characters by now
     if node.type in _BREAKS:
         return Content(_BREAKS[node.type])
     if node.type == "code_inline":

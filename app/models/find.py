@@ -96,10 +96,18 @@ def _gguf_files(directory: Path, depth: int) -> Iterator[Path]:
                         break
                     if entry.name.lower().endswith(".gguf"):
                         yield Path(entry.path)
-                    elif levels > 0 and not entry.name.startswith(".") and entry.is_dir():
+                    elif levels > 0 and not entry.name.startswith(".") and _is_directory(entry):
                         pending.append((Path(entry.path), levels - 1))
         except OSError:
             continue  # it is not there, or not ours to read
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    """Whether it is one; a link to itself, or to where nobody may look, is none and ends no walk."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _regular(path: Path) -> os.stat_result | None:

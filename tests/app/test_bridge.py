@@ -7,7 +7,7 @@ import pytest
 
 from app import paths
 from app.bridge import EngineBridge
-from app.commands import Ask, Load, Regenerate, StartConversation
+from app.commands import Ask, GrantThreads, Load, Regenerate, StartConversation, Weigh
 from app.conversation import Ending
 from app.engine_options import ChatOptions
 from app.engine_status import Activity
@@ -20,7 +20,7 @@ from app.messages import (
     PromptStopped,
     TextGenerated,
 )
-from app.wire import Wire
+from app.wire import QUEUE_LENGTH, Wire
 from engine.errors import BrokenModelError, GGUFError
 from tests.app.fake_engine import Gate, Script
 
@@ -75,6 +75,14 @@ def engine(script: Script) -> Iterator[Engine]:
         if gate:
             gate.open()
     assert engine.bridge.close(_PATIENCE_S)
+
+
+def test_what_nobody_waits_for_leaves_room_for_a_message(script):
+    bridge = EngineBridge(ChatOptions(script.open_model, lambda model: "sampling"), script.clock)
+    for n in range(2 * QUEUE_LENGTH):  # the thread is busy with something long
+        bridge.send(Weigh(f"text {n}", 0))
+        bridge.send(GrantThreads())
+    assert bridge.send(Ask("a message"))
 
 
 def test_a_model_is_opened_and_described(engine):

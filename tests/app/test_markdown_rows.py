@@ -41,6 +41,44 @@ def test_each_kind_of_block(text: str, expected: list[str]) -> None:
     assert rows(text) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[Answer]: Paris", ["[Answer]: Paris"]),
+        ("a [b][1]\n\n[1]: http://x 'y'\n[2]:\n  z\n\nc", ["a b", "", "[1]: http://x 'y'", "[2]:", "  z", "", "c"]),
+        ("- [ok]: yes\n- b", ["• [ok]: yes", "• b"]),
+    ],
+)
+def test_what_links_refer_to_is_shown_and_not_only_linked_to(text: str, expected: list[str]) -> None:
+    assert rows(text) == expected
+
+
+@pytest.mark.parametrize("text", [">" * 60 + " deep", "- " * 60 + "deep", "> - " * 30 + "deep"])
+def test_text_however_deep_is_shown(text: str) -> None:
+    assert "deep" in "".join(rows(text + "\n\nafter", 200))
+    assert rows(text + "\n\nafter", 200)[-1] == "after"
+
+
+def test_every_level_of_a_deep_list_is_shown() -> None:
+    shown = " ".join(rows("\n".join("  " * n + f"- level{n}" for n in range(30)) + "\n- last", 200))
+    assert [n for n in range(30) if f"level{n}" not in shown] == []
+    assert shown.endswith("• last")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("&#x202E;a&#x2066;", ["\ufffda\ufffd"]),
+        ("`&#x202E;`", ["&#x202E;"]),
+        ("&lrm;&auml;&nbsp;b&#12;c", ["\u200eä b c"]),
+        ("![&#x202E;x](y)", ["[image: \ufffdx]"]),
+        ("# &ZeroWidthSpace;x", ["\ufffdx"]),
+    ],
+)
+def test_characters_written_as_entities_are_cleaned_like_all_others(text: str, expected: list[str]) -> None:
+    assert rows(text) == expected
+
+
 def test_a_table_too_wide_takes_from_its_widest_columns_and_draws_lines_between_rows() -> None:
     text = "| no | what it is |\n|---|---|\n| 1 | " + "word " * 8 + "|\n| 2 | short |"
     assert rows(text, 20) == [

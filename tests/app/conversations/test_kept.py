@@ -74,6 +74,18 @@ def test_a_number_is_a_title_before_it_is_a_conversations_number(script, capsys)
     assert texts("000001")[4] == "fifth"
 
 
+def test_white_space_around_a_title_or_within_it_means_nothing(script, capsys):
+    for prompt, name in (
+        ("first", " my  notes\n"),
+        ("second", " my  notes\n"),
+        ("third", "my notes"),
+        ("fourth", " 1 "),
+    ):
+        ask(script, prompt, name)
+    assert Store().ids() == ["000001"]
+    assert texts()[::2] == ["first", "second", "third", "fourth"]
+
+
 @pytest.mark.parametrize("name", ["", " \t\n"])
 def test_a_session_without_a_name_is_refused(name, script):
     with pytest.raises(Refusal, match="the name of --session is empty") as refused:

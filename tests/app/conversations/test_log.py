@@ -116,6 +116,22 @@ def test_what_is_no_log_is_an_empty_conversation(root, log, content):
     opened.log.close()
 
 
+@pytest.mark.parametrize("content", [b"", b"5", b"\0" * 4096, b"00000000 {}\n"])
+def test_what_is_said_in_a_log_that_lost_its_beginning_is_kept(root, log, content):
+    log.write_bytes(content)
+    made, opened = journal(root), Store(root).open("000001")
+    made.adopt(opened)
+    ask(made, opened.saved.conversation, "hello again")
+    assert made.close(20) == ""
+    assert texts_in(root) == ["hello again"]
+
+
+def test_a_title_in_a_log_that_lost_its_beginning_is_kept(root, log):
+    log.write_bytes(b"")
+    Store(root).rename("000001", "found again")
+    assert Store(root).read("000001").title == "found again"
+
+
 @pytest.mark.parametrize(
     "record",
     [

@@ -62,6 +62,13 @@ def test_a_loop_of_links_ends_and_a_file_linked_twice_is_one(tmp_path: Path) -> 
     assert len(found_in(tmp_path)) == 1
 
 
+def test_a_link_to_itself_hides_no_other_model(tmp_path: Path) -> None:
+    for n in range(40):
+        (tmp_path / f"loop{n}").symlink_to(tmp_path / f"loop{n}")
+        touch(tmp_path / f"{n}.gguf")
+    assert len(found_in(tmp_path)) == 40
+
+
 def test_a_pipe_is_no_model(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.gguf")
     assert titles(tmp_path) == []
