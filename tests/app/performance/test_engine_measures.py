@@ -19,7 +19,7 @@ from engine.errors import GGUFError
 from tests.app.fake_engine import FakeClock, Gate, Script
 from tests.app.test_bridge import Engine
 
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 
 
 @pytest.fixture
