@@ -370,6 +370,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Exit with a code, even if the terminal is gone and Textual waits for it for ever."""
         if self._is_lent and code == exit_codes.INTERRUPTED:
             return
+        self.chat.save_what_there_is()  # now: the exit may be cut short before it comes to that
         watchdog = threading.Timer(EXIT_PATIENCE_S, os._exit, [code])
         watchdog.daemon = True
         watchdog.start()

@@ -31,11 +31,12 @@ class EngineThread:
                 Without it, or the second time, the interrupt is raised here and the work is left behind.
         """
         task = _Task(work)
-        self._work.put(task)
         while not task.done.is_set():
             try:
+                self._work.put(task)  # again after an interrupt, which may have come before: it is done once
                 # A system may hand the signal to another thread, which does not wake this one.
-                task.done.wait(_LOOK_S)
+                while not task.done.wait(_LOOK_S):
+                    pass
             except KeyboardInterrupt:
                 if on_interrupt is None:
                     raise
@@ -56,6 +57,8 @@ class _Task(Generic[T]):
         self.done = threading.Event()
 
     def perform(self) -> None:
+        if self.done.is_set():
+            return
         try:
             self._results.append(self._work())
         except BaseException as error:

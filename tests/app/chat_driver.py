@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 from textual.pilot import Pilot
 from textual.scrollbar import ScrollBarRender
@@ -18,8 +19,8 @@ from app.settings import built_in_settings, override
 from app.widgets.message_view import ReplyView
 from tests.app.fake_engine import Script
 
-_PATIENCE_S = 20.0
-_COMPILING_PATIENCE_S = 240.0
+_PATIENCE_S = 60.0
+_COMPILING_PATIENCE_S = 600.0
 
 
 def options_for(script: Script) -> ChatOptions:
@@ -94,14 +95,17 @@ async def chatting(
         chosen, Path(model) if model else None, options=options_for(script), clock=script.clock, keymap=keymap
     )
     bars = ScrollBarRender.VERTICAL_BARS, ScrollBarRender.HORIZONTAL_BARS
-    async with app.run_test(size=size) as pilot:
-        driver = Driver(app, pilot, script)
-        if model and wait:
-            await driver.ready()
-        yield driver
-        for gate in (script.open_gate, script.prefill_gate, script.token_gate):
-            if gate:
-                gate.open()
+    with patch("app.app.SAVING_PATIENCE_S", _PATIENCE_S):  # a busy disk is not what is tested
+        async with app.run_test(size=size) as pilot:
+            driver = Driver(app, pilot, script)
+            if model and wait:
+                await driver.ready()
+            yield driver
+            for gate in (script.open_gate, script.prefill_gate, script.token_gate, script.bandwidth_gate):
+                if gate:
+                    gate.open()
+    # The program would end with its thread; here the thread goes on, and writes files that a test looks at.
+    app.bridge.close(_PATIENCE_S)
     # A console has plain ones, which would stay for the next test.
     ScrollBarRender.VERTICAL_BARS, ScrollBarRender.HORIZONTAL_BARS = bars
 

@@ -24,7 +24,7 @@ from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineE
 
 BOS, EOS, SYSTEM, USER, ASSISTANT, END = range(6)
 _MARKERS = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
-_PATIENCE_S = 60.0
+_PATIENCE_S = 300.0
 """Longer than a test waits for any one thing: on a loaded machine it waits for several while the engine stands here."""
 
 

@@ -24,7 +24,7 @@ IS_DRAWING = bool(os.environ.get("JALOPY_WRITE_PICTURES"))
 _HEADING = "=== "
 _QUIET_S = 0.35
 """Longer than three drains of the engine's messages."""
-_PATIENCE_S = 15.0
+_PATIENCE_S = 60.0
 _ATTRIBUTES = ("bold", "dim", "italic", "underline", "reverse", "strike")
 
 

@@ -23,7 +23,7 @@ from engine.errors import BrokenModelError
 from tests.app.fake_engine import Gate, Script
 from tests.app.test_bridge import Engine
 
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 TEN = [f" {n}" for n in range(10)]
 
 

@@ -16,7 +16,7 @@ HEAVY = ("numba", "llvmlite", "textual", "rich", "numpy", "jinja2")
 
 
 def jalopy(
-    *argv: str, stdin: bytes = b"", timeout_s: float = 60, **environment: str
+    *argv: str, stdin: bytes = b"", timeout_s: float = 240, **environment: str
 ) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, "-m", "app", *argv],
@@ -31,7 +31,7 @@ def jalopy(
 
 def python(code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -22,6 +22,7 @@ def test_the_desktop_is_the_one_the_user_sits_at(environ, reaches):
 async def test_a_native_program_is_asked_first(monkeypatch: pytest.MonkeyPatch):
     copied, sent = [], []
     monkeypatch.setattr(pyperclip, "copy", copied.append)
+    monkeypatch.setattr(clipboard, "NATIVE_PATIENCE_S", 60.0)
     assert await clipboard.copy("text", sent.append, {"DISPLAY": ":0"}) == "copied"
     assert (copied, sent) == (["text"], [])
 
@@ -39,7 +40,7 @@ async def test_where_it_fails_the_terminal_is_asked_and_nothing_is_claimed(monke
 
 async def test_a_program_that_hangs_is_left_alone(monkeypatch: pytest.MonkeyPatch):
     release = threading.Event()
-    monkeypatch.setattr(pyperclip, "copy", lambda text: release.wait(20))
+    monkeypatch.setattr(pyperclip, "copy", lambda text: release.wait(60))
     monkeypatch.setattr(clipboard, "NATIVE_PATIENCE_S", 0.05)
     sent: list[str] = []
     words = await clipboard.copy("text", sent.append, {"DISPLAY": ":0"})

@@ -1,6 +1,7 @@
 import os
 import signal
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,10 +26,33 @@ def test_the_first_interrupt_asks_the_work_to_end_and_keeps_its_result() -> None
 
     def work() -> str:
         os.kill(os.getpid(), signal.SIGINT)  # Python hands it to the main thread, which waits
-        assert stopped.wait(20)
+        assert stopped.wait(60)
         return "partial"
 
     assert EngineThread().run(work, on_interrupt=stopped.set) == "partial"
+
+
+def test_an_interrupt_as_the_work_is_given_asks_it_to_end_too() -> None:
+    stopped, n_begun = threading.Event(), 0
+
+    def work() -> str:
+        nonlocal n_begun
+        n_begun += 1
+        assert stopped.wait(60)
+        return "partial"
+
+    engine = EngineThread()
+    queue, interrupts = engine._work, iter([signal.SIGINT])
+
+    def put(task: object) -> None:
+        queue.put(task)
+        for number in interrupts:
+            os.kill(os.getpid(), number)
+
+    engine._work = SimpleNamespace(put=put, get=queue.get)
+    assert engine.run(work, on_interrupt=stopped.set) == "partial"
+    assert engine.run(lambda: 7) == 7
+    assert n_begun == 1
 
 
 def test_without_a_way_to_stop_the_interrupt_is_raised_at_once() -> None:
@@ -36,7 +60,7 @@ def test_without_a_way_to_stop_the_interrupt_is_raised_at_once() -> None:
 
     def work() -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        release.wait(20)
+        release.wait(60)
 
     with pytest.raises(KeyboardInterrupt):
         EngineThread().run(work)
@@ -48,7 +72,7 @@ def test_a_second_interrupt_leaves_the_work_behind() -> None:
 
     def work() -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        release.wait(20)
+        release.wait(60)
 
     with pytest.raises(KeyboardInterrupt):
         EngineThread().run(work, on_interrupt=lambda: os.kill(os.getpid(), signal.SIGINT))

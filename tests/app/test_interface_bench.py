@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -87,6 +88,24 @@ def test_a_program_that_ends_early_is_reported_with_its_last_words() -> None:
     terminal.close()
 
 
+def test_a_signal_in_the_moment_a_program_is_started_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+
+    class Interrupted(subprocess.Popen):
+        def __init__(self, *given: object, **options: object) -> None:
+            super().__init__(*given, **options)
+            started.append(self.pid)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Terminal([sys.executable, "-c", "import time; time.sleep(600)"], dict(os.environ), (80, 24))
+    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in started if psutil.pid_exists(pid)], 10)
+    for program in alive:
+        program.kill()
+    assert not alive
+
+
 def test_events_come_whole_however_they_are_cut() -> None:
     events = Events()
     line = json.dumps({"event": "end", "tokens": 3}).encode() + b"\n"
@@ -119,7 +138,7 @@ def test_the_real_chat_is_measured_over_a_real_model(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -142,7 +161,7 @@ def test_a_signal_ends_the_chat_that_it_runs(tmp_path: Path) -> None:
         time.sleep(0.05)
     bench.terminate()
     assert bench.wait(60) == exit_codes.TERMINATED
-    _, alive = psutil.wait_procs(chats, 10)
+    _, alive = psutil.wait_procs(chats, 60)
     for chat in alive:
         chat.kill()
     assert not alive

@@ -182,7 +182,7 @@ def test_a_stopped_answer_is_kept_and_the_next_ctrl_c_quits(
         def write(self, text: str) -> int:
             if text == "one":
                 os.kill(os.getpid(), signal.SIGINT)
-                assert script.opened[0].sessions[0]._cancelled.wait(20)
+                assert script.opened[0].sessions[0]._cancelled.wait(60)
             return super().write(text)
 
     output = InterruptingOutput()

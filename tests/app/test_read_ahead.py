@@ -16,7 +16,7 @@ from tests.app.chat_driver import chatting
 from tests.app.fake_engine import FakeChat, Gate, Script
 from tests.app.test_bridge import Engine
 
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 FORTY = " ".join(f"w{i}" for i in range(40))
 
 

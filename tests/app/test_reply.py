@@ -70,9 +70,9 @@ def test_cancel_while_reading_the_prompt_ends_without_a_token() -> None:
     thread = threading.Thread(target=lambda: result.extend(reply))
     thread.start()
     assert script.prefill_gate is not None
-    assert script.prefill_gate.waiting.wait(20)
+    assert script.prefill_gate.waiting.wait(60)
     reply.cancel()
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
     assert (result, reply.meter.tokens, reply.meter.finish_reason) == ([], 0, "cancelled")
 

@@ -149,7 +149,7 @@ def test_ctrl_c_keeps_the_partial_answer_and_returns_130(
         def write(self, text: str) -> int:
             if text == "Par":
                 os.kill(os.getpid(), signal.SIGINT)
-                assert script.opened[0].sessions[0]._cancelled.wait(20)
+                assert script.opened[0].sessions[0]._cancelled.wait(60)
             return super().write(text)
 
     output = InterruptingOutput()

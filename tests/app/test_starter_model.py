@@ -12,7 +12,7 @@ from app.starter import WHAT_IT_IS, starter_file
 from tests.app.chat_driver import chatting_for_real
 from tests.app.test_cli import jalopy
 
-_COMPILING_PATIENCE_S = 240
+_COMPILING_PATIENCE_S = 600
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 _ENTERED_ALTERNATE_SCREEN = b"\x1b[?1049h"
 _LEFT_ALTERNATE_SCREEN = b"\x1b[?1049l"
 
@@ -218,6 +218,24 @@ def test_a_signal_while_an_editor_has_the_terminal_ends_both_and_saves_what_came
     assert time.monotonic() - started_s < 10.0
     assert terminal.is_restored()
     process.wait(_PATIENCE_S)
+    log = (tmp_path / "jalopy" / "conversations" / "000001" / "transcript.log").read_text(encoding="ascii")
+    assert '"Hello' in log
+
+
+def test_a_signal_saves_what_came_however_long_the_exit_takes(start, tmp_path):
+    terminal = start(
+        """
+import time
+from app.screens import chat as screen
+screen.SAVE_PERIOD_S = 600
+chat.exit = lambda app, **given: time.sleep(600)
+"""
+    )
+    terminal.read_until(b"ready")
+    terminal.type("hello\r")
+    terminal.read_until(b"writing")
+    terminal.process.send_signal(signal.SIGTERM)
+    assert terminal.wait() == 143
     log = (tmp_path / "jalopy" / "conversations" / "000001" / "transcript.log").read_text(encoding="ascii")
     assert '"Hello' in log
 

@@ -1,4 +1,7 @@
-"""The line mode over a scripted engine in a process of its own, to be killed: the model's name, then lines on stdin."""
+"""The line mode over a scripted engine in a process of its own, to be killed: lines on stdin.
+
+Arguments: the model's name, and after how many tokens the first answer halts, if it should.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from dataclasses import replace
 from app import kept_conversation, plain
 from app.command_line import guard
 from app.settings import built_in_settings
-from tests.app.fake_engine import FakeSession, Script
+from tests.app.fake_engine import FakeSession, Gate, Script
 from tests.app.scripted_access import use_script
 
 REPLY = ["one", " two", " three", " four", " five", " six"]
@@ -30,16 +33,21 @@ class _SlowSession(FakeSession):
             yield generated
 
 
-def main(model: str) -> int:
+def main(model: str, halts_after: str = "") -> int:
     """Talk until the input ends."""
     from tests.app import fake_engine
 
     script = Script(replies=[REPLY])
+    if halts_after:
+        script.token_gate = Gate()
+        script.token_gate.allow(int(halts_after))
     fake_engine.FakeSession = _SlowSession
     kept_conversation.FLUSH_PERIOD_S = 0.0
+    # A busy disk is not what is tested.
+    kept_conversation.SAVING_PATIENCE_S = kept_conversation._CLOSING_PATIENCE_S = 60.0
     use_script(_Setter(), script)
     return plain.chat(model, replace(built_in_settings(), resume="last"), script.clock)
 
 
 if __name__ == "__main__":
-    sys.exit(guard(lambda: main(sys.argv[1])))
+    sys.exit(guard(lambda: main(*sys.argv[1:])))

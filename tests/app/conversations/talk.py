@@ -10,7 +10,7 @@ from app.conversations.store import Store
 from app.thinking import Thinking
 
 FIGURES = ReplyFigures(3, 0.5, 2.0, 5, 0, (1.9, 2.1))
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def journal(root: Path) -> Journal:

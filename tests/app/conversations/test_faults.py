@@ -90,7 +90,7 @@ def test_saving_goes_on_when_there_is_room_again(tmp_path, monkeypatch):
         disk = FailingDisk(patched, ("write", "fsync"), 1, errno.ENOSPC, stays=True)
         made, conversation = journal(root), Conversation()
         ask(made, conversation, "question")
-        assert not made.settle(0.2)
+        assert not made.settle(60, waits_for_room=False)
         assert made.trouble == "the disk is full"
         disk.is_mended = True
         assert made.settle(20)
@@ -113,7 +113,7 @@ def test_a_conversation_that_was_left_is_saved_when_there_is_room_again(tmp_path
         made.begin()
         disk.is_mended = True
         for thread in set(_keepers()) - set(before):  # it ends by itself once nothing is left to do
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive()
     assert texts_in(root) == ["question"]
     assert made.trouble == ""

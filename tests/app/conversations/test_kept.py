@@ -285,7 +285,6 @@ def test_what_cannot_be_saved_is_told_and_ends_with_74(script, monkeypatch, caps
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(LogFile, "append", full)
-    monkeypatch.setattr(kept_conversation, "SAVING_PATIENCE_S", 0.2)
     assert talk(script, monkeypatch, "first", "second") == exit_codes.IO_ERROR
     out, err = capsys.readouterr()
     assert out == "one.\ntwo.\n"
@@ -333,8 +332,8 @@ def test_an_answer_is_saved_before_its_end_is_shown(script, monkeypatch, speak):
 # ---- killed
 
 
-def start():
-    command = [sys.executable, "-m", "tests.app.conversations.killed_line_mode", "m.gguf"]
+def start(*halts_after):
+    command = [sys.executable, "-m", "tests.app.conversations.killed_line_mode", "m.gguf", *halts_after]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     return subprocess.Popen(command, **pipes)
 
@@ -369,7 +368,7 @@ def test_nothing_that_was_written_or_sent_is_lost_by_a_kill():
 
 
 def test_a_signal_saves_what_there_is_of_an_answer():
-    process = start()
+    process = start("2")
     process.stdin.write(b"why?\n")
     process.stdin.flush()
     first = process.stdout.read(len("one two"))

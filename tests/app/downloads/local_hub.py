@@ -329,7 +329,7 @@ def _send(handler: BaseHTTPRequestHandler, answer: Answer, hub: LocalHub) -> Non
         if answer.stall is not None:
             handler.wfile.write(answer.body[: len(answer.body) // 2])
             handler.wfile.flush()
-            hub.stalled.wait(30)
+            hub.stalled.wait(300)
             if answer.goes_on and not hub.cut_stalled:
                 handler.wfile.write(answer.body[len(answer.body) // 2 :])
         elif answer.is_endless:

@@ -218,13 +218,13 @@ def test_a_line_that_brings_nothing_is_given_up_and_the_part_stays(server: Local
 
 def test_a_stall_ends_by_itself_and_is_resumed(server: LocalHub, target: Path) -> None:
     server.faults.append(stalls)
-    assert get(target, web=client(timeout_s=0.2)) == exit_codes.OK
+    assert get(target, web=client(timeout_s=2.0)) == exit_codes.OK  # every answer must come within it
     assert "range" in server.asked("content")[1].headers
 
 
 def test_a_slow_line_is_no_stall(server: LocalHub, target: Path) -> None:
     server.faults.append(slow(40_000, 0.01))
-    assert get(target, web=client(timeout_s=5.0)) == exit_codes.OK
+    assert get(target, web=client(timeout_s=60.0)) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
     assert len(server.asked("content")) == 1
 

@@ -280,7 +280,7 @@ def test_a_handshake_that_never_ends_is_given_up(target: Path, monkeypatch: pyte
     was_met = threading.Event()
 
     def says_nothing(connection: socket.socket) -> None:
-        was_met.wait(20)
+        was_met.wait(300)
 
     with answering(says_nothing, monkeypatch):
         error = refusal(target, web=client(timeout_s=0.1))

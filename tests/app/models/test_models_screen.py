@@ -83,7 +83,7 @@ async def test_names_stand_there_before_a_header_is_read(monkeypatch: pytest.Mon
     may_read = threading.Event()
 
     def waits(path: Path) -> ModelHeader:
-        may_read.wait(20)
+        may_read.wait(300)
         return read_header(path)
 
     monkeypatch.setattr(scan, "HeaderCache", lambda: HeaderCache(read=waits))
@@ -106,7 +106,7 @@ async def test_what_can_be_downloaded_stays_while_models_are_looked_for_again(
         may_find, find_files = threading.Event(), scan.find_files
 
         def waits(places: Any) -> Any:
-            may_find.wait(20)
+            may_find.wait(300)
             return find_files(places)
 
         monkeypatch.setattr(scan, "find_files", waits)
