@@ -256,6 +256,20 @@ def test_a_newer_version_is_told_from_a_damaged_one_and_never_written_over(state
     assert state.read_bytes() == newer
 
 
+def test_a_newer_version_with_a_longer_header_is_never_written_over(state: Path) -> None:
+    start = layout.MAGIC + struct.pack("<II", layout.VERSION + 1, 2 * HEADER_BYTES)
+    padded = start.ljust(2 * HEADER_BYTES - layout.HEADER_DIGEST_BYTES, b"\1")
+    newer = padded + hashlib.sha256(padded).digest() + state.read_bytes()[HEADER_BYTES:]
+    state.write_bytes(newer)
+    with pytest.raises(StateRefusedError, match="another version") as caught:
+        restore_state(session_of(), state)
+    assert caught.value.is_newer
+    saving = StateWriter(session_of(50), state)
+    assert not saving.flush(10)
+    saving.close()
+    assert state.read_bytes() == newer
+
+
 def test_another_byte_order_is_refused(state: Path) -> None:
     state.write_bytes(resealed(state.read_bytes(), 16, state.read_bytes()[16:20][::-1]))
     with pytest.raises(StateRefusedError, match="byte order"):
