@@ -481,3 +481,26 @@ def test_the_next_writer_of_a_session_goes_on_where_the_last_one_ended(state: Pa
     session.feed([1, 2, 3])
     save(session, state)
     assert (restored(state).length, restored(other).length) == (35, 32)
+
+
+def test_a_writer_that_was_left_while_the_device_hung_writes_nothing_of_what_came_next(tmp_path: Path) -> None:
+    path, session = tmp_path / "kv.state", session_of(40)
+    copy_out, copying, goes_on = session.cache.copy_out, threading.Event(), threading.Event()
+
+    def copy_out_late(*arguments: Any) -> int:
+        copying.set()
+        assert goes_on.wait(30)
+        return int(copy_out(*arguments))
+
+    session.cache.copy_out = copy_out_late
+    saving = StateWriter(session, path)
+    assert not saving.flush(0.01)
+    assert copying.wait(30)
+    saving.close(0.01)
+    session.truncate(0)
+    session.feed([(11 * i) % 300 for i in range(60)])
+    goes_on.set()
+    saving._thread.join(30)
+    saving.close()
+    assert session.origin is None
+    assert not path.exists()
