@@ -162,7 +162,7 @@ class StateWriter:
         return max(self._retry_s, self._noted_s if self._n_new() >= FEWEST_NEW else self._noted_s + QUIET_S)
 
     def _n_new(self) -> int:
-        return self._session.length - min(self._saved, self._watch.stands())
+        return self._session.cached.n_settled - min(self._saved, self._watch.stands())
 
     def _attempt(self, flushes: int, everything: bool) -> None:
         """Save, and keep what went wrong: a thread that ended by it would leave all that follows unsaved."""

@@ -504,3 +504,25 @@ def test_a_writer_that_was_left_while_the_device_hung_writes_nothing_of_what_cam
     saving.close()
     assert session.origin is None
     assert not path.exists()
+
+
+def test_a_writer_sleeps_while_tokens_are_only_tried(tmp_path: Path) -> None:
+    session = session_of(40)
+    saving = StateWriter(session, tmp_path / "kv.state")
+    assert saving.flush(10)
+    n_attempts, many, attempt = 0, threading.Event(), saving._attempt
+
+    def counted(*arguments: Any) -> None:
+        nonlocal n_attempts
+        n_attempts += 1
+        if n_attempts > 5:
+            many.set()
+        attempt(*arguments)
+
+    saving._attempt = counted  # type: ignore[method-assign]
+    session.feed([1, 2])
+    with session.cached.trying():
+        session.feed(range(50))
+        saving.note()
+        assert not many.wait(0.5)
+    saving.close()
