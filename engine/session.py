@@ -210,6 +210,7 @@ class Session:
         stream, stops = self.model.tokenizer.stream(spelled), StopStrings(stop)
         for earlier in after:
             stops.push(stream.push(earlier))
+        stops.know_held()
         token, n = -1, 0
         while not self.finish_reason:
             if max_tokens is not None and n >= max_tokens:

@@ -176,6 +176,9 @@ def test_a_stop_string_that_the_earlier_part_began_is_found(model: Model) -> Non
     stop = texts[cut - 1][-1] + free[0]
     assert "".join(p.text for p in session.generate(sampling, 10, stop=[stop], after=ids[:cut])) == ""
     assert session.finish_reason == "stop"
+    session.prefill([1, 2, 3, *ids[:cut]])
+    never = texts[cut - 1][-1] + "\0"  # what the earlier part ends with is there already
+    assert "".join(p.text for p in session.generate(sampling, 10, stop=[never], after=ids[:cut])) == free
 
 
 def test_a_stop_string_ends_the_reply_and_is_not_shown(model: Model) -> None:
