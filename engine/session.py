@@ -288,12 +288,14 @@ class Session:
         """
         length, logits = self.length, self._logits
         with self.cached.trying():
+        watch = self.cached.watch()
             try:
                 yield
             finally:
-                kept_all = self.length >= length
-                self.truncate(length)
-                if kept_all:
+                kept = min(length, watch.stands())
+                self.cached.unwatch(watch)
+                self.truncate(kept)
+                if kept == length:
                     self._logits = logits
 
     def stretch(self, n: int) -> None:

@@ -335,6 +335,17 @@ def test_what_is_fed_while_forgetting_leaves_no_trace(model: Model) -> None:
     fresh.close()
 
 
+def test_what_was_fed_anew_behind_a_cut_while_forgetting_is_forgotten_too(model: Model) -> None:
+    session = model.session(n_ctx=64)
+    session.feed([1, 2, 3, 4, 5])
+    with session.forgetting():
+        session.prefill([1, 2, 9, 9, 9, 9, 9])
+    assert session.tokens == [1, 2]
+    with pytest.raises(EngineError, match="nothing to continue"):
+        next(session.generate(Sampling.greedy()))
+    session.close()
+
+
 def test_control_tokens_have_text_where_it_is_asked_for(tmp_path: Path) -> None:
     path = tiny_gguf.model("llama", "Q8_0", "bpe", context_length=256, seed=3).write(tmp_path / "m.gguf")
     model = Model.open(path, threads=2)
