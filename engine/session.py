@@ -265,8 +265,9 @@ class Session:
             raise EngineError(f"cannot forget {n_drop} tokens behind {n_keep}: there are {length}")
         rest = self._tokens[n_keep + n_drop :]
         self.truncate(n_keep)
-        context_shift.drop_positions(self.cache, self.rotation, n_keep, n_drop, length)
-        self._tokens += rest
+        if rest:
+            context_shift.drop_positions(self.cache, self.rotation, n_keep, n_drop, length)
+            self._tokens += rest
 
     def shift_towards(self, ids: Sequence[int]) -> int:
         """Shift if the cache holds the beginning of ``ids`` but for a run of tokens that were dropped from its midst.
@@ -287,8 +288,8 @@ class Session:
         forgotten inside, by ``truncate``, stays forgotten.
         """
         length, logits = self.length, self._logits
-        with self.cached.trying():
         watch = self.cached.watch()
+        with self.cached.trying():
             try:
                 yield
             finally:
