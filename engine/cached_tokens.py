@@ -57,6 +57,12 @@ class CachedTokens:
             self._n_settled = min(self._n_settled, n)
         del self.ids[n:]
 
+    @property
+    def n_settled(self) -> int:
+        """How many tokens are there to stay."""
+        n_settled = self._n_settled
+        return len(self.ids) if n_settled is None else n_settled
+
     def settled(self) -> list[int]:
         """The tokens that are there to stay: without those that are only tried."""
         return self.ids[: self._n_settled]

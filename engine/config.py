@@ -225,7 +225,7 @@ def _architecture(metadata: Mapping[str, Any], file_name: str) -> str:
 def _refuse_what_is_no_whole_model(read: _Reader) -> None:
     """Refuse adapters, parts of split models, embedding models and mixtures of experts, by name."""
     kind = read.metadata.get("general.type", "model")
-    if kind != "model":
+    if not isinstance(kind, str) or kind != "model":  # an array compares entry by entry
         what = f"'{shown(kind)}'" if isinstance(kind, str) else _kind(kind)
         raise read.fail(f"general.type is {what}: this is not a language model (get the model itself)")
     n_parts = read.metadata.get("split.count", 0)
@@ -235,7 +235,8 @@ def _refuse_what_is_no_whole_model(read: _Reader) -> None:
         raise read.fail(f"split.count is {n_parts}: the model is split into files (open its first part)")
     if read.integer("n_experts", 0, MAX_DIM, default=0):
         raise read.fail(f"{read.key('n_experts')} is {read.raw('n_experts')}: mixtures of experts are not supported")
-    if read.raw("causal") not in (None, True):
+    causal = read.raw("causal")
+    if causal is not None and causal is not True:
         raise read.fail(f"{read.key('causal')} is not true: only models that write text are supported")
 
 

@@ -154,7 +154,8 @@ def _stride(data: mmap.mmap, at: int, end: int, most: int) -> Ends:
     starts = _plain_lengths(window)
     if not starts.size or starts[0]:
         return np.zeros(0, np.int64)
-    ends: Ends = at + starts + (window[starts] + np.int64(_LENGTH_BYTES))
+    lengths = window[starts].astype(np.int64)  # before numpy 2, a sum with a scalar would stay in eight bits
+    ends: Ends = at + starts + _LENGTH_BYTES + lengths
     follows = ends[:-1] == at + starts[1:]
     n_steps = int(np.argmin(follows)) + 1 if follows.size and not follows.all() else int(starts.size)
     n_steps = min(n_steps, most)

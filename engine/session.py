@@ -210,6 +210,7 @@ class Session:
         stream, stops = self.model.tokenizer.stream(spelled), StopStrings(stop)
         for earlier in after:
             stops.push(stream.push(earlier))
+        stops.know_held()
         token, n = -1, 0
         while not self.finish_reason:
             if max_tokens is not None and n >= max_tokens:
@@ -264,8 +265,9 @@ class Session:
             raise EngineError(f"cannot forget {n_drop} tokens behind {n_keep}: there are {length}")
         rest = self._tokens[n_keep + n_drop :]
         self.truncate(n_keep)
-        context_shift.drop_positions(self.cache, self.rotation, n_keep, n_drop, length)
-        self._tokens += rest
+        if rest:
+            context_shift.drop_positions(self.cache, self.rotation, n_keep, n_drop, length)
+            self._tokens += rest
 
     def shift_towards(self, ids: Sequence[int]) -> int:
         """Shift if the cache holds the beginning of ``ids`` but for a run of tokens that were dropped from its midst.
@@ -286,13 +288,15 @@ class Session:
         forgotten inside, by ``truncate``, stays forgotten.
         """
         length, logits = self.length, self._logits
+        watch = self.cached.watch()
         with self.cached.trying():
             try:
                 yield
             finally:
-                kept_all = self.length >= length
-                self.truncate(length)
-                if kept_all:
+                kept = min(length, watch.stands())
+                self.cached.unwatch(watch)
+                self.truncate(kept)
+                if kept == length:
                     self._logits = logits
 
     def stretch(self, n: int) -> None:

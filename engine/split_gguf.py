@@ -109,7 +109,7 @@ def _join(parts: list[GGUFFile]) -> dict[str, TensorInfo]:
                 raise _fail(part, f"tensor {name} is in another part too")
             joined[name] = replace(tensor, part=index)
     declared: Any = parts[0].metadata.get("split.tensors.count", len(joined))
-    if declared != len(joined):
+    if type(declared) is not int or declared != len(joined):
         raise _fail(parts[0], f"split.tensors.count is not the {len(joined)} tensors that the parts have")
     return joined
 

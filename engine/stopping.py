@@ -16,6 +16,7 @@ class StopStrings:
     def __init__(self, strings: Sequence[str]) -> None:
         self._strings = [text for text in strings if text]
         self._held = ""
+        self._n_known = 0
         self.hit = False
 
     def push(self, text: str) -> str:
@@ -27,15 +28,25 @@ class StopStrings:
         if found:
             self.hit = True
             self._held, certain = "", self._held[: min(found)]
-            return certain
+            return self._unknown(certain)
         keep = max(_overlap(self._held, stop) for stop in self._strings)
         certain, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
-        return certain
+        return self._unknown(certain)
+
+    def know_held(self) -> None:
+        """What is held back stands there already: it only counts for what it may become."""
+        self._n_known = len(self._held)
 
     def flush(self) -> str:
         """End of the stream: what was held back is text after all."""
         held, self._held = self._held, ""
-        return held
+        return self._unknown(held)
+
+    def _unknown(self, text: str) -> str:
+        """The text without those of its first characters that stand there already."""
+        n_known = min(self._n_known, len(text))
+        self._n_known -= n_known
+        return text[n_known:]
 
 
 def _overlap(text: str, stop: str) -> int:

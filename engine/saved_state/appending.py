@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from engine.errors import shown
-from engine.saved_state.layout import HEADER_BYTES, Header, StateRefusedError, read_header
+from engine.saved_state.layout import HEADER_BYTES, LONGEST_HEADER_BYTES, Header, StateRefusedError, read_header
 from engine.saved_state.origin import Origin
 from engine.saved_state.record import record_head
 from engine.saved_state.state_file import NO_FOLLOW, opened, unsafe
@@ -160,7 +160,7 @@ def refuse_newer(path: Path) -> None:
     """
     try:
         with opened(path) as fd:
-            read_header(os.read(fd, HEADER_BYTES), shown(path.name))
+            read_header(os.read(fd, LONGEST_HEADER_BYTES), shown(path.name))
     except OSError:
         return
     except StateRefusedError as error:

@@ -41,6 +41,8 @@ MAGIC, VERSION = b"JALOPYKV", 1
 RECORD_POSITIONS = 64
 """The most that one record holds: what a torn tail or a flipped bit can cost."""
 HEADER_BYTES, HEADER_DIGEST_BYTES = 256, 32
+LONGEST_HEADER_BYTES = 4096
+"""As much of a file is read to find out whether a newer version wrote it: its header may be longer."""
 _BYTE_ORDER = int.from_bytes(struct.pack("=I", 0x0A0B0C0D), "little")
 _START = struct.Struct("<8sII")
 _HEADER = struct.Struct("<8sIIIIIIIIII16s32s16sddIII16s")
@@ -130,7 +132,7 @@ def read_header(raw: bytes, name: str) -> Header:
     """Check and read the first bytes of a file.
 
     Args:
-        raw: up to ``HEADER_BYTES``, or as many as the file has.
+        raw: ``LONGEST_HEADER_BYTES``, or as many as the file has.
         name: of the file, fit for a message.
 
     Raises:

@@ -11,7 +11,15 @@ from pathlib import Path
 
 from engine.errors import shown
 from engine.kv_cache import POSITIONS
-from engine.saved_state.layout import HEADER_BYTES, RECORD_POSITIONS, Header, StateRefusedError, read_header
+from engine.saved_state.layout import (
+    HEADER_BYTES,
+    HEADER_DIGEST_BYTES,
+    LONGEST_HEADER_BYTES,
+    RECORD_POSITIONS,
+    Header,
+    StateRefusedError,
+    read_header,
+)
 from engine.saved_state.record import Record, head_bytes, parse_record
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -88,9 +96,9 @@ def read_chain(fd: int, name: str, tile_bytes: int | None) -> Chain:
         StateRefusedError: see ``read_header``.
     """
     size_bytes = os.fstat(fd).st_size
-    header_bytes = _read_at(fd, 0, HEADER_BYTES)
-    header = read_header(header_bytes, name)
-    chain = Chain(header, [], [], HEADER_BYTES, header_bytes[-32:])
+    start = _read_at(fd, 0, LONGEST_HEADER_BYTES)
+    header = read_header(start, name)
+    chain = Chain(header, [], [], HEADER_BYTES, start[HEADER_BYTES - HEADER_DIGEST_BYTES : HEADER_BYTES])
     records, token_ids, end, digest = chain.records, chain.token_ids, chain.end, chain.digest
     while True:
         record = parse_record(_read_at(fd, end, head_bytes(RECORD_POSITIONS)), end, digest)

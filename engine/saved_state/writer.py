@@ -71,7 +71,7 @@ class StateWriter:
         self._changed = threading.Condition()
         self._noted_s: float | None = None
         self._flushes = self._flushes_done = 0
-        self._is_closing = False
+        self._is_closing = self._is_abandoned = False
         self._retry_s = self._synced_s = 0.0
         self._resume()
         self._thread = threading.Thread(target=self._run, name="state-writer", daemon=True)
@@ -116,9 +116,12 @@ class StateWriter:
             self._is_closing = True
             self._changed.notify_all()
         self._thread.join(timeout_s)
+        if self._thread.is_alive():  # it keeps its watch, or it would take what comes next for this conversation's
+            self._is_abandoned = True
+            return
         self._session.cached.unwatch(self._watch)
         file, self._file = self._file, None
-        if file is not None and file.is_published and not self._thread.is_alive():
+        if file is not None and file.is_published and not self._is_abandoned:
             length, watch = min(self._saved, self._watch.take()), self._session.cached.watch()
             Origin(self._path, self._header, file.end, file.digest, length, watch).remember(self._session)
 
@@ -159,7 +162,7 @@ class StateWriter:
         return max(self._retry_s, self._noted_s if self._n_new() >= FEWEST_NEW else self._noted_s + QUIET_S)
 
     def _n_new(self) -> int:
-        return self._session.length - min(self._saved, self._watch.stands())
+        return self._session.cached.n_settled - min(self._saved, self._watch.stands())
 
     def _attempt(self, flushes: int, everything: bool) -> None:
         """Save, and keep what went wrong: a thread that ended by it would leave all that follows unsaved."""
@@ -185,7 +188,7 @@ class StateWriter:
 
     def _save(self, everything: bool, is_flush: bool) -> None:
         """Append what the file lacks, up to the last full tile or to the end, and have the device hold it."""
-        while not self._is_closing or is_flush:
+        while not self._is_abandoned and (is_flush or not self._is_closing):
             self._saved = min(self._saved, self._watch.take())
             token_ids = self._session.cached.settled()
             goal = len(token_ids) if everything else len(token_ids) // POSITIONS * POSITIONS

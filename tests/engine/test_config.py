@@ -148,6 +148,12 @@ BAD_VALUES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("key", ["general.type", "llama.attention.causal"])
+@pytest.mark.parametrize("length", [0, 1, 2])
+def test_an_array_in_place_of_a_single_value_is_refused(key: str, length: int, tmp_path: Path) -> None:
+    assert key in refusal(broken(tmp_path, lambda t: t.set(key, np.ones(length, bool))))
+
+
 @pytest.mark.parametrize("case", ARCHITECTURE)
 def test_what_the_engine_cannot_run_is_refused_by_name(case: str, tmp_path: Path) -> None:
     break_it, word = ARCHITECTURE[case]

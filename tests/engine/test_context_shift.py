@@ -49,9 +49,10 @@ def test_a_head_that_is_rotated_only_in_part_keeps_the_rest(tmp_path: Path) -> N
     model.close()
 
 
-def test_the_end_can_be_dropped_and_what_is_not_there_cannot(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kv", ["f32", "f16", "q8_0"])
+def test_the_end_can_be_dropped_and_what_is_not_there_cannot(tmp_path: Path, kv: str) -> None:
     model = one_layer(tmp_path, "llama")
-    session = model.session(n_ctx=128)
+    session = model.session(n_ctx=128, kv=kv)
     session.feed(IDS)
     for n_keep, n_drop in ((-1, 5), (5, -1), (5, 0), (80, 11)):
         with pytest.raises(EngineError, match="cannot forget"):

@@ -256,6 +256,20 @@ def test_a_newer_version_is_told_from_a_damaged_one_and_never_written_over(state
     assert state.read_bytes() == newer
 
 
+def test_a_newer_version_with_a_longer_header_is_never_written_over(state: Path) -> None:
+    start = layout.MAGIC + struct.pack("<II", layout.VERSION + 1, 2 * HEADER_BYTES)
+    padded = start.ljust(2 * HEADER_BYTES - layout.HEADER_DIGEST_BYTES, b"\1")
+    newer = padded + hashlib.sha256(padded).digest() + state.read_bytes()[HEADER_BYTES:]
+    state.write_bytes(newer)
+    with pytest.raises(StateRefusedError, match="another version") as caught:
+        restore_state(session_of(), state)
+    assert caught.value.is_newer
+    saving = StateWriter(session_of(50), state)
+    assert not saving.flush(10)
+    saving.close()
+    assert state.read_bytes() == newer
+
+
 def test_another_byte_order_is_refused(state: Path) -> None:
     state.write_bytes(resealed(state.read_bytes(), 16, state.read_bytes()[16:20][::-1]))
     with pytest.raises(StateRefusedError, match="byte order"):
@@ -467,3 +481,48 @@ def test_the_next_writer_of_a_session_goes_on_where_the_last_one_ended(state: Pa
     session.feed([1, 2, 3])
     save(session, state)
     assert (restored(state).length, restored(other).length) == (35, 32)
+
+
+def test_a_writer_that_was_left_while_the_device_hung_writes_nothing_of_what_came_next(tmp_path: Path) -> None:
+    path, session = tmp_path / "kv.state", session_of(40)
+    copy_out, copying, goes_on = session.cache.copy_out, threading.Event(), threading.Event()
+
+    def copy_out_late(*arguments: Any) -> int:
+        copying.set()
+        assert goes_on.wait(30)
+        return int(copy_out(*arguments))
+
+    session.cache.copy_out = copy_out_late
+    saving = StateWriter(session, path)
+    assert not saving.flush(0.01)
+    assert copying.wait(30)
+    saving.close(0.01)
+    session.truncate(0)
+    session.feed([(11 * i) % 300 for i in range(60)])
+    goes_on.set()
+    saving._thread.join(30)
+    saving.close()
+    assert session.origin is None
+    assert not path.exists()
+
+
+def test_a_writer_sleeps_while_tokens_are_only_tried(tmp_path: Path) -> None:
+    session = session_of(40)
+    saving = StateWriter(session, tmp_path / "kv.state")
+    assert saving.flush(10)
+    n_attempts, many, attempt = 0, threading.Event(), saving._attempt
+
+    def counted(*arguments: Any) -> None:
+        nonlocal n_attempts
+        n_attempts += 1
+        if n_attempts > 5:
+            many.set()
+        attempt(*arguments)
+
+    saving._attempt = counted  # type: ignore[method-assign]
+    session.feed([1, 2])
+    with session.cached.trying():
+        session.feed(range(50))
+        saving.note()
+        assert not many.wait(0.5)
+    saving.close()

@@ -176,6 +176,9 @@ def test_a_stop_string_that_the_earlier_part_began_is_found(model: Model) -> Non
     stop = texts[cut - 1][-1] + free[0]
     assert "".join(p.text for p in session.generate(sampling, 10, stop=[stop], after=ids[:cut])) == ""
     assert session.finish_reason == "stop"
+    session.prefill([1, 2, 3, *ids[:cut]])
+    never = texts[cut - 1][-1] + "\0"  # what the earlier part ends with is there already
+    assert "".join(p.text for p in session.generate(sampling, 10, stop=[never], after=ids[:cut])) == free
 
 
 def test_a_stop_string_ends_the_reply_and_is_not_shown(model: Model) -> None:
@@ -330,6 +333,17 @@ def test_what_is_fed_while_forgetting_leaves_no_trace(model: Model) -> None:
     assert texts[0] == texts[1]
     used.close()
     fresh.close()
+
+
+def test_what_was_fed_anew_behind_a_cut_while_forgetting_is_forgotten_too(model: Model) -> None:
+    session = model.session(n_ctx=64)
+    session.feed([1, 2, 3, 4, 5])
+    with session.forgetting():
+        session.prefill([1, 2, 9, 9, 9, 9, 9])
+    assert session.tokens == [1, 2]
+    with pytest.raises(EngineError, match="nothing to continue"):
+        next(session.generate(Sampling.greedy()))
+    session.close()
 
 
 def test_control_tokens_have_text_where_it_is_asked_for(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import ctypes
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.config import ModelConfig
@@ -83,6 +85,16 @@ def _rewrite(path: Path, change: Callable[[TinyGGUF], None], n_tensors: int = 2)
     part.write(path)
 
 
+def _claim(path: Path, n_tensors: Any) -> None:
+    """Write the first part anew with another ``split.tensors.count``."""
+    whole = tiny_gguf.model()
+    part = TinyGGUF(keys=list(whole.keys), tensors=whole.tensors[: len(whole.tensors) // 3])
+    part.set("split.no", 0)
+    part.set("split.count", 3)
+    part.set("split.tensors.count", n_tensors)
+    part.write(path)
+
+
 DAMAGES: dict[str, tuple[Callable[[list[Path]], None], str]] = {
     "a part is missing": (lambda p: p[1].unlink(), "m-00002-of-00003.gguf: no such file (check the path): a part of"),
     "a part is a directory": (lambda p: (p[1].unlink(), p[1].mkdir())[0], "m-00002-of-00003.gguf: is a directory"),
@@ -94,6 +106,8 @@ DAMAGES: dict[str, tuple[Callable[[list[Path]], None], str]] = {
     "a tensor in two parts": (lambda p: _rewrite(p[1], lambda t: None), "is in another part too"),
     "a whole model as a part": (lambda p: void(tiny_gguf.write(p[1])), "split.no is missing"),
     "too few tensors": (lambda p: _rewrite(p[1], lambda t: None, 0), "split.tensors.count is not the"),
+    "counts in place of one": (lambda p: _claim(p[0], np.array([1, 2], "<i4")), "split.tensors.count is not the"),
+    "no counts in place of one": (lambda p: _claim(p[0], np.array([], "<i4")), "split.tensors.count is not the"),
 }
 
 
