@@ -12,7 +12,7 @@ from contextlib import suppress
 import numpy as np
 
 from engine import host, interpreter
-from engine.errors import Cancelled
+from engine.errors import Cancelled, EngineError
 from engine.memory import Memory
 
 MOST_THREADS = 128
@@ -41,6 +41,9 @@ class Crew:
 
         Returns:
             False if it was cancelled on the way.
+
+        Raises:
+            EngineError: the system refuses so many threads; nothing was run.
         """
         self._hire(n_threads)
         if times:
@@ -91,7 +94,11 @@ class Crew:
             number = len(self._followers) + 1
             seen = int(self._words[interpreter.JOB // 8])
             follower = threading.Thread(target=self._follow, args=(number, seen), name=f"crew-{number}", daemon=True)
-            follower.start()
+            try:
+                follower.start()
+            except RuntimeError:  # a limit on processes, most often a container's
+                advice = f"set threads to {number}, or raise its limit on processes"
+                raise EngineError(f"the system refuses a thread more than {number} ({advice})") from None
             self._followers.append(follower)
 
     def _follow(self, number: int, seen: int) -> None:

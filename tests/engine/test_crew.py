@@ -2,11 +2,13 @@
 
 import ctypes
 import os
+import threading
 
 import numpy as np
 import pytest
 
 from engine.crew import Crew
+from engine.errors import EngineError
 from engine.jit import entry
 from engine.kernels.share import claim_rows
 from engine.records import BARRIER, COUNTER_BYTES, MATMUL
@@ -53,6 +55,23 @@ def test_the_number_of_threads_may_change_from_walk_to_walk() -> None:
         trace = Trace(4)
         assert trace.walk(crew, n_threads)
         assert len(trace.seen) == 4 * n_threads
+    crew.close()
+
+
+def test_a_thread_that_the_system_refuses_is_one_line_and_fewer_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew, trace, start = Crew(), Trace(4), threading.Thread.start
+
+    def refuse_the_second(thread: threading.Thread) -> None:
+        if thread.name == "crew-2":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_the_second)
+    with pytest.raises(EngineError, match=r"refuses a thread more than 2 \(set threads to 2, or"):
+        trace.walk(crew, 3)
+    assert not trace.seen
+    assert trace.walk(crew, 2)
+    assert len(trace.seen) == 8
     crew.close()
 
 
