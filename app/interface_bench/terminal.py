@@ -13,7 +13,6 @@ import subprocess
 import termios
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 PATIENCE_S = 600.0
@@ -40,28 +39,10 @@ class Terminal:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
         self.output = b""
         self.started_s = time.perf_counter()
-        heard = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=slave,
-                stdout=slave,
-                stderr=slave,
-                env=environ,
-                pass_fds=pass_fds,
-                start_new_session=True,
-                preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, heard),
-            )
-        except BaseException:
-            signal.pthread_sigmask(signal.SIG_SETMASK, heard)
-            raise
-        finally:
-            os.close(slave)
-        try:
-            signal.pthread_sigmask(signal.SIG_SETMASK, heard)  # raises what a signal meanwhile means
-        except BaseException:
-            self.close()
-            raise
+        self._process = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=environ, pass_fds=pass_fds, start_new_session=True
+        )
+        os.close(slave)
 
     def press(self, keys: bytes) -> float:
         """Type; return when."""

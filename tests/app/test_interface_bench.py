@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -88,24 +87,6 @@ def test_a_program_that_ends_early_is_reported_with_its_last_words() -> None:
     terminal.close()
 
 
-def test_a_signal_in_the_moment_a_program_is_started_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[int] = []
-
-    class Interrupted(subprocess.Popen):
-        def __init__(self, *given: object, **options: object) -> None:
-            super().__init__(*given, **options)
-            started.append(self.pid)
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(subprocess, "Popen", Interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        Terminal([sys.executable, "-c", "import time; time.sleep(600)"], dict(os.environ), (80, 24))
-    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in started if psutil.pid_exists(pid)], 10)
-    for program in alive:
-        program.kill()
-    assert not alive
-
-
 def test_events_come_whole_however_they_are_cut() -> None:
     events = Events()
     line = json.dumps({"event": "end", "tokens": 3}).encode() + b"\n"
@@ -154,8 +135,8 @@ def test_a_signal_ends_the_chat_that_it_runs(tmp_path: Path) -> None:
     model = tiny_gguf.write(tmp_path / "m.gguf", context_length=512)
     command = [sys.executable, "-m", "app.interface_bench", str(model), "-t", "1", "--ctx", "512", "--only", "chat"]
     bench = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
-    give_up_s = time.monotonic() + 60
-    while not (chats := psutil.Process(bench.pid).children(recursive=True)):
+    give_up_s = time.monotonic() + 240
+    while len(chats := psutil.Process(bench.pid).children(recursive=True)) < 2:  # the second one is the first's own
         assert time.monotonic() < give_up_s
         assert bench.poll() is None
         time.sleep(0.05)
