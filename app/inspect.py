@@ -19,8 +19,6 @@ from app.settings import Settings
 
 _SHOWN_CHARS = 60
 _JSON_CHARS = 65_536
-_TEMPLATE_CHARS = 1 << 18
-"""A longer template is not used."""
 _LONGEST_WHOLE = 16
 _FIRST_ELEMENTS = 4
 _FIRST_TEMPLATE_LINES = 8
@@ -114,9 +112,11 @@ def _whole(value: Any) -> Any:
 
 
 def _template(metadata: Mapping[str, Any]) -> str:
+    from engine.chat_template import MAX_SOURCE_CHARS  # a longer one is not used
+
     text = inspect_parts.template_of(metadata)
-    cut = f"\n… (cut here, of {count(len(text))} characters)" if len(text) > _TEMPLATE_CHARS else ""
-    return clean_text(text[:_TEMPLATE_CHARS]) + cut
+    cut = f"\n… (cut here, of {count(len(text))} characters)" if len(text) > MAX_SOURCE_CHARS else ""
+    return clean_text(text[:MAX_SOURCE_CHARS]) + cut
 
 
 def _plan(path: str, settings: Settings) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from app.doctor.readings import ClockReadings, CoreReadings, DiskReadings, MemoryReadings
+from app.performance.processor import CoreLoads
 
 T = TypeVar("T")
 
@@ -139,23 +140,16 @@ def _mount_of(path: Path, mounts: str) -> tuple[str, str] | None:
     return best[1] if best else None
 
 
-def _others_busy(look_s: float) -> float:
+def _others_busy(look_s: float) -> float | None:
     """Cores that are busy with anything but this process."""
     import psutil
 
-    process = psutil.Process()
-    before, own_before = _busy_s(psutil.cpu_times()), sum(process.cpu_times()[:2])
+    loads = CoreLoads(psutil)
+    loads.since_before(0.0)
     started_s = time.monotonic()
     time.sleep(look_s)
-    passed_s = time.monotonic() - started_s
-    busy_s = _busy_s(psutil.cpu_times()) - before - (sum(process.cpu_times()[:2]) - own_before)
-    return max(0.0, float(busy_s / passed_s))
-
-
-def _busy_s(times: Any) -> float:
-    # By name: systems have them in different orders. Linux has guests in user and nice already.
-    idle = ("idle", "iowait", "guest", "guest_nice")
-    return float(sum(getattr(times, name) for name in times._fields if name not in idle))
+    found = loads.since_before(time.monotonic() - started_s)
+    return found.others_cores if found else None
 
 
 def _cpu_info(root: Path) -> tuple[str, frozenset[str]]:

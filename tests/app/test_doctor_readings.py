@@ -3,7 +3,9 @@
 import os
 from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from app.doctor import read_machine
@@ -46,7 +48,6 @@ def test_a_machine_that_tells_nothing_is_read_as_nothing(tmp_path: Path, monkeyp
 
 
 def test_readers_that_break_leave_a_gap_and_no_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import psutil
 
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a driver")
@@ -59,11 +60,25 @@ def test_readers_that_break_leave_a_gap_and_no_exception(tmp_path: Path, monkeyp
     assert read_clock(tmp_path).on_battery is None
 
 
-def test_idle_time_is_not_what_other_programs_took_where_times_come_in_another_order() -> None:
-    windows = namedtuple("windows", "user system idle interrupt dpc")
-    assert read_machine._busy_s(windows(10.0, 5.0, 1000.0, 0.5, 0.5)) == 16.0
-    linux = namedtuple("linux", "user nice system idle iowait irq softirq steal guest guest_nice")
-    assert read_machine._busy_s(linux(10.0, 1.0, 5.0, 1000.0, 50.0, 0.5, 0.5, 2.0, 8.0, 1.0)) == 19.0
+_Windows = namedtuple("_Windows", "user system idle interrupt dpc")
+_Linux = namedtuple("_Linux", "user nice system idle iowait irq softirq steal guest guest_nice")
+
+
+@pytest.mark.parametrize(
+    ("spent", "busy_s"),
+    [
+        (_Windows(10.0, 5.0, 1000.0, 0.5, 0.5), 16.0),
+        (_Linux(10.0, 1.0, 5.0, 1000.0, 50.0, 0.5, 0.5, 2.0, 8.0, 1.0), 19.0),
+    ],
+)
+def test_idle_time_is_not_what_other_programs_took_where_times_come_in_another_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spent: tuple[float, ...], busy_s: float
+) -> None:
+    looks = iter([[type(spent)(*(0.0 for _ in spent))], [spent]])
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(looks))
+    moments = iter([100.0, 110.0])
+    monkeypatch.setattr(read_machine, "time", SimpleNamespace(monotonic=lambda: next(moments), sleep=lambda _: None))
+    assert read_cores(tmp_path, look_s=10.0).others_busy == pytest.approx(busy_s / 10, abs=0.05)
 
 
 def test_name_and_features_come_from_the_first_processor(tmp_path: Path) -> None:
