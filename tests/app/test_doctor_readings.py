@@ -48,7 +48,6 @@ def test_a_machine_that_tells_nothing_is_read_as_nothing(tmp_path: Path, monkeyp
 
 
 def test_readers_that_break_leave_a_gap_and_no_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a driver")
 
