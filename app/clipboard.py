@@ -59,11 +59,12 @@ async def _copy_natively(text: str) -> bool:
             answer.set_result(succeeded)
 
     def ask() -> None:
-        succeeded = True
         try:
             import pyperclip
 
             pyperclip.copy(text)
+            # It does not tell that its program failed, as xclip does on a display that is gone.
+            succeeded = pyperclip.paste().split() == text.split()
         except Exception:  # whatever it is, the next route is tried
             succeeded = False
         with contextlib.suppress(RuntimeError):  # the application has ended meanwhile

@@ -22,6 +22,7 @@ def test_the_desktop_is_the_one_the_user_sits_at(environ, reaches):
 async def test_a_native_program_is_asked_first(monkeypatch: pytest.MonkeyPatch):
     copied, sent = [], []
     monkeypatch.setattr(pyperclip, "copy", copied.append)
+    monkeypatch.setattr(pyperclip, "paste", lambda: "text\r\n")
     monkeypatch.setattr(clipboard, "NATIVE_PATIENCE_S", 60.0)
     assert await clipboard.copy("text", sent.append, {"DISPLAY": ":0"}) == "copied"
     assert (copied, sent) == (["text"], [])
@@ -36,6 +37,16 @@ async def test_where_it_fails_the_terminal_is_asked_and_nothing_is_claimed(monke
     words = await clipboard.copy("text", sent.append, {"DISPLAY": ":0", "TERM": "xterm"})
     assert sent == ["text"]
     assert words.startswith("sent to the terminal's clipboard; if pasting gives nothing")
+
+
+async def test_a_program_that_fails_without_a_word_has_copied_nothing(monkeypatch: pytest.MonkeyPatch):
+    sent: list[str] = []
+    monkeypatch.setattr(pyperclip, "copy", lambda text: None)
+    monkeypatch.setattr(pyperclip, "paste", lambda: "what was there before")
+    monkeypatch.setattr(clipboard, "NATIVE_PATIENCE_S", 60.0)
+    words = await clipboard.copy("text", sent.append, {"DISPLAY": ":0", "TERM": "xterm"})
+    assert sent == ["text"]
+    assert words.startswith("sent to the terminal")
 
 
 async def test_a_program_that_hangs_is_left_alone(monkeypatch: pytest.MonkeyPatch):
