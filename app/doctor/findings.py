@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from app.doctor.readings import Readings
 from app.figures import size
+from app.performance.governor import Governor
 from app.record import record
 
 OK, WEAK, BAD = "ok", "!", "x"
@@ -77,12 +78,12 @@ def cores(readings: Readings) -> Iterable[Finding]:
     if c.logical is None:
         return
     siblings = c.physical is not None and c.physical < c.logical
-    found = f"{c.physical} cores, {c.logical} threads" if siblings else f"{c.logical} cores, one thread each"
+    found = f"{_cores(c.physical or 0)}, {c.logical} threads" if siblings else f"{_cores(c.logical)}, one thread each"
     if c.physical is None:
-        found = f"{c.logical} processors"
+        found = f"{c.logical} processor{'s' if c.logical > 1 else ''}"
     if c.allowed is not None and c.allowed < c.logical:
         yield Finding(
-            WEAK, "cores", f"{found}; this process may use {c.allowed} of them", "the others stay idle",
+            WEAK, "cores", f"{found}; this process may use {c.allowed} of them", "the rest stays idle",
             "start it without taskset, or give the container more CPUs",
         )  # fmt: skip
         return
@@ -97,13 +98,17 @@ def cores(readings: Readings) -> Iterable[Finding]:
     yield Finding(OK, "cores", found, meaning)
 
 
+def _cores(n: int) -> str:
+    return f"{n} core{'s' if n > 1 else ''}"
+
+
 def threads(readings: Readings) -> Iterable[Finding]:
     """Judge a thread count that the settings name."""
     c = readings.cores
     usable = c.allowed_physical or c.physical
     if readings.wanted_threads and usable and readings.wanted_threads > usable:
         yield Finding(
-            WEAK, "threads", f"the settings say {readings.wanted_threads} for {usable} cores",
+            WEAK, "threads", f"the settings say {readings.wanted_threads} for {_cores(usable)}",
             "more threads than cores wait for each other", "threads = 0 in the settings file chooses by itself",
         )  # fmt: skip
 
@@ -221,12 +226,12 @@ def governor(readings: Readings) -> Iterable[Finding]:
     c = readings.clock
     if not c.governor:
         return
-    chooses_itself = c.driver in ("intel_pstate", "amd-pstate-epp")  # their passive modes have other names
+    in_use = Governor(c.governor, c.driver)
     named = f"{c.governor} ({c.driver})" if c.driver else c.governor
     fix = "sudo cpupower frequency-set -g performance (until the next start)"
-    if c.governor == "powersave" and not chooses_itself:
+    if in_use.holds_clock_down:
         yield Finding(BAD, "governor", named, "the clock stays at its lowest: several times slower", fix)
-    elif chooses_itself and c.preference in ("power", "balance_power"):
+    elif in_use.lets_processor_choose and c.preference in ("power", "balance_power"):
         found = f"{named}, prefers {c.preference}"
         yield Finding(WEAK, "governor", found, "the clock rises late and not to its highest", fix)
     elif c.governor == "conservative":

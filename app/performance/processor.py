@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.clean_text import clean_line
-from app.performance.paced import Paced
+from app.performance.governor import Governor
+from app.performance.paced import Paced, or_none
 from app.performance.sample import Battery
 
 CLOCK_PERIOD_S = 0.9
@@ -115,8 +116,8 @@ class Processor:
         """Count from the next look on."""
         self._throttled_before = None
 
-    def governor(self, now_s: float) -> str | None:
-        """Return the name of the frequency governor."""
+    def governor(self, now_s: float) -> Governor | None:
+        """Return the frequency governor."""
         return self._governor.get(now_s)
 
     def battery(self, now_s: float) -> Battery | None:
@@ -140,16 +141,21 @@ class Processor:
         known = [count for count in counts if count is not None]
         return sum(known) if known else None
 
-    def _read_governor(self) -> str | None:
-        for path in sorted(self._cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))[:1]:
-            return clean_line(path.read_text(encoding="utf-8", errors="replace").strip(), 20) or None
-        return None
+    def _read_governor(self) -> Governor | None:
+        policy = min(self._cpus.glob("cpu[0-9]*/cpufreq"), default=None)
+        if policy is None or not (name := _word(policy / "scaling_governor")):
+            return None
+        return Governor(name, or_none(lambda: _word(policy / "scaling_driver")) or "")
 
     def _read_battery(self) -> Battery | None:
         found = self._source.sensors_battery()
         if found is None or not 0 <= found.percent <= 100:
             return None
         return Battery(float(found.percent), found.power_plugged)
+
+
+def _word(path: Path) -> str:
+    return clean_line(path.read_text(encoding="utf-8", errors="replace").strip(), 20)
 
 
 def _number(path: Path) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.performance.governor import Governor
 from app.record import record
 
 
@@ -30,7 +31,7 @@ class MachineSample:
     temperature_c: float | None = None
     throttled: int | None = None
     """How often the processor slowed down for heat."""
-    governor: str | None = None
+    governor: Governor | None = None
     battery: Battery | None = None
     weights_resident_bytes: int | None = None
     kv_resident_bytes: int | None = None

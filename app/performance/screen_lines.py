@@ -223,7 +223,7 @@ def _core_parts(sample: MachineSample, glyphs: Glyphs) -> list[str]:
     if sample.throttled:
         parts.append("throttled by heat!")
     if sample.governor:
-        parts.append(f"governor {sample.governor}{' !' if sample.governor == 'powersave' else ''}")
+        parts.append(f"governor {sample.governor.name}{' !' if sample.governor.holds_clock_down else ''}")
     if sample.battery is not None:
         supply = {True: "on mains", False: "on battery", None: "battery"}[sample.battery.on_mains]
         parts.append(f"{supply}, {sample.battery.percent:.0f} %")

@@ -18,6 +18,7 @@ _MOST_KEPT = 64
 _GAPS_KEPT = 501
 _OTHERS_LEAST_CORES = 0.3
 _CLOCK_FELL_TO = 0.85
+_WORKING_LOAD = 0.5
 _INTERFACE_LEAST_SHARE = 0.35
 
 
@@ -127,10 +128,20 @@ def _cause_in(seen: Sequence[MachineSample], samples: Sequence[MachineSample]) -
     if others >= _OTHERS_LEAST_CORES:
         return f"other programs took {others:.1f} cores"
     clocks = [sample.clock_ghz for sample in seen if sample.clock_ghz]
-    best = max((sample.clock_ghz or 0.0 for sample in samples), default=0.0)
-    if clocks and min(clocks) < _CLOCK_FELL_TO * best:
-        return f"clock fell to {min(clocks):.1f} of {best:.1f} GHz"
+    usual = _usual_clock_ghz(samples)
+    if clocks and min(clocks) < _CLOCK_FELL_TO * usual:
+        return f"clock fell to {min(clocks):.1f} of {usual:.1f} GHz"
     interface = max((sample.interface_share or 0.0 for sample in seen), default=0.0)
     if interface >= _INTERFACE_LEAST_SHARE:
         return f"this screen took {interface:.0%} of a core"
     return ""
+
+
+def _usual_clock_ghz(samples: Sequence[MachineSample]) -> float:
+    """Return the clock while a core worked: one that idles runs faster alone than all of them at work."""
+    clocks = [
+        sample.clock_ghz
+        for sample in samples
+        if sample.clock_ghz and max(sample.core_loads, default=1.0) >= _WORKING_LOAD
+    ]
+    return statistics.median_high(clocks) if clocks else 0.0

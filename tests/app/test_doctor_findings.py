@@ -130,6 +130,11 @@ def test_slow_memory_is_not_blamed_on_modules_while_others_read() -> None:
     assert "quiet" in by_topic(busy)["bandwidth"].mend
 
 
+def test_one_core_is_one_core() -> None:
+    assert by_topic(with_part("cores", physical=1, logical=2, allowed=2))["cores"].found == "1 core, 2 threads"
+    assert by_topic(with_part("cores", physical=1, logical=1, allowed=1))["cores"].found.startswith("1 core, one")
+
+
 def test_more_threads_than_cores_in_the_settings_are_a_finding() -> None:
     assert by_topic(replace(GOOD, wanted_threads=4))["threads"].mark == WEAK
     assert "threads" not in by_topic(replace(GOOD, wanted_threads=2))

@@ -89,6 +89,7 @@ LAPTOP_2014 = {
     for n in range(4)
     for name, content in (
         ("cpufreq/scaling_governor", "powersave\n"),
+        ("cpufreq/scaling_driver", "intel_pstate\n"),
         ("thermal_throttle/core_throttle_count", "7\n"),
     )
 }

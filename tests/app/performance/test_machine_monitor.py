@@ -5,6 +5,7 @@ import psutil
 import pytest
 
 from app.performance import memory
+from app.performance.governor import Governor
 from app.performance.machine_monitor import MachineMonitor
 from app.performance.paced import Paced
 from app.performance.processor import CoreLoads
@@ -39,7 +40,7 @@ def test_a_laptop_tells_everything(monitor, source):
     assert found.core_loads == pytest.approx((1.0, 0.25))
     assert (found.clock_ghz, found.most_clock_ghz) == pytest.approx((2.5, 2.9))
     assert found.temperature_c == 71.0
-    assert found.governor == "powersave"
+    assert found.governor == Governor("powersave", "intel_pstate")
     assert found.battery == Battery(83.0, False)
     assert found.weights_resident_bytes == FACTS.weights_bytes
     assert (found.rss_bytes, found.available_bytes, found.swap_used_bytes) == (500 * MIB, 3 << 30, MIB)
@@ -170,7 +171,7 @@ def test_every_single_reading_may_fail_in_any_way(source, tmp_path):
         found = monitor.sample(101.0, None, None)
         assert found.core_loads == pytest.approx((0.5, 0.5))
         assert (found.rss_bytes, found.own_bytes, found.battery, found.threads) == (None, None, None, None)
-        assert found.governor == "␛[2Jevil"
+        assert found.governor == Governor("␛[2Jevil")
 
 
 def test_a_closed_models_memory_is_not_known_and_no_error(monitor):

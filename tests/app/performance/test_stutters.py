@@ -114,3 +114,9 @@ def test_the_time_for_pages_from_disk_is_what_their_tokens_took_longer():
     assert excess_at(times, {20: 5, 30: 1}) == pytest.approx(1.2)
     assert excess_at(times, {0: 5, 21: 1, 999: 1}) == pytest.approx(0.0, abs=1e-6)
     assert excess_at([], {3: 1}) == 0.0
+
+
+def test_a_core_that_idles_fast_is_no_measure_of_the_clock():
+    idle = [sample(at_s, clock_ghz=3.9, core_loads=(0.1, 0.05)) for at_s in (100.5, 101.5, 102.5)]
+    busy = [sample(at_s, clock_ghz=3.1, core_loads=(1.0, 1.0)) for at_s in (108.5, 109.5, 110.5)]
+    assert cause_of(SLOW, {}, [*idle, *busy, sample(112.5)]) == "no cause seen"

@@ -7,6 +7,7 @@ from typing import Any
 
 from app.engine_status import Activity, EngineStatus
 from app.performance.ceiling import Ceiling
+from app.performance.governor import Governor
 from app.performance.history import Earlier
 from app.performance.records import EngineFigures, ModelFacts, PhaseCost, TimeSpent
 from app.performance.sample import Battery, MachineSample
@@ -48,7 +49,7 @@ SAMPLE = MachineSample(
     most_clock_ghz=2.9,
     temperature_c=71.0,
     throttled=0,
-    governor="powersave",
+    governor=Governor("powersave", "acpi-cpufreq"),
     battery=Battery(83.0, False),
     weights_resident_bytes=2 * GIB,
     kv_resident_bytes=118 << 20,
