@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
 from pathlib import Path
 from typing import Any
+
+_NOT_OFFERED = (errno.EINVAL, errno.ENOTSUP)
+"""What a file system answers that cannot sync directories, as some of networks and of user space."""
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes | None:
@@ -65,5 +69,8 @@ def sync_directory(path: Path) -> None:
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)
+    except OSError as error:
+        if error.errno not in _NOT_OFFERED:
+            raise
     finally:
         os.close(directory)

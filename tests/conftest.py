@@ -1,6 +1,8 @@
 """Fixtures for every test: no network, no one's own settings, the shared data where it is there."""
 
+import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,19 @@ def shared_data() -> Path:
         if place and Path(place).is_dir():
             return Path(place)
     pytest.skip("needs the shared test data: set JALOPY_TEST_DATA to its folder")
+
+
+@pytest.fixture(params=[errno.EINVAL, errno.ENOTSUP])
+def no_directory_syncs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that syncs files and refuses directories, in either of the usual words."""
+    sync = os.fsync
+
+    def sync_file(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(request.param, os.strerror(request.param))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", sync_file)
 
 
 @pytest.fixture(autouse=True)

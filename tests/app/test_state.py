@@ -136,6 +136,11 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_other(
     assert [one.name for one in file.parent.iterdir()] == ["state.json"]
 
 
+def test_a_file_system_that_cannot_sync_directories_is_written_to(file: Path, no_directory_syncs: None) -> None:
+    assert save_state(ProgramState("/new.gguf"), file) is None
+    assert load_state(file)[0].last_model == "/new.gguf"
+
+
 def test_no_writable_directory_is_a_notice_and_no_exception(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "nothing is remembered" in str(save_state(ProgramState(), tmp_path / "file" / "state.json"))

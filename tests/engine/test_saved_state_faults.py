@@ -337,6 +337,11 @@ class Failing:
         return call
 
 
+def test_a_file_system_that_cannot_sync_directories_is_written_to(tmp_path: Path, no_directory_syncs: None) -> None:
+    save(session_of(30), tmp_path / "kv.state")
+    assert restored(tmp_path / "kv.state").length == 30
+
+
 @pytest.mark.parametrize("on_and_on", [False, True])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EROFS])
 @pytest.mark.parametrize("begin", ["no file", "an older file", "a file to go on with", "a file that is mostly dead"])
