@@ -5,6 +5,7 @@ Never writes over a file. Knows no Textual and no engine.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import asdict
@@ -80,8 +81,14 @@ def write_new(path: Path, text: str) -> None:
 
     Raises:
         FileExistsError: there is one already; it is left as it is.
-        OSError: it cannot be written.
+        OSError: it cannot be written; no half of it is left.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8", errors="replace") as file:
-        file.write(text)
+    handle = os.open(path, flags, 0o600)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise

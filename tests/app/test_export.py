@@ -1,5 +1,8 @@
+import errno
+import os
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +53,22 @@ def test_a_file_is_private_and_never_written_over(tmp_path: Path):
     assert path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(FileExistsError):
         export.write_new(path, "two")
+
+
+def test_what_cannot_be_written_whole_leaves_no_half_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def on_a_full_disk(*arguments: Any, **named: Any) -> Any:
+        file = fdopen(*arguments, **named)
+        file.write = fail
+        return file
+
+    def fail(text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path, fdopen = tmp_path / "talk.md", os.fdopen
+    monkeypatch.setattr(os, "fdopen", on_a_full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        export.write_new(path, "one")
+    assert not path.exists()
 
 
 def test_a_link_is_not_followed(tmp_path: Path):
