@@ -77,8 +77,10 @@ ACTIONS = _table(
     Action("take_back", "Take back the message that waits", "chat", command="unsend"),
     Action("unfold", "Show pasted text whole, or folded again", "chat", "ctrl+o", command="unfold"),
     Action("read", "Attach a text file to the next message", "chat", command="read", argument="file"),
-    Action("copy", "Copy the last reply", "chat", command="copy", argument="[code [n]] [file]"),
-    Action("save", "Save the conversation as Markdown", "chat", "ctrl+s", command="save", argument="[path]"),
+    Action("copy", "Copy the last reply", "chat", command="copy", argument="[code [n]|thinking] [file]"),
+    Action(
+        "save", "Save the conversation as Markdown", "chat", "ctrl+s", command="save", argument="[path] [+thinking]"
+    ),
     Action("thinking", "Show or fold what the model thought", "chat", command="think"),
     Action("focus_older", "Go up to a message", "chat", "ctrl+up,shift+tab"),
     Action("focus_newer", "Go down to a message or the prompt", "chat", "ctrl+down"),

@@ -33,10 +33,15 @@ def load_persona(name: str, directory: Path | None = None) -> str:
     files = _files(directory)
     if name not in files:
         near = difflib.get_close_matches(name, files, n=1, cutoff=0.0)
-        place = directory or paths.personas_dir() or "no directory"
-        hint = f"nearest: {near[0]}" if near else f"put NAME.md or NAME.txt into {place}"
+        hint = f"nearest: {near[0]}" if near else how_to_add(directory)
         raise Refusal(f"there is no persona {clean_line(name, 60)!r} ({hint})", exit_codes.USAGE)
     return read_system_file(files[name])
+
+
+def how_to_add(directory: Path | None = None) -> str:
+    """Return what to do to have a persona."""
+    place = directory or paths.personas_dir()
+    return f"put NAME.md or NAME.txt into {place}" if place else "there is no home directory to keep them in"
 
 
 def read_system_file(path: Path) -> str:

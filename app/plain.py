@@ -29,7 +29,7 @@ PROMPT = "> "
 COMMANDS = {
     "/help": "show the commands",
     "/new": "begin a new conversation",
-    "/system": "show the system prompt; with a text: begin a new conversation with it",
+    "/system": "show the system prompt; with a text, or - for none: begin a new conversation with it",
     "/regen": "answer the last message again",
     "/quit": "leave (as ctrl+d does)",
 }
@@ -142,8 +142,9 @@ class LineMode:
         if not text:
             say(f"system prompt: {self._dialogue.system_prompt or '(none)'}")
             return
-        self._dialogue.begin(text)
-        say("new conversation with this system prompt")
+        is_none = text == "-"
+        self._dialogue.begin("" if is_none else text)
+        say(f"new conversation with{'out a' if is_none else ' this'} system prompt")
 
 
 def _enable_editing() -> None:

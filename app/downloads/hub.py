@@ -24,7 +24,7 @@ from app.small_file import read_bounded
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 SAFE_NAME = re.compile(r"[A-Za-z0-9._-]+\.gguf")
-MOST_NAME_BYTES = 250
+MOST_NAME_BYTES = 230
 _SAFE_DIRECTORY = re.compile(r"[A-Za-z0-9._-]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")

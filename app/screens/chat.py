@@ -16,7 +16,7 @@ from textual.content import Content
 from textual.widgets import Static, TextArea
 from textual.worker import Worker
 
-from app import export, figures, paths
+from app import export, figures
 from app._textual_hacks import draw_thriftily, note_breakpoints
 from app.actions import bindings, find_command, nearest_command, split_command
 from app.bridge import EngineBridge
@@ -35,7 +35,7 @@ from app.messages import (
 )
 from app.performance.interface_pace import Refreshes, TypingRhythm
 from app.performance.watch import PerformanceWatch
-from app.personas import load_persona, persona_names
+from app.personas import how_to_add, load_persona, persona_names
 from app.refusals import Refusal
 from app.screens.conversation_flow import AtHand
 from app.screens.drafting import Drafting, PromptHabits
@@ -62,7 +62,6 @@ SAVE_PERIOD_S = 1.5
 PROMPT_EDGE_COLUMNS = 6
 """Of the prompt's edge, those that hold no words."""
 
-_NO_PERSONAS = f"there are no personas: put text files into {paths.personas_dir()}"
 _WITH_THINKING = "+thinking"
 
 
@@ -340,7 +339,7 @@ class ChatScreen(ModelFlow):
         """List the personas, or begin a new conversation with one."""
         if not name:
             names = ", ".join(persona_names())
-            self.note(f"personas: {names} (/persona NAME)" if names else _NO_PERSONAS)
+            self.note(f"personas: {names} (/persona NAME)" if names else f"there are no personas ({how_to_add()})")
             return
         try:
             system = load_persona(name)

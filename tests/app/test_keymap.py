@@ -120,7 +120,7 @@ async def test_help_and_palette_show_the_real_keys(file: Path):
     keymap = keymap_of(file, '[chat]\nsave = "f9"\n[app]\nhelp = "f12"')
     async with chatting(keymap=keymap, size=(80, 60)) as driver:
         commands = {command.title: command.help for command in driver.app.get_system_commands(driver.chat)}
-        assert commands["Save the conversation as Markdown"] == "F9   /save [path]"
+        assert commands["Save the conversation as Markdown"] == "F9   /save [path] [+thinking]"
         await driver.pilot.press("f12")
         await driver.until(lambda: "At the prompt" in driver.screen_text())
         lines = driver.screen_text().splitlines()

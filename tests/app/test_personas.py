@@ -32,6 +32,12 @@ def test_without_a_directory_there_are_none():
         load_persona("pirate")
 
 
+def test_without_a_home_nobody_is_sent_to_a_directory_called_none(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(paths, "personas_dir", lambda: None)
+    with pytest.raises(Refusal, match="there is no home directory"):
+        load_persona("pirate")
+
+
 @pytest.mark.parametrize("name", ["pirat", "../../etc/passwd", "pirate.md", "x\x1by"])
 def test_a_name_leads_nowhere_but_into_the_directory(directory: Path, name: str):
     with pytest.raises(Refusal, match="nearest: ") as refusal:

@@ -72,6 +72,14 @@ def test_system_begins_a_conversation_with_the_new_prompt(
     assert cache_text(script) == "be kindsecondtwo."
 
 
+def test_a_dash_begins_a_conversation_without_a_system_prompt(
+    script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk(script, monkeypatch, "/system -", "first", system_prompt="sys")
+    assert "without a system prompt" in capsys.readouterr().err
+    assert cache_text(script) == "firstone."
+
+
 def test_regen_answers_the_last_message_again(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
