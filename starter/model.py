@@ -38,9 +38,18 @@ class Layer(nn.Module):
         self.ffn_up = nn.Linear(shape.width, shape.feed_forward, bias=False)
         self.ffn_down = nn.Linear(shape.feed_forward, shape.width, bias=False)
 
-    def forward(self, x: Tensor, turns: Tensor) -> Tensor:
-        """Take and return the residual stream (batch, length, width)."""
-        x = x + self._attention(F.rms_norm(x, (x.shape[-1],), self.attn_norm, self.shape.epsilon), turns)
+    def forward(self, x: Tensor, turns: Tensor, wanted: Tensor | None = None) -> Tensor:
+        """Take and return the residual stream (batch, length, width).
+
+        Args:
+            x: the stream.
+            turns: see ``rope_table``.
+            wanted: positions (batch, length) that alone are computed behind the attention; returns (count, width).
+        """
+        mixed = self._attention(F.rms_norm(x, (x.shape[-1],), self.attn_norm, self.shape.epsilon), turns)
+        if wanted is not None:
+            x, mixed = x[wanted], mixed[wanted]
+        x = x + self.attn_output(mixed)
         y = F.rms_norm(x, (x.shape[-1],), self.ffn_norm, self.shape.epsilon)
         return x + self.ffn_down(F.silu(self.ffn_gate(y)) * self.ffn_up(y))
 
@@ -52,7 +61,7 @@ class Layer(nn.Module):
         v = self.attn_v(y).view(batch, length, kv_heads, head_width)
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return self.attn_output(mixed.transpose(1, 2).reshape(batch, length, width))
+        return mixed.transpose(1, 2).reshape(batch, length, width)
 
 
 class Starter(nn.Module):
@@ -75,18 +84,23 @@ class Starter(nn.Module):
                     scale = (2 * self.shape.layers) ** -0.5 if name.startswith(("attn_output", "ffn_down")) else 1.0
                     nn.init.normal_(weights, std=scale * weights.shape[1] ** -0.5)
 
-    def hidden(self, ids: Tensor) -> Tensor:
-        """Run ids (batch, length) through all layers; returns (batch, length, width), normed."""
+    def hidden(self, ids: Tensor, wanted: Tensor | None = None) -> Tensor:
+        """Run ids (batch, length) through all layers; returns (batch, length, width), normed, or what is wanted of it.
+
+        Only keys and values of the last layer are needed at other positions: what is learnt is a third of all.
+        """
         x = F.embedding(ids, self.token_embd)
         turns = self.turns[: ids.shape[1]]
-        for layer in self.blk:
+        *layers, last = self.blk
+        for layer in layers:
             x = layer(x, turns)
+        x = last(x, turns, wanted)
         return F.rms_norm(x, (x.shape[-1],), self.output_norm, self.shape.epsilon)
 
     def loss(self, ids: Tensor, is_learnt: Tensor) -> Tensor:
         """Sum the cross entropies of the marked ids (batch, length), each predicted from those before it."""
         chosen = is_learnt[:, 1:]
-        hidden = self.hidden(ids[:, :-1])[chosen]  # only here does the wide product with the vocabulary cost anything
+        hidden = self.hidden(ids[:, :-1], chosen)  # only here does the wide product with the vocabulary cost anything
         return F.cross_entropy(hidden @ self.token_embd.T, ids[:, 1:][chosen], reduction="sum")
 
     def forward(self, ids: Tensor) -> Tensor:
