@@ -121,6 +121,21 @@ def test_a_blob_that_is_gone_is_no_model(tmp_path: Path) -> None:
     assert find_files([Place("Ollama", tmp_path, is_ollama=True)]) == []
 
 
+def test_blobs_that_nobody_may_look_at_hide_no_other_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ollama_model(tmp_path / "theirs", "m", "latest", b"x")
+    touch(tmp_path / "mine" / "good.gguf")
+    stat = os.stat
+
+    def guarded(path: object, **options: bool) -> os.stat_result:
+        if "/blobs/" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **options)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(os, "stat", guarded)
+    found = find_files([Place("Ollama", tmp_path / "theirs", is_ollama=True), Place("mine", tmp_path / "mine")])
+    assert [file.title for file in found] == ["good"]
+
+
 def test_the_cache_of_hugging_face_lists_a_file_once_for_all_its_revisions(tmp_path: Path) -> None:
     hugging_face_model(tmp_path, "someone/Tiny-GGUF", "tiny-q8_0.gguf", revisions=3)
     assert titles(tmp_path) == ["tiny-q8_0"]
