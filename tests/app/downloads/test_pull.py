@@ -365,13 +365,15 @@ def test_an_endless_answer_of_the_hub_is_cut(server: LocalHub, target: Path, mon
         ("", "redirects to nowhere"),
         ("http://[::1/x", "redirects to what is no address"),
         ("http://user:password@127.0.0.1/", "is no http or https address"),
+        ("http://127.0.0.1/a b", "is no http or https address"),
     ],
 )
 def test_a_redirect_to_something_else_is_not_followed(
     location: str, words: str, server: LocalHub, target: Path
 ) -> None:
     server.hub_faults.append(redirect(location))
-    assert words in str(refusal(target))
+    error = refusal(target)
+    assert (error.exit_code, words in str(error)) == (exit_codes.IO_ERROR, True)
 
 
 def test_redirects_in_a_circle_end(server: LocalHub, target: Path) -> None:
