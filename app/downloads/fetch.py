@@ -177,6 +177,8 @@ class _Download:
             try:
                 self._ask(part)
             except (ConnectionCut, StatusError) as error:
+                if not part.left_bytes:
+                    return  # it broke when everything had come
                 fruitless = 0 if part.size_bytes - before >= _FRUIT_BYTES else fruitless + 1
                 if isinstance(error, StatusError) and error.status == 416:
                     part.begin()

@@ -222,6 +222,19 @@ def test_a_stall_ends_by_itself_and_is_resumed(server: LocalHub, target: Path) -
     assert "range" in server.asked("content")[1].headers
 
 
+def test_a_line_that_breaks_after_the_last_byte_has_brought_everything(server: LocalHub, target: Path) -> None:
+    def unfinished(answer: Any) -> None:
+        # The last chunk says that another one follows, which never comes.
+        body = answer.body
+        answer.headers.pop("Content-Length")
+        answer.headers["Transfer-Encoding"] = "chunked"
+        answer.body = b"%x\r\n%s\r\n5\r\n" % (len(body), body)
+
+    kept = len(content()) - 1000
+    server.faults += [cut(kept), cut(1), cut(1), cut(1), unfinished]
+    assert get(target) == exit_codes.OK
+
+
 def test_a_slow_line_is_no_stall(server: LocalHub, target: Path) -> None:
     server.faults.append(slow(40_000, 0.01))
     assert get(target, web=client(timeout_s=60.0)) == exit_codes.OK
