@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -23,6 +24,7 @@ from app.models.places import Place
 from app.models.rates import KnownRates
 from app.refusals import Refusal
 from app.settings import built_in_settings
+from engine.errors import FileUnreadableError
 from engine.fit import MachineMemory
 from tests.app.downloads import local_hub
 from tests.app.downloads.local_hub import COMMIT, LocalHub, cut, endless, redirect, slow, stalls, status, web_page
@@ -332,6 +334,33 @@ def test_right_bytes_that_are_no_sound_model_get_no_name(server: LocalHub, targe
     assert left_over(target) == []
 
 
+def test_a_type_that_was_removed_is_said_and_what_came_stays(
+    server: LocalHub, target: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown, name = bytearray(content()), b"blk.0.attn_q.weight"
+    at = unknown.index(name) + len(name) + 4 + 2 * 8
+    unknown[at : at + 4] = (31).to_bytes(4, "little")
+    server.add(REPOSITORY, NAME, bytes(unknown))
+    assert get(target) == exit_codes.BAD_DATA
+    assert left_over(target) == [NAME]
+    assert "It cannot be opened: tensor blk.0.attn_q.weight has ggml type 31" in capsys.readouterr().out
+
+
+def test_what_cannot_be_looked_at_just_now_is_not_thrown_away(
+    server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(fd: int, size_bytes: int, name: str) -> None:
+        raise FileUnreadableError(f"{name}: cannot be mapped into memory: Cannot allocate memory")
+
+    with monkeypatch.context() as now:
+        now.setattr("engine.model_file._map", no_room)
+        error = refusal(target)
+    assert (error.exit_code, "what came is kept" in str(error)) == (exit_codes.UNREADABLE, True)
+    server.requests.clear()
+    assert get(target) == exit_codes.OK
+    assert server.asked("content") == []
+
+
 @pytest.mark.parametrize("page", [web_page, local_hub.web_page_without_type])
 def test_a_login_page_is_not_a_model(page: Any, server: LocalHub, target: Path) -> None:
     server.faults.append(page)
@@ -485,8 +514,6 @@ def test_a_full_disk_is_seen_before_anything_is_asked_for(
 
 
 def test_a_disk_that_fills_up_keeps_the_part(server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import errno
-
     written = PartFile.append
 
     def append(self: PartFile, piece: bytes) -> None:
