@@ -153,7 +153,7 @@ class _Download:
             return self._existing(final)
         try:
             with PartFile(self._plan.directory, self._remote) as part:
-                part.hash_existing(lambda done, _: self._show("check", done))
+                part.hash_existing(lambda done, _: self._check(done))
                 self._fill(part)
                 return part.finish()
         except OSError as error:
@@ -164,10 +164,16 @@ class _Download:
     def _existing(self, final: Path) -> Path:
         """Accept a file of this name that is this very file."""
         if final.is_file() and final.stat().st_size == self._remote.size_bytes:
-            digest = sha256_of(final, lambda done, total, left_s: self._show("check", done))
+            digest = sha256_of(final, lambda done, total, left_s: self._check(done))
             if digest == self._remote.sha256:
                 return final
         raise DownloadError(f"{clean_line(str(final), 200)}: is there already and is another file (move it away)")
+
+    def _check(self, done_bytes: int) -> None:
+        """Say how far the look at what is here is, which takes minutes for a large file, unless nobody waits for it."""
+        if not self._is_wanted():
+            raise Stopped(self._remote.name)
+        self._show("check", done_bytes)
 
     def _fill(self, part: PartFile) -> None:
         """Ask for what is missing until nothing is; attempts that bring nothing are counted."""

@@ -566,6 +566,24 @@ def test_a_screen_can_stop_it_between_two_pieces(server: LocalHub, target: Path)
     assert seen[-1].done_bytes == seen[-1].total_bytes == len(content())
 
 
+@pytest.mark.parametrize("name", [NAME, f"{NAME}.part"])
+def test_a_look_at_what_is_here_can_be_stopped(
+    name: str, server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get(target)
+    (target / NAME).rename(target / name)
+    remote = RemoteFile(NAME, "http://127.0.0.1:9/x", len(content()), hashlib.sha256(content()).hexdigest())
+    note = {"sha256": remote.sha256, "size": remote.size_bytes, "etag": ""}
+    (target / f"{NAME}.part.json").write_text(json.dumps(note))
+    monkeypatch.setattr("app.verify._CHUNK_BYTES", 1000)
+    monkeypatch.setattr("app.downloads.part_file._READ_BYTES", 1000)
+    seen: list[fetch.Progress] = []
+    with pytest.raises(fetch.Stopped):
+        fetch.download(fetch.make_plan((remote,), target), client(), seen.append, lambda: len(seen) < 2)
+    assert [one.done_bytes for one in seen] == [1000, 2000]
+    assert (target / name).exists()
+
+
 def test_an_architecture_that_cannot_run_is_not_downloaded_unless_asked(server: LocalHub, target: Path) -> None:
     server.extra[REPOSITORY] = {"gguf": {"total": 1000, "architecture": "mamba\x1b[2J"}}
     assert "its architecture mamba␛[2J is not supported" in str(refusal(target))
