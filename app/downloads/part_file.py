@@ -203,8 +203,10 @@ def _lock(fd: int, name: str) -> None:
         return
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         raise DownloadError(f"{name}: another process downloads it already") from None
+    except OSError:
+        return  # some network disks know no locks: as on Windows
 
 
 def _is_still(fd: int, path: Path) -> bool:

@@ -497,6 +497,16 @@ def test_another_file_of_that_name_is_left_alone(server: LocalHub, target: Path)
     assert (target / NAME).read_bytes() == b"mine"
 
 
+def test_a_disk_that_knows_no_locks_is_no_other_process(
+    server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    assert get(target) == exit_codes.OK
+
+
 def test_the_same_file_twice_at_once_is_refused(server: LocalHub, target: Path) -> None:
     target.mkdir()
     remote = RemoteFile(NAME, "http://127.0.0.1/x", len(content()), hashlib.sha256(content()).hexdigest())
