@@ -30,6 +30,11 @@ _PIECE_BYTES = 1 << 18
 _FRUIT_BYTES = 1 << 16
 """An attempt that brings so much was worth it, and more may follow without end."""
 _RATE_WINDOW_S = 10.0
+_WRITE_ERRORS: dict[int | None, str] = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk is full",
+    errno.EFBIG: "the disk holds no file so large (FAT ends at 4 GB: take another disk)",
+}
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})")
 
 
@@ -157,9 +162,11 @@ class _Download:
                 self._fill(part)
                 return part.finish()
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DownloadError(f"{self._remote.name}: the disk is full; what came is kept") from None
-            raise
+            reason = _WRITE_ERRORS.get(error.errno)
+            if reason is None and error.filename is not None:
+                raise  # it names itself what cannot be opened
+            reason = reason or f"cannot be written ({error.strerror or error})"
+            raise DownloadError(f"{self._remote.name}: {reason}; what came is kept") from None
 
     def _existing(self, final: Path) -> Path:
         """Accept a file of this name that is this very file."""

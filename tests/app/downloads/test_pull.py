@@ -507,6 +507,21 @@ def test_a_disk_that_knows_no_locks_is_no_other_process(
     assert get(target) == exit_codes.OK
 
 
+@pytest.mark.parametrize(
+    ("number", "words"), [(errno.EFBIG, "the disk holds no file so large"), (errno.EIO, "Input/output error")]
+)
+def test_what_cannot_be_written_is_named(
+    number: int, words: str, server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def append(self: PartFile, piece: bytes) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(PartFile, "append", append)
+    line = str(refusal(target))
+    assert NAME in line
+    assert words in line
+
+
 def test_the_same_file_twice_at_once_is_refused(server: LocalHub, target: Path) -> None:
     target.mkdir()
     remote = RemoteFile(NAME, "http://127.0.0.1/x", len(content()), hashlib.sha256(content()).hexdigest())
