@@ -104,7 +104,9 @@ class DownloadPlan:
     @property
     def is_too_large(self) -> bool:
         """Whether the disk has no room for what is to come."""
-        return self.free_bytes is not None and self.left_bytes + SPARE_DISK_BYTES > self.free_bytes
+        if self.free_bytes is None or not self.left_bytes:
+            return False
+        return self.left_bytes + SPARE_DISK_BYTES > self.free_bytes
 
     def refuse_full_disk(self) -> None:
         """Raise where the disk has no room for what is to come."""

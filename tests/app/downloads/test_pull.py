@@ -522,6 +522,12 @@ def test_what_cannot_be_written_is_named(
     assert words in line
 
 
+def test_nothing_more_to_come_needs_no_room(server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    get(target)
+    monkeypatch.setattr(fetch, "_free_bytes", lambda directory: 1000)
+    assert get(target) == exit_codes.OK
+
+
 def test_the_same_file_twice_at_once_is_refused(server: LocalHub, target: Path) -> None:
     target.mkdir()
     remote = RemoteFile(NAME, "http://127.0.0.1/x", len(content()), hashlib.sha256(content()).hexdigest())
