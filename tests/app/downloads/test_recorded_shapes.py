@@ -168,6 +168,11 @@ def test_who_wants_to_be_left_alone_for_longer_is(server: LocalHub, target: Path
         ("https://huggingface.co/a/b", Wanted("a/b")),
         ("https://huggingface.co/a/b/", Wanted("a/b")),
         ("https://huggingface.co/a/b/tree/v2", Wanted("a/b", revision="v2")),
+        ("https://huggingface.co/a/b/tree/refs%2Fpr%2F7", Wanted("a/b", revision="refs/pr/7")),
+        (
+            "https://huggingface.co/a/b/blob/refs%2Fpr%2F7/x/y.gguf",
+            Wanted("a/b", file_path="x/y.gguf", revision="refs/pr/7"),
+        ),
         ("https://hf.co/a/b/blob/main/x/y-Q8_0.gguf?download=true", Wanted("a/b", file_path="x/y-Q8_0.gguf")),
         ("https://mirror.example/a/b/resolve/main/y.gguf", Wanted("a/b", file_path="y.gguf")),
     ],
