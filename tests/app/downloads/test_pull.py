@@ -449,6 +449,13 @@ def test_a_name_that_could_leave_the_directory_does_not_exist(name: str, server:
     assert server.asked("content") == []
 
 
+def test_the_longest_name_leaves_room_for_what_lies_beside_its_part(server: LocalHub, target: Path) -> None:
+    server.files[REPOSITORY] = {"x" * 231 + ".gguf": content()}
+    assert "no GGUF file that could be checked" in str(refusal(target))
+    server.files[REPOSITORY] = {"x" * 230 + ".gguf": content()}
+    assert get(target) == exit_codes.OK
+
+
 @pytest.mark.parametrize(
     "sibling",
     [
