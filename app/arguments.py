@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from app import exit_codes, paths
-from app.clean_text import clean_line
 from app.personas import load_persona, read_system_file
-from app.refusals import Refusal
+from app.refusals import Refusal, say
 from app.settings import MOST_THREADS, Settings, override
 
 COMMANDS = ("run", "chat", "bench", "tune", "models", "pull", "inspect", "verify", "doctor", "compare", "sessions")
@@ -61,7 +60,7 @@ class _Parser(argparse.ArgumentParser):
     """Refuses in one line instead of two with the whole usage; its help names the settings file."""
 
     def error(self, message: str) -> NoReturn:
-        sys.stderr.write(clean_line(f"{self.prog}: {message} (see {self.prog} --help)", limit=300) + "\n")
+        say(f"{self.prog}: {message} (see {self.prog} --help)")
         raise SystemExit(exit_codes.USAGE)
 
     def print_help(self, file: Any = None) -> None:

@@ -39,8 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def guard(work: Callable[[], int]) -> int:
     """Do the work; turn whatever ends it into one line and an exit code."""
-    for number, code in ((signal.SIGTERM, exit_codes.TERMINATED), (signal.SIGHUP, exit_codes.HANGUP)):
-        signal.signal(number, partial(_end, code))
+    signal.signal(signal.SIGTERM, partial(_end, exit_codes.TERMINATED))
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means that a hangup ends nothing
+        signal.signal(signal.SIGHUP, partial(_end, exit_codes.HANGUP))
     try:
         return _finish_output(work())
     except SystemExit as end:  # argparse leaves so

@@ -62,7 +62,9 @@ def supervise(work: Callable[[], int], uses_screen: bool) -> int:
     """
     terminal = _Terminal.of_this_process()
     _flush()
-    old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    # What nohup has set to be ignored is dropped by the system only while it is not blocked.
+    dropped = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+    old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED - dropped)
     old_handler = signal.signal(signal.SIGCHLD, lambda *_: None)  # inherited as ignored, it would never be reported
     parent_id = os.getpid()
     try:

@@ -68,7 +68,7 @@ def verify(options: VerifyOptions, settings: Settings) -> int:
 
     Raises:
         EngineError: the file cannot be opened at all.
-        Refusal: the hash given is none.
+        Refusal: the hash given is none, or of one of several files.
     """
     wanted = options.sha256.lower().removeprefix("sha256:")
     if wanted and not _DIGEST.fullmatch(wanted):
@@ -88,8 +88,13 @@ def _checks(options: VerifyOptions, wanted: str, settings: Settings) -> Iterator
     checked = engine.run(lambda: engine_access.validate_model(options.model))
     try:
         paths = [file.path for file in checked.gguf.files]
+        if wanted and len(paths) > 1:
+            name = clean_line(paths[0].name, 80)
+            raise Refusal(
+                f"jalopy verify: {name}: this model is in {len(paths)} files, and --sha256 is of one (leave it out)"
+            )
         for path in paths:
-            yield hash_check(path, wanted if len(paths) == 1 else "", progress)
+            yield hash_check(path, wanted, progress)
         yield engine.run(lambda: vocabulary_check(checked))
         yield engine.run(lambda: weights_check(checked, progress))
     finally:

@@ -30,6 +30,11 @@ _PIECE_BYTES = 1 << 18
 _FRUIT_BYTES = 1 << 16
 """An attempt that brings so much was worth it, and more may follow without end."""
 _RATE_WINDOW_S = 10.0
+_WRITE_ERRORS: dict[int | None, str] = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk is full",
+    errno.EFBIG: "the disk holds no file so large (FAT ends at 4 GB: take another disk)",
+}
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})")
 
 
@@ -99,7 +104,9 @@ class DownloadPlan:
     @property
     def is_too_large(self) -> bool:
         """Whether the disk has no room for what is to come."""
-        return self.free_bytes is not None and self.left_bytes + SPARE_DISK_BYTES > self.free_bytes
+        if self.free_bytes is None or not self.left_bytes:
+            return False
+        return self.left_bytes + SPARE_DISK_BYTES > self.free_bytes
 
     def refuse_full_disk(self) -> None:
         """Raise where the disk has no room for what is to come."""
@@ -153,21 +160,29 @@ class _Download:
             return self._existing(final)
         try:
             with PartFile(self._plan.directory, self._remote) as part:
-                part.hash_existing(lambda done, _: self._show("check", done))
+                part.hash_existing(lambda done, _: self._check(done))
                 self._fill(part)
                 return part.finish()
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DownloadError(f"{self._remote.name}: the disk is full; what came is kept") from None
-            raise
+            reason = _WRITE_ERRORS.get(error.errno)
+            if reason is None and error.filename is not None:
+                raise  # it names itself what cannot be opened
+            reason = reason or f"cannot be written ({error.strerror or error})"
+            raise DownloadError(f"{self._remote.name}: {reason}; what came is kept") from None
 
     def _existing(self, final: Path) -> Path:
         """Accept a file of this name that is this very file."""
         if final.is_file() and final.stat().st_size == self._remote.size_bytes:
-            digest = sha256_of(final, lambda done, total, left_s: self._show("check", done))
+            digest = sha256_of(final, lambda done, total, left_s: self._check(done))
             if digest == self._remote.sha256:
                 return final
         raise DownloadError(f"{clean_line(str(final), 200)}: is there already and is another file (move it away)")
+
+    def _check(self, done_bytes: int) -> None:
+        """Say how far the look at what is here is, which takes minutes for a large file, unless nobody waits for it."""
+        if not self._is_wanted():
+            raise Stopped(self._remote.name)
+        self._show("check", done_bytes)
 
     def _fill(self, part: PartFile) -> None:
         """Ask for what is missing until nothing is; attempts that bring nothing are counted."""
@@ -177,6 +192,8 @@ class _Download:
             try:
                 self._ask(part)
             except (ConnectionCut, StatusError) as error:
+                if not part.left_bytes:
+                    return  # it broke when everything had come
                 fruitless = 0 if part.size_bytes - before >= _FRUIT_BYTES else fruitless + 1
                 if isinstance(error, StatusError) and error.status == 416:
                     part.begin()

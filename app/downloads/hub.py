@@ -24,7 +24,8 @@ from app.small_file import read_bounded
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 SAFE_NAME = re.compile(r"[A-Za-z0-9._-]+\.gguf")
-MOST_NAME_BYTES = 230
+MOST_NAME_BYTES = 235
+"""Of 255: the note beside its part, while it is replaced, is called `.NAME.part.json.` and eight letters more."""
 _SAFE_DIRECTORY = re.compile(r"[A-Za-z0-9._-]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -69,12 +69,9 @@ class PullJob:
         self.what = what
         self._settings, self._connect = settings, connect or partial(hub.connect, pause=self._pause)
         self._answered, self._stopped = threading.Event(), threading.Event()
-        self.state = JobState()
-
-    @property
-    def was_accepted(self) -> bool:
+        self.was_accepted = False
         """Whether somebody said yes to the price."""
-        return self._answered.is_set()
+        self.state = JobState()
 
     @property
     def is_running(self) -> bool:
@@ -88,6 +85,7 @@ class PullJob:
 
     def proceed(self) -> None:
         """Say yes."""
+        self.was_accepted = True
         self._answered.set()
 
     def stop(self) -> None:

@@ -142,11 +142,15 @@ class PartFile:
         return self.final
 
     def _check_header(self) -> None:
-        from engine.errors import EngineError
+        from engine.errors import EngineError, FileUnreadableError, UnsupportedQuantError
         from engine.gguf import read_single
 
         try:
             read_single(self.path, keeps_strings=False).close()
+        except UnsupportedQuantError:
+            return  # the hash is right: it is the file that was wanted, and opening it will say what is wrong
+        except FileUnreadableError as error:
+            raise DownloadError(f"{error}; what came is kept", exit_codes.UNREADABLE) from None
         except EngineError as error:
             self.discard()
             raise DownloadError(f"{error}; it was thrown away", exit_codes.BAD_DATA) from None
@@ -199,8 +203,10 @@ def _lock(fd: int, name: str) -> None:
         return
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         raise DownloadError(f"{name}: another process downloads it already") from None
+    except OSError:
+        return  # some network disks know no locks: as on Windows
 
 
 def _is_still(fd: int, path: Path) -> bool:

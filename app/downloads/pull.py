@@ -80,7 +80,9 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
     outlook = _outlook(repository, choice, lister)
     return Prepared(
         title=clean_line(repository.name, 100),
-        again=text if wanted.file_path else f"{repository.name}:{choice.quantization}".rstrip(":"),
+        again=text
+        if wanted.file_path or wanted.revision != "main"
+        else f"{repository.name}:{choice.quantization}".rstrip(":"),
         quantization=choice.quantization,
         why=why,
         plan=make_plan(choice.files, target),

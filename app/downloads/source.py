@@ -79,7 +79,7 @@ def parse_wanted(text: str, hub: str) -> Wanted:
         return Wanted(match["name"], (match["type"] or "").upper())
     parts = split_address(text)
     if f"{parts.scheme}://{parts.netloc}" in (hub, *HUB_ADDRESSES):
-        return _wanted_of_hub(text, unquote(parts.path))
+        return _wanted_of_hub(text, parts.path)
     name = unquote(parts.path).rpartition("/")[2]
     if not is_safe_name(name):
         raise DownloadError(f"{text}: does not end in a file name like NAME.gguf", exit_codes.USAGE)
@@ -87,14 +87,14 @@ def parse_wanted(text: str, hub: str) -> Wanted:
 
 
 def _wanted_of_hub(text: str, path: str) -> Wanted:
-    """Read the path of a repository's page or of one of its files."""
+    """Read the path of a repository's page or of one of its files; a revision may hold slashes, written as %2F."""
     page, file = _HUB_PAGE.fullmatch(path), _HUB_FILE.fullmatch(path)
     match = file or page
-    if match is None or not _REPOSITORY.fullmatch(match["name"]):
+    if match is None or not _REPOSITORY.fullmatch(unquote(match["name"])):
         raise DownloadError(f"{text}: is no repository or file of the hub (name OWNER/REPO, or copy a file's address)",
                             exit_codes.USAGE)  # fmt: skip
-    file_path = file["path"] if file else ""
-    return Wanted(match["name"], file_path=file_path, revision=match["revision"] or "main")
+    file_path = unquote(file["path"]) if file else ""
+    return Wanted(unquote(match["name"]), file_path=file_path, revision=unquote(match["revision"] or "main"))
 
 
 def choices_of(repository: Repository) -> list[Choice]:

@@ -226,6 +226,10 @@ def _next_url(url: str, location: str | None) -> str:
         raise DownloadError(f"{host_of(url)}: redirects to what is no address") from None
     if scheme not in ("http", "https") or (urlsplit(url).scheme == "https" and scheme != "https"):
         raise DownloadError(f"{host_of(url)}: redirects to {scheme or 'nowhere'}, which is not followed")
+    try:
+        split_address(target)
+    except DownloadError as error:  # the server's mistake, and not the user's
+        raise DownloadError(f"{host_of(url)}: redirects to {error}") from None
     return target
 
 

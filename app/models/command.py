@@ -73,7 +73,7 @@ def rates_for(settings: Settings, anew: bool = False) -> KnownRates:
 
 def _lines(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place]) -> list[str]:
     columns = min(MOST_COLUMNS, shutil.get_terminal_size().columns)
-    where = ", ".join(dict.fromkeys(place.label for place in looked_in))
+    where = ", ".join(dict.fromkeys(clean_line(place.label, 60) for place in looked_in))
     advice = _advice(found, lister)
     if not found:
         return [

@@ -94,10 +94,11 @@ def _gguf_files(directory: Path, depth: int) -> Iterator[Path]:
                     n_left -= 1
                     if n_left <= 0:
                         break
-                    if entry.name.lower().endswith(".gguf"):
+                    if _is_directory(entry):
+                        if levels > 0 and not entry.name.startswith("."):
+                            pending.append((Path(entry.path), levels - 1))
+                    elif entry.name.lower().endswith(".gguf"):
                         yield Path(entry.path)
-                    elif levels > 0 and not entry.name.startswith(".") and _is_directory(entry):
-                        pending.append((Path(entry.path), levels - 1))
         except OSError:
             continue  # it is not there, or not ours to read
 

@@ -31,7 +31,8 @@ def read_store(directory: Path) -> Iterator[tuple[str, Path]]:
             blob = directory / "blobs" / f"sha256-{digest}"
             # Versions before 0.1.33 wrote a colon.
             older = blob.with_name(f"sha256:{digest}")
-            yield _short_name(parts), older if os.name == "posix" and older.exists() else blob
+            is_older = os.name == "posix" and os.path.exists(older)  # of Path, it raises where nobody may look
+            yield _short_name(parts), older if is_older else blob
 
 
 def _manifests(directory: Path, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

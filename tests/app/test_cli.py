@@ -198,6 +198,19 @@ def test_a_full_device_is_an_input_output_error() -> None:
     assert done.stderr.decode() == "jalopy: No space left on device\n"
 
 
+@pytest.mark.parametrize("stderr", ["closed", "full", "unread"])
+def test_a_usage_error_that_nobody_hears_is_still_one(stderr: str) -> None:
+    if stderr == "full" and not os.path.exists("/dev/full"):
+        pytest.skip("needs /dev/full")
+    redirection = {"closed": "2>&-", "full": "2>/dev/full", "unread": ""}[stderr]
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = f'exec "{sys.executable}" -m app --no-such-option {redirection}'
+    done = subprocess.run(["/bin/sh", "-c", command], cwd=ROOT, stderr=write_end, check=False)
+    os.close(write_end)
+    assert done.returncode == exit_codes.USAGE
+
+
 def test_closed_standard_output_is_a_usage_error() -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", f'exec "{sys.executable}" -m app --help >&-'], cwd=ROOT, capture_output=True, check=False

@@ -168,6 +168,28 @@ def test_a_child_that_dies_of_what_was_passed_on_gives_that_signals_code_without
     assert termios.tcgetattr(terminal.line) == terminal.before
 
 
+def test_a_hangup_that_nohup_has_set_to_be_ignored_ends_nothing() -> None:
+    program = """
+import os, signal, sys
+from functools import partial
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from app.command_line import guard
+from app.supervisor import supervise
+def work():
+    os.kill(os.getpid(), signal.SIGHUP)
+    told = []
+    signal.signal(signal.SIGHUP, lambda *_: told.append("hangup"))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    os.kill(os.getppid(), signal.SIGHUP)
+    os.kill(os.getppid(), signal.SIGTERM)  # comes after it, wherever it goes
+    signal.sigwait({signal.SIGTERM})
+    return len(told)
+sys.exit(supervise(partial(guard, work), uses_screen=False))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=240, check=False)
+    assert (done.returncode, done.stderr) == (exit_codes.OK, b"")
+
+
 def test_a_child_that_ignores_sigterm_is_killed_in_the_end(opened: list[Terminal]) -> None:
     setup = "signal.signal(signal.SIGTERM, signal.SIG_IGN); os.write(1, b'')"
     terminal = Terminal(

@@ -125,6 +125,12 @@ def test_every_part_of_a_model_is_hashed(tmp_path: Path, capsys: pytest.CaptureF
     assert out.count("sha256") == 6  # the word, and what to do, in each of three lines
 
 
+def test_one_hash_for_a_model_in_several_files_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = tiny_gguf.write_parts(tmp_path, "m", 3)[0]
+    with pytest.raises(Refusal, match="is in 3 files, and --sha256 is of one"):
+        run(capsys, first, runs=False, sha256="0" * 64)
+
+
 def test_stores_that_name_files_by_their_hash_state_it(tmp_path: Path) -> None:
     content = tiny_gguf.build()
     digest = hashlib.sha256(content).hexdigest()

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from app.downloads import hub, pull
+from app.downloads.background import BackgroundDownload
+from app.downloads.job import PullJob, Stage
 from app.models import scan
 from app.models.places import Place
 from app.screens.download import DownloadScreen
 from app.screens.models import ModelsScreen
+from app.settings import built_in_settings
 from engine.fit import MachineMemory
 from tests.app.chat_driver import Driver, chatting
 from tests.app.downloads.local_hub import LocalHub, cut, status, waits
@@ -173,6 +176,17 @@ async def test_saying_no_downloads_nothing(server: LocalHub, tmp_path: Path) -> 
         await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
         assert server.asked("content") == []
         assert not (tmp_path / "models").exists()
+
+
+def test_what_was_left_before_its_price_was_known_is_not_spoken_of(server: LocalHub, tmp_path: Path) -> None:
+    background = BackgroundDownload()
+    background.take(PullJob("nobody/nothing", built_in_settings()))
+    job = background.job
+    assert job is not None
+    job.stop()
+    job._run()
+    assert job.state.stage is Stage.FAILED
+    assert background.take_ending() is None
 
 
 async def test_a_known_repository_without_the_type_that_would_suit_best_is_no_dead_end(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -23,6 +24,7 @@ from app.models.places import Place
 from app.models.rates import KnownRates
 from app.refusals import Refusal
 from app.settings import built_in_settings
+from engine.errors import FileUnreadableError
 from engine.fit import MachineMemory
 from tests.app.downloads import local_hub
 from tests.app.downloads.local_hub import COMMIT, LocalHub, cut, endless, redirect, slow, stalls, status, web_page
@@ -222,6 +224,19 @@ def test_a_stall_ends_by_itself_and_is_resumed(server: LocalHub, target: Path) -
     assert "range" in server.asked("content")[1].headers
 
 
+def test_a_line_that_breaks_after_the_last_byte_has_brought_everything(server: LocalHub, target: Path) -> None:
+    def unfinished(answer: Any) -> None:
+        # The last chunk says that another one follows, which never comes.
+        body = answer.body
+        answer.headers.pop("Content-Length")
+        answer.headers["Transfer-Encoding"] = "chunked"
+        answer.body = b"%x\r\n%s\r\n5\r\n" % (len(body), body)
+
+    kept = len(content()) - 1000
+    server.faults += [cut(kept), cut(1), cut(1), cut(1), unfinished]
+    assert get(target) == exit_codes.OK
+
+
 def test_a_slow_line_is_no_stall(server: LocalHub, target: Path) -> None:
     server.faults.append(slow(40_000, 0.01))
     assert get(target, web=client(timeout_s=60.0)) == exit_codes.OK
@@ -319,6 +334,33 @@ def test_right_bytes_that_are_no_sound_model_get_no_name(server: LocalHub, targe
     assert left_over(target) == []
 
 
+def test_a_type_that_was_removed_is_said_and_what_came_stays(
+    server: LocalHub, target: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown, name = bytearray(content()), b"blk.0.attn_q.weight"
+    at = unknown.index(name) + len(name) + 4 + 2 * 8
+    unknown[at : at + 4] = (31).to_bytes(4, "little")
+    server.add(REPOSITORY, NAME, bytes(unknown))
+    assert get(target) == exit_codes.BAD_DATA
+    assert left_over(target) == [NAME]
+    assert "It cannot be opened: tensor blk.0.attn_q.weight has ggml type 31" in capsys.readouterr().out
+
+
+def test_what_cannot_be_looked_at_just_now_is_not_thrown_away(
+    server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(fd: int, size_bytes: int, name: str) -> None:
+        raise FileUnreadableError(f"{name}: cannot be mapped into memory: Cannot allocate memory")
+
+    with monkeypatch.context() as now:
+        now.setattr("engine.model_file._map", no_room)
+        error = refusal(target)
+    assert (error.exit_code, "what came is kept" in str(error)) == (exit_codes.UNREADABLE, True)
+    server.requests.clear()
+    assert get(target) == exit_codes.OK
+    assert server.asked("content") == []
+
+
 @pytest.mark.parametrize("page", [web_page, local_hub.web_page_without_type])
 def test_a_login_page_is_not_a_model(page: Any, server: LocalHub, target: Path) -> None:
     server.faults.append(page)
@@ -365,13 +407,15 @@ def test_an_endless_answer_of_the_hub_is_cut(server: LocalHub, target: Path, mon
         ("", "redirects to nowhere"),
         ("http://[::1/x", "redirects to what is no address"),
         ("http://user:password@127.0.0.1/", "is no http or https address"),
+        ("http://127.0.0.1/a b", "is no http or https address"),
     ],
 )
 def test_a_redirect_to_something_else_is_not_followed(
     location: str, words: str, server: LocalHub, target: Path
 ) -> None:
     server.hub_faults.append(redirect(location))
-    assert words in str(refusal(target))
+    error = refusal(target)
+    assert (error.exit_code, words in str(error)) == (exit_codes.IO_ERROR, True)
 
 
 def test_redirects_in_a_circle_end(server: LocalHub, target: Path) -> None:
@@ -403,6 +447,13 @@ def test_a_name_that_could_leave_the_directory_does_not_exist(name: str, server:
     server.files[REPOSITORY] = {name: content()}
     assert "no GGUF file that could be checked" in str(refusal(target))
     assert server.asked("content") == []
+
+
+def test_the_longest_name_leaves_room_for_what_lies_beside_its_part(server: LocalHub, target: Path) -> None:
+    server.files[REPOSITORY] = {"x" * 231 + ".gguf": content()}
+    assert "no GGUF file that could be checked" in str(refusal(target))
+    server.files[REPOSITORY] = {"x" * 230 + ".gguf": content()}
+    assert get(target) == exit_codes.OK
 
 
 @pytest.mark.parametrize(
@@ -453,6 +504,37 @@ def test_another_file_of_that_name_is_left_alone(server: LocalHub, target: Path)
     assert (target / NAME).read_bytes() == b"mine"
 
 
+def test_a_disk_that_knows_no_locks_is_no_other_process(
+    server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    assert get(target) == exit_codes.OK
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(errno.EFBIG, "the disk holds no file so large"), (errno.EIO, "Input/output error")]
+)
+def test_what_cannot_be_written_is_named(
+    number: int, words: str, server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def append(self: PartFile, piece: bytes) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(PartFile, "append", append)
+    line = str(refusal(target))
+    assert NAME in line
+    assert words in line
+
+
+def test_nothing_more_to_come_needs_no_room(server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    get(target)
+    monkeypatch.setattr(fetch, "_free_bytes", lambda directory: 1000)
+    assert get(target) == exit_codes.OK
+
+
 def test_the_same_file_twice_at_once_is_refused(server: LocalHub, target: Path) -> None:
     target.mkdir()
     remote = RemoteFile(NAME, "http://127.0.0.1/x", len(content()), hashlib.sha256(content()).hexdigest())
@@ -470,8 +552,6 @@ def test_a_full_disk_is_seen_before_anything_is_asked_for(
 
 
 def test_a_disk_that_fills_up_keeps_the_part(server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import errno
-
     written = PartFile.append
 
     def append(self: PartFile, piece: bytes) -> None:
@@ -522,6 +602,24 @@ def test_a_screen_can_stop_it_between_two_pieces(server: LocalHub, target: Path)
     assert path == target / NAME
     assert header.architecture == "llama"
     assert seen[-1].done_bytes == seen[-1].total_bytes == len(content())
+
+
+@pytest.mark.parametrize("name", [NAME, f"{NAME}.part"])
+def test_a_look_at_what_is_here_can_be_stopped(
+    name: str, server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get(target)
+    (target / NAME).rename(target / name)
+    remote = RemoteFile(NAME, "http://127.0.0.1:9/x", len(content()), hashlib.sha256(content()).hexdigest())
+    note = {"sha256": remote.sha256, "size": remote.size_bytes, "etag": ""}
+    (target / f"{NAME}.part.json").write_text(json.dumps(note))
+    monkeypatch.setattr("app.verify._CHUNK_BYTES", 1000)
+    monkeypatch.setattr("app.downloads.part_file._READ_BYTES", 1000)
+    seen: list[fetch.Progress] = []
+    with pytest.raises(fetch.Stopped):
+        fetch.download(fetch.make_plan((remote,), target), client(), seen.append, lambda: len(seen) < 2)
+    assert [one.done_bytes for one in seen] == [1000, 2000]
+    assert (target / name).exists()
 
 
 def test_an_architecture_that_cannot_run_is_not_downloaded_unless_asked(server: LocalHub, target: Path) -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from app import exit_codes
-from app.downloads import part_file
+from app.downloads import part_file, pull
 from app.downloads.hub import RemoteFile, read_repository
 from app.downloads.part_file import PartFile
 from app.downloads.refusal import DownloadError
 from app.downloads.source import Wanted, choices_of, parse_wanted
 from app.downloads.web import Response
+from app.settings import built_in_settings
 from tests.app.downloads.local_hub import REPOSITORY_SHAPE, LocalHub, recorded, status
 from tests.app.downloads.pulling import NAME, REPOSITORY, client, content, get, left_over, refusal
 from tests.engine import tiny_gguf
@@ -168,6 +169,11 @@ def test_who_wants_to_be_left_alone_for_longer_is(server: LocalHub, target: Path
         ("https://huggingface.co/a/b", Wanted("a/b")),
         ("https://huggingface.co/a/b/", Wanted("a/b")),
         ("https://huggingface.co/a/b/tree/v2", Wanted("a/b", revision="v2")),
+        ("https://huggingface.co/a/b/tree/refs%2Fpr%2F7", Wanted("a/b", revision="refs/pr/7")),
+        (
+            "https://huggingface.co/a/b/blob/refs%2Fpr%2F7/x/y.gguf",
+            Wanted("a/b", file_path="x/y.gguf", revision="refs/pr/7"),
+        ),
         ("https://hf.co/a/b/blob/main/x/y-Q8_0.gguf?download=true", Wanted("a/b", file_path="x/y-Q8_0.gguf")),
         ("https://mirror.example/a/b/resolve/main/y.gguf", Wanted("a/b", file_path="y.gguf")),
     ],
@@ -180,6 +186,13 @@ def test_addresses_that_people_copy_are_read(address: str, wanted: Wanted) -> No
 def test_other_addresses_of_the_hub_are_refused(path: str) -> None:
     with pytest.raises(DownloadError):
         parse_wanted(f"https://huggingface.co{path}", "https://huggingface.co")
+
+
+def test_the_same_again_is_of_the_same_revision(server: LocalHub, target: Path) -> None:
+    page = f"{server.address}/{REPOSITORY}/tree/v2"
+    assert pull.prepare(page, built_in_settings(), client(), directory=target).again == page
+    page = f"{server.address}/{REPOSITORY}"
+    assert pull.prepare(page, built_in_settings(), client(), directory=target).again == f"{REPOSITORY}:Q8_0"
 
 
 def test_files_of_one_name_in_two_folders_are_two_models(server: LocalHub, target: Path) -> None:

@@ -44,6 +44,11 @@ def test_gguf_files_are_found_at_every_level_and_nothing_else(tmp_path: Path) ->
     assert titles(tmp_path, depth=0) == ["b"]
 
 
+def test_a_directory_that_is_named_like_a_model_is_looked_into(tmp_path: Path) -> None:
+    touch(tmp_path / "someone" / "Tiny.gguf" / "tiny-q8_0.gguf")
+    assert titles(tmp_path) == ["tiny-q8_0"]
+
+
 def test_the_parts_of_a_model_are_one_row_with_their_sum(tmp_path: Path) -> None:
     paths = tiny_gguf.write_parts(tmp_path, "big", 3)
     touch(tmp_path / "other" / "big-00001-of-00003.gguf")
@@ -119,6 +124,21 @@ def test_a_manifest_that_is_not_sound_names_no_file(case: str, tmp_path: Path) -
 def test_a_blob_that_is_gone_is_no_model(tmp_path: Path) -> None:
     ollama_model(tmp_path, "gone", "latest", b"x").unlink()
     assert find_files([Place("Ollama", tmp_path, is_ollama=True)]) == []
+
+
+def test_blobs_that_nobody_may_look_at_hide_no_other_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ollama_model(tmp_path / "theirs", "m", "latest", b"x")
+    touch(tmp_path / "mine" / "good.gguf")
+    stat = os.stat
+
+    def guarded(path: str | Path, **options: bool) -> os.stat_result:
+        if "/blobs/" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", guarded)
+    found = find_files([Place("Ollama", tmp_path / "theirs", is_ollama=True), Place("mine", tmp_path / "mine")])
+    assert [file.title for file in found] == ["good"]
 
 
 def test_the_cache_of_hugging_face_lists_a_file_once_for_all_its_revisions(tmp_path: Path) -> None:

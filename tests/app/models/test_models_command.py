@@ -97,6 +97,13 @@ def test_where_nothing_is_found_it_says_where_it_looked_and_what_to_do(capsys: p
     assert "jalopy pull" in out
 
 
+def test_the_places_that_were_looked_in_are_named_clean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "places", lambda given: [Place("a\x1b[31m\nb", tmp_path)])
+    assert "Looked in: a␛[31m\\nb\n" in run(capsys)
+
+
 @pytest.mark.parametrize(("names", "expected"), [("a", "the 1 model here"), ("ab", "the 2 models here")])
 def test_where_no_model_has_the_words_it_does_not_say_that_there_is_none(
     names: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
