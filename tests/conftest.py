@@ -6,6 +6,11 @@ import stat
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No property depends on how fast the machine is.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

@@ -70,7 +70,7 @@ class Reference:
         """(n, vocab_size)."""
         c = self.config
         positions = np.arange(len(ids))
-        frequencies = c.rope_theta ** (-np.arange(0, c.rope_dim, 2) / c.rope_dim)
+        frequencies = c.rope_theta ** (-np.arange(0, c.rope_dim, 2) / c.rope_dim) / c.rope_scaling_factor
         factors = self.tensor("rope_freqs.weight")
         frequencies = frequencies if factors is None else frequencies / factors
         neighbours = c.architecture == "llama"

@@ -174,11 +174,13 @@ BOMBS = {
     "replace that grows": "{{ ('a' * 10**6).replace('a', 'b' * 10**6) }}",
     "include": "{% include '/etc/passwd' %}",
     "import": "{% import 'os' as os %}",
-    "unknown global": "{{ cycler('a') }}{{ joiner() }}{{ dict(a=1).missing.more }}",
+    "unknown global": "{{ cycler('a') }}",
+    "another unknown global": "{{ joiner() }}",
+    "a third unknown global": "{{ dict(a=1) }}",
     "class walking": "{{ ''.__class__.__mro__[1].__subclasses__()[0] }}",
     "class walking by filter": "{{ (''|attr('__class__')).__mro__ }}",
     "format string": "{{ '{0.__class__.__init__.__globals__}'.format(messages) }}",
-    "stored format": "{% set f = '{0.__class__.__mro__}'.format %}{{ f(messages).nothing.more }}",
+    "stored format": "{% set f = '{0.__class__.__mro__}'.format %}{{ f(messages) }}",
     "format by filter": "{{ ('{0.__class__.__mro__[1]}'|attr('format'))(messages) }}",
     "globals of a function": "{{ raise_exception.__globals__['json'].loads }}",
 }
@@ -197,10 +199,8 @@ def test_a_hostile_template_is_refused_in_bounded_time(name: str, process: Templ
 
 
 def test_templates_cannot_change_the_history(process: TemplateProcess) -> None:
-    for change in ("messages.append(1)", "messages[0].update({'content': 'x'})", "messages[0].clear()"):
-        messages = [dict(message) for message in USER]
-        assert template("{% set _ = " + change + " %}" + SHOW, process).notice is not None
-        assert messages == USER
+    for change in ("messages.append(1)", "messages[0].update({'role': 'x'})", "messages[0].pop('role')"):
+        assert "not safely callable" in (template("{% set _ = " + change + " %}" + SHOW, process).notice or "")
 
 
 def test_the_same_template_gives_the_same_answer_every_time(process: TemplateProcess) -> None:

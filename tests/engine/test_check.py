@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine import Model
+from engine.buffers import Activations
 from engine.check import N_COLUMNS, check_model, matmul_error
 from engine.errors import BrokenModelError
 from tests.engine import tiny_gguf
@@ -17,6 +18,18 @@ def test_every_kernel_of_a_model_passes(tmp_path: Path, kind: str) -> None:
         for columns in N_COLUMNS:
             assert 0 <= matmul_error(tensor, columns) < 1e-5
     check_model(model)
+    model.close()
+
+
+def test_a_result_that_is_off_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", "Q8_0"), threads=1)
+    read = Activations.values
+    monkeypatch.setattr(Activations, "values", lambda *arguments: 1.25 * read(*arguments))
+    for columns in N_COLUMNS:
+        assert matmul_error(model.sample_tensors()[0], columns) == pytest.approx(0.2, rel=1e-4)
+    with pytest.raises(BrokenModelError, match=r"kernel is off by 2\.0e-01"):
+        check_model(model)
+    model.close()
 
 
 def test_a_kernel_that_computes_something_else_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,3 +37,4 @@ def test_a_kernel_that_computes_something_else_is_named(tmp_path: Path, monkeypa
     monkeypatch.setattr("engine.check.matmul_error", lambda tensor, columns: 0.02 if columns > 8 else 0.0)
     with pytest.raises(BrokenModelError, match=r"kernel is off by 2\.0e-02"):
         check_model(model)
+    model.close()

@@ -97,9 +97,9 @@ def test_a_state_follows_a_shift(tmp_path: Path, kv: str) -> None:
     session, back = model.session(n_ctx=128, kv=kv), model.session(n_ctx=128, kv=kv)
     session.feed(IDS)
     saving = StateWriter(session, tmp_path / "kv.state")
-    assert saving.flush(10)
+    assert saving.flush(60)
     session.shift(11, 30)
-    assert saving.flush(10)
+    assert saving.flush(60)
     saving.close()
     assert restore_state(back, tmp_path / "kv.state").tokens == 60
     assert back.tokens == session.tokens

@@ -25,7 +25,7 @@ def test_type_sizes_are_those_of_the_gguf_package() -> None:
     assert {number: ours[number] for number in theirs.keys() & ours.keys()} == {
         number: theirs[number] for number in theirs.keys() & ours.keys()
     }
-    assert theirs.keys() >= set(range(4)) | set(range(6, 31))
+    assert theirs.keys() & ours.keys() >= {0, 1, 2, 3, *range(6, 31)}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,9 @@ def test_bytes_after_the_last_tensor_do_no_harm(tmp_path: Path) -> None:
 
 
 def test_vocabularies_without_tensors_are_read_but_are_no_models(shared_data: Path) -> None:
-    for path in sorted((shared_data / "vocab").glob("*.gguf")):
+    paths = sorted((shared_data / "vocab").glob("*.gguf"))
+    assert paths
+    for path in paths:
         gguf = read_gguf(path)
         assert not gguf.tensors
         assert len(gguf.metadata["tokenizer.ggml.tokens"]) > 30000

@@ -38,6 +38,15 @@ def test_variants_of_llama_equal_the_numpy_twin(arguments: dict, tmp_path: Path)
     model.close()
 
 
+def test_stretched_positions_equal_the_numpy_twin(tmp_path: Path) -> None:
+    tiny = tiny_gguf.model("llama", n_layers=1)
+    tiny.set("llama.rope.scaling.factor", 4.0)
+    model = Model.open(tiny.write(tmp_path / "m.gguf"), threads=1)
+    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
+    assert nmse(found, Reference(model._checked).logits(IDS)) < 1e-9
+    model.close()
+
+
 def test_a_head_of_its_own_width_and_odd_groups_equal_the_numpy_twin(tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", "qwen3", n_heads=6, n_kv_heads=1, dim=48, head_dim=40, hidden_dim=52)
     model = Model.open(path, threads=3)

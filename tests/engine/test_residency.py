@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,16 @@ import pytest
 from engine import Model, residency
 from tests.engine import tiny_gguf
 
+UNTOLD = () if sys.platform == "linux" else (None,)
+"""Other systems may not say what is in memory."""
+
 
 def test_a_file_just_written_is_resident_to_the_last_page(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(100_000))
     with path.open("rb") as file:
         view = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-    assert residency.resident_bytes(view) in (100_000, None)
+    assert residency.resident_bytes(view) in (100_000, *UNTOLD)
 
 
 def test_a_glance_at_some_pages_tells_how_much_was_touched() -> None:
@@ -24,6 +28,7 @@ def test_a_glance_at_some_pages_tells_how_much_was_touched() -> None:
     view[: 32 << 20] = 1
     exact, glanced = residency.resident_bytes(view), residency.resident_bytes(view, 2048)
     if exact is None:
+        assert exact in UNTOLD
         assert glanced is None
     else:
         assert exact >= 32 << 20
@@ -70,7 +75,7 @@ def test_a_map_is_prepared_ahead_where_its_file_is_in_memory(tmp_path: Path) -> 
     path.write_bytes(bytes(64 << 20))
     with path.open("rb") as file:
         view = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-    if residency.resident_bytes(view) is None or tuple(map(int, os.uname().release.split(".")[:2])) < (5, 14):
+    if sys.platform != "linux" or tuple(map(int, os.uname().release.split(".")[:2])) < (5, 14):
         pytest.skip("this system cannot prepare maps")
     before = mapped_bytes(view)
     ahead = residency.MappingAhead([view])

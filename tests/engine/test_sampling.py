@@ -64,6 +64,12 @@ def test_the_penalty_counts_a_token_once_and_only_within_its_window() -> None:
     assert sampler.choose(logits, [0, 0]) == 1
     assert sampler.choose(logits, [0, 2, 2]) == 0
     assert logits[0] == 2.0
+    assert sampler.choose(np.array([2.0, 1.2, -1.0], np.float32), [0, 0]) == 0  # 1.33; twice would be 0.89
+
+
+def test_the_penalty_makes_a_negative_logit_smaller_too() -> None:
+    sampler = Sampler(Sampling(temperature=0.0, repeat_penalty=1.5), 2)
+    assert sampler.choose(np.array([-1.0, -1.2], np.float32), [0]) == 1
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])

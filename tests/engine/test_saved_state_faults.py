@@ -37,7 +37,7 @@ def session_of(*lengths: int, **arguments: Any) -> Any:
 
 def save(session: Any, path: Path) -> None:
     saving = StateWriter(session, path)
-    assert saving.flush(10), saving.problem
+    assert saving.flush(60), saving.problem
     saving.close()
 
 
@@ -45,7 +45,7 @@ def note_and_wait(saving: StateWriter) -> None:
     """Wait until the thread has done what a note asks for, or has failed."""
     saving.note()
     with saving._changed:
-        assert saving._changed.wait_for(lambda: saving._noted_s is None, 10)
+        assert saving._changed.wait_for(lambda: saving._noted_s is None, 60)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def state(tmp_path: Path) -> Path:
     for cut, n in ((70, 0), (70, 13), (40, 20), (60, 90)):
         session.truncate(cut)
         session.feed([(3 * i + n) % 300 for i in range(n)])
-        assert saving.flush(10), saving.problem
+        assert saving.flush(60), saving.problem
     saving.close()
     return path
 
@@ -250,7 +250,7 @@ def test_a_newer_version_is_told_from_a_damaged_one_and_never_written_over(state
         restore_state(session_of(), state)
     assert caught.value.is_newer
     saving = StateWriter(session, state)
-    assert not saving.flush(10)
+    assert not saving.flush(60)
     assert "another version" in (saving.problem or "")
     saving.close()
     assert state.read_bytes() == newer
@@ -265,7 +265,7 @@ def test_a_newer_version_with_a_longer_header_is_never_written_over(state: Path)
         restore_state(session_of(), state)
     assert caught.value.is_newer
     saving = StateWriter(session_of(50), state)
-    assert not saving.flush(10)
+    assert not saving.flush(60)
     saving.close()
     assert state.read_bytes() == newer
 
@@ -366,7 +366,7 @@ def test_every_call_that_fails_leaves_the_older_state_or_the_newer(
             failing = Failing(patch, number, code, on_and_on)
             if begin == "a file that is mostly dead":
                 note_and_wait(saving)
-            is_saved = saving.problem is None and saving.flush(10)
+            is_saved = saving.problem is None and saving.flush(60)
             problem = saving.problem
         if not failing.hit:
             saving.close()
@@ -379,7 +379,7 @@ def test_every_call_that_fails_leaves_the_older_state_or_the_newer(
             assert restored(path).length in (70, session.length)
         elif begin != "no file":
             assert restored(path).length >= 70
-        assert saving.flush(10), saving.problem  # whatever it was, it is over
+        assert saving.flush(60), saving.problem  # whatever it was, it is over
         saving.close()
         assert restored(path).tokens == session.tokens
         assert [place.name for place in tmp_path.iterdir() if place.name.startswith(".")] == []
@@ -399,11 +399,11 @@ def test_a_nearly_full_disk_is_left_alone(state: Path, monkeypatch: pytest.Monke
     session.feed([5] * 50)
     monkeypatch.setattr(appending, "RESERVE_BYTES", 1 << 62)
     saving = StateWriter(session, state)
-    assert not saving.flush(10)
+    assert not saving.flush(60)
     assert "nearly full" in (saving.problem or "")
     assert restored(state).length == 150
     monkeypatch.setattr(appending, "RESERVE_BYTES", 0)
-    assert saving.flush(10)
+    assert saving.flush(60)
     assert saving.problem is None
     saving.close()
 
@@ -412,14 +412,14 @@ def test_a_quota_stops_the_file_and_a_larger_one_lets_it_grow_on(tmp_path: Path)
     path, session = tmp_path / "kv.state", session_of(64)
     quota_bytes = record.file_bytes(session.cache, 100)
     saving = StateWriter(session, path, quota_bytes)
-    assert saving.flush(10)
+    assert saving.flush(60)
     session.feed([7] * 64)
-    assert not saving.flush(10)
+    assert not saving.flush(60)
     assert "allowed" in (saving.problem or "")
     assert path.stat().st_size <= quota_bytes
     assert restored(path).length == 64
     saving.quota_bytes = None
-    assert saving.flush(10)
+    assert saving.flush(60)
     saving.close()
     assert restored(path).length == 128
 
@@ -434,12 +434,12 @@ def test_a_file_that_is_mostly_dead_is_written_anew_once_it_is_quiet(
     for number in range(6):
         session.truncate(3)
         session.feed([number] * 100)
-        assert saving.flush(10)
+        assert saving.flush(60)
     live_bytes = record.file_bytes(session.cache, session.length)
     assert path.stat().st_size > 3 * live_bytes
     session.feed([8])
     note_and_wait(saving)
-    assert saving.flush(10)
+    assert saving.flush(60)
     assert path.stat().st_size < 1.2 * live_bytes
     saving.close()
     assert restored(path).tokens == session.tokens
@@ -451,7 +451,7 @@ def test_a_file_that_was_deleted_or_replaced_meanwhile_is_written_anew(state: Pa
     for break_it in (state.unlink, lambda: os.replace(_copy(state), state), lambda: os.truncate(state, 1000)):
         break_it()
         session.feed([4] * 5)
-        assert saving.flush(10), saving.problem
+        assert saving.flush(60), saving.problem
         assert restored(state).tokens == session.tokens
     saving.close()
 
@@ -494,18 +494,18 @@ def test_a_writer_that_was_left_while_the_device_hung_writes_nothing_of_what_cam
 
     def copy_out_late(*arguments: Any) -> int:
         copying.set()
-        assert goes_on.wait(30)
+        assert goes_on.wait(60)
         return int(copy_out(*arguments))
 
     session.cache.copy_out = copy_out_late
     saving = StateWriter(session, path)
     assert not saving.flush(0.01)
-    assert copying.wait(30)
+    assert copying.wait(60)
     saving.close(0.01)
     session.truncate(0)
     session.feed([(11 * i) % 300 for i in range(60)])
     goes_on.set()
-    saving._thread.join(30)
+    saving._thread.join(60)
     saving.close()
     assert session.origin is None
     assert not path.exists()
@@ -514,7 +514,7 @@ def test_a_writer_that_was_left_while_the_device_hung_writes_nothing_of_what_cam
 def test_a_writer_sleeps_while_tokens_are_only_tried(tmp_path: Path) -> None:
     session = session_of(40)
     saving = StateWriter(session, tmp_path / "kv.state")
-    assert saving.flush(10)
+    assert saving.flush(60)
     n_attempts, many, attempt = 0, threading.Event(), saving._attempt
 
     def counted(*arguments: Any) -> None:

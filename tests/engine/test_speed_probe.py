@@ -56,4 +56,5 @@ def test_many_threads_do_not_make_the_matrix_larger_than_its_memory(monkeypatch:
     weights = Memory(1 << 20)
     speed_probe.prefill_gops(None, "F32", weights, 128)  # type: ignore[arg-type]
     speed_probe.decode_gbps(None, "F32", weights, 128)  # type: ignore[arg-type]
+    assert len(seen) == 2
     assert all(matrix.address == weights.address and 0 < matrix.size_bytes <= weights.n_bytes for matrix in seen)

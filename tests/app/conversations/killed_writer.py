@@ -63,8 +63,10 @@ def kill_one(root: Path, wait_s: float) -> tuple[list[str], list[str]]:
 
 
 def lost(said: list[str], found: list[str]) -> list[str]:
-    """Return what was said to be saved and is not there."""
-    return [text for text in said if text not in found and not any(one.startswith(text) for one in found)]
+    """Return what was said to be saved and is not there; the kill may have cut off the last that was said."""
+    *whole, last = said
+    is_last_there = any(one.startswith(last) for one in found)
+    return [*(text for text in whole if text not in found), *([] if is_last_there else [last])]
 
 
 def main(n_kills: int) -> None:

@@ -17,7 +17,7 @@ from app.conversations.store import Store
 from app.screens.conversations import ConversationsScreen
 from engine.errors import BrokenModelError
 from tests.app.chat_driver import Driver, chatting
-from tests.app.conversations.talk import answer, ask, journal
+from tests.app.conversations.talk import PATIENCE_S, answer, ask, journal
 from tests.app.fake_engine import Gate, Script
 
 
@@ -354,7 +354,7 @@ async def test_a_long_conversation_mounts_only_its_end():
     for n in range(30):
         ask(made, conversation, f"question {n}")
         answer(made, conversation, f"Answer {n}.")
-    assert made.close(20) == ""
+    assert made.close(PATIENCE_S) == ""
     async with chatting(Script(n_ctx=2000)) as driver:
         await driver.until(lambda: "earlier messages" in driver.screen_text() or len(driver.transcript.messages()) < 30)
         assert len(driver.transcript.messages()) < 30

@@ -348,7 +348,7 @@ def end(process, number):
 
 
 def test_nothing_that_was_written_or_sent_is_lost_by_a_kill():
-    n_sent, answers = 0, 0
+    n_sent, answers, chance = 0, 0, random.Random(5)
     for _ in range(4):
         process = start()
         for _ in range(40):
@@ -356,7 +356,7 @@ def test_nothing_that_was_written_or_sent_is_lost_by_a_kill():
             n_sent += 1
         process.stdin.flush()
         written = process.stdout.readline()  # one answer is complete
-        time.sleep(random.uniform(0, 0.3))
+        time.sleep(chance.uniform(0, 0.3))
         rest, code = end(process, signal.SIGKILL)
         assert code == -signal.SIGKILL
         complete = (written + rest).count(b"\n")

@@ -13,7 +13,7 @@ from app.conversations.records import read_record, write_record
 from app.conversations.replay import VERSION
 from app.conversations.store import LOG_NAME, Store
 from app.thinking import Thinking
-from tests.app.conversations.talk import ask, journal, saved_talk, texts_in
+from tests.app.conversations.talk import PATIENCE_S, ask, journal, saved_talk, texts_in
 
 
 @pytest.fixture
@@ -67,8 +67,10 @@ def test_cut_anywhere_it_keeps_whole_records_and_goes_on(root, log):
         assert not texts or whole[len(texts) - 1].startswith(texts[-1])
         assert content.startswith(log.read_bytes())
         assert log.read_bytes() == content[: content.rfind(b"\n", 0, size) + 1]
-        opened.log.append([write_record({"k": "title", "text": "on"})] if size > 200 else [])
+        has_head = b"\n" in content[:size]
+        opened.log.append([write_record({"k": "title", "text": "on"})] if has_head else [])
         opened.log.close()
+        assert Store(root).read("000001").title == ("on" if has_head else "")
         assert not list(log.parent.glob("*.corrupt"))
 
 
@@ -122,7 +124,7 @@ def test_what_is_said_in_a_log_that_lost_its_beginning_is_kept(root, log, conten
     made, opened = journal(root), Store(root).open("000001")
     made.adopt(opened)
     ask(made, opened.saved.conversation, "hello again")
-    assert made.close(20) == ""
+    assert made.close(PATIENCE_S) == ""
     assert texts_in(root) == ["hello again"]
 
 
@@ -173,10 +175,12 @@ def test_a_newer_version_is_left_as_it_is(root, log):
 def test_hostile_text_is_harmless_when_it_comes_back(root):
     made, conversation = journal(root), Conversation("\x1b]0;pwned\x07")
     ask(made, conversation, "\x1b[2J\u202e\ud800 text")
-    made.close(20)
+    assert made.close(PATIENCE_S) == ""
     saved = Store(root).read("000001")
     shown = saved.conversation.messages[0].text + saved.shown_title + (saved.conversation.system or "")
     assert not any(ord(c) < 0x20 or c in "\u202e\ud800\x9b" for c in shown)
+    assert "text" in saved.conversation.messages[0].text
+    assert "pwned" in (saved.conversation.system or "")
 
 
 def test_a_link_is_not_followed(root, log, tmp_path):
@@ -318,7 +322,7 @@ def test_what_is_too_long_to_be_read_again_is_written_shorter_and_the_rest_goes_
     reply.ids, reply.raw = (7,) * (records.MOST_RECORD_BYTES // 2), text
     made.note_settled(conversation)
     ask(made, conversation, "and then?")
-    assert made.close(20) == ""
+    assert made.close(PATIENCE_S) == ""
     question, answer, last = texts_in(root)
     for shortened in (question, answer):
         beginning = shortened.removesuffix(records.CUT_MARK)
