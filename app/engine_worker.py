@@ -337,7 +337,7 @@ class EngineWorker:
             self._wire.emit(PromptRefused(needed_tokens, self._session.n_ctx))
 
     def _tell_dropped(self, fitted: Fitted) -> None:
-        session, ids = self._session, fitted.prompt.ids
+        session, ids = self._session, [*fitted.prompt.ids, *fitted.prompt.begun]
         assert session is not None
         session.shift_towards(ids)  # what stays moves down in the cache: only what is new must be read
         unread = len(ids) - kept_tokens(session, ids)

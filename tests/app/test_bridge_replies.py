@@ -17,6 +17,7 @@ from app.messages import (
     TextGenerated,
     ThinkingFinished,
     ThoughtGenerated,
+    TurnsDropped,
 )
 from app.thinking import Thinking
 from engine.errors import BrokenModelError
@@ -131,6 +132,18 @@ def test_a_full_context_has_no_room_to_go_on(engine: Engine) -> None:
     assert engine.ask("hi").ending is Ending.CONTEXT
     engine.bridge.send(Continue())
     assert "the context is full" in engine.wait_for(GenerationFailed).reason
+
+
+def test_going_on_in_a_full_context_moves_what_stays_and_reads_nothing_again(engine: Engine) -> None:
+    engine.script.n_ctx, engine.script.replies = 120, [[" b"] * 20, [" a"] * 200]
+    engine.load("be brief")
+    engine.ask("hi")
+    assert engine.ask("and then").ending is Ending.CONTEXT
+    engine.bridge.send(Continue())
+    dropped = engine.wait_for(TurnsDropped)
+    assert (dropped.n_turns, dropped.read_tokens) == (1, 1)
+    engine.wait_for(GenerationFinished)
+    assert engine.session.fed_counts[-1] == 1
 
 
 @pytest.mark.parametrize("trouble", ["stop", "error"])
