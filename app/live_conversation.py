@@ -96,7 +96,7 @@ class LiveConversation:
         is_continued = isinstance(command, (Continue, ContinueEdited))
         fitted = make_room(chat, n_ctx, reply_room(n_ctx, is_continued), lambda n: self._build(command, n))
         # What was dropped stays dropped, whatever becomes of the turn that needed its room.
-        self._before = fitted.before, self.n_tokens
+        self._before = fitted.before, self.n_tokens - fitted.dropped_tokens
         self._n_dropped += fitted.dropped_turns
         if not isinstance(command, (Continue, ContinueEdited)):
             return fitted, None

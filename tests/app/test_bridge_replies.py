@@ -146,6 +146,20 @@ def test_going_on_in_a_full_context_moves_what_stays_and_reads_nothing_again(eng
     assert engine.session.fed_counts[-1] == 1
 
 
+def test_what_a_stopped_turn_dropped_is_not_counted_any_more(engine: Engine) -> None:
+    engine.script.n_ctx, engine.script.replies = 100, [[" a"] * 30]
+    engine.load()
+    engine.ask("hi")
+    engine.ask("and then")
+    engine.script.prefill_gate = gate = Gate()
+    engine.bridge.send(Ask("and after that " * 6))
+    assert engine.wait_for(TurnsDropped).n_turns == 1
+    assert gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    engine.wait_for(PromptStopped)
+    assert engine.bridge.status.context_used == 36
+
+
 @pytest.mark.parametrize("trouble", ["stop", "error"])
 def test_the_old_reply_is_there_again_when_no_new_one_begins(engine: Engine, trouble: str) -> None:
     engine.load()
