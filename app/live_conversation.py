@@ -57,10 +57,10 @@ class LiveConversation:
         self.turn_starts: tuple[int, ...] = ()
         self.n_tokens = 0
 
-    def start(self, system: str | None) -> None:
-        """Begin anew."""
+    def start(self, system: str | None, n_dropped: int = 0) -> None:
+        """Begin anew, or behind so many turns that are no part of the context any more."""
         self.chat.start(system)
-        self.turn_starts, self.n_tokens, self._n_dropped = (), 0, 0
+        self.turn_starts, self.n_tokens, self._n_dropped = (), 0, n_dropped
 
     def take_up(self, turns: Sequence[PastTurn], n_dropped: int) -> list[int]:
         """Take in what was said before; returns what the next prompt begins with.

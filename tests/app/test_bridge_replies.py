@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from app.commands import Ask, Continue, ContinueEdited, Regenerate, StartConversation, Weigh
+from app.commands import Ask, Continue, ContinueEdited, Load, OpenConversation, Regenerate, StartConversation, Weigh
 from app.conversation import Ending
 from app.messages import (
     GenerationFailed,
@@ -158,6 +159,21 @@ def test_what_a_stopped_turn_dropped_is_not_counted_any_more(engine: Engine) -> 
     engine.bridge.cancel()
     engine.wait_for(PromptStopped)
     assert engine.bridge.status.context_used == 36
+
+
+@pytest.mark.parametrize("is_loaded_with_it", [True, False])
+def test_turns_behind_those_that_were_all_dropped_are_replaced_like_any_others(
+    engine: Engine, is_loaded_with_it: bool
+) -> None:
+    if is_loaded_with_it:
+        engine.bridge.send(Load(Path("model.gguf"), None, n_dropped=2))
+    else:
+        engine.load()
+        engine.bridge.send(OpenConversation(None, (), n_dropped=2))
+    engine.ask("one")
+    engine.bridge.send(Ask("two", keep_turns=2))
+    engine.wait_for(GenerationFinished)
+    assert engine.script.opened[-1].tokenizer.decode(engine.session.tokens).startswith("two")
 
 
 @pytest.mark.parametrize("trouble", ["stop", "error"])
