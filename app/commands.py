@@ -31,6 +31,8 @@ class Load:
     """Where the state of the cache may be found."""
     n_dropped: int = 0
     """Turns before these that are no part of the context any more."""
+    n_dropped_before: int = 0
+    """The same of ``turns_before``."""
 
 
 @record

@@ -158,24 +158,24 @@ class EngineWorker:
 
     def _load(self, command: Load) -> None:
         """Open a model; where that fails, the one from before stays or is opened again, and reads what it had read."""
-        before, turns = self._path, command.turns
+        before, turns, n_dropped = self._path, command.turns, command.n_dropped
         if before is not None and not self._can_open(command.path):
             return
         try:
-            self._open(command.path, command.system)
+            self._open(command.path, command.system, n_dropped)
         except BaseException as error:
             if before is None or self._wire.closing.is_set():
                 raise
             self._wire.emit(ModelKept(reason_of(error), is_open=False))
-            self._open(before, command.system)
-            turns = command.turns_before
+            turns, n_dropped = command.turns_before, command.n_dropped_before
+            self._open(before, command.system, n_dropped)
         self._tuning.doubt_what_is_remembered()
         if not turns:
             self._prepare_system(command.system)
         elif command.rereads:
-            self._reread(turns, command.n_dropped, command.state)
+            self._reread(turns, n_dropped, command.state)
         else:
-            self._take_up(turns, command.n_dropped, command.state)
+            self._take_up(turns, n_dropped, command.state)
 
     def _can_open(self, path: Path) -> bool:
         """Look at a file while the present model is still open."""
@@ -190,7 +190,7 @@ class EngineWorker:
             return False
         return True
 
-    def _open(self, path: Path, system: str | None) -> None:
+    def _open(self, path: Path, system: str | None, n_dropped: int) -> None:
         self._unload()
         self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40)))
         self._model = self._options.open_model(path, self._show_progress)
@@ -198,7 +198,7 @@ class EngineWorker:
         kv_type = self._tuning.note_model(self._model)
         self._session = self._model.session(self._options.context_size, kv_type)
         self._live = LiveConversation(self._model, self._session, chat)
-        self._live.start(system)
+        self._live.start(system, n_dropped)
         self._measures.note_model(self._model, self._session)
         self._tuning.note_opened(self._session)
         self._states.note_opened(self._model, self._session)
@@ -230,7 +230,7 @@ class EngineWorker:
         if self._live is None:
             return
         self._states.leave()
-        self._live.start(command.system)
+        self._live.start(command.system, command.n_dropped)
         if command.turns:
             self._take_up(command.turns, command.n_dropped, command.state)
         else:
@@ -337,7 +337,7 @@ class EngineWorker:
             self._wire.emit(PromptRefused(needed_tokens, self._session.n_ctx))
 
     def _tell_dropped(self, fitted: Fitted) -> None:
-        session, ids = self._session, fitted.prompt.ids
+        session, ids = self._session, [*fitted.prompt.ids, *fitted.prompt.begun]
         assert session is not None
         session.shift_towards(ids)  # what stays moves down in the cache: only what is new must be read
         unread = len(ids) - kept_tokens(session, ids)

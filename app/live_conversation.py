@@ -57,10 +57,10 @@ class LiveConversation:
         self.turn_starts: tuple[int, ...] = ()
         self.n_tokens = 0
 
-    def start(self, system: str | None) -> None:
-        """Begin anew."""
+    def start(self, system: str | None, n_dropped: int = 0) -> None:
+        """Begin anew, or behind so many turns that are no part of the context any more."""
         self.chat.start(system)
-        self.turn_starts, self.n_tokens, self._n_dropped = (), 0, 0
+        self.turn_starts, self.n_tokens, self._n_dropped = (), 0, n_dropped
 
     def take_up(self, turns: Sequence[PastTurn], n_dropped: int) -> list[int]:
         """Take in what was said before; returns what the next prompt begins with.
@@ -96,7 +96,7 @@ class LiveConversation:
         is_continued = isinstance(command, (Continue, ContinueEdited))
         fitted = make_room(chat, n_ctx, reply_room(n_ctx, is_continued), lambda n: self._build(command, n))
         # What was dropped stays dropped, whatever becomes of the turn that needed its room.
-        self._before = fitted.before, self.n_tokens
+        self._before = fitted.before, self.n_tokens - fitted.dropped_tokens
         self._n_dropped += fitted.dropped_turns
         if not isinstance(command, (Continue, ContinueEdited)):
             return fitted, None

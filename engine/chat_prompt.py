@@ -217,19 +217,26 @@ class ChatPrompt:
         if not self.messages or self.messages[-1].role != "user":
             raise ValueError("a reply needs a user's message before it")
         self.messages.append(Message("assistant", text))
-        self._replies.append(tuple(ids[: self._n_shown(ids, text)]))
+        self._replies.append(self._shown_ids(ids, text))
         self._is_settled = False
 
-    def _n_shown(self, ids: Sequence[int], text: str) -> int:
-        """How many ids of a reply its text is made of: all but those of the stop that ended it."""
+    def _shown_ids(self, ids: Sequence[int], text: str) -> tuple[int, ...]:
+        """The ids that a reply's text is made of: without those of the stop that ended it."""
         if not self.stops:
-            return len(ids)
-        stream, shown = self._tokenizer.stream(), ""
+            return tuple(ids)
+        stream = self._tokenizer.stream(set(spelled_in(text, self._control).values()))
+        n_chars = n_whole = whole_chars = 0
         for n, token_id in enumerate(ids):
-            if shown == text:
-                return n
-            shown += stream.push(token_id)
-        return len(ids)
+            if n_chars == len(text):
+                return tuple(ids[:n])
+            piece = stream.push(token_id)
+            if not text.startswith(piece, n_chars):  # the stop begins inside this token
+                rest = self._tokenizer.encode_text(text[whole_chars:], after_special=False)
+                return (*ids[:n_whole], *rest)
+            n_chars += len(piece)
+            if not stream.is_within_character:
+                n_whole, whole_chars = n + 1, n_chars
+        return tuple(ids)
 
     def take_reply(self) -> TakenReply:
         """Remove the reply at the end, to be continued or replaced: its question is the last message then.

@@ -127,6 +127,8 @@ def next_uniform(state):
 @inner
 def cut_top_p(weight, n, top_p):
     """How many of the descending weights it takes to reach the share top_p of their sum."""
+    if top_p >= 1.0:  # the sum is reached before the end where the last weights are too small to add anything
+        return n
     total = 0.0
     for i in range(n):
         total += weight[i]

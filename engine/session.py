@@ -208,9 +208,7 @@ class Session:
     ) -> Iterator[Generated]:
         sampler = Sampler(sampling, self.model.config.vocab_size)
         stream, stops = self.model.tokenizer.stream(spelled), StopStrings(stop)
-        for earlier in after:
-            stops.push(stream.push(earlier))
-        stops.know_held()
+        stops.know("".join(stream.push(earlier) for earlier in after))
         token, n = -1, 0
         while not self.finish_reason:
             if max_tokens is not None and n >= max_tokens:

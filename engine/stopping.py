@@ -33,9 +33,10 @@ class StopStrings:
         certain, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
         return self._unknown(certain)
 
-    def know_held(self) -> None:
-        """What is held back stands there already: it only counts for what it may become."""
-        self._n_known = len(self._held)
+    def know(self, text: str) -> None:
+        """This stands there already, whatever is in it: only its end counts, for what that may become."""
+        self._n_known = max((_overlap(text, stop) for stop in self._strings), default=0)
+        self._held = text[len(text) - self._n_known :]
 
     def flush(self) -> str:
         """End of the stream: what was held back is text after all."""

@@ -34,6 +34,7 @@ _GUESSED = (
     "{}: does not say how its model cuts words (tokenizer.ggml.pre), so answers may be worse than they could be "
     "(get a newer file of this model)"
 )
+_WITHOUT_TEXT = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED)
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -169,7 +170,7 @@ class Tokenizer:
         return raw.decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes a token stands for; empty for control and unknown tokens.
+        """The bytes a token stands for; empty for control, unknown and unused tokens.
 
         Raises:
             TokenizerError: the id is outside the vocabulary.
@@ -179,7 +180,7 @@ class Tokenizer:
             if not 0 <= token_id < self.vocab_size:
                 name = self._vocabulary.file_name
                 raise TokenizerError(f"{name}: token {token_id} is outside the vocabulary of {self.vocab_size} tokens")
-            hidden = self._vocabulary.types[token_id] in (TokenType.CONTROL, TokenType.UNKNOWN)
+            hidden = self._vocabulary.types[token_id] in _WITHOUT_TEXT
             raw = self._bytes[token_id] = b"" if hidden else self._model.token_bytes(token_id)
         return raw
 

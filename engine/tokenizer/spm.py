@@ -58,8 +58,6 @@ class SentencePieceBpe:
         text = self._vocabulary.texts[token_id]
         if kind == TokenType.BYTE:
             return bytes([self._vocabulary.byte_values[token_id]])
-        if kind == TokenType.UNUSED:
-            return b""
         return text.encode() if kind == TokenType.USER_DEFINED else text.replace(SPACE, " ").encode()
 
     def _prepare(self) -> None:

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from app.commands import Ask, Continue, ContinueEdited, Regenerate, StartConversation, Weigh
+from app.commands import Ask, Continue, ContinueEdited, Load, OpenConversation, Regenerate, StartConversation, Weigh
 from app.conversation import Ending
 from app.messages import (
     GenerationFailed,
@@ -17,6 +18,7 @@ from app.messages import (
     TextGenerated,
     ThinkingFinished,
     ThoughtGenerated,
+    TurnsDropped,
 )
 from app.thinking import Thinking
 from engine.errors import BrokenModelError
@@ -131,6 +133,47 @@ def test_a_full_context_has_no_room_to_go_on(engine: Engine) -> None:
     assert engine.ask("hi").ending is Ending.CONTEXT
     engine.bridge.send(Continue())
     assert "the context is full" in engine.wait_for(GenerationFailed).reason
+
+
+def test_going_on_in_a_full_context_moves_what_stays_and_reads_nothing_again(engine: Engine) -> None:
+    engine.script.n_ctx, engine.script.replies = 120, [[" b"] * 20, [" a"] * 200]
+    engine.load("be brief")
+    engine.ask("hi")
+    assert engine.ask("and then").ending is Ending.CONTEXT
+    engine.bridge.send(Continue())
+    dropped = engine.wait_for(TurnsDropped)
+    assert (dropped.n_turns, dropped.read_tokens) == (1, 1)
+    engine.wait_for(GenerationFinished)
+    assert engine.session.fed_counts[-1] == 1
+
+
+def test_what_a_stopped_turn_dropped_is_not_counted_any_more(engine: Engine) -> None:
+    engine.script.n_ctx, engine.script.replies = 100, [[" a"] * 30]
+    engine.load()
+    engine.ask("hi")
+    engine.ask("and then")
+    engine.script.prefill_gate = gate = Gate()
+    engine.bridge.send(Ask("and after that " * 6))
+    assert engine.wait_for(TurnsDropped).n_turns == 1
+    assert gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    engine.wait_for(PromptStopped)
+    assert engine.bridge.status.context_used == 36
+
+
+@pytest.mark.parametrize("is_loaded_with_it", [True, False])
+def test_turns_behind_those_that_were_all_dropped_are_replaced_like_any_others(
+    engine: Engine, is_loaded_with_it: bool
+) -> None:
+    if is_loaded_with_it:
+        engine.bridge.send(Load(Path("model.gguf"), None, n_dropped=2))
+    else:
+        engine.load()
+        engine.bridge.send(OpenConversation(None, (), n_dropped=2))
+    engine.ask("one")
+    engine.bridge.send(Ask("two", keep_turns=2))
+    engine.wait_for(GenerationFinished)
+    assert engine.script.opened[-1].tokenizer.decode(engine.session.tokens).startswith("two")
 
 
 @pytest.mark.parametrize("trouble", ["stop", "error"])

@@ -160,6 +160,40 @@ def test_chatml_without_its_tokens_ends_at_its_text_which_is_no_part_of_the_repl
     assert with_template(LLAMA2, PIECES, process).stops == ()
 
 
+def with_tokens(tokens: dict[str, int]) -> Tokenizer:
+    """The SentencePiece-like vocabulary with more tokens, each of a type."""
+    entries = spm_vocabulary()
+    added = {"tokens": list(tokens), "token_type": list(tokens.values()), "scores": [-99.0] * len(tokens)}
+    for name, values in added.items():
+        before = entries[f"tokenizer.ggml.{name}"]
+        entries[f"tokenizer.ggml.{name}"] = [*before, *values] if name == "tokens" else np.append(before, values)
+    return Tokenizer.from_metadata(as_read(entries), "tiny.gguf")
+
+
+def test_a_stop_that_begins_inside_a_token_is_no_part_of_the_reply() -> None:
+    tokenizer = with_tokens({".<": 1})
+    chat = chatml(tokenizer)
+    chat.add_user("one")
+    answer, rest = (tokenizer.encode_text(text, after_special=False) for text in ("the end", "|im_end|>"))
+    chat.add_reply([*answer, tokenizer.vocab_size - 1, *rest], "the end.")
+    second = spelled(tokenizer, chat.add_user("two"))
+    assert second.count("<|im_end|>") == 3
+    assert "the end.<|im_end|>" in second
+    assert chat.messages[-2].content == "the end."
+
+
+def test_the_stop_of_a_reply_with_tags_is_no_part_of_it() -> None:
+    tokenizer = with_tokens({"<think>": 3, "</think>": 3})
+    chat = chatml(tokenizer)
+    chat.add_user("one")
+    opening, closing = tokenizer.vocab_size - 2, tokenizer.vocab_size - 1
+    answer, end = (tokenizer.encode_text(text, after_special=False) for text in ("the end", "<|im_end|>"))
+    chat.add_reply([opening, closing, *answer, *end], "<think></think>the end")
+    second = chat.add_user("two")
+    assert spelled(tokenizer, second).count("<|im_end|>") == 3
+    assert opening in second
+
+
 # Rewinding
 
 

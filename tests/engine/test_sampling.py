@@ -46,6 +46,13 @@ def test_top_p_keeps_the_fewest_that_reach_the_share() -> None:
     assert set(np.flatnonzero(found)) == {1, 5, 2}
 
 
+def test_top_p_of_one_keeps_even_what_adds_nothing_to_the_sum() -> None:
+    logits = np.zeros(1001, np.float32)
+    logits[0] = 40.0
+    found = frequencies(Sampling(temperature=100.0, **PLAIN), logits, 500)
+    assert found[0] < 0.1, "it is 1.5 times as likely as each of a thousand others"
+
+
 def test_min_p_is_relative_to_the_likeliest() -> None:
     found = frequencies(Sampling(temperature=3.0, **{**PLAIN, "min_p": 0.5}), LOGITS)
     assert set(np.flatnonzero(found)) == {i for i, x in enumerate(LOGITS) if np.exp(x - 3.0) >= 0.5}

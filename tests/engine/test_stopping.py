@@ -13,12 +13,13 @@ from engine.stopping import StopStrings
         ("ab<", ["|x", "c"], "", True),
         ("ab", ["c<", "|x"], "c", True),
         ("<|", [], "", False),
+        ("a<|xb", ["c", "d"], "cd", False),
+        ("a<|xb<", ["|x", "d"], "", True),
     ],
 )
 def test_what_stands_there_already_is_not_shown_again(earlier: str, pieces: list[str], shown: str, hit: bool) -> None:
     stops = StopStrings(["<|x"])
-    stops.push(earlier)
-    stops.know_held()
+    stops.know(earlier)
     found = ""
     for piece in pieces:
         found += stops.push(piece)

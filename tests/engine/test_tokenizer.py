@@ -263,6 +263,16 @@ def with_special(*extra: tuple[str, int], name: str = "tiny") -> Tokenizer:
 CONTROL, USER_DEFINED = 3, 4
 
 
+@pytest.mark.parametrize("entries", [spm_vocabulary(), bpe_vocabulary()], ids=["spm", "bpe"])
+def test_unused_tokens_have_no_text(entries: dict[str, Any]) -> None:
+    tokens, types = entries["tokenizer.ggml.tokens"], entries["tokenizer.ggml.token_type"]
+    added = {"tokenizer.ggml.tokens": [*tokens, "[PAD7]"], "tokenizer.ggml.token_type": np.append(types, np.int32(5))}
+    if "tokenizer.ggml.scores" in entries:
+        added["tokenizer.ggml.scores"] = np.append(entries["tokenizer.ggml.scores"], np.float32(0))
+    tokenizer = Tokenizer.from_metadata(as_read(entries | added), "tiny.gguf")
+    assert tokenizer.decode([len(tokens)]) == ""
+
+
 def test_user_defined_tokens_are_always_recognised_and_have_text() -> None:
     tokenizer = with_special(("<think>", USER_DEFINED))
     ids = tokenizer.encode("a<think>b", special=False)
