@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
@@ -97,7 +97,6 @@ class JalopyApp(App[None], inherit_bindings=False):
     CSS_PATH = "app.tcss"
     DEFAULT_MODE = "chat"
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
-    SCREENS: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {"theme": theme_picker}
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 - Textual types it so
     VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high"), (36, "-tall")]  # noqa: RUF012
 
@@ -208,7 +207,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Choose the colours: by name, or from the list that shows each at once."""
         if not name:
             if not self.screen.is_modal:
-                self.push_screen("theme", self._keep_theme)
+                # A new one each time: it knows the colours to go back to.
+                self.push_screen(theme_picker(), self._keep_theme)
         elif name in self.available_themes:
             self.theme = name
             self._keep_theme(name)
