@@ -26,7 +26,6 @@ from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.store import Store
 from app.screens.list_screen import ListScreen
 
-
 class _Typing(Enum):
     """What typed letters are for."""
 
@@ -159,7 +158,7 @@ class ConversationsScreen(ListScreen[Hit]):
             self._new_title = text[:MOST_TITLE_CHARS]
             self.show()
         else:
-            self.typed = text
+            self._typing, self.typed = _Typing.FILTER, text
             self._search()
 
     def action_open(self) -> None:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from textual import events
 
 from app import paths
 from app.conversation import Conversation, Ending
@@ -323,6 +324,33 @@ async def test_another_row_below_the_cursor_is_neither_deleted_nor_renamed_for_t
         await driver.pilot.press(keys[-1])
         titles = {"000001": "first", "000003": "third"} | ({} if keys[-1] == "y" else {"000002": "second!"})
         await driver.until(lambda: {entry.id: entry.summary.title for entry in Store().entries()} == titles)
+
+
+async def two_listed(driver: Driver) -> ConversationsScreen:
+    """The list, with the cursor on a conversation that is not the live one."""
+    for question in ("first", "second"):
+        await driver.say("/new")
+        await driver.ask(question)
+        await saved(driver)
+    await driver.pilot.press("f8")
+    screen = driver.app.screen
+    assert isinstance(screen, ConversationsScreen)
+    await driver.until(lambda: len(screen.items()) == 2)
+    await driver.pilot.press("down")
+    await driver.until(lambda: screen.highlighted().entry.id == "000001")
+    return screen
+
+
+async def test_what_is_pasted_is_no_answer_to_a_question():
+    async with chatting() as driver:
+        screen = await two_listed(driver)
+        await driver.pilot.press("delete")
+        await driver.until(lambda: "Delete first?" in driver.screen_text())
+        driver.app.post_message(events.Paste("first"))
+        await driver.until(lambda: screen.typed == "first")
+        await driver.pilot.press("y")
+        await driver.until(lambda: screen.typed == "firsty")
+        assert Store().ids() == ["000001", "000002"]
 
 
 async def test_the_live_conversation_is_not_deleted():
