@@ -235,8 +235,9 @@ class ListScreen(Screen[None], Generic[Item]):
 
     @on(OptionList.OptionSelected)
     def open_selected(self) -> None:
-        """Enter and a click open."""
-        self.action_open()
+        """Enter and a click open; a second Enter is not meant for what lies below a dialog by then."""
+        if self.is_active:
+            self.action_open()
 
     def action_open(self) -> None:
         """Open what is under the cursor."""

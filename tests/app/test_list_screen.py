@@ -124,3 +124,14 @@ async def test_what_is_pasted_narrows_as_if_it_were_typed() -> None:
         await driver.pilot.press("escape")
         driver.app.post_message(events.Paste("\tcherry\n"))
         await driver.until(lambda: words.items() == ("cherry",), "the list is narrowed")
+
+
+async def test_enter_pressed_twice_opens_once() -> None:
+    async with chatting() as driver:
+        words = await listed(driver)
+        for _ in range(2):  # both are on their way before the first one is heeded
+            driver.app.post_message(events.Key("enter", "\r"))
+        await driver.until(lambda: words.n_opened, "it is opened")
+        await driver.pilot.pause()
+        await driver.pilot.pause()
+        assert words.n_opened == 1
