@@ -26,6 +26,10 @@ from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.store import Store
 from app.screens.list_screen import ListScreen
 
+_MOST_ASKED_CHARS = 40
+"""Of a title in a question, so that the answers have room behind it."""
+
+
 class _Typing(Enum):
     """What typed letters are for."""
 
@@ -119,7 +123,8 @@ class ConversationsScreen(ListScreen[Hit]):
         """Ask, or say what goes on."""
         found, hit = self._found, self._asked_about
         if self._typing is _Typing.ANSWER and hit is not None:
-            return f"Delete {hit.entry.summary.title}? y deletes it for good, any other key keeps it"
+            title = clean_line(hit.entry.summary.title, _MOST_ASKED_CHARS)
+            return f"Delete {title}? y deletes it for good, any other key keeps it"
         if self.said or found.trouble:
             return self.said or found.trouble
         if self._look is not None and not self._look.found.is_done:
@@ -127,6 +132,11 @@ class ConversationsScreen(ListScreen[Hit]):
         if self.is_empty:
             return "no conversation has all these words" if self.typed else "No conversation is saved yet."
         return ""
+
+    @property
+    def must_be_seen(self) -> bool:
+        """A question is to be read before it is answered."""
+        return super().must_be_seen or self._typing is _Typing.ANSWER
 
     def key_words(self, item: Hit | None) -> dict[str, str]:
         """While a title is written, two keys end that."""

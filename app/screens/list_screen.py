@@ -95,6 +95,11 @@ class ListScreen(Screen[None], Generic[Item]):
         """Say what is going on, or what to do; "" for nothing."""
         raise NotImplementedError
 
+    @property
+    def must_be_seen(self) -> bool:
+        """Whether the foot answers a key, or asks something: then it is shown on the lowest screens as well."""
+        return bool(self.said)
+
     def key_words(self, item: Item | None) -> dict[str, str]:
         """Return what keys do now, by the names of their actions."""
         raise NotImplementedError
@@ -166,6 +171,7 @@ class ListScreen(Screen[None], Generic[Item]):
         self._write("list-title", self.title_line())
         self._write("list-heading", self.heading_line(columns))
         self._write("list-foot", self.foot_line())
+        self.query_one("#list-foot").set_class(self.must_be_seen, "-answer")
         self.show_highlighted()
 
     def highlighted(self) -> Item | None:

@@ -135,3 +135,13 @@ async def test_enter_pressed_twice_opens_once() -> None:
         await driver.pilot.pause()
         await driver.pilot.pause()
         assert words.n_opened == 1
+
+
+async def test_on_a_low_screen_the_answer_to_a_key_is_seen() -> None:
+    async with chatting(size=(80, 10)) as driver:
+        words = await listed(driver)
+        words.said = "cannot be opened"
+        words.show()
+        await driver.until(lambda: "cannot be opened" in driver.screen_text(), "the answer")
+        await driver.type("a")
+        await driver.until(lambda: "cannot be opened" not in driver.screen_text(), "it is gone")

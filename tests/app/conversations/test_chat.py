@@ -341,6 +341,15 @@ async def two_listed(driver: Driver) -> ConversationsScreen:
     return screen
 
 
+async def test_on_a_low_screen_nothing_is_deleted_without_a_question_that_is_seen():
+    async with chatting(size=(40, 10)) as driver:
+        await two_listed(driver)
+        await driver.pilot.press("delete")
+        await driver.until(lambda: "y deletes" in driver.screen_text(), "the question")
+        await driver.pilot.press("y")
+        await driver.until(lambda: Store().ids() == ["000002"], "it is deleted")
+
+
 async def test_what_is_pasted_is_no_answer_to_a_question():
     async with chatting() as driver:
         screen = await two_listed(driver)
