@@ -24,6 +24,7 @@ from app.conversations.log_file import LogRefusedError
 from app.conversations.look import Found, Hit, Look, Texts
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.store import Store
+from app.screens.later import CONVERSATIONS_MODE
 from app.screens.list_screen import ListScreen
 
 _MOST_ASKED_CHARS = 40
@@ -65,14 +66,15 @@ class ConversationsScreen(ListScreen[Hit]):
 
     def begin(self) -> None:
         """Look again, for what is typed."""
-        self._typing, self.said = _Typing.FILTER, ""
         self._search()
 
     def end(self) -> None:
-        """End the search, and remember no text."""
+        """End the search, and remember no text; below help or palette a question or a title stays as it is."""
         if self._look is not None:
             self._look.cancel()
         self._texts, self._look = Texts(), None
+        if self.app.current_mode != CONVERSATIONS_MODE:
+            self._typing, self.said = _Typing.FILTER, ""
 
     def _search(self) -> None:
         self._look = Look(self._store, self.typed, self._texts).start(self._look)

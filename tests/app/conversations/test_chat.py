@@ -341,6 +341,21 @@ async def two_listed(driver: Driver) -> ConversationsScreen:
     return screen
 
 
+async def test_a_title_that_is_being_written_is_there_after_a_look_at_the_help():
+    async with chatting() as driver:
+        screen = await two_listed(driver)
+        await driver.pilot.press("ctrl+r", "!")
+        await driver.pilot.press("f1")
+        await driver.until(lambda: driver.app.screen is not screen, "the help")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is screen, "back")
+        await driver.pilot.press("!")
+        await driver.until(lambda: "New title: first!!_" in driver.screen_text(), "it is written on")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: Store().read("000001").title == "first!!")
+        assert driver.app.screen is screen
+
+
 async def test_on_a_low_screen_nothing_is_deleted_without_a_question_that_is_seen():
     async with chatting(size=(40, 10)) as driver:
         await two_listed(driver)
