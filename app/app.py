@@ -285,11 +285,14 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     def _look_at_download(self) -> None:
         from app.screens.download import DownloadScreen
+        from app.screens.models import ModelsScreen
 
         if ending := self.downloads.take_ending(is_seen=isinstance(self.screen, DownloadScreen)):
             line, is_error = ending
             key = self.keymap.first_key("app.models")
             self.chat.note(line if is_error or not key else f"{line}: {key} opens it", is_error)
+            if isinstance(self.screen, ModelsScreen):
+                self.screen.end_download(line)
         if self._download_watch is not None and (self.downloads.job is None or self.downloads.job.state.is_over):
             self._download_watch.stop()
             self._download_watch = None

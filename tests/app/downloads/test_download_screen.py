@@ -146,6 +146,17 @@ async def test_the_models_screen_leads_back_to_it_and_stops_it(server: LocalHub,
         assert part.stat().st_size > 0
 
 
+async def test_the_models_screen_says_how_a_download_ended_and_lists_the_file(server: LocalHub, tmp_path: Path) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),), size=(100, 24)) as driver:
+        await half_way(driver, server, tmp_path)
+        await driver.pilot.press("escape")
+        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
+        await shows(driver, "shows the download")
+        server.stalled.set()
+        await shows(driver, "is here and checked", " SmolLM2-135M-Instruct")
+        assert "+ SmolLM2-135M-Instruct" not in driver.screen_text()
+
+
 async def test_what_fails_while_nobody_looks_is_said_in_the_chat(server: LocalHub, tmp_path: Path) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         await half_way(driver, server, tmp_path)
