@@ -315,8 +315,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             return
         self._interrupted_s = now_s
         self.chat.turns.stop()
-        self.chat.hint(self.keymap.hint("app.interrupt", "again quits"))
-        call_once(self, QUIT_WINDOW_S, self.chat.hint)
+        self.chat.hint_for(QUIT_WINDOW_S, self.keymap.hint("app.interrupt", "again quits"))
 
     # ---- themes
 

@@ -13,11 +13,12 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.content import Content
+from textual.timer import Timer
 from textual.widgets import Static, TextArea
 from textual.worker import Worker
 
 from app import export, figures, paths
-from app._textual_hacks import draw_thriftily, note_breakpoints
+from app._textual_hacks import call_once, draw_thriftily, note_breakpoints
 from app.actions import bindings, find_command, nearest_command, split_command
 from app.bridge import EngineBridge
 from app.clean_text import clean_line, clean_text
@@ -95,6 +96,7 @@ class ChatScreen(ModelFlow):
         self._shown_activity: Activity | None = None
         self._screens_hint = ""
         self._was_shown = False
+        self._passing: Timer | None = None
         self._editing: Worker[None] | None = None
         """While the user's editor has the terminal."""
 
@@ -285,8 +287,19 @@ class ChatScreen(ModelFlow):
         self.note(f"link: {clean_line(message.address, 500)}")
 
     def hint(self, text: str = "") -> None:
-        """Show a passing word at the prompt's edge; "" brings the usual one back."""
-        self.prompt.border_title = text or prompt_hint(self._habits.keymap)
+        """Show a word at the prompt's edge; "" brings the usual one back."""
+        usual = self.edit_hint() if self.is_editing else prompt_hint(self._habits.keymap)
+        self.prompt.border_title = Content(text or usual)
+
+    def hint_for(self, seconds: float, text: str) -> None:
+        """Show a passing word there."""
+        self.hint(text)
+        if self._passing is not None:
+            self._passing.stop()
+        self._passing = call_once(self, seconds, self._end_passing)
+
+    def _end_passing(self) -> None:
+        self.hint(self._keys_of(self.focused) if isinstance(self.focused, MessageView) else "")
 
     @on(PasteRefused)
     def refuse_paste(self, message: PasteRefused) -> None:

@@ -441,6 +441,24 @@ async def test_the_palette_shows_brackets_as_text(monkeypatch: pytest.MonkeyPatc
         assert "/persona x[@click=app.quit]y" in driver.screen_text()
 
 
+async def test_a_word_of_ctrl_c_does_not_hide_the_keys_that_end_an_editing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("app.app.QUIT_WINDOW_S", 1000.0)
+    async with chatting() as driver:
+        await driver.ask("first")
+        await driver.say("/edit 1")
+        await driver.until(lambda: "Enter asks anew from here" in driver.screen_text())
+        await driver.pilot.press("ctrl+c")
+        await driver.until(lambda: "again quits" in driver.screen_text())
+        driver.chat.hint()  # its time is over
+        await driver.until(lambda: "again quits" not in driver.screen_text())
+        assert "Enter asks anew from here" in driver.screen_text()
+        await driver.pilot.press("ctrl+up", "escape")
+        await driver.until(lambda: driver.app.focused is driver.prompt)
+        await driver.until(lambda: "Enter asks anew from here · Esc keeps everything" in driver.screen_text())
+        await driver.pilot.press("escape")
+        await driver.until(lambda: "Enter sends" in driver.screen_text())
+
+
 async def test_ctrl_c_stops_a_reply_first_and_a_second_one_quits():
     script = Script(token_gate=Gate())
     async with chatting(script) as driver:
