@@ -60,6 +60,8 @@ UNSEEN_PERIOD_S = 0.5
 MEMORY_PERIOD_S = 1.0
 SAVE_PERIOD_S = 1.5
 """A kill in the middle of a reply loses no more than that, or half a second more while another screen is shown."""
+NOTE_S = 8.0
+"""So long a note that is out of sight stands at the prompt's edge."""
 PROMPT_EDGE_COLUMNS = 6
 """Of the prompt's edge, those that hold no words."""
 
@@ -285,6 +287,12 @@ class ChatScreen(ModelFlow):
     def show_link(self, message: LinkChosen) -> None:
         """Show where a link leads."""
         self.note(f"link: {clean_line(message.address, 500)}")
+
+    def note(self, text: str, is_error: bool = False) -> None:
+        """Say something between the messages; where the user is not at their end, at the prompt's edge as well."""
+        super().note(text, is_error)
+        if isinstance(self.focused, MessageView) or self.transcript.is_scrolled_up:
+            self.hint_for(NOTE_S, clean_line(text, 300))
 
     def hint(self, text: str = "") -> None:
         """Show a word at the prompt's edge; "" brings the usual one back."""
