@@ -333,6 +333,11 @@ class ChatScreen(ModelFlow):
             self._focuses_stopped = True
 
     @on(TakeBackRequested)
+    async def take_back_into_prompt(self) -> None:
+        """Do that for a key that meant an empty prompt; one pressed twice takes back one message."""
+        if not self.prompt.text:
+            await self.action_take_back()
+
     async def action_take_back(self) -> None:
         """Take the newest message back that waits for its turn, to change it or to drop it."""
         text = self.turns.take_back_queued()
