@@ -242,6 +242,8 @@ class JalopyApp(App[None], inherit_bindings=False):
     def action_conversations(self) -> None:
         """Show the saved conversations; on the screen that does, go back."""
         if self.chat.conversations.store is None:
+            if not self.screen.is_modal:
+                self.switch_mode(self.DEFAULT_MODE)  # where the line is seen
             self.chat.note("conversations are not saved: save_conversations in your settings is off")
         else:
             self._show_or_leave(CONVERSATIONS_MODE)

@@ -391,8 +391,10 @@ async def test_the_live_conversation_is_not_deleted():
 async def test_conversations_need_not_be_kept():
     async with chatting(save_conversations="off") as driver:
         await driver.ask("secret")
+        await driver.pilot.press("f2")
+        await driver.until(lambda: driver.app.screen is not driver.chat)
         await driver.pilot.press("f8")
-        await driver.note("save_conversations")
+        await driver.until(lambda: "conversations are not saved" in driver.screen_text(), "why not, in sight")
     root = paths.conversations_dir()
     assert root is not None
     assert not root.exists()
