@@ -122,6 +122,7 @@ class ThreadsScreen(Screen[None]):
             self._wants = ()
         bridge = jalopy.bridge
         report, in_use = bridge.tuning, bridge.threads
+        self.set_class(in_use is None, "-no-model")
         for phase in _PHASES:
             curve = report.curve(phase) if report is not None else None
             count = getattr(in_use.now, phase) if in_use is not None else 0

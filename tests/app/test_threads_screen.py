@@ -279,6 +279,12 @@ async def test_without_a_model_the_screen_says_how_to_load_one() -> None:
         assert driver.app.screen is driver.chat
 
 
+async def test_without_a_model_a_narrow_screen_says_so_too() -> None:
+    async with chatting(model=None, size=(40, 15)) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "No model is loaded: F3")
+
+
 async def test_who_chose_by_hand_need_not_measure_after_a_look_at_the_help() -> None:
     script = laptop_script(replies=[[f" word{n}" for n in range(30)]], token_gate=Gate())
     async with tuning(script) as driver:
