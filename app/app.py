@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
@@ -97,7 +97,6 @@ class JalopyApp(App[None], inherit_bindings=False):
     CSS_PATH = "app.tcss"
     DEFAULT_MODE = "chat"
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
-    SCREENS: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {"theme": theme_picker}
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 - Textual types it so
     VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high"), (36, "-tall")]  # noqa: RUF012
 
@@ -208,7 +207,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Choose the colours: by name, or from the list that shows each at once."""
         if not name:
             if not self.screen.is_modal:
-                self.push_screen("theme", self._keep_theme)
+                # A new one each time: it knows the colours to go back to.
+                self.push_screen(theme_picker(), self._keep_theme)
         elif name in self.available_themes:
             self.theme = name
             self._keep_theme(name)
@@ -242,6 +242,8 @@ class JalopyApp(App[None], inherit_bindings=False):
     def action_conversations(self) -> None:
         """Show the saved conversations; on the screen that does, go back."""
         if self.chat.conversations.store is None:
+            if not self.screen.is_modal:
+                self.switch_mode(self.DEFAULT_MODE)  # where the line is seen
             self.chat.note("conversations are not saved: save_conversations in your settings is off")
         else:
             self._show_or_leave(CONVERSATIONS_MODE)
@@ -285,11 +287,14 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     def _look_at_download(self) -> None:
         from app.screens.download import DownloadScreen
+        from app.screens.models import ModelsScreen
 
         if ending := self.downloads.take_ending(is_seen=isinstance(self.screen, DownloadScreen)):
             line, is_error = ending
             key = self.keymap.first_key("app.models")
             self.chat.note(line if is_error or not key else f"{line}: {key} opens it", is_error)
+            if isinstance(self.screen, ModelsScreen):
+                self.screen.end_download(line)
         if self._download_watch is not None and (self.downloads.job is None or self.downloads.job.state.is_over):
             self._download_watch.stop()
             self._download_watch = None
@@ -312,8 +317,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             return
         self._interrupted_s = now_s
         self.chat.turns.stop()
-        self.chat.hint(self.keymap.hint("app.interrupt", "again quits"))
-        call_once(self, QUIT_WINDOW_S, self.chat.hint)
+        self.chat.hint_for(QUIT_WINDOW_S, self.keymap.hint("app.interrupt", "again quits"))
 
     # ---- themes
 

@@ -13,11 +13,12 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.content import Content
+from textual.timer import Timer
 from textual.widgets import Static, TextArea
 from textual.worker import Worker
 
 from app import export, figures
-from app._textual_hacks import draw_thriftily, note_breakpoints
+from app._textual_hacks import call_once, draw_thriftily, note_breakpoints
 from app.actions import bindings, find_command, nearest_command, split_command
 from app.bridge import EngineBridge
 from app.clean_text import clean_line, clean_text
@@ -59,6 +60,8 @@ UNSEEN_PERIOD_S = 0.5
 MEMORY_PERIOD_S = 1.0
 SAVE_PERIOD_S = 1.5
 """A kill in the middle of a reply loses no more than that, or half a second more while another screen is shown."""
+NOTE_S = 8.0
+"""So long a note that is out of sight stands at the prompt's edge."""
 PROMPT_EDGE_COLUMNS = 6
 """Of the prompt's edge, those that hold no words."""
 
@@ -94,6 +97,7 @@ class ChatScreen(ModelFlow):
         self._shown_activity: Activity | None = None
         self._screens_hint = ""
         self._was_shown = False
+        self._passing: Timer | None = None
         self._editing: Worker[None] | None = None
         """While the user's editor has the terminal."""
 
@@ -283,9 +287,26 @@ class ChatScreen(ModelFlow):
         """Show where a link leads."""
         self.note(f"link: {clean_line(message.address, 500)}")
 
+    def note(self, text: str, is_error: bool = False) -> None:
+        """Say something between the messages; where the user is not at their end, at the prompt's edge as well."""
+        super().note(text, is_error)
+        if isinstance(self.focused, MessageView) or self.transcript.is_scrolled_up:
+            self.hint_for(NOTE_S, clean_line(text, 300))
+
     def hint(self, text: str = "") -> None:
-        """Show a passing word at the prompt's edge; "" brings the usual one back."""
-        self.prompt.border_title = text or prompt_hint(self._habits.keymap)
+        """Show a word at the prompt's edge; "" brings the usual one back."""
+        usual = self.edit_hint() if self.is_editing else prompt_hint(self._habits.keymap)
+        self.prompt.border_title = Content(text or usual)
+
+    def hint_for(self, seconds: float, text: str) -> None:
+        """Show a passing word there."""
+        self.hint(text)
+        if self._passing is not None:
+            self._passing.stop()
+        self._passing = call_once(self, seconds, self._end_passing)
+
+    def _end_passing(self) -> None:
+        self.hint(self._keys_of(self.focused) if isinstance(self.focused, MessageView) else "")
 
     @on(PasteRefused)
     def refuse_paste(self, message: PasteRefused) -> None:
@@ -311,6 +332,11 @@ class ChatScreen(ModelFlow):
             self._focuses_stopped = True
 
     @on(TakeBackRequested)
+    async def take_back_into_prompt(self) -> None:
+        """Do that for a key that meant an empty prompt; one pressed twice takes back one message."""
+        if not self.prompt.text:
+            await self.action_take_back()
+
     async def action_take_back(self) -> None:
         """Take the newest message back that waits for its turn, to change it or to drop it."""
         text = self.turns.take_back_queued()

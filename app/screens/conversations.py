@@ -24,7 +24,11 @@ from app.conversations.log_file import LogRefusedError
 from app.conversations.look import Found, Hit, Look, Texts
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.store import Store
+from app.screens.later import CONVERSATIONS_MODE
 from app.screens.list_screen import ListScreen
+
+_MOST_ASKED_CHARS = 40
+"""Of a title in a question, so that the answers have room behind it."""
 
 
 class _Typing(Enum):
@@ -62,14 +66,15 @@ class ConversationsScreen(ListScreen[Hit]):
 
     def begin(self) -> None:
         """Look again, for what is typed."""
-        self._typing, self.said = _Typing.FILTER, ""
         self._search()
 
     def end(self) -> None:
-        """End the search, and remember no text."""
+        """End the search, and remember no text; below help or palette a question or a title stays as it is."""
         if self._look is not None:
             self._look.cancel()
         self._texts, self._look = Texts(), None
+        if self.app.current_mode != CONVERSATIONS_MODE:
+            self._typing, self.said = _Typing.FILTER, ""
 
     def _search(self) -> None:
         self._look = Look(self._store, self.typed, self._texts).start(self._look)
@@ -120,7 +125,8 @@ class ConversationsScreen(ListScreen[Hit]):
         """Ask, or say what goes on."""
         found, hit = self._found, self._asked_about
         if self._typing is _Typing.ANSWER and hit is not None:
-            return f"Delete {hit.entry.summary.title}? y deletes it for good, any other key keeps it"
+            title = clean_line(hit.entry.summary.title, _MOST_ASKED_CHARS)
+            return f"Delete {title}? y deletes it for good, any other key keeps it"
         if self.said or found.trouble:
             return self.said or found.trouble
         if self._look is not None and not self._look.found.is_done:
@@ -128,6 +134,11 @@ class ConversationsScreen(ListScreen[Hit]):
         if self.is_empty:
             return "no conversation has all these words" if self.typed else "No conversation is saved yet."
         return ""
+
+    @property
+    def must_be_seen(self) -> bool:
+        """A question is to be read before it is answered."""
+        return super().must_be_seen or self._typing is _Typing.ANSWER
 
     def key_words(self, item: Hit | None) -> dict[str, str]:
         """While a title is written, two keys end that."""
@@ -159,7 +170,7 @@ class ConversationsScreen(ListScreen[Hit]):
             self._new_title = text[:MOST_TITLE_CHARS]
             self.show()
         else:
-            self.typed = text
+            self._typing, self.typed = _Typing.FILTER, text
             self._search()
 
     def action_open(self) -> None:

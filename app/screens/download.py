@@ -23,6 +23,7 @@ from app.downloads.command import progress_text
 from app.downloads.job import JobState, PullJob, Stage
 from app.downloads.pull import price_lines
 from app.glyphs import ASCII, choose_glyphs
+from app.widgets.status_line import LOW_ROWS
 
 if TYPE_CHECKING:
     from app.app import JalopyApp
@@ -57,6 +58,10 @@ class DownloadScreen(ModalScreen[str | None]):
     def on_mount(self) -> None:
         """Begin to look at it."""
         self._timer = self.set_interval(LOOK_PERIOD_S, self._look)
+        self._look()
+
+    def on_resize(self) -> None:
+        """Leave out what has no room, or bring it back."""
         self._look()
 
     def action_proceed(self) -> None:
@@ -98,6 +103,8 @@ class DownloadScreen(ModalScreen[str | None]):
             lines.append(self._refusal(state))
         elif state.stage is Stage.DOWNLOADING and state.progress is not None:
             done, total = state.progress.done_bytes, state.progress.total_bytes
+            if self.app.size.height < LOW_ROWS:
+                del lines[1:]  # the price was accepted; the keys below need the room
             lines += ["", self._bar(done, total), progress_text(state.progress)]
         elif state.stage is Stage.DONE:
             words = "Here and checked" if state.progress else "It is here already"

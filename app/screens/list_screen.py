@@ -17,6 +17,7 @@ from textual.timer import Timer
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from app.clean_text import clean_text
 from app.glyphs import choose_glyphs
 from app.performance.lines import spread
 
@@ -94,6 +95,11 @@ class ListScreen(Screen[None], Generic[Item]):
         """Say what is going on, or what to do; "" for nothing."""
         raise NotImplementedError
 
+    @property
+    def must_be_seen(self) -> bool:
+        """Whether the foot answers a key, or asks something: then it is shown on the lowest screens as well."""
+        return bool(self.said)
+
     def key_words(self, item: Item | None) -> dict[str, str]:
         """Return what keys do now, by the names of their actions."""
         raise NotImplementedError
@@ -165,6 +171,7 @@ class ListScreen(Screen[None], Generic[Item]):
         self._write("list-title", self.title_line())
         self._write("list-heading", self.heading_line(columns))
         self._write("list-foot", self.foot_line())
+        self.query_one("#list-foot").set_class(self.must_be_seen, "-answer")
         self.show_highlighted()
 
     def highlighted(self) -> Item | None:
@@ -220,14 +227,23 @@ class ListScreen(Screen[None], Generic[Item]):
         event.stop()
         event.prevent_default()
 
+    def on_paste(self, event: events.Paste) -> None:
+        """Take what is pasted as if it were typed: an address to download, words to search for."""
+        event.stop()
+        before = self.text_before()
+        pasted = " ".join(clean_text(event.text[: 2 * _MOST_TYPED_CHARS]).split())
+        if pasted:
+            self._type((before + pasted)[:_MOST_TYPED_CHARS])
+
     def _type(self, text: str) -> None:
         self.said = ""
         self.take_typed(text)
 
     @on(OptionList.OptionSelected)
     def open_selected(self) -> None:
-        """Enter and a click open."""
-        self.action_open()
+        """Enter and a click open; a second Enter is not meant for what lies below a dialog by then."""
+        if self.is_active:
+            self.action_open()
 
     def action_open(self) -> None:
         """Open what is under the cursor."""

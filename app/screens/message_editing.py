@@ -52,7 +52,7 @@ class MessageEditing(ReplyFlow):
         return isinstance(self._edited, ReplyView)
 
     def hint(self, text: str = "") -> None:
-        """Show a passing word at the prompt's edge; "" brings the usual one back."""
+        """Show a word at the prompt's edge; "" brings the usual one back."""
         raise NotImplementedError
 
     def action_edit(self, argument: str = "") -> None:
@@ -94,11 +94,15 @@ class MessageEditing(ReplyFlow):
         self.prompt.focus()
         self.transcript.release_anchor()
         view.scroll_visible(animate=False, top=True)
-        first_key = self._habits.keymap.first_key
-        sends = "goes on from here" if self.is_editing_reply else "asks anew from here"
-        self.hint(f"{first_key('prompt.send')} {sends} · {first_key('chat.stop')} keeps everything")
+        self.hint()
         self._show_edit_line(self._edit_title(index))
         self._weigh()
+
+    def edit_hint(self) -> str:
+        """Name the keys that end the editing."""
+        first_key = self._habits.keymap.first_key
+        sends = "goes on from here" if self.is_editing_reply else "asks anew from here"
+        return f"{first_key('prompt.send')} {sends} · {first_key('chat.stop')} keeps everything"
 
     def _edit_title(self, index: int) -> str:
         return f"editing {'reply' if self.is_editing_reply else 'message'} {index // 2 + 1}"

@@ -218,6 +218,11 @@ class ModelsScreen(ListScreen[ModelEntry]):
         else:
             self.go_on_looking()
 
+    def end_download(self, line: str) -> None:
+        """Say how it ended, and look for the new file."""
+        self.said = line
+        self.begin()
+
     def action_stop_download(self) -> None:
         """Stop the running download; what came is kept."""
         running = self.jalopy.downloads

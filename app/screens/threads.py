@@ -19,6 +19,7 @@ from app import figures
 from app.actions import bindings
 from app.commands import KV_TYPES, THREADS_AND_WEIGHTS
 from app.glyphs import choose_glyphs
+from app.screens.later import THREADS_MODE
 from app.settings import AUTO, DEFAULT_KV_TYPE
 from app.state import TunedChoice
 from app.thread_bars import pinning_line, progress_text
@@ -55,6 +56,8 @@ class ThreadsScreen(Screen[None]):
         self._wants: tuple[str, ...] = ()
         """What to measure once the engine is free."""
         self._timer: Timer | None = None
+        self._is_covered = False
+        """Whether help or palette lie above it: what was wanted before is wanted after them."""
         self._model: ModelLoaded | None = None
         self._undo: list[ThreadsInUse] = []
         self._texts: dict[str, str] = {}
@@ -82,7 +85,9 @@ class ThreadsScreen(Screen[None]):
             self._timer.resume()
         report, model = self._jalopy.bridge.tuning, self._jalopy.chat.turns.model
         is_unknown = report is None or not report.curves
-        self._wants = THREADS_AND_WEIGHTS if is_unknown and not self._jalopy.chat.turns.is_tuning else ()
+        if not self._is_covered:
+            self._wants = THREADS_AND_WEIGHTS if is_unknown and not self._jalopy.chat.turns.is_tuning else ()
+        self._is_covered = False
         if model is not self._model:
             self._model = model
             self._undo.clear()
@@ -90,6 +95,7 @@ class ThreadsScreen(Screen[None]):
 
     def on_screen_suspend(self) -> None:
         """Poll nothing while something else is shown."""
+        self._is_covered = self.app.current_mode == THREADS_MODE
         if self._timer is not None:
             self._timer.pause()
 
@@ -116,6 +122,7 @@ class ThreadsScreen(Screen[None]):
             self._wants = ()
         bridge = jalopy.bridge
         report, in_use = bridge.tuning, bridge.threads
+        self.set_class(in_use is None, "-no-model")
         for phase in _PHASES:
             curve = report.curve(phase) if report is not None else None
             count = getattr(in_use.now, phase) if in_use is not None else 0

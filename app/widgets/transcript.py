@@ -111,6 +111,11 @@ class Transcript(VerticalScroll, can_focus=False):
         for view in views:
             view.unfold(is_any_folded)
 
+    @property
+    def is_scrolled_up(self) -> bool:
+        """Whether its end is out of sight."""
+        return self.scroll_y < self.max_scroll_y - 1
+
     def notes(self) -> list[str]:
         """Return the program's lines that are shown, oldest first."""
         return [entry.text for entry in self._entries() if isinstance(entry, Note)]
@@ -146,7 +151,7 @@ class Transcript(VerticalScroll, can_focus=False):
         entries = self._entries()
         if len(entries) < KEPT_MOUNTED and self.show_earlier():  # an edit took the later ones away
             self.anchor()
-        if len(entries) <= MOST_MOUNTED or self.scroll_y < self.max_scroll_y - 1:
+        if len(entries) <= MOST_MOUNTED or self.is_scrolled_up:
             return
         aside = entries[:-KEPT_MOUNTED]
         self._earlier += [entry.again() for entry in aside]

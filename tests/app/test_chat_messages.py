@@ -359,6 +359,23 @@ async def test_an_edit_that_does_not_fit_stands_in_the_prompt_to_be_shortened(wh
         assert driver.prompt.text == "a draft"
 
 
+async def test_what_a_key_on_an_old_message_leads_to_is_said_in_sight():
+    script = Script(replies=[tokens("word\n\n" * 20)])
+    async with chatting(script) as driver:
+        for question in ("first", "second"):
+            await driver.ask(question)
+        script.token_gate = Gate()
+        await driver.say("third")
+        await driver.until(script.token_gate.waiting.is_set)
+        await driver.pilot.press(*["ctrl+up"] * 5)
+        await driver.until(lambda: driver.app.focused is driver.transcript.messages()[0])
+        await driver.until(lambda: "first" in driver.screen_text() and "third" not in driver.screen_text())
+        await driver.pilot.press("e")
+        await driver.until(lambda: "the engine is busy: Esc stops a reply" in driver.screen_text(), "why not")
+        await driver.pilot.press("ctrl+down")
+        await driver.until(lambda: "y copy" in driver.screen_text(), "the keys of the next message")
+
+
 async def test_edit_without_a_number_takes_the_last_message_and_refuses_what_is_not_there():
     async with chatting() as driver:
         await driver.say("/edit")

@@ -425,6 +425,40 @@ async def test_the_palette_carries_actions_out_wherever_they_belong():
         assert driver.prompt.text == "/model "
 
 
+async def test_the_palette_shows_brackets_as_text(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("app.app.persona_names", lambda: ["[b]old", "x[@click=app.quit]y"])
+    async with chatting(size=(80, 120)) as driver:
+        await driver.pilot.press("ctrl+p")
+        await driver.until(lambda: "Persona" in driver.screen_text(), "the palette")
+        await driver.until(lambda: "Persona: [b]old" in driver.screen_text(), "the persona")
+        shown = driver.screen_text()
+        assert "Persona: x[@click=app.quit]y" in shown
+        assert "/copy [code [n]] [file]" in shown
+        assert "/theme [name]" in shown
+        await driver.type("person")
+        await driver.until(lambda: "Choose the colours" not in driver.screen_text(), "it is searched")
+        await driver.until(lambda: "Persona: [b]old" in driver.screen_text())
+        assert "/persona x[@click=app.quit]y" in driver.screen_text()
+
+
+async def test_a_word_of_ctrl_c_does_not_hide_the_keys_that_end_an_editing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("app.app.QUIT_WINDOW_S", 1000.0)
+    async with chatting() as driver:
+        await driver.ask("first")
+        await driver.say("/edit 1")
+        await driver.until(lambda: "Enter asks anew from here" in driver.screen_text())
+        await driver.pilot.press("ctrl+c")
+        await driver.until(lambda: "again quits" in driver.screen_text())
+        driver.chat.hint()  # its time is over
+        await driver.until(lambda: "again quits" not in driver.screen_text())
+        assert "Enter asks anew from here" in driver.screen_text()
+        await driver.pilot.press("ctrl+up", "escape")
+        await driver.until(lambda: driver.app.focused is driver.prompt)
+        await driver.until(lambda: "Enter asks anew from here · Esc keeps everything" in driver.screen_text())
+        await driver.pilot.press("escape")
+        await driver.until(lambda: "Enter sends" in driver.screen_text())
+
+
 async def test_ctrl_c_stops_a_reply_first_and_a_second_one_quits():
     script = Script(token_gate=Gate())
     async with chatting(script) as driver:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from textual import events
 from textual.binding import BindingType
 
 from app.actions import bindings
+from app.screens.help import HelpScreen
 from app.screens.list_screen import ListScreen
 from tests.app.chat_driver import Driver, chatting
 
@@ -22,7 +24,7 @@ class Words(ListScreen[str]):
     def __init__(self) -> None:
         super().__init__()
         self.found: tuple[str, ...] = ()
-        self.n_looks, self.opened = 0, ""
+        self.n_looks, self.n_opened, self.opened = 0, 0, ""
 
     def begin(self) -> None:
         self.go_on_looking()
@@ -62,7 +64,9 @@ class Words(ListScreen[str]):
         return {"open": f"opens {item}", "leave": "back"}
 
     def action_open(self) -> None:
+        self.n_opened += 1
         self.opened = self.highlighted() or ""
+        self.app.push_screen(HelpScreen([], "Esc"))
 
 
 async def listed(driver: Driver) -> Words:
@@ -107,3 +111,37 @@ async def test_escape_clears_what_is_typed_first() -> None:
         assert words.highlighted() is None
         await driver.pilot.press("escape")
         await driver.until(lambda: words.typed == "" and not words.is_empty)
+
+
+async def test_what_is_pasted_narrows_as_if_it_were_typed() -> None:
+    async with chatting() as driver:
+        words = await listed(driver)
+        await driver.type("an")
+        driver.app.post_message(events.Paste(" an\x1b[31m\r\n" + "x" * 100_000))
+        await driver.until(lambda: len(words.typed) > 2)
+        assert words.typed.startswith("anan␛[31m xxx")
+        assert len(words.typed) == 200
+        await driver.pilot.press("escape")
+        driver.app.post_message(events.Paste("\tcherry\n"))
+        await driver.until(lambda: words.items() == ("cherry",), "the list is narrowed")
+
+
+async def test_enter_pressed_twice_opens_once() -> None:
+    async with chatting() as driver:
+        words = await listed(driver)
+        for _ in range(2):  # both are on their way before the first one is heeded
+            driver.app.post_message(events.Key("enter", "\r"))
+        await driver.until(lambda: words.n_opened, "it is opened")
+        await driver.pilot.pause()
+        await driver.pilot.pause()
+        assert words.n_opened == 1
+
+
+async def test_on_a_low_screen_the_answer_to_a_key_is_seen() -> None:
+    async with chatting(size=(80, 10)) as driver:
+        words = await listed(driver)
+        words.said = "cannot be opened"
+        words.show()
+        await driver.until(lambda: "cannot be opened" in driver.screen_text(), "the answer")
+        await driver.type("a")
+        await driver.until(lambda: "cannot be opened" not in driver.screen_text(), "it is gone")

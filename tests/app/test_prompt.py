@@ -280,3 +280,20 @@ async def test_joiners_are_letters_too():
         for character in "\u0645\u06cc\u200c\u062e 👨\u200d👩":
             driver.app.post_message(events.Key("x" if character.isprintable() else "zero_width", character))
         await driver.until(lambda: driver.prompt.text == "\u0645\u06cc\u200c\u062e 👨\u200d👩")
+
+
+async def test_up_pressed_twice_takes_one_message_back():
+    script = Script(token_gate=Gate())
+    async with chatting(script) as driver:
+        for text in ("one", "two", "three"):
+            await driver.say(text)
+            await driver.until(lambda: not driver.prompt.text)
+        await driver.until(lambda: driver.chat.turns.n_queued == 2)
+        for _ in range(2):  # both are on their way before the first one is heeded
+            driver.app.post_message(events.Key("up", None))
+        await driver.until(lambda: driver.prompt.text == "three")
+        await driver.pilot.pause()
+        await driver.pilot.pause()
+        assert driver.chat.turns.n_queued == 1
+        script.token_gate.open()
+        await driver.until(lambda: len(driver.chat.turns.conversation.messages) == 4, "the other one is answered")

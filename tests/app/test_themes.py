@@ -134,6 +134,21 @@ async def test_the_picker_shows_each_theme_at_once_and_keeps_the_chosen_one():
         assert state.load_state()[0].theme == "jalopy-light"
 
 
+async def test_leaving_the_picker_keeps_what_was_chosen_in_it_before():
+    async with chatting() as driver:
+        driver.app.action_theme()
+        await picker_of(driver)
+        await driver.pilot.press("down", "enter")
+        await driver.note("theme: jalopy-light")
+        driver.app.action_theme()
+        await picker_of(driver)
+        await driver.pilot.press("end")
+        await driver.until(lambda: driver.app.theme != "jalopy-light")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        assert driver.app.theme == "jalopy-light"
+
+
 async def test_leaving_the_picker_brings_the_colours_back():
     async with chatting() as driver:
         driver.app.action_theme()

@@ -279,6 +279,31 @@ async def test_without_a_model_the_screen_says_how_to_load_one() -> None:
         assert driver.app.screen is driver.chat
 
 
+async def test_without_a_model_a_narrow_screen_says_so_too() -> None:
+    async with chatting(model=None, size=(40, 15)) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "No model is loaded: F3")
+
+
+async def test_who_chose_by_hand_need_not_measure_after_a_look_at_the_help() -> None:
+    script = laptop_script(replies=[[f" word{n}" for n in range(30)]], token_gate=Gate())
+    async with tuning(script) as driver:
+        await driver.say("hello")
+        await driver.until(script.token_gate.waiting.is_set, "the reply is held")
+        await driver.pilot.press("f4")
+        await shown(driver, "measuring begins when it is free")
+        screen = driver.app.screen
+        await driver.pilot.press("1")
+        await driver.until(lambda: "measuring begins" not in driver.screen_text(), "the search is off")
+        await driver.pilot.press("f1")
+        await driver.until(lambda: driver.app.screen is not screen, "the help")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is screen, "back")
+        await driver.until(screen._timer._active.is_set, "it looks again")
+        assert "measuring begins" not in driver.screen_text()
+        assert screen._wants == ()
+
+
 async def test_settings_that_name_threads_are_said_to_go_first() -> None:
     async with tuning(laptop_script(), threads=2) as driver:
         await driver.pilot.press("f4")

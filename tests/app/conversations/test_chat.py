@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from textual import events
 
 from app import paths
 from app.conversation import Conversation, Ending
@@ -325,6 +326,57 @@ async def test_another_row_below_the_cursor_is_neither_deleted_nor_renamed_for_t
         await driver.until(lambda: {entry.id: entry.summary.title for entry in Store().entries()} == titles)
 
 
+async def two_listed(driver: Driver) -> ConversationsScreen:
+    """The list, with the cursor on a conversation that is not the live one."""
+    for question in ("first", "second"):
+        await driver.say("/new")
+        await driver.ask(question)
+        await saved(driver)
+    await driver.pilot.press("f8")
+    screen = driver.app.screen
+    assert isinstance(screen, ConversationsScreen)
+    await driver.until(lambda: len(screen.items()) == 2)
+    await driver.pilot.press("down")
+    await driver.until(lambda: screen.highlighted().entry.id == "000001")
+    return screen
+
+
+async def test_a_title_that_is_being_written_is_there_after_a_look_at_the_help():
+    async with chatting() as driver:
+        screen = await two_listed(driver)
+        await driver.pilot.press("ctrl+r", "!")
+        await driver.pilot.press("f1")
+        await driver.until(lambda: driver.app.screen is not screen, "the help")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is screen, "back")
+        await driver.pilot.press("!")
+        await driver.until(lambda: "New title: first!!_" in driver.screen_text(), "it is written on")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: Store().read("000001").title == "first!!")
+        assert driver.app.screen is screen
+
+
+async def test_on_a_low_screen_nothing_is_deleted_without_a_question_that_is_seen():
+    async with chatting(size=(40, 10)) as driver:
+        await two_listed(driver)
+        await driver.pilot.press("delete")
+        await driver.until(lambda: "y deletes" in driver.screen_text(), "the question")
+        await driver.pilot.press("y")
+        await driver.until(lambda: Store().ids() == ["000002"], "it is deleted")
+
+
+async def test_what_is_pasted_is_no_answer_to_a_question():
+    async with chatting() as driver:
+        screen = await two_listed(driver)
+        await driver.pilot.press("delete")
+        await driver.until(lambda: "Delete first?" in driver.screen_text())
+        driver.app.post_message(events.Paste("first"))
+        await driver.until(lambda: screen.typed == "first")
+        await driver.pilot.press("y")
+        await driver.until(lambda: screen.typed == "firsty")
+        assert Store().ids() == ["000001", "000002"]
+
+
 async def test_the_live_conversation_is_not_deleted():
     async with chatting() as driver:
         await driver.ask("hello")
@@ -339,8 +391,10 @@ async def test_the_live_conversation_is_not_deleted():
 async def test_conversations_need_not_be_kept():
     async with chatting(save_conversations="off") as driver:
         await driver.ask("secret")
+        await driver.pilot.press("f2")
+        await driver.until(lambda: driver.app.screen is not driver.chat)
         await driver.pilot.press("f8")
-        await driver.note("save_conversations")
+        await driver.until(lambda: "conversations are not saved" in driver.screen_text(), "why not, in sight")
     root = paths.conversations_dir()
     assert root is not None
     assert not root.exists()

@@ -18,6 +18,7 @@ from app.settings import built_in_settings
 from engine.fit import MachineMemory
 from tests.app.chat_driver import Driver, chatting
 from tests.app.downloads.local_hub import LocalHub, cut, status, waits
+from tests.app.scenes import SCENES, playing
 from tests.engine import tiny_gguf
 
 REPOSITORY = "bartowski/SmolLM2-135M-Instruct-GGUF"
@@ -147,6 +148,28 @@ async def test_the_models_screen_leads_back_to_it_and_stops_it(server: LocalHub,
         await shows(driver, "stopped:", "what came is kept")
         assert not driver.app.downloads.is_running
         assert part.stat().st_size > 0
+
+
+async def test_the_models_screen_says_how_a_download_ended_and_lists_the_file(server: LocalHub, tmp_path: Path) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),), size=(100, 24)) as driver:
+        await half_way(driver, server, tmp_path)
+        await driver.pilot.press("escape")
+        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
+        await shows(driver, "shows the download")
+        server.stalled.set()
+        await shows(driver, "is here and checked", " SmolLM2-135M-Instruct")
+        assert "+ SmolLM2-135M-Instruct" not in driver.screen_text()
+
+
+async def test_a_low_screen_shows_how_far_it_is_and_what_stops_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with playing(SCENES["downloading"], monkeypatch, tmp_path) as driver:
+        await driver.pilot.resize_terminal(40, 10)
+        await driver.until(lambda: len(driver.screen_text().splitlines()) == 10, "it is low")
+        await shows(driver, "763M of 2.3G", "ctrl+x stops")
+        await driver.pilot.resize_terminal(80, 24)
+        await shows(driver, "licence: apache-2.0", "ctrl+x stops it")
 
 
 async def test_what_fails_while_nobody_looks_is_said_in_the_chat(server: LocalHub, tmp_path: Path) -> None:
