@@ -399,7 +399,7 @@ async def test_the_palette_offers_every_action_by_name():
         commands = {command.title: command.help for command in driver.app.get_system_commands(driver.chat)}
         wanted = {a.title for a in ACTIONS.values() if a.scope in ("app", "chat", "prompt")}
         assert wanted - {ACTIONS["app.command_palette"].title} <= set(commands)
-        assert commands["Save the conversation as Markdown"] == "ctrl+s   /save [path]"
+        assert commands["Save the conversation as Markdown"] == "ctrl+s   /save [path] [+thinking]"
         assert commands["Send the message"] == "Enter"
 
 
@@ -433,7 +433,7 @@ async def test_the_palette_shows_brackets_as_text(monkeypatch: pytest.MonkeyPatc
         await driver.until(lambda: "Persona: [b]old" in driver.screen_text(), "the persona")
         shown = driver.screen_text()
         assert "Persona: x[@click=app.quit]y" in shown
-        assert "/copy [code [n]] [file]" in shown
+        assert "/copy [code [n]|thinking] [file]" in shown
         assert "/theme [name]" in shown
         await driver.type("person")
         await driver.until(lambda: "Choose the colours" not in driver.screen_text(), "it is searched")

