@@ -84,7 +84,7 @@ class DoctorScreen(Screen[None]):
 
     def on_resize(self, event: Resize) -> None:
         """Fold the lines anew."""
-        self._show()
+        self.call_after_refresh(self._show)
 
     def action_leave(self) -> None:
         """Go back to the chat."""
