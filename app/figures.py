@@ -57,6 +57,11 @@ def count(n: int) -> str:
     return f"{n:,}"
 
 
+def counted(n: int, what: str) -> str:
+    """Write a count of things: "1 core", "2 cores"."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
 def parameters(n: int) -> str:
     """Write a model's size: "3.2B", "135M", "260K"."""
     for unit, factor in (("B", 1e9), ("M", 1e6), ("K", 1e3)):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
-_NOT_OFFERED = (errno.EINVAL, errno.ENOTSUP)
-"""What a file system answers that cannot sync directories, as some of networks and of user space."""
+from engine.directories import sync_directory
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes | None:
@@ -56,21 +54,3 @@ def replace_file(path: Path, content: bytes, durable: bool = True) -> None:
         raise
     if durable:
         sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Let the names in a directory outlive a power cut, where the system can promise that.
-
-    Raises:
-        OSError: that failed.
-    """
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    except OSError as error:
-        if error.errno not in _NOT_OFFERED:
-            raise
-    finally:
-        os.close(directory)

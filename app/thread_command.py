@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.figures import counted
 from app.rate_drift import is_in_use
 from app.state import TunedChoice
 from app.threads_in_use import ThreadsInUse
@@ -33,10 +34,9 @@ def parse_threads(text: str, in_use: ThreadsInUse) -> TunedChoice:
 
 def describe(choice: TunedChoice) -> str:
     """Say how many threads write and read, and where the weights lie if that is not the usual place."""
-    plural = "s" if choice.decode > 1 else ""
     pinned = ", bound to CPUs" if choice.pinned else ""
     huge = ", weights in huge pages" if choice.weights == "huge" else ""
-    return f"{choice.decode} thread{plural} to write, {choice.prefill} to read the prompt{pinned}{huge}"
+    return f"{counted(choice.decode, 'thread')} to write, {choice.prefill} to read the prompt{pinned}{huge}"
 
 
 def describe_in_use(in_use: ThreadsInUse) -> str:

@@ -96,10 +96,11 @@ class Turns:
         before = self.conversation.turns()
         turns = before if keeps else ()
         state, n_dropped = (self.journal.state_path if keeps else None), self.conversation.n_dropped // 2
-        dropped = n_dropped if keeps else 0, n_dropped
-        if self.is_busy or not self._bridge.send(
-            Load(path, self.conversation.system, turns, before, rereads, state, *dropped)
-        ):
+        command = Load(
+            path, self.conversation.system, turns, before, rereads, state,
+            n_dropped=n_dropped if keeps else 0, n_dropped_before=n_dropped,
+        )  # fmt: skip
+        if self.is_busy or not self._bridge.send(command):
             return False
         self._model_before, self.model = self.model, None
         self.is_loading, self.is_rereading = True, bool(turns) and rereads

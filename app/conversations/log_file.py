@@ -12,7 +12,7 @@ from app.conversations.lock import holder_of, lock, note_holder, unlock
 from app.conversations.records import read_record
 from app.conversations.replay import NewerVersionError, Replay, Saved, UnsoundRecordError
 from app.record import record
-from app.small_file import sync_directory
+from engine.directories import sync_directory
 
 MOST_LOG_BYTES = 64 << 20
 """A longer log is not read: weeks of writing do not fill it."""

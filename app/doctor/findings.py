@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from app.doctor.readings import Readings
-from app.figures import size
+from app.figures import counted, size
 from app.performance.governor import Governor
 from app.record import record
 
@@ -78,9 +78,12 @@ def cores(readings: Readings) -> Iterable[Finding]:
     if c.logical is None:
         return
     siblings = c.physical is not None and c.physical < c.logical
-    found = f"{_cores(c.physical or 0)}, {c.logical} threads" if siblings else f"{_cores(c.logical)}, one thread each"
     if c.physical is None:
-        found = f"{c.logical} processor{'s' if c.logical > 1 else ''}"
+        found = counted(c.logical, "processor")
+    elif siblings:
+        found = f"{counted(c.physical, 'core')}, {c.logical} threads"
+    else:
+        found = f"{counted(c.logical, 'core')}, one thread each"
     if c.allowed is not None and c.allowed < c.logical:
         yield Finding(
             WEAK, "cores", f"{found}; this process may use {c.allowed} of them", "the rest stays idle",
@@ -98,17 +101,13 @@ def cores(readings: Readings) -> Iterable[Finding]:
     yield Finding(OK, "cores", found, meaning)
 
 
-def _cores(n: int) -> str:
-    return f"{n} core{'s' if n > 1 else ''}"
-
-
 def threads(readings: Readings) -> Iterable[Finding]:
     """Judge a thread count that the settings name."""
     c = readings.cores
     usable = c.allowed_physical or c.physical
     if readings.wanted_threads and usable and readings.wanted_threads > usable:
         yield Finding(
-            WEAK, "threads", f"the settings say {readings.wanted_threads} for {_cores(usable)}",
+            WEAK, "threads", f"the settings say {readings.wanted_threads} for {counted(usable, 'core')}",
             "more threads than cores wait for each other", "threads = 0 in the settings file chooses by itself",
         )  # fmt: skip
 

@@ -18,7 +18,8 @@ from app import exit_codes
 from app.clean_text import clean_line
 from app.downloads.hub import RemoteFile
 from app.downloads.refusal import DownloadError
-from app.small_file import read_json_object, replace_file, sync_directory
+from app.small_file import read_json_object, replace_file
+from engine.directories import sync_directory
 
 _READ_BYTES = 1 << 20
 _MOST_NOTE_BYTES = 4096

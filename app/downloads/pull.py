@@ -78,11 +78,10 @@ def prepare(text: str, settings: Settings, web: Web, sha256: str = "", directory
     if sha256:
         _require_hash(choice, sha256)
     outlook = _outlook(repository, choice, lister)
+    is_exact = wanted.file_path or wanted.revision != "main"
     return Prepared(
         title=clean_line(repository.name, 100),
-        again=text
-        if wanted.file_path or wanted.revision != "main"
-        else f"{repository.name}:{choice.quantization}".rstrip(":"),
+        again=text if is_exact else f"{repository.name}:{choice.quantization}".rstrip(":"),
         quantization=choice.quantization,
         why=why,
         plan=make_plan(choice.files, target),

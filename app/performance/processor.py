@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 from app.clean_text import clean_line
 from app.performance.governor import Governor
 from app.performance.paced import Paced, or_none
-from app.performance.sample import Battery
+from app.performance.sample import BUSY_LOAD, Battery
 
 CLOCK_PERIOD_S = 0.9
 SLOW_PERIOD_S = 2.0
 """Of what changes slowly and may be slow to read: temperature, throttling."""
 RARE_PERIOD_S = 10.0
 """Of what a user changes: governor, battery."""
-_BUSY_LOAD = 0.5
 _EXCEEDED_BELOW = 0.98
 """A highest clock below this share of the present one is exceeded; less is how exactly clocks are read."""
 _CHIPS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal", "soc_thermal", "acpitz")
@@ -96,7 +95,7 @@ class Processor:
         if not clocks:
             return None, None
         currents = [current for current, _ in clocks]
-        busy = [current for current, load in zip(currents, loads, strict=False) if load >= _BUSY_LOAD]
+        busy = [current for current, load in zip(currents, loads, strict=False) if load >= BUSY_LOAD]
         present = sum(busy) / len(busy) if busy and len(currents) == len(loads) else max(currents)
         most = max(most for _, most in clocks)
         # Some drivers name the clock without boost; what is exceeded is not the most there can be.

@@ -5,6 +5,9 @@ from __future__ import annotations
 from app.performance.governor import Governor
 from app.record import record
 
+BUSY_LOAD = 0.5
+"""A core with this load works, and its clock is one that it works with."""
+
 
 @record
 class Battery:

@@ -57,7 +57,7 @@ def _comparison(view: PerformanceView, width: int) -> Line:
         return line(muted("no earlier reply with this model and threads"))
     n, threads = earlier.n_replies, view.figures.threads or view.status.threads
     of = f"the median {lines.rate(earlier.median_tps).strip()} of {n} earlier repl{'y' if n == 1 else 'ies'}"
-    how = f" ({threads} thread{'s' if threads != 1 else ''}, {view.figures.weights_mode or facts.weights_mode})"
+    how = f" ({figures.counted(threads, 'thread')}, {view.figures.weights_mode or facts.weights_mode})"
     if len("to compare with: ") + len(of) + len(how) > width:
         how = ""
     if tps <= 0:
@@ -99,7 +99,7 @@ def stutter_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Lin
         return [line(muted("no stutters" if view.tokens else "no stutters yet"))]
     stutter, cause = view.stutters[-1]
     ms = 1000 * (stutter.end_s - stutter.begin_s)
-    count = f"{view.n_stutters} stutter{'s' if view.n_stutters > 1 else ''}"
+    count = figures.counted(view.n_stutters, "stutter")
     rows = lines.spread([f"token {stutter.token + 1} took {ms:.0f} ms:", cause], max(1, width - len(count) - 4), " ")
     found = [line(warning(f"{glyphs.mark} {count}"), "  " + rows[0])]
     return lines.clipped([*found, *(line("  " + row) for row in rows[1:])], width)

@@ -7,7 +7,8 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from app.performance.sample import MachineSample
+from app.figures import counted
+from app.performance.sample import BUSY_LOAD, MachineSample
 from app.record import record
 
 TIMES_THE_MEDIAN = 3.0
@@ -18,7 +19,6 @@ _MOST_KEPT = 64
 _GAPS_KEPT = 501
 _OTHERS_LEAST_CORES = 0.3
 _CLOCK_FELL_TO = 0.85
-_WORKING_LOAD = 0.5
 _INTERFACE_LEAST_SHARE = 0.35
 
 
@@ -110,7 +110,7 @@ def cause_of(stutter: Stutter, faults: Mapping[int, int], samples: Sequence[Mach
     """
     pages = faults.get(stutter.token, 0)
     if pages:
-        return f"{pages} page{'s' if pages > 1 else ''} from disk"
+        return f"{counted(pages, 'page')} from disk"
     ends_s = [sample.at_s for sample in samples]
     first = bisect_left(ends_s, stutter.begin_s)
     seen = [sample for sample in samples[first:] if sample.at_s - sample.interval_s < stutter.end_s]
@@ -140,8 +140,6 @@ def _cause_in(seen: Sequence[MachineSample], samples: Sequence[MachineSample]) -
 def _usual_clock_ghz(samples: Sequence[MachineSample]) -> float:
     """Return the clock while a core worked: one that idles runs faster alone than all of them at work."""
     clocks = [
-        sample.clock_ghz
-        for sample in samples
-        if sample.clock_ghz and max(sample.core_loads, default=1.0) >= _WORKING_LOAD
+        sample.clock_ghz for sample in samples if sample.clock_ghz and max(sample.core_loads, default=1.0) >= BUSY_LOAD
     ]
     return statistics.median_high(clocks) if clocks else 0.0

@@ -15,7 +15,7 @@ class Commands(Provider):
     async def discover(self) -> Hits:
         """List all, by name."""
         for command in sorted(self.app.get_system_commands(self.screen), key=lambda command: command.title):
-            yield DiscoveryHit(Content(command.title), command.callback, help=_plain(command.help))  # type: ignore[arg-type]
+            yield DiscoveryHit(Content(command.title), command.callback, help=Content(command.help))  # type: ignore[arg-type]
 
     async def search(self, query: str) -> Hits:
         """List what has these letters."""
@@ -23,11 +23,7 @@ class Commands(Provider):
         for command in self.app.get_system_commands(self.screen):
             if (score := matcher.match(command.title)) > 0:
                 shown = Content(command.title) if "[" in command.title else matcher.highlight(command.title)
-                yield Hit(score, shown, command.callback, help=_plain(command.help))  # type: ignore[arg-type]
-
-
-def _plain(text: str) -> Content:
-    return Content(text)
+                yield Hit(score, shown, command.callback, help=Content(command.help))  # type: ignore[arg-type]
 
 
 class Palette(CommandPalette):

@@ -81,7 +81,7 @@ def status_segments(status: EngineStatus, rss_bytes: int, columns: int, glyphs: 
     if columns < NARROW_COLUMNS:
         return segments
     if status.threads:
-        segments.insert(1, Segment(f"{status.threads} thread{'s' if status.threads > 1 else ''}", 4))
+        segments.insert(1, Segment(figures.counted(status.threads, "thread"), 4))
     if rss_bytes:
         segments.insert(-1 if status.n_ctx else len(segments), Segment(f"mem {figures.size(rss_bytes)}", 3))
     if has_rate:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from engine.directories import sync_directory
 from engine.errors import shown
 from engine.saved_state.layout import HEADER_BYTES, LONGEST_HEADER_BYTES, Header, StateRefusedError, read_header
 from engine.saved_state.origin import Origin
@@ -130,7 +130,7 @@ class StateFile:
         os.replace(temporary(self._path), self._path)
         self._fd = os.open(self._path, _COMMON)
         self.is_published = True
-        _sync_directory(self._path.parent)
+        sync_directory(self._path.parent)
 
     def is_in_place(self) -> bool:
         """Whether the file is still the one that its name leads to."""
@@ -172,16 +172,3 @@ def refuse_newer(path: Path) -> None:
 def temporary(path: Path) -> Path:
     """Where a file lies until it is complete: beside its place, hidden, one for each."""
     return path.with_name(f".{path.name}.new")
-
-
-def _sync_directory(directory: Path) -> None:
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # the file system cannot, and that is all
-            raise
-    finally:
-        os.close(fd)

@@ -134,28 +134,28 @@ async def test_the_picker_shows_each_theme_at_once_and_keeps_the_chosen_one():
         assert state.load_state()[0].theme == "jalopy-light"
 
 
+async def colours_after_escape(driver: Driver) -> str:
+    """Look at the last colours of the list and leave it."""
+    before = driver.app.theme
+    driver.app.action_theme()
+    await picker_of(driver)
+    await driver.pilot.press("end")
+    await driver.until(lambda: driver.app.theme != before)
+    await driver.pilot.press("escape")
+    await driver.until(lambda: driver.app.screen is driver.chat)
+    return driver.app.theme
+
+
 async def test_leaving_the_picker_keeps_what_was_chosen_in_it_before():
     async with chatting() as driver:
         driver.app.action_theme()
         await picker_of(driver)
         await driver.pilot.press("down", "enter")
         await driver.note("theme: jalopy-light")
-        driver.app.action_theme()
-        await picker_of(driver)
-        await driver.pilot.press("end")
-        await driver.until(lambda: driver.app.theme != "jalopy-light")
-        await driver.pilot.press("escape")
-        await driver.until(lambda: driver.app.screen is driver.chat)
-        assert driver.app.theme == "jalopy-light"
+        assert await colours_after_escape(driver) == "jalopy-light"
 
 
 async def test_leaving_the_picker_brings_the_colours_back():
     async with chatting() as driver:
-        driver.app.action_theme()
-        await picker_of(driver)
-        await driver.pilot.press("end")
-        await driver.until(lambda: driver.app.theme != "jalopy-dark")
-        await driver.pilot.press("escape")
-        await driver.until(lambda: driver.app.screen is driver.chat)
-        assert driver.app.theme == "jalopy-dark"
+        assert await colours_after_escape(driver) == "jalopy-dark"
         assert state.load_state()[0].theme is None

@@ -302,19 +302,25 @@ async def test_conversations_are_found_opened_renamed_deleted_and_exported(tmp_p
     assert Store().read("000001").title == "animals two"
 
 
+async def listed(driver: Driver, *questions: str) -> ConversationsScreen:
+    """The list of these conversations, with the cursor on the last but one, which is not the live one."""
+    for question in questions:
+        await driver.say("/new")
+        await driver.ask(question)
+        await saved(driver)
+    await driver.pilot.press("f8")
+    screen = driver.app.screen
+    assert isinstance(screen, ConversationsScreen)
+    await driver.until(lambda: len(screen.items()) == len(questions))
+    await driver.pilot.press("down")
+    await driver.until(lambda: screen.highlighted().entry.id == f"{len(questions) - 1:06}")
+    return screen
+
+
 @pytest.mark.parametrize("keys", [("ctrl+d", "y"), ("ctrl+r", "!", "enter")])
 async def test_another_row_below_the_cursor_is_neither_deleted_nor_renamed_for_the_one_asked_about(keys):
     async with chatting() as driver:
-        for question in ("first", "second", "third"):
-            await driver.say("/new")
-            await driver.ask(question)
-            await saved(driver)
-        await driver.pilot.press("f8")
-        screen = driver.app.screen
-        assert isinstance(screen, ConversationsScreen)
-        await driver.until(lambda: len(screen.items()) == 3)
-        await driver.pilot.press("down")
-        await driver.until(lambda: screen.highlighted().entry.id == "000002")
+        screen = await listed(driver, "first", "second", "third")
         await driver.pilot.press(*keys[:-1])
         screen._found = Found(tuple(hit for hit in screen.items() if hit.entry.id == "000001"))  # a search goes on
         screen.show()
@@ -326,24 +332,9 @@ async def test_another_row_below_the_cursor_is_neither_deleted_nor_renamed_for_t
         await driver.until(lambda: {entry.id: entry.summary.title for entry in Store().entries()} == titles)
 
 
-async def two_listed(driver: Driver) -> ConversationsScreen:
-    """The list, with the cursor on a conversation that is not the live one."""
-    for question in ("first", "second"):
-        await driver.say("/new")
-        await driver.ask(question)
-        await saved(driver)
-    await driver.pilot.press("f8")
-    screen = driver.app.screen
-    assert isinstance(screen, ConversationsScreen)
-    await driver.until(lambda: len(screen.items()) == 2)
-    await driver.pilot.press("down")
-    await driver.until(lambda: screen.highlighted().entry.id == "000001")
-    return screen
-
-
 async def test_a_title_that_is_being_written_is_there_after_a_look_at_the_help():
     async with chatting() as driver:
-        screen = await two_listed(driver)
+        screen = await listed(driver, "first", "second")
         await driver.pilot.press("ctrl+r", "!")
         await driver.pilot.press("f1")
         await driver.until(lambda: driver.app.screen is not screen, "the help")
@@ -358,7 +349,7 @@ async def test_a_title_that_is_being_written_is_there_after_a_look_at_the_help()
 
 async def test_on_a_low_screen_nothing_is_deleted_without_a_question_that_is_seen():
     async with chatting(size=(40, 10)) as driver:
-        await two_listed(driver)
+        await listed(driver, "first", "second")
         await driver.pilot.press("delete")
         await driver.until(lambda: "y deletes" in driver.screen_text(), "the question")
         await driver.pilot.press("y")
@@ -367,7 +358,7 @@ async def test_on_a_low_screen_nothing_is_deleted_without_a_question_that_is_see
 
 async def test_what_is_pasted_is_no_answer_to_a_question():
     async with chatting() as driver:
-        screen = await two_listed(driver)
+        screen = await listed(driver, "first", "second")
         await driver.pilot.press("delete")
         await driver.until(lambda: "Delete first?" in driver.screen_text())
         driver.app.post_message(events.Paste("first"))
