@@ -31,8 +31,9 @@ class SettingsError(Refusal):
     """A setting is unknown or has a value that is not allowed; the message names file, key and what is."""
 
 
-def _setting(*, choices: tuple[str, ...] | None = None, least: float | None = None, most: float | None = None) -> Any:
-    return field(metadata={"choices": choices, "least": least, "most": most})
+def _setting(*, choices: tuple[str, ...] | None = None, least: float | None = None, most: float | None = None,
+             are_paths: bool = False) -> Any:  # fmt: skip
+    return field(metadata={"choices": choices, "least": least, "most": most, "are_paths": are_paths})
 
 
 @record
@@ -65,7 +66,7 @@ class Settings:
 
     model: str = _setting()
     """The model that opens when the command line names none; "" = the last one used."""
-    model_directories: tuple[str, ...] = _setting()
+    model_directories: tuple[str, ...] = _setting(are_paths=True)
     """Directories that are searched for models, besides those of other programs; downloads go into the first."""
     context_size: int = _setting(least=0, most=_MAX_COUNT)
     """Tokens the conversation may hold; 0 = as many as the model and the free memory allow."""
@@ -249,9 +250,18 @@ def _checked(table: Any, name: str, value: object, where: str) -> Any:
         is_right = least <= value <= most  # NaN is in no range
     if is_right and isinstance(value, (str, tuple)):
         is_right = not any("\0" in one for one in value)
+    if is_right and rules["are_paths"]:
+        _check_paths(value, where)
     if is_right:
         return value
     raise SettingsError(f"{where} is {_kind(value)}; allowed: {_allowed(wanted, rules)}", exit_codes.BAD_DATA)
+
+
+def _check_paths(texts: Any, where: str) -> None:
+    """Refuse a path that means another place wherever the program is started."""
+    for text in texts:
+        if not text.startswith("~") and not Path(text).is_absolute():
+            raise SettingsError(f"{where} has {_kind(text)}; allowed: whole paths, from / or ~ on", exit_codes.BAD_DATA)
 
 
 def _allowed(wanted: Any, rules: Mapping[str, Any]) -> str:

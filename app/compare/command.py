@@ -158,9 +158,22 @@ def _ask(command: list[str], job: Job) -> tuple[int, Answer | None, str]:
     if done.returncode:
         return done.returncode, None, complaint
     try:
-        return 0, json.loads(done.stdout.splitlines()[-1]), complaint
-    except (ValueError, IndexError):
-        return 0, None, "answered nothing sensible"
+        answer = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError, RecursionError):
+        answer = None
+    return (0, answer, complaint) if _is_answer(answer) else (0, None, "answered nothing sensible")
+
+
+def _is_answer(found: Any) -> bool:
+    """Whether that is what a side answers; ``--peer-python`` may name any program."""
+    if not isinstance(found, dict) or not isinstance(found.get("level"), str) or "version" not in found:
+        return False
+    rates = [found.get(key) for key in ("decode_tps", "prefill_tps")]
+    return _are_numbers(found.get("greedy")) and all(_are_numbers(one) and one and min(one) > 0 for one in rates)
+
+
+def _are_numbers(found: Any) -> bool:
+    return isinstance(found, list) and all(type(one) in (int, float) for one in found)
 
 
 def parting(ours: list[int], theirs: list[int]) -> int | None:

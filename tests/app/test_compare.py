@@ -117,17 +117,35 @@ def test_a_python_that_is_none_is_one_line(model: str) -> None:
 
 @pytest.mark.parametrize(
     ("program", "says"),
-    [("import sys; sys.exit(4)", "update it"), ("print('not json')", "nothing sensible"), ("1/0", "ZeroDivision")],
+    [
+        ("import sys; sys.exit(4)", "update it"),
+        ("print('not json')", "nothing sensible"),
+        ("print('[1]')", "nothing sensible"),
+        ("print('{}')", "nothing sensible"),
+        ("print(a.replace('[5.0]', '[]'))", "nothing sensible"),
+        ("print(a.replace('5.0', '0'))", "nothing sensible"),
+        ("print(a.replace('5.0', '\"fast\"'))", "nothing sensible"),
+        ("1/0", "ZeroDivision"),
+    ],
 )
 def test_a_peer_that_breaks_is_one_line(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, says: str
 ) -> None:
     script = tmp_path / "peer.py"
-    script.write_text(program)
+    script.write_text(f"a = {json.dumps(answer([5.0], [5.0], [1]))!r}\n{program}")
     monkeypatch.setattr(peer_side, "__file__", str(script))
     options = CompareOptions(model, n_prompt=8, n_gen=4)
     with pytest.raises(Refusal, match=says):
         command.ask_peer(options, make_job(options))
+
+
+def test_a_peer_that_answers_is_taken_at_its_word(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = answer([5.0], [5.0], [1])
+    script = tmp_path / "peer.py"
+    script.write_text(f"print('warming up')\nprint({json.dumps(said)!r})")
+    monkeypatch.setattr(peer_side, "__file__", str(script))
+    options = CompareOptions(model, n_prompt=8, n_gen=4)
+    assert command.ask_peer(options, make_job(options)) == said
 
 
 def test_the_peers_half_imports_nothing_of_ours() -> None:

@@ -94,6 +94,8 @@ def test_the_users_file_is_not_changed_by_reading_it(tmp_path: Path) -> None:
         ("threads = 1" + "0" * 400, "allowed: a whole number from 0 to 128"),
         ("threads = 0x" + "f" * 5000, "allowed: a whole number from 0 to 128"),
         ('model = "a\\u0000b"', "allowed: text"),
+        ('model_directories = ["~/a", "b"]', 'model_directories has "b"; allowed: whole paths, from / or ~'),
+        ('model_directories = [""]', 'model_directories has ""; allowed: whole paths'),
         ("system_prompt = 4", "system_prompt is 4; allowed: text"),
         ("threads = ", "is not sound TOML"),
         ("a = " + "[" * 5000, "is not sound TOML"),
