@@ -46,6 +46,8 @@ MAX_HEADS = 1 << 10
 MAX_HEAD_DIM = 1 << 10
 MAX_CONTEXT_LENGTH = 1 << 30
 MAX_VOCAB_SIZE = 1 << 21
+LEAST_POSITIVE = 2.0**-126
+"""What float32 holds in full, as files keep such numbers: no quotient of two of them overflows float64."""
 DIM_MULTIPLE = 8
 """Of the width and of a head: kernels take eight floats at a time and have no rest."""
 
@@ -187,10 +189,10 @@ class _Reader:
         return float(value)
 
     def positive(self, field: str, default: float | None = None) -> float:
-        """Read a finite float above zero."""
+        """Read a finite float above zero, and not so small that what is divided by it overflows."""
         value = self.number(field, default)
-        if value <= 0:
-            raise self.fail(f"{self.key(field)} is {value}: must be positive")
+        if value < LEAST_POSITIVE:
+            raise self.fail(f"{self.key(field)} is {value}: must be positive, and no smaller than float32 can hold")
         return value
 
     def _bounded(self, field: str, value: Any, least: int, most: int) -> int:

@@ -6,6 +6,7 @@ questions. Measuring is ``engine.speed_probe``'s business.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -231,7 +232,8 @@ def _prefill_tps(needs: ModelNeeds, rates: MachineRates) -> float | None:
 
 def _matrices(gguf: GGUFFile) -> dict[str, TensorInfo]:
     """Return the matrices by name; refuse what the engine has no kernels for."""
-    found = {name: tensor for name, tensor in gguf.tensors.items() if len(tensor.shape) > 1 and tensor.shape[0] > 1}
+    # Some writers pad shapes with ones: what counts is how many rows there are.
+    found = {name: tensor for name, tensor in gguf.tensors.items() if math.prod(tensor.shape[:-1]) > 1}
     for tensor in found.values():
         if tensor.type_name not in QUANTS:
             raise UnsupportedQuantError(
@@ -256,5 +258,5 @@ def _products(matrices: Mapping[str, TensorInfo]) -> dict[str, int]:
     sums: Counter[str] = Counter()
     for tensor in matrices.values():
         if tensor.name.startswith("blk."):
-            sums[tensor.type_name] += tensor.shape[0] * tensor.shape[1]
+            sums[tensor.type_name] += math.prod(tensor.shape)
     return dict(sums)

@@ -129,8 +129,7 @@ class Model:
         """
         from engine.saved_state.fingerprint import fingerprint_of
 
-        if self.file_changed():
-            raise ModelChangedError(f"{self.shown_name}: the file was changed since it was opened (open it again)")
+        self.refuse_changed_file()
         return fingerprint_of(self._checked.gguf)
 
     @cached_property
@@ -191,6 +190,7 @@ class Model:
 
         Raises:
             MemoryPlanError: it does not fit; the message names the largest context that does.
+            ModelChangedError: the model file is not what it was.
             UnsupportedCPUError: the kernels cannot be compiled for this processor.
         """
         kv_type = kv_type_of(kv, self.config)
@@ -255,7 +255,10 @@ class Model:
 
         Raises:
             MemoryPlanError: there is no room for a copy; everything is as it was.
+            ModelChangedError: the model file is not what it was.
         """
+        if mode != self.weights_mode:
+            self.refuse_changed_file()
         report = self._report_bytes if progress is None else partial(self._report_bytes, to=progress)
         weights = self._modes.in_mode(mode, report)
         for session in self._sessions:
@@ -288,9 +291,14 @@ class Model:
         """How much of the weights lies in memory now; None where the system does not say. Any thread may ask."""
         return self._weights.resident_bytes()
 
-    def file_changed(self) -> bool:
-        """Whether the file on disk is no longer what was opened."""
-        return self._checked.gguf.changed()
+    def refuse_changed_file(self) -> None:
+        """Call it before the map is read: where the file was cut short, that would end the process.
+
+        Raises:
+            ModelChangedError: the file on disk is no longer what was opened.
+        """
+        if self._checked.gguf.changed():
+            raise ModelChangedError(f"{self.shown_name}: the file was changed since it was opened (open it again)")
 
     def forget(self, session: Session) -> None:
         """Drop a closed session."""
@@ -326,6 +334,7 @@ class Model:
         return self._weights.huge_bytes
 
     def _pipeline(self, kv_type: KVType, n_ctx: int) -> Pipeline:
+        self.refuse_changed_file()
         try:
             from engine.pipeline import Pipeline
         except ImportError as error:

@@ -53,6 +53,7 @@ class Pipeline:
     Attributes:
         columns: tokens of the widest prefill block.
         logits: (vocab_size,) float32, overwritten by every ``head``.
+        rotation: how the plan turns keys by their positions; found once, so that asking for it never reads the map.
         profile: plan's name -> table that its walks are timed into; empty, nothing is timed.
     """
 
@@ -76,6 +77,7 @@ class Pipeline:
         self._scratch_each = each
         self.logits = self._buffers.logits.array()[0]
         self.plans = self._compose(weights)
+        self.rotation = self._rotation()
         self._addresses: dict[str, int] = {}
         self._tables: dict[str, tuple[int, int]] = {}
         self._kept: list[_Walkable] = []
@@ -161,9 +163,7 @@ class Pipeline:
         each = 2 * config.n_heads // config.n_kv_heads * config.head_dim * (pos + self.columns)
         return max(NARROWEST_BLOCK, min(self.columns, ATTENTION_PRODUCTS // each // 8 * 8))
 
-    @property
-    def rotation(self) -> decoder.Rotation:
-        """How the plan turns keys by their positions."""
+    def _rotation(self) -> decoder.Rotation:
         rope = next(row.arguments for row in self.plans["decode"].operations if row.kernel == "rope")
         frequencies = decoder.rope_frequencies(self._config, self._weights)
         return decoder.Rotation(frequencies, rope["pair_step"], rope["pair_distance"])

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +97,10 @@ class MappingAhead:
         self._is_stopped = threading.Event()
         self._thread: threading.Thread | None = None
         if sys.platform == "linux":
-            self._thread = threading.Thread(target=self._run, name="map-ahead", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="map-ahead", daemon=True)
+            with suppress(RuntimeError):  # a limit on processes, most often a container's: it goes without
+                thread.start()
+                self._thread = thread
 
     def stop(self) -> None:
         """End it and let go of the maps; takes as long as a few megabytes."""

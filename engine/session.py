@@ -14,7 +14,7 @@ import numpy as np
 
 from engine import context_shift
 from engine.cached_tokens import CachedTokens, common_prefix
-from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError, ModelChangedError
+from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
 from engine.profile import PhaseTime, Profile
 from engine.sampling import Sampler, Sampling
 from engine.stopping import StopStrings
@@ -344,10 +344,7 @@ class Session:
     def _begin(self) -> None:
         self._cancelled.clear()
         self.model.crew.rearm()
-        if self.model.file_changed():
-            raise ModelChangedError(
-                f"{self.model.shown_name}: the file was changed since it was opened (open it again)"
-            )
+        self.model.refuse_changed_file()
 
     def _feed(self, ids: Sequence[int], every: bool, on_progress: PrefillProgress | None) -> Logits:
         checked = self._check_ids(ids)

@@ -14,7 +14,7 @@ from engine.errors import UnsupportedArchitectureError
 from engine.gguf import read_gguf
 from tests.engine import tiny_gguf
 from tests.engine.refusals import Break, broken, check, refusal
-from tests.engine.tiny_gguf import I32, U64
+from tests.engine.tiny_gguf import F64, I32, U64
 
 NAN, INF = float("nan"), float("inf")
 
@@ -93,6 +93,13 @@ def test_linear_rope_scaling_is_read(entries: dict[str, Any], factor: float, tmp
             tiny.set(f"llama.{key}", value)
 
     assert config_of(broken(tmp_path, scale)).rope_scaling_factor == factor
+
+
+@pytest.mark.parametrize("key", ["rope.scaling.factor", "rope.freq_base", "attention.layer_norm_rms_epsilon"])
+def test_a_number_below_those_of_float32_is_refused_before_it_overflows_what_divides_by_it(
+    key: str, tmp_path: Path
+) -> None:
+    assert f"llama.{key} is 5e-324" in refusal(broken(tmp_path, lambda t: t.set(f"llama.{key}", 5e-324, F64)))
 
 
 def test_an_unknown_architecture_has_its_own_error(tmp_path: Path) -> None:

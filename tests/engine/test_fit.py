@@ -65,6 +65,16 @@ def test_what_opening_refuses_by_the_header_is_refused_before(tmp_path: Path) ->
                 refuse(path)
 
 
+def test_shapes_that_a_writer_padded_with_ones_are_those_of_the_opened_model(tmp_path: Path) -> None:
+    tiny = tiny_gguf.model(hidden_dim=32)
+    plain = fit.needs_of_file(tiny.write(tmp_path / "model.gguf"))
+    for tensor in tiny.tensors:
+        tensor.dims = [*tensor.dims, 1]
+    path = tiny.write(tmp_path / "model.gguf")
+    Model.open(path, threads=1).close()
+    assert fit.needs_of_file(path) == plain
+
+
 def test_a_file_without_layers_is_refused(tmp_path: Path) -> None:
     described = tiny_gguf.model()
     for entry in [one.name for one in described.tensors if one.name.startswith("blk.")]:

@@ -3,6 +3,7 @@
 import mmap
 import os
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,22 @@ def test_a_map_of_a_file_on_disk_is_left_alone(monkeypatch: pytest.MonkeyPatch) 
     ahead.wait()
     assert mapped_bytes(view) in (0, None)
     ahead.stop()
+
+
+def test_a_model_opens_where_the_system_refuses_the_thread_that_prepares_its_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "map-ahead":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1)
+    assert model.session(n_ctx=16).feed([1, 2, 3]).shape == (model.config.vocab_size,)
+    model.close()
 
 
 def mapped_bytes(view: np.ndarray) -> int | None:

@@ -3,6 +3,8 @@
 import contextlib
 import os
 import struct
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -271,6 +273,51 @@ def test_a_file_changed_under_the_map_is_not_read_any_more(tmp_path: Path) -> No
     with pytest.raises(ModelChangedError, match="changed"):
         session.feed([3])
     assert session.tokens == [1, 2]
+    model.close()
+
+
+AFTER_A_CUT = """
+import os, sys
+from engine import Model
+from engine.errors import ModelChangedError
+
+model = Model.open(sys.argv[1], threads=1)
+session = model.session(n_ctx=64)
+session.feed(list(range(40)))
+os.truncate(sys.argv[1], 0)
+try:
+    eval(sys.argv[2])
+except ModelChangedError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_refused"),
+    [
+        ("session.shift(2, 8)", False),
+        ("session.rotation", False),
+        ("model.session(n_ctx=32)", True),
+        ("model.describe_plan()", True),
+        ("model.use_weights('huge')", True),
+    ],
+)
+def test_nothing_reads_a_map_whose_file_was_cut_short(asked: str, is_refused: bool, tmp_path: Path) -> None:
+    """In a process of its own: reading what is gone ends it by a signal."""
+    path = tiny_gguf.write(tmp_path / "m.gguf", rope_factors=True)
+    command = [sys.executable, "-c", AFTER_A_CUT, str(path), asked]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr.startswith("m.gguf: the file was changed")) == (is_refused, is_refused)
+
+
+def test_weights_do_not_move_back_into_a_map_whose_file_was_changed(tmp_path: Path) -> None:
+    path = tiny_gguf.write(tmp_path / "m.gguf")
+    model = Model.open(path, threads=1, weights="huge")
+    os.utime(path, (1, 1))
+    model.use_weights("huge")  # nothing moves
+    with pytest.raises(ModelChangedError):
+        model.use_weights("mmap")
+    assert model.weights_mode == "huge"
     model.close()
 
 
