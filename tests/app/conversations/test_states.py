@@ -42,6 +42,21 @@ def _kept(monkeypatch):
     )
 
 
+def with_one_vocabulary():
+    """A script whose models all have the first one's tokens."""
+    script = Script()
+    real_open = script.open_model
+
+    def open_with_one_vocabulary(*arguments, **options):
+        model = real_open(*arguments, **options)
+        first = script.opened[0].tokenizer
+        model.tokenizer._pieces, model.tokenizer._ids = first._pieces, first._ids
+        return model
+
+    script.open_model = open_with_one_vocabulary
+    return script
+
+
 def state_of(conversation_id="000001"):
     (found,) = Store().state_files(conversation_id)
     return found
@@ -191,16 +206,7 @@ def test_a_session_in_use_is_not_for_the_shell(name, monkeypatch):
 
 @pytest.mark.usefixtures("_kept")
 async def test_every_model_keeps_its_own_state_and_finds_it_when_it_is_opened_again():
-    script = Script()
-    real_open = script.open_model
-
-    def open_with_one_vocabulary(*arguments, **options):
-        model = real_open(*arguments, **options)
-        first = script.opened[0].tokenizer
-        model.tokenizer._pieces, model.tokenizer._ids = first._pieces, first._ids
-        return model
-
-    script.open_model = open_with_one_vocabulary
+    script = with_one_vocabulary()
     async with chatting(script, model="one.gguf") as driver:
         await driver.ask("hello")
         await driver.ask("again")
@@ -217,6 +223,19 @@ async def test_every_model_keeps_its_own_state_and_finds_it_when_it_is_opened_ag
         assert reply.message is not None
         assert reply.message.figures is not None
         assert reply.message.figures.reused_tokens > n_before
+
+
+@pytest.mark.usefixtures("_kept")
+async def test_a_model_that_comes_back_because_the_next_failed_finds_its_state():
+    script = with_one_vocabulary()
+    async with chatting(script, model="one.gguf") as driver:
+        await driver.ask("hello")
+        await driver.ask("again")
+        n_before = script.opened[0].sessions[0].length
+        script.open_errors["two.gguf"] = EngineError("two.gguf: broken")
+        await driver.until(lambda: driver.chat.turns.load(Path("two.gguf")))
+        note = await driver.note("this model had read them before")
+        assert note.startswith(f"resumed {n_before} of ")
 
 
 def test_the_state_of_a_newer_version_is_left_where_it_is(tmp_path):
