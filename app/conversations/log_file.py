@@ -15,7 +15,7 @@ from app.record import record
 from engine.directories import sync_directory
 
 MOST_LOG_BYTES = 64 << 20
-"""A longer log is not read: weeks of writing do not fill it."""
+"""A longer log is neither written nor read: weeks of writing do not fill it."""
 _MOST_COPIES = 100
 
 
@@ -137,10 +137,13 @@ class LogFile:
         """Write lines at the end.
 
         Raises:
+            LogRefusedError: the file would be longer than is read again.
             OSError: the file is as long as it was, or will be cut to that before the next line.
         """
         self._cut(self.size)
         data = memoryview(b"".join(lines))
+        if self.size + len(data) > MOST_LOG_BYTES:
+            raise LogRefusedError(f"its file is full, at {MOST_LOG_BYTES >> 20} MiB (go on in a new one)")
         try:
             done = 0
             while done < len(data):
