@@ -346,3 +346,20 @@ def test_a_log_never_gets_too_long_to_be_read_again(root, monkeypatch):
     found = texts_in(root)
     assert len(found) > 10
     assert found == ["question", "answer"] * (len(found) // 2) + ["question"] * (len(found) % 2)
+
+
+def test_a_conversation_is_deleted_with_its_log_last_so_that_the_rest_is_never_left_alone(root, log, monkeypatch):
+    for n in range(6):
+        (log.parent / f"kv.state.{n}").write_bytes(b"x" * 1000)
+    (log.parent / "folder").mkdir()
+    real, removed = os.unlink, []
+
+    def unlink(path, **named):
+        real(path, **named)
+        removed.append(os.path.basename(path))
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    Store(root).delete("000001")
+    assert not log.parent.exists()
+    assert len(removed) > 6
+    assert removed[-1] == LOG_NAME
