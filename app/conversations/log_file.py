@@ -222,6 +222,21 @@ def read_only(path: Path) -> ReadLog:
         os.close(handle)
 
 
+def is_in_use(path: Path) -> bool:
+    """Whether a program has a log open. Where there is no log nobody has."""
+    try:
+        handle = os.open(path, _flags())
+    except OSError:
+        return False
+    try:
+        return not lock(handle)
+    except OSError:
+        return False
+    finally:
+        unlock(handle)
+        os.close(handle)
+
+
 def _flags(more: int = 0) -> int:
     wanted = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
     return os.O_RDWR | os.O_APPEND | more | sum(getattr(os, name, 0) for name in wanted)

@@ -189,6 +189,22 @@ def test_the_state_used_longest_ago_goes_first_and_texts_stay(tmp_path):
     assert [len(store.read(one).conversation.messages) for one in store.ids()] == [2, 2, 2]
 
 
+def test_the_state_of_a_conversation_that_another_program_has_open_stays(tmp_path):
+    root = tmp_path / "conversations"
+    saved_talk(root)
+    saved_talk(root)
+    store = Store(root)
+    states = [store.state_path(one).with_name("kv.state.m-f16") for one in store.ids()]
+    for state in states:
+        state.write_bytes(b"x" * 1000)
+    opened = Store(root).open("000001")
+    assert opened.log is not None
+    assert drop_oldest_states(store, None, 0, None) == 1000
+    assert [state.exists() for state in states] == [True, False]
+    opened.log.close()
+    assert drop_oldest_states(store, None, 0, None) == 1000
+
+
 @pytest.mark.parametrize("name", ["notes", "1"])
 def test_a_session_in_use_is_not_for_the_shell(name, monkeypatch):
     from app.run_session import open_session
