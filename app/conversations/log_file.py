@@ -16,6 +16,7 @@ from engine.directories import sync_directory
 
 MOST_LOG_BYTES = 64 << 20
 """A longer log is neither written nor read: weeks of writing do not fill it."""
+IN_USE = "in use by another jalopy"
 _MOST_COPIES = 100
 
 
@@ -106,7 +107,7 @@ class LogFile:
         try:
             if not lock(handle):
                 holder = holder_of(path.parent)
-                raise LogRefusedError(f"in use by another jalopy{f' ({holder})' if holder else ''}")
+                raise LogRefusedError(f"{IN_USE}{f' ({holder})' if holder else ''}")
             note_holder(path.parent)
             return cls(path, handle)
         except BaseException:

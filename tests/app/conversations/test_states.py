@@ -1,7 +1,9 @@
 """The KV cache's state in the chat, over a scripted engine whose states are files of token ids."""
 
 import dataclasses
+import errno
 import json
+import os
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from app import paths
+from app.conversations.log_file import LogFile
 from app.conversations.quota import drop_oldest_states
 from app.conversations.store import Store
 from app.refusals import Refusal
@@ -218,6 +221,21 @@ def test_a_session_in_use_is_not_for_the_shell(name, monkeypatch):
         with suppress(Exception):
             first.end()
     assert Path(Store().state_path("000001")).parent.is_dir()
+
+
+def test_a_session_that_cannot_be_written_is_refused_without_naming_another_program(monkeypatch):
+    from app.run_session import open_session
+
+    first = open_session("notes", "")
+    first.note_asked("hello")
+    assert first.end() == ""
+
+    def refuse(path):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(LogFile, "open", refuse)
+    with pytest.raises(Refusal, match=r"the disk is read-only \(leave --session out, or see to that\)"):
+        open_session("notes", "")
 
 
 @pytest.mark.usefixtures("_kept")
