@@ -28,7 +28,7 @@ class Load:
     rereads: bool = True
     """Whether the model reads them before anything new is asked; else with what is asked next."""
     state: Path | None = None
-    """Where the state of the cache may be found."""
+    """Where the state of the cache may be found, for whichever model reads them."""
     n_dropped: int = 0
     """Turns before these that are no part of the context any more."""
     n_dropped_before: int = 0

@@ -83,7 +83,7 @@ def write_new(path: Path, text: str) -> None:
         FileExistsError: there is one already; it is left as it is.
         OSError: it cannot be written; no half of it is left.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     handle = os.open(path, flags, 0o600)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:

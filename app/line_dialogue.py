@@ -21,6 +21,7 @@ from app.refusals import exit_code_of, say
 from app.reply import Clock, Reply, StopButton
 from app.settings import Settings
 from app.thinking import tag_ids
+from engine.errors import EngineError
 
 
 class Dialogue:
@@ -54,7 +55,7 @@ class Dialogue:
         self.system_prompt = system_prompt
         self._kept.begin(system_prompt)
         self._told_id, self._is_announced = "", False
-        self._engine.run(lambda: self._kept.tell(self._chat, self._tokenizer))
+        self._tell()
 
     def resume(self, opened: Opened) -> None:
         """Go on with a saved conversation."""
@@ -74,7 +75,7 @@ class Dialogue:
             say(f"not answered yet (/regen asks again): {clean_line(conversation.messages[-1].text, 200)}")
         elif last is not None and last.ending is Ending.INTERRUPTED:
             say("the last answer was cut off when the program ended (/regen gives another)")
-        self._engine.run(lambda: self._kept.tell(self._chat, self._tokenizer))
+        self._tell()
 
     def ask(self, text: str) -> None:
         """Answer a message."""
@@ -135,6 +136,13 @@ class Dialogue:
             self._progress.clear()
             say(str(error) or "not enough memory for this turn (/new needs less)")
         return is_kept
+
+    def _tell(self) -> None:
+        """Tell the model what was said; what its template refuses is said, and said again by every message."""
+        try:
+            self._engine.run(lambda: self._kept.tell(self._chat, self._tokenizer))
+        except EngineError as error:
+            say(str(error))
 
     # ---- the engine's thread
 

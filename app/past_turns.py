@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from app.conversation import PastTurn
+from engine.errors import EngineError
 
 if TYPE_CHECKING:
     from engine.chat_prompt import ChatPrompt
@@ -15,15 +16,30 @@ if TYPE_CHECKING:
 def take_over(chat: ChatPrompt, tokenizer: Tokenizer, turns: Sequence[PastTurn], tags: Collection[int] = ()) -> None:
     """Put questions and replies into a conversation that has none yet, in this model's tokens.
 
+    What the template refuses stands there all the same: turns count here as on the screen, and it is the next prompt
+    that is refused, until the user changes the message.
+
     Args:
         tags: control tokens that are part of the text.
     """
+    is_refused = False
     for turn in turns:
-        chat.add_user(turn.question)
+        is_refused = is_refused or not _renders(chat, turn.question)
+        if is_refused:
+            chat.add_unrendered(turn.question)
         if _says(tokenizer, turn, tags):
             chat.add_reply(list(turn.ids), turn.raw)
         else:
             chat.add_reply(tokenizer.encode(turn.reply, bos=False, special=False), turn.reply)
+
+
+def _renders(chat: ChatPrompt, question: str) -> bool:
+    """Add a question; False where the template refuses the conversation so far, which is as before then."""
+    try:
+        chat.add_user(question)
+    except EngineError:
+        return False
+    return True
 
 
 def _says(tokenizer: Tokenizer, turn: PastTurn, tags: Collection[int]) -> bool:

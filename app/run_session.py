@@ -5,7 +5,7 @@ from __future__ import annotations
 from app import exit_codes
 from app.clean_text import clean_line
 from app.conversations.keeper import cause_of
-from app.conversations.log_file import LogRefusedError
+from app.conversations.log_file import IN_USE, LogRefusedError
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.store import Opened, Store
 from app.kept_conversation import KeptConversation
@@ -37,8 +37,9 @@ def _open(store: Store, conversation_id: str, name: str) -> Opened:
     except (LogRefusedError, OSError) as error:
         raise Refusal(f"jalopy run: conversation {shown}: {cause_of(error)}", exit_codes.IO_ERROR) from None
     if opened.log is None:
-        reason = f"{opened.obstacle} (close it there first)"
-        raise Refusal(f"jalopy run: conversation {shown}: {reason}", exit_codes.IO_ERROR)
+        is_elsewhere = opened.obstacle.startswith(IN_USE)
+        cure = "close it there first" if is_elsewhere else "leave --session out, or see to that"
+        raise Refusal(f"jalopy run: conversation {shown}: {opened.obstacle} ({cure})", exit_codes.IO_ERROR)
     if opened.notice:
         say(f"jalopy run: {opened.notice}")
     return opened

@@ -95,7 +95,7 @@ class Turns:
         """
         before = self.conversation.turns()
         turns = before if keeps else ()
-        state, n_dropped = (self.journal.state_path if keeps else None), self.conversation.n_dropped // 2
+        state, n_dropped = self.journal.state_path, self.conversation.n_dropped // 2
         command = Load(
             path, self.conversation.system, turns, before, rereads, state,
             n_dropped=n_dropped if keeps else 0, n_dropped_before=n_dropped,

@@ -173,12 +173,16 @@ class ChatPrompt:
         Raises:
             TemplateError: the template cannot render this; the conversation is as before.
         """
-        self.messages.append(Message("user", text))
+        self.add_unrendered(text)
         try:
             return self.prompt_ids()
         except BaseException:
             self.messages.pop()
             raise
+
+    def add_unrendered(self, text: str) -> None:
+        """Add a user's message of before, whether or not the template can render it: prompts find that out."""
+        self.messages.append(Message("user", text))
 
     def opening_ids(self, text: str) -> list[int]:
         """Ids that the prompt of a user's next message begins with, if the message goes on from this text.

@@ -15,7 +15,8 @@ from app.record import record
 from engine.directories import sync_directory
 
 MOST_LOG_BYTES = 64 << 20
-"""A longer log is not read: weeks of writing do not fill it."""
+"""A longer log is neither written nor read: weeks of writing do not fill it."""
+IN_USE = "in use by another jalopy"
 _MOST_COPIES = 100
 
 
@@ -106,7 +107,7 @@ class LogFile:
         try:
             if not lock(handle):
                 holder = holder_of(path.parent)
-                raise LogRefusedError(f"in use by another jalopy{f' ({holder})' if holder else ''}")
+                raise LogRefusedError(f"{IN_USE}{f' ({holder})' if holder else ''}")
             note_holder(path.parent)
             return cls(path, handle)
         except BaseException:
@@ -137,10 +138,13 @@ class LogFile:
         """Write lines at the end.
 
         Raises:
+            LogRefusedError: the file would be longer than is read again.
             OSError: the file is as long as it was, or will be cut to that before the next line.
         """
         self._cut(self.size)
         data = memoryview(b"".join(lines))
+        if self.size + len(data) > MOST_LOG_BYTES:
+            raise LogRefusedError(f"its file is full, at {MOST_LOG_BYTES >> 20} MiB (go on in a new one)")
         try:
             done = 0
             while done < len(data):
@@ -216,6 +220,21 @@ def read_only(path: Path) -> ReadLog:
         _require_own_file(handle)
         return read_log(_read_all(handle))
     finally:
+        os.close(handle)
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether a program has a log open. Where there is no log nobody has."""
+    try:
+        handle = os.open(path, _flags())
+    except OSError:
+        return False
+    try:
+        return not lock(handle)
+    except OSError:
+        return False
+    finally:
+        unlock(handle)
         os.close(handle)
 
 

@@ -6,7 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from app.conversations.store import Store, size_of
+from app.conversations.log_file import is_in_use
+from app.conversations.store import LOG_NAME, Store, size_of
 
 
 def drop_oldest_states(store: Store, prefixes: Path | None, quota_bytes: int, live: Path | None) -> int:
@@ -25,7 +26,8 @@ def drop_oldest_states(store: Store, prefixes: Path | None, quota_bytes: int, li
     for file in files:
         if dropped >= excess:
             break
-        if not _is_part_of(file, live):
+        # A program that goes on with it would only write all of it anew, again and again.
+        if not _is_part_of(file, live) and not is_in_use(file.parent / LOG_NAME):
             with suppress(OSError):
                 file.unlink()
                 dropped += sizes[file]

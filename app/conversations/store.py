@@ -240,6 +240,7 @@ class Store:
         if os.name == "nt":  # what is open cannot be deleted there
             log.close()
         try:
+            _empty(directory, but=LOG_NAME)  # the log goes last: without it nothing else would ever be found again
             shutil.rmtree(directory)
         finally:
             log.close()
@@ -272,6 +273,15 @@ class Store:
 def now_text() -> str:
     """Return the wall time, for display only."""
     return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def _empty(directory: Path, but: str) -> None:
+    with os.scandir(directory) as found:
+        for one in list(found):
+            if one.is_dir(follow_symlinks=False):
+                shutil.rmtree(one.path)
+            elif one.name != but:
+                os.unlink(one.path)
 
 
 def size_of(path: Path) -> int:

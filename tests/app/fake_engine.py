@@ -20,7 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError, MemoryPlanError
+from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError, MemoryPlanError, TemplateError
 
 BOS, EOS, SYSTEM, USER, ASSISTANT, END = range(6)
 _MARKERS = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
@@ -147,6 +147,8 @@ class Script:
     """Pieces that are control tokens: their text is left out unless it is asked for."""
     has_template: bool = True
     template_error: EngineError | None = None
+    refused_words: str = ""
+    """The template refuses a conversation in which these words stand."""
     open_progress: list[Progress] = field(
         default_factory=lambda: [
             Progress("load", "model.gguf", 100, 100),
@@ -246,8 +248,10 @@ class FakeChat:
         error: EngineError | None = None,
         opening: str = "",
         stops: tuple[str, ...] = (),
+        refused_words: str = "",
     ) -> None:
         self._tokenizer, self._error = tokenizer, error
+        self._refused_words = refused_words
         self.opening = opening
         self.stops = stops
         self.messages: list[Message] = []
@@ -263,8 +267,16 @@ class FakeChat:
 
     def add_user(self, text: str) -> list[int]:
         """Append a user's message and return everything up to the place where the reply begins."""
+        self.add_unrendered(text)
+        try:
+            return self.prompt_ids()
+        except EngineError:
+            self.rewind(len(self.messages) - 1)
+            raise
+
+    def add_unrendered(self, text: str) -> None:
+        """Append a user's message, whatever the template makes of it."""
         self._append("user", text, self._tokenizer.encode(text, bos=False))
-        return self.prompt_ids()
 
     def opening_ids(self, text: str) -> list[int]:
         """Return the ids of everything up to the last word of the message that begins so."""
@@ -302,6 +314,8 @@ class FakeChat:
 
     def prompt_ids(self) -> list[int]:
         """Return the ids after which the next reply begins."""
+        if self._refused_words and any(self._refused_words in message.content for message in self.messages):
+            raise TemplateError("the chat template fails: no")
         return [BOS, *(i for ids in self._ids for i in ids), ASSISTANT]
 
     def _append(self, role: str, text: str, ids: list[int]) -> None:
@@ -434,7 +448,9 @@ class FakeModel:
 
     def chat(self) -> FakeChat:
         """Start a conversation."""
-        self.chats.append(FakeChat(self.tokenizer, self.script.template_error, self.script.opening, self.script.stops))
+        script = self.script
+        template = script.template_error, script.opening, script.stops, script.refused_words
+        self.chats.append(FakeChat(self.tokenizer, *template))
         return self.chats[-1]
 
     def describe_plan(self) -> list[dict[str, Any]]:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from app.commands import Ask, Continue, ContinueEdited, Load, OpenConversation, Regenerate, StartConversation, Weigh
-from app.conversation import Ending
+from app.conversation import Ending, PastTurn
 from app.messages import (
+    ConversationReread,
     GenerationFailed,
     GenerationFinished,
     PromptRefused,
@@ -434,3 +435,21 @@ def test_other_control_tokens_have_no_text(engine: Engine) -> None:
     engine.load()
     engine.bridge.send(Ask("hi"))
     assert texts(collect(engine)) == "Yes."
+
+
+@pytest.mark.parametrize(
+    "command",
+    [Regenerate(), Continue(), ContinueEdited("another beginning", 2), ContinueEdited("another beginning", 1)],
+    ids=["regenerate", "continue", "edited reply", "edited reply of the refused message"],
+)
+def test_what_follows_a_message_that_the_template_refuses_stays_what_it_is(engine, script, command):
+    script.refused_words = "refused"
+    turns = PastTurn("one", "1"), PastTurn("the refused two", "2"), PastTurn("three", "3")
+    engine.bridge.send(Load(Path("model.gguf"), None, turns))
+    assert "the chat template fails" in engine.wait_for(ConversationReread).trouble
+    engine.bridge.send(command)
+    assert "the chat template fails" in engine.wait_for(GenerationFailed).reason
+    engine.bridge.send(Ask("two", keep_turns=1))
+    assert engine.wait_for(GenerationFinished).ending is Ending.COMPLETE
+    contents = [message.content for message in script.opened[-1].chats[-1].messages]
+    assert contents == ["one", "1", "two", "Hello there."]

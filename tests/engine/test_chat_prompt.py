@@ -260,6 +260,23 @@ def test_a_message_that_cannot_be_rendered_leaves_the_conversation_as_it_was(pro
     assert answer
 
 
+def test_a_message_that_is_not_rendered_stands_there_and_only_its_prompts_are_refused(process: TemplateProcess) -> None:
+    source = "{% for m in messages %}{{ m.content }}{% if 'bad' in m.content %}{{ raise_exception('no') }}{% endif %}"
+    chat = with_template(source + "<|im_end|>{% endfor %}", BYTES, process)
+    chat.add_user("one")
+    reply(chat, BYTES, "two")
+    chat.add_unrendered("bad")
+    reply(chat, BYTES, "three")
+    chat.add_unrendered("four")
+    reply(chat, BYTES, "five")
+    with pytest.raises(TemplateError, match="the chat template fails: no"):
+        chat.add_user("six")
+    assert [message.content for message in chat.messages] == ["one", "two", "bad", "three", "four", "five"]
+    assert len(chat.turn_starts()) == 3
+    chat.rewind(2)
+    assert spelled(BYTES, chat.add_user("good")) == "one<|im_end|>two<|im_end|>good<|im_end|>"
+
+
 # Taking back and going on
 
 

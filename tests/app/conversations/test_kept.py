@@ -183,6 +183,15 @@ def test_the_line_mode_resumes_and_says_where_it_is_saved(script, monkeypatch, c
     assert cache_text(script) == "firstone.secondtwo."
 
 
+def test_a_conversation_that_the_template_refuses_does_not_end_the_line_mode(script, monkeypatch, capsys):
+    talk(script, monkeypatch, "hello", "the refused one", "and on")
+    script.refused_words = "refused"
+    assert talk(script, monkeypatch, "more", "/new", "good day") == exit_codes.OK
+    assert capsys.readouterr().err.count("the chat template fails") == 2, "once at the start, once for the message"
+    assert texts()[-2] == "and on"
+    assert texts("000002")[0] == "good day"
+
+
 def test_a_start_of_the_line_mode_can_begin_anew(script, monkeypatch, capsys):
     talk(script, monkeypatch, "first")
     talk(script, monkeypatch, "second", resume="new")

@@ -13,7 +13,7 @@ from app.conversations.records import read_record, write_record
 from app.conversations.replay import VERSION
 from app.conversations.store import LOG_NAME, Store
 from app.thinking import Thinking
-from tests.app.conversations.talk import PATIENCE_S, ask, journal, saved_talk, texts_in
+from tests.app.conversations.talk import PATIENCE_S, answer, ask, journal, saved_talk, texts_in
 
 
 @pytest.fixture
@@ -331,3 +331,35 @@ def test_what_is_too_long_to_be_read_again_is_written_shorter_and_the_rest_goes_
         assert text.startswith(beginning)
     assert last == "and then?"
     assert Store(root).read("000001").conversation.messages[1].ids == ()
+
+
+def test_a_log_never_gets_too_long_to_be_read_again(root, monkeypatch):
+    monkeypatch.setattr(log_file, "MOST_LOG_BYTES", 8 << 10)
+    made, conversation = journal(root), Conversation()
+    while not made.trouble:
+        assert len(conversation.messages) < 100
+        ask(made, conversation, "question")
+        answer(made, conversation, "answer")
+        made.settle(PATIENCE_S, waits_for_room=False)
+    assert made.trouble.startswith("its file is full")
+    assert made.close(PATIENCE_S) == made.trouble
+    found = texts_in(root)
+    assert len(found) > 10
+    assert found == ["question", "answer"] * (len(found) // 2) + ["question"] * (len(found) % 2)
+
+
+def test_a_conversation_is_deleted_with_its_log_last_so_that_the_rest_is_never_left_alone(root, log, monkeypatch):
+    for n in range(6):
+        (log.parent / f"kv.state.{n}").write_bytes(b"x" * 1000)
+    (log.parent / "folder").mkdir()
+    real, removed = os.unlink, []
+
+    def unlink(path, **named):
+        real(path, **named)
+        removed.append(os.path.basename(path))
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    Store(root).delete("000001")
+    assert not log.parent.exists()
+    assert len(removed) > 6
+    assert removed[-1] == LOG_NAME

@@ -1,7 +1,9 @@
 """The KV cache's state in the chat, over a scripted engine whose states are files of token ids."""
 
 import dataclasses
+import errno
 import json
+import os
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from app import paths
+from app.conversations.log_file import LogFile
 from app.conversations.quota import drop_oldest_states
 from app.conversations.store import Store
 from app.refusals import Refusal
@@ -40,6 +43,21 @@ def _kept(monkeypatch):
             state_files=lambda: files(paths.prefixes_dir()),
         ),
     )
+
+
+def with_one_vocabulary():
+    """A script whose models all have the first one's tokens."""
+    script = Script()
+    real_open = script.open_model
+
+    def open_with_one_vocabulary(*arguments, **options):
+        model = real_open(*arguments, **options)
+        first = script.opened[0].tokenizer
+        model.tokenizer._pieces, model.tokenizer._ids = first._pieces, first._ids
+        return model
+
+    script.open_model = open_with_one_vocabulary
+    return script
 
 
 def state_of(conversation_id="000001"):
@@ -174,6 +192,22 @@ def test_the_state_used_longest_ago_goes_first_and_texts_stay(tmp_path):
     assert [len(store.read(one).conversation.messages) for one in store.ids()] == [2, 2, 2]
 
 
+def test_the_state_of_a_conversation_that_another_program_has_open_stays(tmp_path):
+    root = tmp_path / "conversations"
+    saved_talk(root)
+    saved_talk(root)
+    store = Store(root)
+    states = [store.state_path(one).with_name("kv.state.m-f16") for one in store.ids()]
+    for state in states:
+        state.write_bytes(b"x" * 1000)
+    opened = Store(root).open("000001")
+    assert opened.log is not None
+    assert drop_oldest_states(store, None, 0, None) == 1000
+    assert [state.exists() for state in states] == [True, False]
+    opened.log.close()
+    assert drop_oldest_states(store, None, 0, None) == 1000
+
+
 @pytest.mark.parametrize("name", ["notes", "1"])
 def test_a_session_in_use_is_not_for_the_shell(name, monkeypatch):
     from app.run_session import open_session
@@ -189,18 +223,24 @@ def test_a_session_in_use_is_not_for_the_shell(name, monkeypatch):
     assert Path(Store().state_path("000001")).parent.is_dir()
 
 
+def test_a_session_that_cannot_be_written_is_refused_without_naming_another_program(monkeypatch):
+    from app.run_session import open_session
+
+    first = open_session("notes", "")
+    first.note_asked("hello")
+    assert first.end() == ""
+
+    def refuse(path):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(LogFile, "open", refuse)
+    with pytest.raises(Refusal, match=r"the disk is read-only \(leave --session out, or see to that\)"):
+        open_session("notes", "")
+
+
 @pytest.mark.usefixtures("_kept")
 async def test_every_model_keeps_its_own_state_and_finds_it_when_it_is_opened_again():
-    script = Script()
-    real_open = script.open_model
-
-    def open_with_one_vocabulary(*arguments, **options):
-        model = real_open(*arguments, **options)
-        first = script.opened[0].tokenizer
-        model.tokenizer._pieces, model.tokenizer._ids = first._pieces, first._ids
-        return model
-
-    script.open_model = open_with_one_vocabulary
+    script = with_one_vocabulary()
     async with chatting(script, model="one.gguf") as driver:
         await driver.ask("hello")
         await driver.ask("again")
@@ -217,6 +257,19 @@ async def test_every_model_keeps_its_own_state_and_finds_it_when_it_is_opened_ag
         assert reply.message is not None
         assert reply.message.figures is not None
         assert reply.message.figures.reused_tokens > n_before
+
+
+@pytest.mark.usefixtures("_kept")
+async def test_a_model_that_comes_back_because_the_next_failed_finds_its_state():
+    script = with_one_vocabulary()
+    async with chatting(script, model="one.gguf") as driver:
+        await driver.ask("hello")
+        await driver.ask("again")
+        n_before = script.opened[0].sessions[0].length
+        script.open_errors["two.gguf"] = EngineError("two.gguf: broken")
+        await driver.until(lambda: driver.chat.turns.load(Path("two.gguf")))
+        note = await driver.note("this model had read them before")
+        assert note.startswith(f"resumed {n_before} of ")
 
 
 def test_the_state_of_a_newer_version_is_left_where_it_is(tmp_path):
