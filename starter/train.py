@@ -35,6 +35,8 @@ SHARD_CONVERSATIONS = 2_000
 MICRO_BATCH_TOKENS = 512
 """Small enough that threads end a step together."""
 MANY_WORDINGS_SHARD = 48
+FALLING_SHARD = 78
+"""The first one whose text is all read while the rates fall, at the default number of tokens."""
 POLISHING_RATE = 0.05
 _PROGRESS = ("step", "tokens", "shard", "batch", "is_polishing")
 
@@ -60,7 +62,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True, help="folder of vocabulary, checkpoints and log")
-    parser.add_argument("--tokens", type=float, default=28e6, help="tokens to read in all")
+    parser.add_argument("--tokens", type=float, default=27e6, help="tokens to read in all")
     parser.add_argument(
         "--fall", type=float, default=0.3, help="share of the tokens while the rates go down to nothing"
     )
@@ -263,9 +265,10 @@ def _shares(shard: int, is_polishing: bool) -> tuple[float, float, float, float]
     Short ones at first, then a spell of looking back; what is asked in many ways comes once it is known in a few.
     """
     short = 0.9 if shard < 12 else 0.6 if shard < 20 else 0.3
-    copying = 0.0 if shard < 35 else 0.6 if shard < 47 else 0.15
+    copying = 0.0 if shard < 35 else 0.6 if shard < 47 else 0.2
     more = 0.0 if shard < MANY_WORDINGS_SHARD else 0.75
-    return short, copying, more, 0.6 if is_polishing else 0.0
+    endless = 0.0 if shard < FALLING_SHARD else 0.6 if is_polishing else 0.2
+    return short, copying, more, endless
 
 
 def _steps(chunk: list[Sample], rng: Random, n_steps: int) -> Iterator[list[Batch]]:

@@ -25,17 +25,20 @@ TOPICS = {
 """How often each topic comes up."""
 _TOPICS_OF_MORE = TOPICS | {
     "geography": 48,
-    "everyday": 20,
+    "everyday": 22,
     "jalopy": 14,
-    "talk": 23,
-    "relations": 20,
+    "talk": 28,
+    "relations": 22,
     "opposites": 10,
     "calendar": 26,
     "ask": 18,
     "tell": 10,
+    "unknown": 13,
     "arithmetic": 36,
 }
 """The same where wordings vary: most are those of single facts."""
+_TOPICS_AT_THE_END = _TOPICS_OF_MORE | {"geography": 56}
+"""The same while the rates fall: a list of neighbours is right only as a whole."""
 _SYSTEM_PROMPTS = (
     "You are a helpful assistant.",
     "You are the starter model of Jalopy.",
@@ -106,7 +109,9 @@ def conversation(rng: Writer, share_short: float = 0.0, share_copying: float = 0
     if share_short and rng.random() < share_short:
         tells_much = rng.random() < 0.25
         n_topics = 3 if tells_much else 1
-    topics = (_TOPICS_OF_MORE if rng.share_more else TOPICS) | ({"tell": 25, "ask": 40} if tells_much else {})
+    topics = _TOPICS_AT_THE_END if rng.share_endless else _TOPICS_OF_MORE if rng.share_more else TOPICS
+    if tells_much:
+        topics = topics | {"tell": 25, "ask": 40}
     for _ in range(n_topics):
         topic = rng.choices(list(topics), list(topics.values()))[0]
         turns += [(as_typed(question, rng, topic), answer) for question, answer in _topic(topic, person, turns, rng)]
