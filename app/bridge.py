@@ -112,7 +112,7 @@ class EngineBridge:
         return True
 
     def cancel(self) -> None:
-        """Stop what runs, a turn, a sweep or the reading of a conversation, or the next one if it has not begun."""
+        """Stop what runs, or the next one if it has not begun: a turn, a sweep, opening a model, reading for it."""
         self._wire.cancelled.set()
         for running in (self._wire.reply, self._wire.sweep, self._wire.rereading):
             if running is not None:

@@ -79,9 +79,13 @@ def open_model(settings: Settings, path: Path | str, progress: Report | None = N
         pinned=settings.pin_threads == "on",
         progress=progress,
     )
-    choice = recall_tuned(model).choice
-    if choice is not None:
-        use_tuned(model, choice, settings, progress)
+    try:
+        choice = recall_tuned(model).choice
+        if choice is not None:
+            use_tuned(model, choice, settings, progress)
+    except BaseException:
+        model.close()
+        raise
     return model
 
 

@@ -75,6 +75,8 @@ class EngineWorker:
         self._session: Session | None = None
         self._live: LiveConversation | None = None
         self._prefill_tps = 0.0
+        self._is_opening_new = False
+        """A new model, which may be stopped; the one from before, if it is wanted back, is not."""
         self._measures = EngineMeasures(wire, options.open_history(), wire.clock)
         self._ahead = ReadAhead(wire)
         self._tuning = EngineTuning(wire, options, self._measures.note_weights)
@@ -162,13 +164,18 @@ class EngineWorker:
         if before is not None and not self._can_open(command.path):
             return
         try:
+            self._is_opening_new = True
             self._open(command.path, command.system, n_dropped)
         except BaseException as error:
             if before is None or self._wire.closing.is_set():
                 raise
+            self._is_opening_new = False
+            self._wire.cancelled.clear()
             self._wire.emit(ModelKept(reason_of(error), is_open=False))
             turns, n_dropped = command.turns_before, command.n_dropped_before
             self._open(before, command.system, n_dropped)
+        finally:
+            self._is_opening_new = False
         self._tuning.doubt_what_is_remembered()
         if not turns:
             self._prepare_system(command.system)
@@ -278,6 +285,8 @@ class EngineWorker:
     def _show_progress(self, progress: Any) -> None:
         if self._wire.closing.is_set():
             raise Cancelled("closing")
+        if self._is_opening_new and self._wire.cancelled.is_set():
+            raise Cancelled("stopped before the model was open")
         activity = Activity.COMPILING if progress.stage == "compile" else Activity.LOADING
         since_s = self._wire.status.since_s if self._wire.status.activity is activity else self._wire.clock()
         step = clean_line(progress.name, 40)

@@ -239,12 +239,10 @@ class Turns:
         self.is_tuning = self._bridge.send(Tune(parts))
         return self.is_tuning
 
-    def stop(self) -> bool:
-        """Stop the running reply, search for threads or reading of a conversation; False when none runs."""
-        runs = self.is_answering or self.is_tuning or (self.is_rereading and not self.is_loading)
-        if runs:
+    def stop(self) -> None:
+        """Stop the running reply, search for threads, opening of a model or reading of a conversation, if one runs."""
+        if self.is_busy:
             self._bridge.cancel()
-        return runs
 
     # ---- what the engine reports
 

@@ -325,11 +325,12 @@ class ChatScreen(ModelFlow):
         self._strip.toggle()
 
     def action_stop(self) -> None:
-        """Leave a message or the editing; else stop the reply and keep what there is."""
+        """Leave a message or the editing; else stop the reply, of which what there is stays, or what else runs."""
         if isinstance(self.focused, MessageView):
             self._go_to_prompt()
-        elif not self.cancel_edit() and self.turns.stop():
-            self._focuses_stopped = True
+        elif not self.cancel_edit():
+            self._focuses_stopped = self.turns.is_answering
+            self.turns.stop()
 
     @on(TakeBackRequested)
     async def take_back_into_prompt(self) -> None:

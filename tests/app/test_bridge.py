@@ -7,7 +7,7 @@ import pytest
 
 from app import paths
 from app.bridge import EngineBridge
-from app.commands import Ask, GrantThreads, Load, Regenerate, StartConversation, Weigh
+from app.commands import Ask, GrantThreads, Load, MeasureBandwidth, Regenerate, StartConversation, Weigh
 from app.conversation import Ending
 from app.engine_options import ChatOptions
 from app.engine_status import Activity
@@ -15,6 +15,7 @@ from app.messages import (
     GenerationFailed,
     GenerationFinished,
     ModelFailed,
+    ModelKept,
     ModelLoaded,
     PromptRefused,
     PromptStopped,
@@ -125,6 +126,34 @@ def test_a_new_model_closes_the_one_before(engine, script):
     assert [model.is_closed for model in script.opened] == [True, False]
 
 
+def test_opening_a_model_can_be_stopped(engine, script):
+    script.open_gate = Gate()
+    engine.bridge.send(Load(Path("model.gguf"), None))
+    assert script.open_gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    script.open_gate.allow()
+    assert engine.wait_for(ModelFailed).reason == "stopped before the model was open"
+    assert engine.bridge.status.activity is Activity.NO_MODEL
+    script.open_gate.open()
+    engine.load()
+    engine.ask("hi")
+
+
+def test_a_second_stop_does_not_keep_the_model_from_before_from_coming_back(engine, script):
+    engine.load()
+    script.open_gate = Gate()
+    engine.bridge.send(Load(Path("other.gguf"), None))
+    assert script.open_gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    script.open_gate.allow()
+    assert not engine.wait_for(ModelKept).is_open
+    assert script.open_gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    script.open_gate.open()
+    assert engine.wait_for(ModelLoaded).path == "model.gguf"
+    engine.ask("hi")
+
+
 def test_text_arrives_joined_in_order_and_before_the_end(engine, script):
     engine.load()
     engine.bridge.send(Ask("hi"))
@@ -213,11 +242,13 @@ def test_stopping_while_the_prompt_is_read_ends_the_turn_without_a_reply(engine,
 
 
 def test_a_cancel_that_comes_before_the_turn_begins_is_not_lost(engine, script):
-    script.open_gate = Gate()
-    engine.bridge.send(Load(Path("model.gguf"), None))
+    engine.load()
+    script.bandwidth_gate = Gate()
+    engine.bridge.send(MeasureBandwidth())
+    assert script.bandwidth_gate.waiting.wait(_PATIENCE_S)
     engine.bridge.send(Ask("hi"))
     engine.bridge.cancel()
-    script.open_gate.open()
+    script.bandwidth_gate.open()
     engine.wait_for(PromptStopped)
 
 

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,11 +12,12 @@ import pytest
 from app import engine_access, exit_codes, state
 from app import tune as tune_command
 from app.command_line import main
+from app.engine_access import open_model
 from app.settings import built_in_settings, override
 from app.state import Measured, TunedChoice
 from app.tune import TuneOptions, tune
 from engine import host, option_trials
-from engine.errors import MemoryPlanError
+from engine.errors import Cancelled, MemoryPlanError
 from engine.topology import Cores
 from tests.app.fake_engine import Script
 from tests.app.scripted_access import use_script
@@ -238,6 +241,20 @@ def test_remembered_huge_pages_without_room_leave_the_map(script: Script) -> Non
     model.weights_error = MemoryPlanError("no room")
     engine_access.use_tuned(model, TunedChoice(2, 2, weights="huge"), built_in_settings())
     assert model.given == [(2, 2), False]
+
+
+def test_a_model_is_closed_where_the_copying_that_is_remembered_for_it_is_stopped(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(progress: Any) -> None:
+        raise Cancelled("stopped")
+
+    engine_access.remember_tuned(script.open_model("m.gguf"), TunedChoice(2, 2, weights="huge"))
+    script.open_progress = []
+    monkeypatch.setattr("engine.Model", SimpleNamespace(open=script.open_model))
+    with pytest.raises(Cancelled):
+        open_model(built_in_settings(), Path("m.gguf"), stop)
+    assert script.opened[-1].is_closed
 
 
 def test_the_type_of_the_kv_cache_is_the_settings_or_the_remembered_one_or_f16(script: Script) -> None:

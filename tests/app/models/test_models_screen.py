@@ -304,6 +304,26 @@ async def test_a_file_that_is_no_good_closes_nothing(answer: str, monkeypatch: p
         await driver.ask("and now?")
 
 
+async def test_esc_stops_the_opening_of_a_model() -> None:
+    script = Script()
+    async with chatting(script) as driver:
+        await driver.ask("keep me")
+        script.open_gate = Gate()
+        await driver.say("/model other.gguf")
+        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
+        await driver.pilot.press("n")
+        await driver.until(script.open_gate.waiting.is_set, "the model is being opened")
+        await driver.pilot.press("escape")
+        script.open_gate.open()
+        await driver.note("stopped before the model was open; opening the model from before again")
+        await driver.note("read the conversation again")
+        assert driver.chat.turns.model.path == "model.gguf"
+        await driver.ask("and now?")
+        assert len(driver.chat.turns.conversation.messages) == 4
+        await driver.pilot.press("escape")
+        assert driver.app.focused is driver.chat.prompt
+
+
 async def test_what_waited_for_a_model_that_fails_is_answered_by_the_one_from_before() -> None:
     script = Script(open_errors={"other.gguf": MemoryPlanError("other.gguf: there is not enough memory")})
     async with chatting(script) as driver:
