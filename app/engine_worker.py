@@ -164,18 +164,14 @@ class EngineWorker:
         if before is not None and not self._can_open(command.path):
             return
         try:
-            self._is_opening_new = True
-            self._open(command.path, command.system, n_dropped)
+            self._open_new(command.path, command.system, n_dropped)
         except BaseException as error:
             if before is None or self._wire.closing.is_set():
                 raise
-            self._is_opening_new = False
             self._wire.cancelled.clear()
             self._wire.emit(ModelKept(reason_of(error), is_open=False))
             turns, n_dropped = command.turns_before, command.n_dropped_before
             self._open(before, command.system, n_dropped)
-        finally:
-            self._is_opening_new = False
         self._tuning.doubt_what_is_remembered()
         if not turns:
             self._prepare_system(command.system)
@@ -191,11 +187,19 @@ class EngineWorker:
         try:
             if self._options.check_model is not None:
                 self._options.check_model(path)
+            self._refuse_stopped()
         except Exception as error:
             self._settle(status.meter)
             self._wire.emit(ModelKept(reason_of(error), is_open=True))
             return False
         return True
+
+    def _open_new(self, path: Path, system: str | None, n_dropped: int) -> None:
+        self._is_opening_new = True
+        try:
+            self._open(path, system, n_dropped)
+        finally:
+            self._is_opening_new = False
 
     def _open(self, path: Path, system: str | None, n_dropped: int) -> None:
         self._unload()
@@ -285,12 +289,16 @@ class EngineWorker:
     def _show_progress(self, progress: Any) -> None:
         if self._wire.closing.is_set():
             raise Cancelled("closing")
-        if self._is_opening_new and self._wire.cancelled.is_set():
-            raise Cancelled("stopped before the model was open")
+        if self._is_opening_new:
+            self._refuse_stopped()
         activity = Activity.COMPILING if progress.stage == "compile" else Activity.LOADING
         since_s = self._wire.status.since_s if self._wire.status.activity is activity else self._wire.clock()
         step = clean_line(progress.name, 40)
         self._set_status(EngineStatus(activity, step, progress.done, progress.total, since_s))
+
+    def _refuse_stopped(self) -> None:
+        if self._wire.cancelled.is_set():
+            raise Cancelled("stopped before the model was open")
 
     def _unload(self) -> None:
         session, model = self._session, self._model

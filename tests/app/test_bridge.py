@@ -154,6 +154,20 @@ def test_a_second_stop_does_not_keep_the_model_from_before_from_coming_back(engi
     engine.ask("hi")
 
 
+def test_a_stop_while_the_file_is_looked_at_closes_nothing(script):
+    gate = Gate()
+    engine = Engine(script, check_model=lambda path: gate.take(threading.Event()))
+    engine.load()
+    engine.bridge.send(Load(Path("other.gguf"), None))
+    assert gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    gate.open()
+    assert engine.wait_for(ModelKept).is_open
+    assert [model.is_closed for model in script.opened] == [False]
+    engine.ask("hi")
+    assert engine.bridge.close(_PATIENCE_S)
+
+
 def test_text_arrives_joined_in_order_and_before_the_end(engine, script):
     engine.load()
     engine.bridge.send(Ask("hi"))
