@@ -24,7 +24,7 @@ _REPLY = "reply"
 
 def busy_line(keymap: Keymap, place: str = "") -> str:
     """Say that nothing can be done now, and which key ends that in the chat."""
-    return ": ".join(filter(None, ("the engine is busy", keymap.hint("chat.stop", f"{place}stops a reply"))))
+    return ": ".join(filter(None, ("the engine is busy", keymap.hint("chat.stop", f"{place}stops it"))))
 
 
 class MessageEditing(ReplyFlow):

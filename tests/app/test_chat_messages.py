@@ -371,7 +371,7 @@ async def test_what_a_key_on_an_old_message_leads_to_is_said_in_sight():
         await driver.until(lambda: driver.app.focused is driver.transcript.messages()[0])
         await driver.until(lambda: "first" in driver.screen_text() and "third" not in driver.screen_text())
         await driver.pilot.press("e")
-        await driver.until(lambda: "the engine is busy: Esc stops a reply" in driver.screen_text(), "why not")
+        await driver.until(lambda: "the engine is busy: Esc stops it" in driver.screen_text(), "why not")
         await driver.pilot.press("ctrl+down")
         await driver.until(lambda: "y copy" in driver.screen_text(), "the keys of the next message")
 

@@ -150,7 +150,7 @@ async def test_every_screen_names_the_keys_that_are_the_users_own(file: Path):
             await driver.until(lambda said=said: said in driver.screen_text(), said)
             await driver.pilot.press("f12")
             await driver.until(lambda: driver.app.screen is driver.chat, "back in the chat")
-        assert busy_line(driver.app.keymap) == "the engine is busy: F11 stops a reply"
+        assert busy_line(driver.app.keymap) == "the engine is busy: F11 stops it"
 
 
 def test_no_screen_holds_the_name_of_a_key_that_can_be_changed():

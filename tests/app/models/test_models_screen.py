@@ -54,6 +54,13 @@ async def opened(driver: Driver, key: str = "f3") -> ModelsScreen:
     return screen_of(driver)
 
 
+async def change_model(driver: Driver, name: str, answer: str) -> None:
+    """Ask for another model, and answer with a key what becomes of the conversation."""
+    await driver.say(f"/model {name}")
+    await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
+    await driver.pilot.press(answer)
+
+
 async def shows(driver: Driver, *words: str) -> str:
     await driver.until(lambda: all(word in driver.screen_text() for word in words), f"shown: {words}")
     return driver.screen_text()
@@ -202,12 +209,12 @@ async def test_while_a_reply_comes_no_model_is_opened_and_nothing_asked() -> Non
         await driver.say("and this")
         await driver.until(script.token_gate.waiting.is_set, "the reply comes")
         await driver.say("/model other.gguf")
-        await driver.note("the engine is busy: Esc stops a reply")
+        await driver.note("the engine is busy: Esc stops it")
         assert driver.app.screen is driver.chat
         await opened(driver)
         await driver.type("second")
         await driver.pilot.press("enter")
-        await shows(driver, "the engine is busy: Esc in the chat stops a reply")
+        await shows(driver, "the engine is busy: Esc in the chat stops it")
         assert screen_of(driver).typed == "second", "the choice stays"
         assert len(script.opened) == 1
 
@@ -235,9 +242,7 @@ async def test_reading_the_conversation_again_can_be_stopped_and_goes_on_with_th
     async with chatting(script) as driver:
         await driver.ask("one two three four five")
         script.prefill_gate = Gate()
-        await driver.say("/model other.gguf")
-        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
-        await driver.pilot.press("y")
+        await change_model(driver, "other.gguf", "y")
         await driver.until(script.prefill_gate.waiting.is_set, "the model reads")
         await driver.say("a question that waits")
         assert driver.chat.turns.n_queued == 1
@@ -254,9 +259,7 @@ async def test_a_conversation_too_long_for_the_new_model_is_named_and_the_model_
     async with chatting(script) as driver:
         await driver.ask("word " * 100)
         script.n_ctx = 64
-        await driver.say("/model small.gguf")
-        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
-        await driver.pilot.press("enter")
+        await change_model(driver, "small.gguf", "enter")
         await driver.note("this model's context holds 64: the oldest turns go")
         assert driver.chat.turns.model is not None
         await driver.say("/new")
@@ -268,9 +271,7 @@ async def test_a_model_that_fails_to_open_makes_room_for_the_one_from_before(ans
     script = Script(open_errors={"other.gguf": MemoryPlanError("other.gguf: there is not enough memory")})
     async with chatting(script) as driver:
         await driver.ask("keep me")
-        await driver.say("/model other.gguf")
-        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
-        await driver.pilot.press(answer)
+        await change_model(driver, "other.gguf", answer)
         await driver.note("other.gguf: there is not enough memory; opening the model from before again")
         await driver.note("read the conversation again")
         assert driver.chat.turns.model is not None
@@ -291,9 +292,7 @@ async def test_a_file_that_is_no_good_closes_nothing(answer: str, monkeypatch: p
     async with chatting() as driver:
         await driver.ask("keep me")
         length = driver.script.opened[0].sessions[-1].length
-        await driver.say("/model other.gguf")
-        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
-        await driver.pilot.press(answer)
+        await change_model(driver, "other.gguf", answer)
         await driver.note("other.gguf: is damaged; the model from before stays open")
         await driver.until(lambda: not driver.chat.turns.is_busy)
         assert [m.text for m in driver.chat.turns.conversation.messages] == ["keep me", "Hello there."]
@@ -309,9 +308,7 @@ async def test_esc_stops_the_opening_of_a_model() -> None:
     async with chatting(script) as driver:
         await driver.ask("keep me")
         script.open_gate = Gate()
-        await driver.say("/model other.gguf")
-        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
-        await driver.pilot.press("n")
+        await change_model(driver, "other.gguf", "n")
         await driver.until(script.open_gate.waiting.is_set, "the model is being opened")
         await driver.pilot.press("escape")
         script.open_gate.open()
@@ -329,9 +326,7 @@ async def test_what_waited_for_a_model_that_fails_is_answered_by_the_one_from_be
     async with chatting(script) as driver:
         await driver.ask("one")
         script.open_gate = Gate()
-        await driver.say("/model other.gguf")
-        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
-        await driver.pilot.press("n")
+        await change_model(driver, "other.gguf", "n")
         await driver.until(script.open_gate.waiting.is_set, "the model is being opened")
         await driver.say("two")
         assert driver.chat.turns.n_queued == 1
@@ -346,9 +341,7 @@ async def test_what_waited_for_another_model_begins_its_new_conversation() -> No
     async with chatting(script) as driver:
         await driver.ask("one")
         script.open_gate = Gate()
-        await driver.say("/model other.gguf")
-        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
-        await driver.pilot.press("n")
+        await change_model(driver, "other.gguf", "n")
         await driver.until(script.open_gate.waiting.is_set, "the model is being opened")
         await driver.say("two")
         script.open_gate.open()
@@ -376,15 +369,11 @@ async def test_a_model_that_fails_to_open_leaves_the_conversation_to_the_next_on
     async with chatting(script) as driver:
         await driver.ask("keep me")
         script.open_error = GGUFError("other.gguf: is damaged")
-        await driver.say("/model other.gguf")
-        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
-        await driver.pilot.press("enter")
+        await change_model(driver, "other.gguf", "enter")
         await driver.note("is damaged")
         script.open_error = None
         assert [m.text for m in driver.chat.turns.conversation.messages] == ["keep me", "Hello there."]
-        await driver.say("/model third.gguf")
-        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
-        await driver.pilot.press("enter")
+        await change_model(driver, "third.gguf", "enter")
         await driver.note("read the conversation again")
         await driver.ask("still there?")
 
