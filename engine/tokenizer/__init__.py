@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from engine.errors import TokenizerError
 from engine.tokenizer.bpe import ByteLevelBpe
+from engine.tokenizer.character_bpe import CharacterBpe
 from engine.tokenizer.special import Fragment, SpecialTokens
 from engine.tokenizer.spm import SentencePieceBpe
 from engine.tokenizer.stream import TextStream
@@ -24,9 +25,10 @@ class _Model(Protocol):
     def token_bytes(self, token_id: int) -> bytes: ...
 
 
-MODELS: dict[str, type[ByteLevelBpe] | type[SentencePieceBpe]] = {
+MODELS: dict[str, type[ByteLevelBpe] | type[CharacterBpe] | type[SentencePieceBpe]] = {
     "gpt2": ByteLevelBpe,
     "llama": SentencePieceBpe,
+    "gemma4": CharacterBpe,
 }
 """``tokenizer.ggml.model`` to what encodes ordinary text."""
 

@@ -70,19 +70,7 @@ class ByteLevelBpe:
 
     def _prepare(self) -> None:
         """Build the tables on first use: opening a file only to read its name should not pay for them."""
-        vocabulary = self._vocabulary
-        # Text must never become a control token by accident, whatever merges the file lists.
-        hidden = {vocabulary.texts[i] for i in vocabulary.ids_of(TokenType.CONTROL, TokenType.UNKNOWN)}
-        self._ids = dict(vocabulary.ids)
-        n_merges = len(vocabulary.merges)
-        ranks = dict(zip(vocabulary.merges, range(n_merges), strict=True))
-        if len(ranks) < n_merges:  # backwards, so that of a pair listed twice the stronger rank stays
-            ranks = dict(zip(reversed(vocabulary.merges), range(n_merges - 1, -1, -1), strict=True))
-        for text in hidden:
-            self._ids.pop(text, None)
-        for pair in merges_into(hidden, ranks):
-            ranks.pop(pair, None)
-        self._ranks = ranks
+        self._ids, self._ranks = tables_of(self._vocabulary)
 
     def _encode_word(self, word: str) -> list[int]:
         # Latin-1 gives each byte a character, which translate() maps to its letter of the alphabet.
@@ -99,6 +87,24 @@ class ByteLevelBpe:
         if token_id is None and len(symbol) > 1:
             raise no_token(self._vocabulary, symbol)
         return self._vocabulary.unknown_id if token_id is None else token_id
+
+
+def tables_of(vocabulary: Vocabulary) -> tuple[dict[str, int], dict[str, int]]:
+    """Ids of the texts that ordinary text may become, and ranks of the merges that lead there.
+
+    Text must never become a control token by accident, whatever merges the file lists.
+    """
+    hidden = {vocabulary.texts[i] for i in vocabulary.ids_of(TokenType.CONTROL, TokenType.UNKNOWN)}
+    ids = dict(vocabulary.ids)
+    n_merges = len(vocabulary.merges)
+    ranks = dict(zip(vocabulary.merges, range(n_merges), strict=True))
+    if len(ranks) < n_merges:  # backwards, so that of a pair listed twice the stronger rank stays
+        ranks = dict(zip(reversed(vocabulary.merges), range(n_merges - 1, -1, -1), strict=True))
+    for text in hidden:
+        ids.pop(text, None)
+    for pair in merges_into(hidden, ranks):
+        ranks.pop(pair, None)
+    return ids, ranks
 
 
 def merges_into(texts: set[str], merges: Mapping[str, int]) -> list[str]:

@@ -2,7 +2,8 @@ r"""How byte-level BPE cuts text into words before merging: one set of expressio
 
 The expressions are part of each vocabulary's definition (its ``tokenizer.json``), in the form llama.cpp uses
 (ggml-org/llama.cpp, src/llama-vocab.cpp, ``llm_tokenizer_bpe``). They are applied one after the other: each cuts the
-pieces of the one before into matches and the gaps between them.
+pieces of the one before into matches and the gaps between them. Where llama.cpp approximates classes of cased letters
+("not a-z"), the original class is used: the two differ for letters outside ASCII and for marks.
 """
 
 from collections.abc import Callable
@@ -13,33 +14,74 @@ from engine.errors import TokenizerError, shown
 
 
 @dataclass(frozen=True)
+class Threes:
+    r"""Runs of digits, cut into groups of three from their right end, as thousands are written.
+
+    As an expression, ``\d{1,3}(?=(?:\d{3})*\b)`` takes the square of a run's length.
+    """
+
+    run: str
+
+
+@dataclass(frozen=True)
 class PreTokenizer:
     """Word boundaries of one family of vocabularies.
 
     Attributes:
-        expressions: regular expressions, applied in order.
+        expressions: regular expressions, applied in order; a ``Threes`` cuts what it matches into groups of three.
         ignore_merges: a word that is a token as a whole is taken without merging.
         add_bos: whether a file without ``add_bos_token`` wants the begin-of-text token.
     """
 
-    expressions: tuple[str, ...]
+    expressions: tuple[str | Threes, ...]
     ignore_merges: bool = False
     add_bos: bool = False
 
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 
-# The digits' group is the only difference between the families of Llama 3 and Qwen 2.
-_MODERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}"
-    r"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+_SUFFIX = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_BLANKS = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 
-# Words end before a capital that follows a small letter; letters without case and marks go with either.
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_TEKKEN = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+def _modern(digits: str, marks: str = "") -> str:
+    """The families of Llama 3 and Qwen 2 differ by the digits' group, Qwen 3.5's by the marks within words."""
+    letter = rf"[\p{{L}}{marks}]"
+    signs = rf" ?[^\s\p{{L}}{marks}\p{{N}}]+[\r\n]*"
+    return rf"{_SUFFIX}|[^\r\n\p{{L}}\p{{N}}]?{letter}+|{digits}|{signs}|{_BLANKS}"
+
+
+def _cased(digits: str, suffix: str = "", but: str = "", signs_end: str = r"[\r\n/]*") -> str:
+    """Words end before a capital that follows a small letter; letters without case and marks go with either.
+
+    Args:
+        digits: how numbers are cut.
+        suffix: what may end a word.
+        but: looked for ahead of every letter, which then is none.
+        signs_end: what may follow signs.
+    """
+    upper, lower = (
+        rf"(?:{but}[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}])",
+        rf"(?:{but}[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}])",
+    )
+    lead = r"[^\r\n\p{L}\p{N}]?"
+    words = f"{lead}{upper}*{lower}+{suffix}|{lead}{upper}+{lower}*{suffix}"
+    return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+{signs_end}|{_BLANKS}"
+
+
+_KIMI = r"\p{Han}+|" + _cased(r"\p{N}{1,3}", f"{_SUFFIX}?", but=r"(?!\p{Han})", signs_end=r"[\r\n]*")
+_GPT4O = _cased(r"\p{N}{1,3}", f"{_SUFFIX}?")
+
+# Chinese, Japanese and Korean apart, then words that a sign may begin.
+_DEEPSEEK3_KANA = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+_DEEPSEEK3_WORDS = r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + _BLANKS
+_ASIAN = (
+    "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e40-\u0e7f\u0e80-\u0eff"
+    "\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+"
+)
+_YOUTU_ASIAN = (
+    "[\uac00-\ud7a3\u3131-\u318e]+|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f\ufe30-\ufe4f]+"
+    "|[\u3105-\u312f]+|" + _DEEPSEEK3_KANA
 )
 
 # Cased letters as DeepSeek's tokenizer.json lists them: fewer than today's \p{L&}.
@@ -60,10 +102,41 @@ PRE_TOKENIZERS = {
     "default": PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
     "gpt-2": PreTokenizer((_GPT2,)),
     "smollm": PreTokenizer((r"\p{N}", _GPT2)),
-    "llama-bpe": PreTokenizer((_MODERN.format(digits=r"\p{N}{1,3}"),), ignore_merges=True, add_bos=True),
-    "smaug-bpe": PreTokenizer((_MODERN.format(digits=r"\p{N}{1,3}"),)),
-    "qwen2": PreTokenizer((_MODERN.format(digits=r"\p{N}"),)),
-    "tekken": PreTokenizer((_TEKKEN,), ignore_merges=True, add_bos=True),
+    "llama-bpe": PreTokenizer((_modern(r"\p{N}{1,3}"),), ignore_merges=True, add_bos=True),
+    "smaug-bpe": PreTokenizer((_modern(r"\p{N}{1,3}"),)),
+    "glm4": PreTokenizer((_modern(r"\p{N}{1,3}"),), ignore_merges=True),
+    "qwen2": PreTokenizer((_modern(r"\p{N}"),)),
+    "qwen35": PreTokenizer((_modern(r"\p{N}", r"\p{M}"),)),
+    "minicpm5": PreTokenizer((r"\p{N}{1,3}", _modern(r"\p{N}+")), ignore_merges=True),
+    "laguna": PreTokenizer((r"[^\n]+|[\n]+", _modern(r"\p{N}"))),
+    "tekken": PreTokenizer((_cased(r"\p{N}"),), ignore_merges=True, add_bos=True),
+    "gpt-4o": PreTokenizer((_GPT4O,)),
+    "tiny_aya": PreTokenizer((Threes(r"\d+\b"), _GPT4O)),
+    "kimi-k2": PreTokenizer((_KIMI,)),
+    "youtu": PreTokenizer((_YOUTU_ASIAN, _cased(r"\p{N}", f"{_SUFFIX}?")), ignore_merges=True),
+    "deepseek-v3": PreTokenizer((r"\p{N}{1,3}", _DEEPSEEK3_KANA, _DEEPSEEK3_WORDS)),
+    "afmoe": PreTokenizer((Threes(r"\p{N}+"), _ASIAN, _DEEPSEEK3_WORDS)),
+    "superbpe": PreTokenizer((Threes(r"\p{N}+"),)),
+    "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")),
+    "bailingmoe": PreTokenizer(
+        (
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]"
+            r"|\s+(?!\S)|\s+",
+        )
+    ),
+    "seed-coder": PreTokenizer(
+        (rf"{_SUFFIX}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+|{_BLANKS}",)
+    ),
+    "exaone-moe": PreTokenizer(
+        (
+            rf"{_SUFFIX}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
+            r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
+        )
+    ),
+    "gemma4": PreTokenizer((r"[^\n]+|\n+",), add_bos=True),
+    "deepseek-coder": PreTokenizer(
+        ("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", r"\p{N}")
+    ),
     "deepseek-llm": PreTokenizer(
         (
             "[\r\n]",
@@ -77,24 +150,31 @@ PRE_TOKENIZERS = {
 }
 
 ALIASES = {
-    "llama3": "llama-bpe",
-    "llama-v3": "llama-bpe",
-    "falcon3": "llama-bpe",
-    "falcon-h1": "llama-bpe",
-    "pixtral": "llama-bpe",
-    "lfm2": "llama-bpe",
-    "dbrx": "smaug-bpe",
-    "phi-2": "gpt-2",
-    "mpt": "gpt-2",
-    "olmo": "gpt-2",
-    "jais": "gpt-2",
-    "deepseek-r1-qwen": "qwen2",
-    "megrez": "qwen2",
-    "stablelm2": "qwen2",
-    "starcoder": "smollm",
-    "refact": "smollm",
-    "command-r": "smollm",
-    "codeshell": "smollm",
+    name: known
+    for known, names in {
+        "llama-bpe": ("llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"),
+        "smaug-bpe": ("dbrx", "chatglm-bpe"),
+        "glm4": ("glm5",),
+        "gpt-2": (
+            "phi-2",
+            "mpt",
+            "olmo",
+            "jais",
+            "trillion",
+            "granite-docling",
+            "exaone4",
+            "gigachat",
+            "a.x-4.0",
+            "mellum",
+        ),
+        "qwen2": ("deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan", "grok-2", "solar-open", "kormo"),
+        "smollm": ("starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"),
+        "gpt-4o": ("llama4", "kanana2", "talkie", "minimax-m2"),
+        "tiny_aya": ("cohere2moe",),
+        "deepseek-v3": ("hunyuan-dense", "hy_v4", "joyai-llm"),
+        "bailingmoe": ("bailingmoe2", "llada-moe"),
+    }.items()
+    for name in names
 }
 """Other values of ``tokenizer.ggml.pre`` with the same expressions (llama.cpp, the same source)."""
 
@@ -107,8 +187,8 @@ def resolve_pre_tokenizer(name: str, file_name: str) -> str:
     """
     known = ALIASES.get(name, name)
     if known not in PRE_TOKENIZERS:
-        supported = ", ".join(PRE_TOKENIZERS)
-        raise TokenizerError(f"{file_name}: tokenizer.ggml.pre is '{shown(name)}' (supported: {supported})")
+        found = f"tokenizer.ggml.pre is '{shown(name)}'"
+        raise TokenizerError(f"{file_name}: {found}, a way to cut words that is not known (get another model)")
     return known
 
 
@@ -121,12 +201,26 @@ def splitter(name: str) -> Callable[[str], list[str]]:
     """
     import regex
 
-    patterns = [regex.compile(f"({expression})") for expression in PRE_TOKENIZERS[name].expressions]
+    def cut(expression: str | Threes) -> Callable[[str], list[str]]:
+        pattern = regex.compile(f"({expression.run if isinstance(expression, Threes) else expression})")
+        if isinstance(expression, str):
+            return pattern.split
+        # Matches and gaps take turns, a gap first.
+        return lambda text: [
+            part for at, piece in enumerate(pattern.split(text)) for part in (_threes(piece) if at % 2 else [piece])
+        ]
+
+    steps = [cut(expression) for expression in PRE_TOKENIZERS[name].expressions]
 
     def split(text: str) -> list[str]:
         pieces = [text]
-        for pattern in patterns:
-            pieces = [part for piece in pieces for part in pattern.split(piece) if part]
+        for step in steps:
+            pieces = [part for piece in pieces for part in step(piece) if part]
         return pieces
 
     return split
+
+
+def _threes(digits: str) -> list[str]:
+    first = len(digits) % 3
+    return [digits[:first], *(digits[at : at + 3] for at in range(first, len(digits), 3))]

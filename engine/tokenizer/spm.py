@@ -15,8 +15,8 @@ SPACE = "\u2581"
 CACHED_WORDS = 1 << 16
 CACHED_WORD_CHARS = 64
 
-_WORDS = re.compile(f"{SPACE}*[^{SPACE}]+|{SPACE}+")
-_SPACE_INSIDE = re.compile(f"[^{SPACE}]{SPACE}")
+WORDS = re.compile(f"{SPACE}*[^{SPACE}]+|{SPACE}+")
+SPACE_INSIDE = re.compile(f"[^{SPACE}]{SPACE}")
 
 
 class SentencePieceBpe:
@@ -41,7 +41,7 @@ class SentencePieceBpe:
         text = text.replace(" ", SPACE)
         ids: list[int] = []
         words = self._words
-        for word in _WORDS.findall(text) if self._words_are_apart else [text]:
+        for word in WORDS.findall(text) if self._words_are_apart else [text]:
             found = words.get(word)
             if found is None:
                 found = self._encode_word(word)
@@ -72,7 +72,7 @@ class SentencePieceBpe:
         ranks = rank_of.tolist()
         self._ranks = {text: ranks[token_id] for text, token_id in self._ids.items()}
         # Where no token has a space behind something else, no merge crosses a word's start and words can be cached.
-        self._words_are_apart = not any(_SPACE_INSIDE.search(text) for text in self._ids)
+        self._words_are_apart = not any(SPACE_INSIDE.search(text) for text in self._ids)
 
     def _encode_word(self, word: str) -> list[int]:
         ids: list[int] = []

@@ -38,6 +38,7 @@ class TokenType(IntEnum):
 END_TEXTS = frozenset(
     {"<|eot_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<end_of_turn>"}
     | {"<|return|>", "<|call|>", "<end_of_utterance>", "<｜end▁of▁sentence｜>"}
+    | {"<turn|>", "<|tool_response>", "<|flush|>", "<|calls|>", "[e~["}
     | {"<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"}
 )
 """Tokens that end a reply whatever their declared type (llama.cpp, llama-vocab.cpp, ``special_eog_ids``)."""
@@ -47,6 +48,8 @@ AMBIGUOUS_END_TEXTS = frozenset({"</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[
 
 _USUAL_PRE = {"qwen2": "qwen2", "qwen3": "qwen2"}
 """What architectures' files mean that were written before ``tokenizer.ggml.pre`` was (llama.cpp, April 2024)."""
+_OTHER_MODELS = {"t5": "Unigram (UGM)", "bert": "WordPiece (WPM)", "rwkv": "RWKV", "plamo2": "PLaMo-2"}
+_PAIR = re.compile(rb"[^ ]+ [^ ]+")
 _BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -56,12 +59,12 @@ class Vocabulary:
 
     Attributes:
         file_name: for messages.
-        model: ``llama`` (SentencePiece-style) or ``gpt2`` (byte-level BPE).
-        pre: name in ``PRE_TOKENIZERS``; only byte-level BPE uses it.
+        model: ``llama`` (SentencePiece-style), ``gpt2`` (byte-level BPE) or ``gemma4`` (BPE on characters).
+        pre: name in ``PRE_TOKENIZERS``; SentencePiece does not use it.
         texts: (vocab_size,) the token texts as the file spells them.
         ids: text to id.
         types: (vocab_size,) one :class:`TokenType` per token.
-        scores: (vocab_size,) float32, or None for byte-level BPE.
+        scores: (vocab_size,) float32, or None for BPE by merges.
         merges: ``left right`` pairs, the earlier the stronger; empty for ``llama``.
         byte_values: id to byte, for tokens that stand for one raw byte.
         end_ids: tokens that end a turn or a text.
@@ -110,7 +113,7 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
     types = _read_types(fields, texts, model, control_ids={bos_id, eos_id}, unknown_id=unknown_id)
     declared_ends = {token_id for token_id in (eos_id, eot_id, eom_id) if token_id is not None}
     end_ids = _find_end_tokens(ids, types) | declared_ends
-    add_bos = fields.flag("add_bos_token", model == "llama" or PRE_TOKENIZERS[pre].add_bos)
+    add_bos = fields.flag("add_bos_token", model == "llama" or PRE_TOKENIZERS[pre].add_bos) or model == "gemma4"
     return Vocabulary(
         file_name=file_name,
         model=model,
@@ -119,7 +122,7 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         ids=ids,
         types=bytes(types),
         scores=_read_scores(fields, len(texts)) if model == "llama" else None,
-        merges=_read_merges(fields) if model == "gpt2" else [],
+        merges=_read_merges(fields) if model != "llama" else [],
         byte_values=_read_byte_tokens(fields, texts, types),
         bos_id=bos_id,
         eos_id=eos_id,
@@ -137,17 +140,19 @@ def kind_of_vocabulary(metadata: Mapping[str, Any], file_name: str) -> tuple[str
     """Read which algorithm cuts text into tokens, which a file's header says without its lists.
 
     Returns:
-        ``llama`` or ``gpt2``, and a key of ``PRE_TOKENIZERS``.
+        ``llama``, ``gpt2`` or ``gemma4``, and a key of ``PRE_TOKENIZERS``.
 
     Raises:
         TokenizerError: it is none of those that are known here.
     """
     fields = _Fields(metadata, file_name)
     model = fields.text("model")
-    if model not in ("llama", "gpt2"):
-        raise fields.error("model", f"is '{shown(model)}'", "supported: llama, gpt2")
-    if model == "llama":
-        return model, "default"
+    if model in _OTHER_MODELS:
+        raise fields.error("model", f"is '{model}'", f"{_OTHER_MODELS[model]} vocabularies are not supported")
+    if model not in ("llama", "gpt2", "gemma4"):
+        raise fields.error("model", f"is '{shown(model)}'", "supported: llama, gpt2, gemma4")
+    if model != "gpt2":
+        return model, "gemma4" if model == "gemma4" else "default"
     usual = _USUAL_PRE.get(str(metadata.get("general.architecture")), "default")
     return model, resolve_pre_tokenizer(fields.text("pre", usual), file_name)
 
@@ -266,7 +271,7 @@ def _read_types(
             raise fields.error("token_type", f"entry {bad[0]} is {values[bad[0]]}, not one of 0 to 6")
         return bytearray(values.astype(np.uint8).tobytes())
     types = bytearray([TokenType.NORMAL]) * len(texts)
-    if model == "llama":
+    if model != "gpt2":
         for token_id, text in enumerate(texts):
             if _BYTE_TEXT.fullmatch(text):
                 types[token_id] = TokenType.BYTE
@@ -292,7 +297,7 @@ def _read_merges(fields: _Fields) -> list[str]:
     """The pairs; that each makes a token is looked at by ``check_merges``, or where text meets one that does not."""
     merges = fields.byte_strings("merges")
     lines = joined(merges)
-    broken = _first_broken_pair(lines, len(merges))
+    broken = _first_broken_pair(lines, merges)
     if broken is not None:
         raise fields.error("merges", f"entry {broken} is not two texts with one space between")
     return fields.decode("merges", merges, lines)
@@ -304,10 +309,10 @@ def check_merges(vocabulary: Vocabulary) -> None:
     Raises:
         TokenizerError: one does not; the message names it.
     """
-    results = "\n".join(vocabulary.merges).replace(" ", "").split("\n") if vocabulary.merges else []
-    bad = next((i for i, result in enumerate(results) if result not in vocabulary.ids), None)
+    results = (merge.replace(" ", "") for merge in vocabulary.merges)
+    bad = next((result for result in results if result not in vocabulary.ids), None)
     if bad is not None:
-        raise no_token(vocabulary, results[bad])
+        raise no_token(vocabulary, bad)
 
 
 def no_token(vocabulary: Vocabulary, text: str) -> TokenizerError:
@@ -315,19 +320,23 @@ def no_token(vocabulary: Vocabulary, text: str) -> TokenizerError:
     return TokenizerError(f"{vocabulary.file_name}: {PREFIX}merges make '{shown(text)}', which is no token ({DAMAGED})")
 
 
-def _first_broken_pair(text: bytes, count: int) -> int | None:
-    """Index of the first line that is not two texts with one space between; None where all are.
+def _first_broken_pair(text: bytes, merges: Sequence[bytes]) -> int | None:
+    """Index of the first merge that is not two texts with one space between; None where all are.
 
-    Hundreds of thousands of lines are looked at on every start, so this compares positions of the separators.
+    Hundreds of thousands of merges are looked at on every start, so this compares positions of the separators, and
+    looks at each merge only where that finds something, such as merges of newlines.
+
+    Args:
+        text: the merges with newlines between.
+        merges: the same, one by one.
     """
     raw = np.frombuffer(text, np.uint8)
     ends = np.append(np.flatnonzero(raw == ord("\n")), len(raw))
     spaces = np.flatnonzero(raw == ord(" "))
     starts = np.concatenate(([0], ends[:-1] + 1))
-    if len(ends) == len(spaces) == count and bool(((starts < spaces) & (spaces + 1 < ends)).all()):
+    if len(ends) == len(spaces) == len(merges) and bool(((starts < spaces) & (spaces + 1 < ends)).all()):
         return None
-    lines = enumerate(text.split(b"\n"))
-    return next((i for i, line in lines if not re.fullmatch(rb"[^ ]+ [^ ]+", line)), count - 1)
+    return next((i for i, merge in enumerate(merges) if not _PAIR.fullmatch(merge)), None)
 
 
 def _read_byte_tokens(fields: _Fields, texts: list[str], types: bytearray) -> dict[int, int]:

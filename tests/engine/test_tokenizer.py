@@ -195,6 +195,64 @@ def test_each_family_cuts_words_its_own_way(pre: str, words: list[str]) -> None:
     assert splitter(pre)("I'll pay 1234   now\n\nOK") == words
 
 
+@pytest.mark.parametrize(
+    ("pre", "words"),
+    [
+        ("glm4", ["I", "'ll", " pay", " ", "123", "456", "7", "?!\n", "नमस", "्त", "े了", "3", "号"]),
+        ("qwen35", ["I", "'ll", " pay", " ", "1", "2", "3", "4", "5", "6", "7", "?!\n", "नमस्ते了", "3", "号"]),
+        ("minicpm5", ["I", "'ll", " pay", " ", "123", "456", "7", "?!\n", "नमस", "्त", "े了", "3", "号"]),
+        ("gpt-4o", ["I'll", " pay", " ", "123", "456", "7", "?!\n", "नमस्ते了", "3", "号"]),
+        ("tiny_aya", ["I'll", " pay", " ", "1", "234", "567", "?!\n", "नमस्ते了", "3", "号"]),
+        ("kimi-k2", ["I'll", " pay", " ", "123", "456", "7", "?!\n", "नमस्ते", "了", "3", "号"]),
+        ("youtu", ["I'll", " pay", " ", "1", "2", "3", "4", "5", "6", "7", "?!\n", "नमस्ते", "了", "3", "号"]),
+        ("deepseek-v3", ["I", "'ll", " pay", " ", "123", "456", "7", "?!\n", "नमस्ते", "了", "3", "号"]),
+        ("afmoe", ["I", "'ll", " pay", " ", "1", "234", "567", "?!\n", "नमस्ते", "了", "3", "号"]),
+        ("superbpe", ["I'll pay ", "1", "234", "567", "?!\nनमस्ते了", "3", "号"]),
+        ("falcon", ["I", "'", "ll", " pay", " ", "123", "456", "7", "?!", "\n", "नमस", "्", "त", "े", "了", "3", "号"]),
+        (
+            "bailingmoe",
+            ["I", "'ll", " pay", " ", "1", "2", "3", "4", "5", "6", "7", "?!\n", "नमस", "्त", "े了", "3", "号"],
+        ),
+        (
+            "seed-coder",
+            ["I", "'ll", " pay", " ", "1", "2", "3", "4", "5", "6", "7", "?!", "\n", "नमस", "्त", "े了", "3", "号"],
+        ),
+        ("exaone-moe", ["I", "'ll", " pay", " ", "1", "2", "3", "4", "5", "6", "7", "?!\n", "नमस्ते了", "3", "号"]),
+        (
+            "deepseek-coder",
+            [
+                "I",
+                "'",
+                "ll",
+                " pay",
+                " ",
+                "1",
+                "2",
+                "3",
+                "4",
+                "5",
+                "6",
+                "7",
+                "?!",
+                "\n",
+                "नमस",
+                "्",
+                "त",
+                "े",
+                "了",
+                "3",
+                "号",
+            ],
+        ),
+        ("gemma4", ["I'll pay 1234567?!", "\n", "नमस्ते了3号"]),
+    ],
+)
+def test_later_families_differ_in_numbers_marks_and_signs(pre: str, words: list[str]) -> None:
+    # Compared with llama-cpp-python 0.3.36 on 5,000 made-up texts and a vocabulary of all pairs of bytes: equal but for
+    # tekken, gpt-4o, tiny_aya, kimi-k2 and youtu, where it approximates cased letters, and rare signs in four others.
+    assert splitter(pre)("I'll pay 1234567?!\nनमस्ते了3号") == words
+
+
 def test_tekken_cuts_before_capitals_and_keeps_slashes_with_signs() -> None:
     words = ["get", "HTTPResponse", "For", "URL", "=http", "://\n\n", "x", " été", "Été中e\u0301", "\t\t", "\tif"]
     assert splitter("tekken")("".join(words)) == words
@@ -232,6 +290,56 @@ def test_a_whole_word_in_the_vocabulary_needs_no_merges_where_the_family_says_so
 def test_lone_surrogates_count_as_replacement_characters() -> None:
     tokenizer = byte_bpe()
     assert tokenizer.decode(tokenizer.encode("a\ud800b")) == "a\ufffdb"
+
+
+# BPE on characters (Gemma 4)
+
+
+def character_bpe(**keys: Any) -> Tokenizer:
+    pieces = ["\n", "\n\n", "\u2581", "a", "b", "t", "h", "e", "th", "\u2581the", "\u2581th", "the", "\u00e9"]
+    tokens = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
+    entries = {
+        "tokenizer.ggml.model": "gemma4",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": np.array([3, 3, 3, 2, *[6] * 256, *[1] * len(pieces)], np.int32),
+        "tokenizer.ggml.merges": ["t h", "\u2581 th", "th e", "\u2581th e", "\n \n"],
+        "tokenizer.ggml.bos_token_id": 2,
+        "tokenizer.ggml.eos_token_id": 1,
+        "tokenizer.ggml.unknown_token_id": 3,
+    }
+    return Tokenizer.from_metadata(as_read(entries | keys), "tiny.gguf")
+
+
+def test_characters_merge_by_rank_with_spaces_in_sight() -> None:
+    tokenizer = character_bpe()
+    assert texts(tokenizer, tokenizer.encode("the the", bos=False)) == ["the", "\u2581the"]
+    assert texts(tokenizer, tokenizer.encode("a\u00e9\u00e8", bos=False)) == ["a", "\u00e9", "<0xC3>", "<0xA8>"]
+
+
+def test_a_run_of_newlines_that_is_a_token_is_taken_whole_and_merges_may_hold_newlines() -> None:
+    tokenizer = character_bpe()
+    tokenizer.check()
+    assert texts(tokenizer, tokenizer.encode("a\n\nb\n\n\nb", bos=False)) == ["a", "\n\n", "b", "\n\n", "\n", "b"]
+    with pytest.raises(TokenizerError, match="entry 1 is not two texts"):
+        character_bpe(**{"tokenizer.ggml.merges": ["t h", "\n\n", "\n \n"]})
+
+
+def test_text_begins_with_begin_of_text_whatever_the_file_says() -> None:
+    tokenizer = character_bpe(**{"tokenizer.ggml.add_bos_token": False})
+    assert texts(tokenizer, tokenizer.encode("a")) == ["<bos>", "a"]
+
+
+@given(st.text("the th ab\n\u2581\u00e9\u00e8\u2603", max_size=60))
+def test_characters_survive_the_round_trip(text: str) -> None:
+    tokenizer = character_bpe()
+    written = text.replace("\u2581", " ")  # the vocabulary's own sign for a space cannot be told from one
+    assert tokenizer.decode(tokenizer.encode(text, bos=False, special=False)) == written
+
+
+def test_merges_of_characters_that_make_no_token_are_refused() -> None:
+    tokenizer = character_bpe(**{"tokenizer.ggml.merges": ["\u2581 a", "\u2581a b"]})
+    with pytest.raises(TokenizerError, match="is no token"):  # the vocabulary lacks what these merges make
+        tokenizer.encode("the a")
 
 
 # Special tokens
@@ -333,6 +441,13 @@ def test_open_reads_a_file_that_has_nothing_but_a_vocabulary(tmp_path: Path) -> 
     assert tokenizer.decode(tokenizer.encode("the rain")) == "the rain"
 
 
+def test_long_lines_of_characters_take_no_quadratic_time() -> None:
+    text = "the" * 50_000 + " " * 50_000 + "\u00e9" * 50_000
+    began = process_time()
+    assert character_bpe().decode(character_bpe().encode(text, bos=False)) == text
+    assert process_time() - began < 15
+
+
 @pytest.mark.parametrize("text", ["a" * 200_000, "the" * 70_000, "0" * 200_000, " " * 200_000, "<|im_end|>" * 20_000])
 @pytest.mark.parametrize("entries", [spm_vocabulary(), bpe_vocabulary("llama-bpe")], ids=["spm", "bpe"])
 def test_long_words_take_no_quadratic_time(entries: dict[str, Any], text: str) -> None:
@@ -345,8 +460,8 @@ def test_long_words_take_no_quadratic_time(entries: dict[str, Any], text: str) -
 
 
 @pytest.mark.parametrize("pre", PRE_TOKENIZERS)
-def test_long_blanks_take_no_quadratic_time(pre: str) -> None:
-    text = " " * 50_000 + "1" + "\t" * 50_000 + "中" + "\u2003" * 50_000
+def test_long_runs_take_no_quadratic_time(pre: str) -> None:
+    text = " " * 50_000 + "1" * 50_000 + "\t" * 50_000 + "中" + "\u2003" * 50_000 + "é\u0301" * 50_000 + "?" * 50_000
     began = process_time()
     assert "".join(splitter(pre)(text)) == text
     assert process_time() - began < 15

@@ -48,7 +48,14 @@ def with_value(at: int, value: float) -> Callable[[np.ndarray], np.ndarray]:
 
 BOTH = {
     "no model": (drop("model"), "model is missing"),
-    "unknown model": (put("model", "wordpiece\x1b[2J"), r"model is 'wordpiece\\x1b\[2J' \(supported: llama, gpt2\)"),
+    "unknown model": (
+        put("model", "wordpiece\x1b[2J"),
+        r"model is 'wordpiece\\x1b\[2J' \(supported: llama, gpt2, gemma4\)",
+    ),
+    "a vocabulary of another kind": (
+        put("model", "t5"),
+        r"model is 't5' \(Unigram \(UGM\) vocabularies are not supported\)",
+    ),
     "model of wrong type": (put("model", 7), "model is a int, not a string"),
     "no tokens": (drop("tokens"), "tokens is missing"),
     "empty tokens": (put("tokens", []), "tokens is empty"),
@@ -100,7 +107,7 @@ BPE = {
     "empty merge": (merge(2, b""), "merges entry 2 is not two texts"),
     "merge with a newline": (merge(2, b"a b\nc d"), "merges entry"),
     "merge not UTF-8": (merge(2, b"\xff \xfe"), "merges entry 2 is not UTF-8"),
-    "unknown pre-tokenizer": (put("pre", "klingon"), r"pre is 'klingon' \(supported: default, gpt-2"),
+    "unknown pre-tokenizer": (put("pre", "klingon"), r"pre is 'klingon', a way to cut words that is not known"),
     "pre-tokenizer of wrong type": (put("pre", 3), "pre is a int"),
 }
 

@@ -1,0 +1,72 @@
+"""BPE on characters (``tokenizer.ggml.model`` = ``gemma4``): spaces written as U+2581, no byte alphabet.
+
+Source: ggml-org/llama.cpp, src/llama-vocab.cpp, ``LLAMA_VOCAB_PRE_TYPE_GEMMA4``.
+"""
+
+from engine.tokenizer.bpe import CACHED_WORD_CHARS, CACHED_WORDS, tables_of
+from engine.tokenizer.merging import merge_symbols
+from engine.tokenizer.pretokenize import splitter
+from engine.tokenizer.spm import SPACE, SPACE_INSIDE, WORDS
+from engine.tokenizer.vocabulary import TokenType, Vocabulary, no_token
+
+
+class CharacterBpe:
+    """Turns ordinary text into ids and ids into bytes, for one ``gemma4`` vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._ranks: dict[str, int] | None = None
+        self._ids: dict[str, int] = {}
+        self._byte_ids = {byte: token_id for token_id, byte in vocabulary.byte_values.items()}
+        self._words_are_apart = False
+        self._words: dict[str, list[int]] = {}
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of text without special tokens.
+
+        A character without a token becomes its UTF-8 bytes' tokens, or the unknown token where the vocabulary has no
+        byte tokens.
+
+        Raises:
+            TokenizerError: merges make a text of this that is no token.
+        """
+        if self._ranks is None:
+            self._ids, self._ranks = tables_of(self._vocabulary)
+            # Where no token has a space behind something else, no merge crosses a word's start and words can be cached.
+            self._words_are_apart = not any(SPACE_INSIDE.search(text) for text in self._ids)
+        ids: list[int] = []
+        for line in splitter(self._vocabulary.pre)(text.replace(" ", SPACE)):
+            for word in WORDS.findall(line) if self._words_are_apart else [line]:
+                found = self._words.get(word)
+                if found is None:
+                    found = self._encode_word(word)
+                    if len(self._words) >= CACHED_WORDS:
+                        self._words.clear()
+                    if len(word) <= CACHED_WORD_CHARS:
+                        self._words[word] = found
+                ids += found
+        return ids
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The raw bytes of an ordinary token."""
+        kind = self._vocabulary.types[token_id]
+        text = self._vocabulary.texts[token_id]
+        if kind == TokenType.BYTE:
+            return bytes([self._vocabulary.byte_values[token_id]])
+        return text.encode() if kind == TokenType.USER_DEFINED else text.replace(SPACE, " ").encode()
+
+    def _encode_word(self, word: str) -> list[int]:
+        if word in self._ids and not word.strip("\n"):
+            return [self._ids[word]]
+        ids: list[int] = []
+        for symbol in merge_symbols(list(word), self._ranks or {}, " "):
+            token_id = self._ids.get(symbol)
+            if token_id is not None:
+                ids.append(token_id)
+            elif len(symbol) > 1:
+                raise no_token(self._vocabulary, symbol)
+            elif self._byte_ids:
+                ids += [self._byte_ids[byte] for byte in symbol.encode()]
+            elif self._vocabulary.unknown_id is not None:
+                ids.append(self._vocabulary.unknown_id)
+        return ids
