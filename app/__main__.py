@@ -9,9 +9,10 @@ def main() -> int:
     """Run the program and return its exit code."""
     try:
         from app.command_line import main as run
+
+        return run()
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
-    return run()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -374,10 +374,11 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Exit with a code, even if the terminal is gone and Textual waits for it for ever."""
         if self._is_lent and code == exit_codes.INTERRUPTED:
             return
-        self.chat.save_what_there_is()  # now: the exit may be cut short before it comes to that
         watchdog = threading.Timer(EXIT_PATIENCE_S, os._exit, [code])
         watchdog.daemon = True
-        watchdog.start()
+        with suppress(RuntimeError, MemoryError):  # the system refuses another thread
+            watchdog.start()
+        self.chat.save_what_there_is()  # now: the exit may be cut short before it comes to that
         self.exit(return_code=code)
 
     @property

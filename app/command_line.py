@@ -181,9 +181,11 @@ def _chat(options: argparse.Namespace, settings: Settings) -> int:
     if sys.stdin is None or not sys.stdin.isatty():
         # A script that says the same again expects the same; one that wants to go on uses jalopy run --session.
         settings = override(settings, "resume", "new", "--new")
+    from app.interrupts import told_apart
     from app.plain import chat
 
-    return chat(path, settings)
+    with told_apart():
+        return chat(path, settings)
 
 
 def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
@@ -210,6 +212,9 @@ def _given_model(options: argparse.Namespace) -> str:
 
 
 def _end(exit_code: int, _number: int, _frame: FrameType | None) -> NoReturn:
+    """Unwind once: a second signal would interrupt the saving that the first one led to."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     raise _Ended(exit_code)
 
 
