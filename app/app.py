@@ -42,6 +42,7 @@ from app.low_power import is_weak_machine
 from app.performance.interface_pace import SLOWEST, InterfacePace
 from app.performance.watch import PerformanceWatch
 from app.personas import persona_names
+from app.refusals import exit_code_of, line_of
 from app.screens.chat import ChatScreen
 from app.screens.drafting import PromptHabits
 from app.screens.later import (
@@ -117,6 +118,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.settings = settings
         self.bridge = EngineBridge(options or chat_options(settings), clock)
         self.crash_line: str | None = None
+        self.crash_code = exit_codes.INTERNAL
         """What to say on stderr after a crash."""
         self.downloads = BackgroundDownload()
         self._download_watch: Timer | None = None
@@ -405,7 +407,9 @@ class JalopyApp(App[None], inherit_bindings=False):
             log = log_without_text(error) if error is not None else None
             kind = type(error).__name__ if error is not None else "unknown error"
             self.crash_line = f"jalopy: internal error: {kind} ({f'details in {log}' if log else 'not logged'})"
-        self._return_code = exit_codes.INTERNAL
+            if error is not None and exit_code_of(error) == exit_codes.NO_MEMORY:
+                self.crash_line, self.crash_code = line_of(error), exit_codes.NO_MEMORY
+        self._return_code = self.crash_code
         self._close_messages_no_wait()
 
 

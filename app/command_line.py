@@ -19,6 +19,7 @@ from app.refusals import Refusal, refuse, say
 from app.settings import Settings, load_settings, override
 from app.starter import model_path
 from app.supervisor import supervise
+from engine import address_space
 
 
 class _Ended(BaseException):
@@ -129,6 +130,11 @@ def wants_screen(options: argparse.Namespace) -> bool:
 
 def _start(argv: Sequence[str]) -> int:
     options = arguments.parse(argv)
+    limit = address_space.limit_bytes()
+    if limit is not None and limit < address_space.LEAST_BYTES:
+        raise Refusal(f"jalopy: {address_space.blame(limit)}", exit_codes.NO_MEMORY)
+    # Nothing here multiplies matrices by numpy, whose OpenBLAS would start threads and take memory for them at import.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return supervise(partial(guard, partial(obey, options)), uses_screen=wants_screen(options))
 
 
