@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -42,6 +42,7 @@ from app.low_power import is_weak_machine
 from app.performance.interface_pace import SLOWEST, InterfacePace
 from app.performance.watch import PerformanceWatch
 from app.personas import persona_names
+from app.refusals import exit_code_of, line_of
 from app.screens.chat import ChatScreen
 from app.screens.drafting import PromptHabits
 from app.screens.later import (
@@ -117,6 +118,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.settings = settings
         self.bridge = EngineBridge(options or chat_options(settings), clock)
         self.crash_line: str | None = None
+        self.crash_code = exit_codes.INTERNAL
         """What to say on stderr after a crash."""
         self.downloads = BackgroundDownload()
         self._download_watch: Timer | None = None
@@ -374,10 +376,11 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Exit with a code, even if the terminal is gone and Textual waits for it for ever."""
         if self._is_lent and code == exit_codes.INTERRUPTED:
             return
-        self.chat.save_what_there_is()  # now: the exit may be cut short before it comes to that
         watchdog = threading.Timer(EXIT_PATIENCE_S, os._exit, [code])
         watchdog.daemon = True
-        watchdog.start()
+        with suppress(RuntimeError, MemoryError):  # the system refuses another thread
+            watchdog.start()
+        self.chat.save_what_there_is()  # now: the exit may be cut short before it comes to that
         self.exit(return_code=code)
 
     @property
@@ -404,7 +407,9 @@ class JalopyApp(App[None], inherit_bindings=False):
             log = log_without_text(error) if error is not None else None
             kind = type(error).__name__ if error is not None else "unknown error"
             self.crash_line = f"jalopy: internal error: {kind} ({f'details in {log}' if log else 'not logged'})"
-        self._return_code = exit_codes.INTERNAL
+            if error is not None and exit_code_of(error) == exit_codes.NO_MEMORY:
+                self.crash_line, self.crash_code = line_of(error), exit_codes.NO_MEMORY
+        self._return_code = self.crash_code
         self._close_messages_no_wait()
 
 

@@ -19,6 +19,7 @@ from app.refusals import Refusal, refuse, say
 from app.settings import Settings, load_settings, override
 from app.starter import model_path
 from app.supervisor import supervise
+from engine import address_space
 
 
 class _Ended(BaseException):
@@ -129,6 +130,11 @@ def wants_screen(options: argparse.Namespace) -> bool:
 
 def _start(argv: Sequence[str]) -> int:
     options = arguments.parse(argv)
+    limit = address_space.limit_bytes()
+    if limit is not None and limit < address_space.LEAST_BYTES:
+        raise Refusal(f"jalopy: {address_space.blame(limit)}", exit_codes.NO_MEMORY)
+    # Nothing here multiplies matrices by numpy, whose OpenBLAS would start threads and take memory for them at import.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return supervise(partial(guard, partial(obey, options)), uses_screen=wants_screen(options))
 
 
@@ -181,9 +187,11 @@ def _chat(options: argparse.Namespace, settings: Settings) -> int:
     if sys.stdin is None or not sys.stdin.isatty():
         # A script that says the same again expects the same; one that wants to go on uses jalopy run --session.
         settings = override(settings, "resume", "new", "--new")
+    from app.interrupts import told_apart
     from app.plain import chat
 
-    return chat(path, settings)
+    with told_apart():
+        return chat(path, settings)
 
 
 def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
@@ -210,6 +218,9 @@ def _given_model(options: argparse.Namespace) -> str:
 
 
 def _end(exit_code: int, _number: int, _frame: FrameType | None) -> NoReturn:
+    """Unwind once: a second signal would interrupt the saving that the first one led to."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     raise _Ended(exit_code)
 
 

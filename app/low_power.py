@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import MutableMapping
+from contextlib import suppress
 
 # Textual's own 60 frames a second stay: the transcript draws five times a second at most whatever this says, and a key
 # that arrives just behind such a drawing waits for the next frame (95th percentile 60 ms; at 30 frames 79 to 108).
@@ -34,8 +35,10 @@ def prepare_environment(low_power: str, environ: MutableMapping[str, str] = os.e
 def is_weak_machine() -> bool:
     """Whether the machine runs on battery, or interface and engine share two cores or fewer."""
     # The first look costs no import, and answers for the machines that have the least time for one.
-    if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) <= FEW_CORES:
-        return True
+    if hasattr(os, "sched_getaffinity"):
+        with suppress(OSError):  # a sandbox may refuse to tell
+            if len(os.sched_getaffinity(0)) <= FEW_CORES:
+                return True
     import psutil
 
     return (psutil.cpu_count(logical=False) or psutil.cpu_count() or 1) <= FEW_CORES or is_on_battery()

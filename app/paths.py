@@ -8,6 +8,8 @@ import os
 import stat
 from pathlib import Path
 
+from engine.directories import make_private
+
 APP_NAME = "jalopy"
 SETTINGS_NAME = "settings.toml"
 KEYMAP_NAME = "keymap.toml"
@@ -105,17 +107,20 @@ def bundled(package: str) -> Path:
 def private_directory(path: Path | None) -> Path | None:
     """Create a directory that nobody else can enter, or check that an existing one is the user's own.
 
+    One that is the user's is closed to others; where a link leads to it, it is somebody's other directory, and its mode
+    stays as it is. Directories above it that are missing are created closed; existing ones are left alone.
+
     Returns:
         The path, or None where it cannot be had: not writable, no directory, someone else's.
     """
     if path is None:
         return None
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path)
         found = path.stat()
         if not stat.S_ISDIR(found.st_mode) or (hasattr(os, "geteuid") and found.st_uid != os.geteuid()):
             return None
-        if stat.S_IMODE(found.st_mode) & 0o077:
+        if stat.S_IMODE(found.st_mode) & 0o077 and not path.is_symlink():
             path.chmod(0o700)
         if not os.access(path, os.W_OK | os.X_OK):
             return None

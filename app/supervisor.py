@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 
 from app import exit_codes
+from app.lifeline import Lifeline
 from app.refusals import refuse, say
 
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
@@ -66,7 +67,7 @@ def supervise(work: Callable[[], int], uses_screen: bool) -> int:
     dropped = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
     old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED - dropped)
     old_handler = signal.signal(signal.SIGCHLD, lambda *_: None)  # inherited as ignored, it would never be reported
-    parent_id = os.getpid()
+    lifeline = Lifeline()
     try:
         child_id = os.fork()
     except OSError:
@@ -75,23 +76,28 @@ def supervise(work: Callable[[], int], uses_screen: bool) -> int:
         signal.signal(signal.SIGCHLD, old_handler if old_handler is not signal.SIG_IGN else signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
         if child_id < 0:
+            lifeline.let_go()
             return work()  # no process to be had: better without a parent than not at all
-        _die_with(parent_id)
-        os._exit(_finish(work))
+        os._exit(_finish(work, lifeline))
+    lifeline.hold()
     try:
         status, sent = _Watch(child_id).wait()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
         signal.signal(signal.SIGCHLD, old_handler)
+        lifeline.let_go()
     if not os.WIFSIGNALED(status):
         return os.WEXITSTATUS(status)
     return _clean_up(os.WTERMSIG(status), sent, terminal, uses_screen)
 
 
-def _finish(work: Callable[[], int]) -> int:
+def _finish(work: Callable[[], int], lifeline: Lifeline) -> int:
     """Do the work in the child; threads that still compute do not keep it from ending."""
     try:
+        lifeline.watch()
         code = work()
+    except KeyboardInterrupt:  # once more, while the first one was obeyed
+        code = exit_codes.INTERRUPTED
     except BaseException as error:
         code = refuse(error)
     _flush()
@@ -105,19 +111,6 @@ def _flush() -> None:
                 stream.flush()
         except (OSError, ValueError):
             pass
-
-
-def _die_with(parent_id: int) -> None:
-    """Ask the kernel to end this child when its parent is killed, lest it computes on for nobody (Linux)."""
-    try:
-        import ctypes
-
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM, 0, 0, 0)
-    except (ImportError, OSError, AttributeError):
-        return
-    if os.getppid() != parent_id:
-        os._exit(exit_codes.TERMINATED)
 
 
 class _Watch:

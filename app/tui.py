@@ -35,7 +35,7 @@ def run_tui(settings: Settings, model_path: Path | str | None = None) -> int:
     code = app.return_code or exit_codes.OK
     if app.crash_line is not None:
         refusals.say(app.crash_line)
-        code = exit_codes.INTERNAL
+        code = app.crash_code
     if app.unsaved:
         refusals.say(
             f"jalopy: conversation not saved: {app.unsaved} (what was saved before is resumed at the next start)"

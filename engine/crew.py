@@ -12,7 +12,7 @@ from contextlib import suppress
 import numpy as np
 
 from engine import host, interpreter
-from engine.errors import Cancelled, EngineError
+from engine.errors import Cancelled, ThreadsRefusedError
 from engine.memory import Memory
 
 MOST_THREADS = 128
@@ -43,7 +43,7 @@ class Crew:
             False if it was cancelled on the way.
 
         Raises:
-            EngineError: the system refuses so many threads; nothing was run.
+            ThreadsRefusedError: the system refuses so many threads; nothing was run.
         """
         self._hire(n_threads)
         if times:
@@ -96,9 +96,9 @@ class Crew:
             follower = threading.Thread(target=self._follow, args=(number, seen), name=f"crew-{number}", daemon=True)
             try:
                 follower.start()
-            except RuntimeError:  # a limit on processes, most often a container's
+            except (RuntimeError, MemoryError):  # a limit on processes, most often a container's
                 advice = f"set threads to {number}, or raise its limit on processes"
-                raise EngineError(f"the system refuses a thread more than {number} ({advice})") from None
+                raise ThreadsRefusedError(f"the system refuses a thread more than {number} ({advice})") from None
             self._followers.append(follower)
 
     def _follow(self, number: int, seen: int) -> None:

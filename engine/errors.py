@@ -78,6 +78,12 @@ class MemoryPlanError(EngineError):
     exit_code = 71
 
 
+class ThreadsRefusedError(EngineError):
+    """The system gives no more threads."""
+
+    exit_code = 71
+
+
 class ContextFullError(EngineError):
     """More tokens than the context has room for; nothing was computed."""
 

@@ -8,7 +8,6 @@ module imports numba's decorators.
 import hashlib
 import importlib.metadata
 import os
-import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +22,8 @@ import numba
 from numba import cfunc, njit, types
 from numba.core.caching import FunctionCache
 from numba.core.runtime.nrt import rtsys
+
+from engine.directories import is_safe_for_code, make_private
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -48,30 +49,23 @@ VERSION = _source_hash()
 """Names the machine code: what was measured with another one may not hold."""
 
 
-def _private(directory: Path) -> bool:
-    """Own it, keep others out: the cache holds pickles, and a pickle of somebody else's is code execution."""
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = directory.lstat()
-        if not stat.S_ISDIR(found.st_mode) or (hasattr(os, "getuid") and found.st_uid != os.getuid()):
-            return False
-        if found.st_mode & 0o077:
-            directory.chmod(0o700)
-        return os.access(directory, os.W_OK | os.X_OK)
-    except (OSError, RuntimeError):
-        return False
-
-
 def _cache_directory() -> Path | None:
+    """Find the directory of machine code: numba keeps pickles, and loading a pickle of somebody else runs their code.
+
+    A directory that the user named may be shared, so that ours is one below it, of each user.
+    """
     named = os.environ.get("JALOPY_CACHE_DIR")
     try:
-        home = Path(named) if named else Path(platformdirs.user_cache_dir("jalopy"))
-    except RuntimeError:
+        home = Path(named).absolute() / _own_name() if named else Path(platformdirs.user_cache_dir("jalopy"))
+        directory = home / f"kernels-{VERSION}"
+        make_private(directory)
+    except (OSError, RuntimeError):
         return None
-    if not _private(home):
-        return None
-    directory = home / f"kernels-{VERSION}"
-    return directory if _private(directory) else None
+    return directory if is_safe_for_code(directory) and os.access(directory, os.W_OK | os.X_OK) else None
+
+
+def _own_name() -> str:
+    return f"jalopy-{os.geteuid()}" if hasattr(os, "geteuid") else "jalopy"
 
 
 CACHE_DIRECTORY = _cache_directory()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from engine import address_space
 from engine.errors import MemoryPlanError
 
 _HUGE_PAGE_BYTES = 2 << 20
@@ -34,7 +35,9 @@ class Memory:
         try:
             self._map = mmap.mmap(-1, self.n_bytes, **_PRIVATE)
         except (OSError, ValueError, OverflowError) as error:
-            raise MemoryPlanError(f"the system gives no {shown_bytes(n_bytes)} of memory ({error})") from None
+            limit = address_space.limit_bytes()
+            reason = address_space.blame(limit) if limit is not None else error
+            raise MemoryPlanError(f"the system gives no {shown_bytes(n_bytes)} of memory: {reason}") from None
         advice = "MADV_NOHUGEPAGE" if fills_slowly else "MADV_HUGEPAGE"
         if self.n_bytes >= _HUGE_PAGE_BYTES and hasattr(mmap, advice):
             with suppress(OSError):  # a kernel without huge pages; small pages serve as well

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import host, residency
+from engine import address_space, host, residency
 from engine.compilation import Progress, ProgressCallback
 from engine.errors import EngineError, MemoryPlanError, ModelChangedError, UnsupportedCPUError
 from engine.kv_cache import KVType, kv_type_of
@@ -338,6 +338,8 @@ class Model:
         try:
             from engine.pipeline import Pipeline
         except ImportError as error:
+            if address_space.limit_bytes() is not None:
+                raise  # more likely than the processor
             raise UnsupportedCPUError(f"numba cannot run on this processor: {error}") from None
         return Pipeline(self.config, self._weights, kv_type, n_ctx, self.crew, self.most_threads)
 
@@ -350,10 +352,16 @@ class Model:
             n_ctx = min(self.config.context_length, DEFAULT_CONTEXT, max(256, most // 2))
         if n_ctx < 1:
             raise MemoryPlanError(f"a context of {n_ctx} tokens is not possible: must be at least 1")
+        if not most:
+            raise MemoryPlanError(
+                f"the program needs about {shown_bytes(RESERVE_BYTES)} beside the model, but only "
+                f"{shown_bytes(available)} of memory are available (end other programs, or raise a container's limit)"
+            )
         if n_ctx > most:
             raise MemoryPlanError(
                 f"a context of {n_ctx:,} tokens needs {shown_bytes(n_ctx * each)} for its KV cache ({kv_type.name}); "
-                f"{shown_bytes(available)} are available: the largest that fits is {most:,}"
+                f"{shown_bytes(available)} are available, {shown_bytes(RESERVE_BYTES)} of them for the program: "
+                f"the largest that fits is {most:,}"
             )
         return n_ctx
 

@@ -3,13 +3,15 @@
 Knows about paths, descriptors and maps. Knows nothing of what the bytes mean.
 """
 
+import errno
 import mmap
 import os
 import stat
 from contextlib import suppress
 from pathlib import Path
 
-from engine.errors import FileUnreadableError, GGUFError, shown
+from engine import address_space
+from engine.errors import FileUnreadableError, GGUFError, MemoryPlanError, shown
 
 
 class ModelFile:
@@ -79,6 +81,9 @@ def _map(fd: int, size_bytes: int, name: str) -> mmap.mmap:
     try:
         return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError, OverflowError) as error:
+        limit = address_space.limit_bytes()
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM and limit is not None:
+            raise MemoryPlanError(f"{name}: cannot be mapped: {address_space.blame(limit)}") from None
         reason = getattr(error, "strerror", None) or str(error)
         raise FileUnreadableError(f"{name}: cannot be mapped into memory: {shown(reason)}") from None
 

@@ -73,6 +73,7 @@ class Session:
         self.origin: object = None
         self.cached = CachedTokens()
         self._tokens = self.cached.ids
+        self._is_closed = False
         self._logits: Logits | None = None
         self._cancelled = threading.Event()
         self._profile: Profile | None = None
@@ -336,7 +337,10 @@ class Session:
         return phases
 
     def close(self) -> None:
-        """Let go of the cache; the session cannot be used any more."""
+        """Let go of the cache; the session cannot be used any more. Closing twice is harmless."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self.truncate(0)
         self.model.forget(self)
         del self._pipeline

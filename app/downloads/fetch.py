@@ -153,6 +153,10 @@ class _Download:
         self._remote, self._plan, self._web = remote, plan, web
         self._before_bytes, self._report, self._is_wanted = before_bytes, report, is_wanted
         self._marks: deque[tuple[float, int]] = deque()
+        self._may_resume = True
+        """Whether the server is asked for the rest of the file: one that answered wrongly is asked for the whole."""
+        self._n_restarts = 0
+        """How often the server sent something else than is here."""
 
     def run(self) -> Path:
         final = self._plan.directory / self._remote.name
@@ -185,34 +189,49 @@ class _Download:
         self._show("check", done_bytes)
 
     def _fill(self, part: PartFile) -> None:
-        """Ask for what is missing until nothing is; attempts that bring nothing are counted."""
-        fruitless = 0
+        """Ask for what is missing until nothing is; attempts that bring nothing new are counted."""
+        fruitless, waited_s, most_bytes = 0, 0.0, part.size_bytes
         while part.left_bytes:
-            before = part.size_bytes
+            n_restarts = self._n_restarts
             try:
                 self._ask(part)
             except (ConnectionCut, StatusError) as error:
                 if not part.left_bytes:
                     return  # it broke when everything had come
-                fruitless = 0 if part.size_bytes - before >= _FRUIT_BYTES else fruitless + 1
-                if isinstance(error, StatusError) and error.status == 416:
-                    part.begin()
-                    pause_s: float | None = 0.0 if fruitless <= MOST_RETRIES else None
+                if not self._is_wanted():
+                    raise Stopped(self._remote.name) from None
+                if self._n_restarts > n_restarts:
+                    most_bytes = 0
+                if part.size_bytes - most_bytes >= _FRUIT_BYTES:
+                    fruitless, waited_s, self._may_resume = 0, 0.0, True
                 else:
-                    pause_s = pause_before_retry(error, fruitless)
-                if pause_s is None:
-                    raise
+                    fruitless += 1
+                most_bytes = max(most_bytes, part.size_bytes)
+                pause_s = self._pause_s(error, fruitless, waited_s)
+                waited_s += pause_s
                 self._wait(pause_s, part, str(error))
+
+    def _pause_s(self, error: ConnectionCut | StatusError, fruitless: int, waited_s: float) -> float:
+        """Return how long to wait before the next attempt, or raise what the last one ended with."""
+        if isinstance(error, StatusError) and error.status == 416 and self._may_resume:
+            self._may_resume = False  # it does not give the rest; perhaps it gives the whole
+            return 0.0
+        pause_s = pause_before_retry(error, fruitless, waited_s)
+        if pause_s is None:
+            raise error
+        return pause_s
 
     def _ask(self, part: PartFile) -> None:
         headers = {}
-        if part.size_bytes:
+        if part.size_bytes and self._may_resume:
             headers["Range"] = f"bytes={part.size_bytes}-"
             if part.etag:
                 headers["If-Range"] = part.etag
         response = self._web.get(self._remote.url, headers)
         try:
             self._check_answer(response, part)
+            if response.status == 200:
+                self._pass_over(response, part)
             while part.left_bytes:
                 if not self._is_wanted():
                     raise Stopped(self._remote.name)
@@ -227,24 +246,45 @@ class _Download:
             response.close()
 
     def _check_answer(self, response: Response, part: PartFile) -> None:
-        """Begin anew where the server sends the whole or another file; refuse what cannot be the file."""
+        """Refuse what cannot be the file, or the rest of it."""
         headers, name = response.headers, self._remote.name
         if headers.get_content_type() == "text/html":
             raise DownloadError(f"{name}: what came is a web page, not a model (a login page in between?)",
                                 exit_codes.BAD_DATA)  # fmt: skip
         self._check_link(response)
-        etag = _strong_etag(headers.get("ETag", ""))
         expected = self._remote.size_bytes
         if response.status == 206:
             match = _CONTENT_RANGE.fullmatch((headers.get("Content-Range") or "").strip())
             if match is None or int(match[1]) != part.size_bytes or int(match[3]) != expected:
-                part.begin(etag)
+                self._may_resume = False
                 raise ConnectionCut(f"{name}: the server sent another part of the file than was asked for")
             return
         if response.length not in (None, expected):
             sizes = f"{response.length} bytes instead of {expected}"
             raise DownloadError(f"{name}: the server has {sizes}: it is another file", exit_codes.BAD_DATA)
-        part.begin(etag)
+
+    def _pass_over(self, response: Response, part: PartFile) -> None:
+        """The server sends the whole: what is here stays as far as it is the same, whatever else may come."""
+        done, name = 0, self._remote.name
+        etag = _strong_etag(response.headers.get("ETag", ""))
+        while done < part.size_bytes:
+            if not self._is_wanted():
+                raise Stopped(name)
+            piece = response.read(min(_PIECE_BYTES, part.size_bytes - done))
+            if not piece:
+                raise ConnectionCut(f"{name}: the connection ended before the file did")
+            same = part.same_bytes(piece, done)
+            done += same
+            self._show("check", done)
+            if same < len(piece):
+                self._n_restarts += 1
+                if self._n_restarts > MOST_RETRIES:
+                    raise DownloadError(f"{name}: the server sends something else each time; what came is kept")
+                part.keep(done)
+                part.append(piece[same:])
+                break
+        if part.etag != etag or not part.size_bytes:
+            part.note_version(etag)
 
     def _check_link(self, response: Response) -> None:
         """Refuse at once what the hub itself calls another file; elsewhere a tag is no sha256."""

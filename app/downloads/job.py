@@ -69,6 +69,7 @@ class PullJob:
         self.what = what
         self._settings, self._connect = settings, connect or partial(hub.connect, pause=self._pause)
         self._answered, self._stopped = threading.Event(), threading.Event()
+        self._web: Web | None = None
         self.was_accepted = False
         """Whether somebody said yes to the price."""
         self.state = JobState()
@@ -92,14 +93,22 @@ class PullJob:
         """Stop, or say no; what came is kept."""
         self._stopped.set()
         self._answered.set()
+        if self._web is not None:
+            self._web.give_up()  # a read that waits for a slow server would hold the part
 
     def _pause(self, pause_s: float) -> None:
-        """Wait before another attempt, unless nothing is wanted any more."""
-        self._stopped.wait(pause_s)
+        """Wait before another attempt.
+
+        Raises:
+            Stopped: there will be none.
+        """
+        if self._stopped.wait(pause_s):
+            raise Stopped(clean_line(self.what, 100))
 
     def _run(self) -> None:
         try:
-            self._pull(self._connect())
+            self._web = self._connect()
+            self._pull(self._web)
         except Stopped as error:
             self._end(Stage.STOPPED, str(error))
         except Exception as error:

@@ -91,9 +91,35 @@ class PartFile:
     def begin(self, etag: str = "") -> None:
         """Throw away what is there; what comes now is of the version with this tag."""
         os.ftruncate(self._fd, 0)
-        self._hash, self.size_bytes, self.etag = hashlib.sha256(), 0, etag
+        self._hash, self.size_bytes = hashlib.sha256(), 0
+        self.note_version(etag)
+
+    def keep(self, n_bytes: int) -> None:
+        """Throw away what follows the first bytes."""
+        os.ftruncate(self._fd, n_bytes)
+        self._hash, self.size_bytes = hashlib.sha256(), n_bytes
+        self.hash_existing()
+
+    def note_version(self, etag: str) -> None:
+        """What is there, if anything, is of the version with this tag."""
+        self.etag = etag
         note = {"sha256": self.remote.sha256, "size": self.remote.size_bytes, "etag": etag}
         replace_file(self._note, json.dumps(note).encode("ascii"), durable=False)
+
+    def same_bytes(self, piece: bytes, offset: int) -> int:
+        """Return how much of the beginning of a piece is what is there at an offset.
+
+        Raises:
+            DownloadError: it is not the beginning of a model; the part stays.
+        """
+        os.lseek(self._fd, offset, os.SEEK_SET)
+        here = os.read(self._fd, len(piece))
+        if here == piece:
+            return len(piece)
+        same = next((at for at, (one, other) in enumerate(zip(here, piece, strict=False)) if one != other), len(here))
+        if offset + same < min(len(_MAGIC), self.size_bytes):
+            raise self._no_model(piece)
+        return same
 
     def append(self, piece: bytes) -> None:
         """Write more.
@@ -108,9 +134,7 @@ class PartFile:
                                 exit_codes.BAD_DATA)  # fmt: skip
         if self.size_bytes == 0 and not piece.startswith(_MAGIC[: len(piece)]):
             self.discard()
-            what = "a web page" if piece.lstrip()[:1] == b"<" else "something else"
-            raise DownloadError(f"{self.remote.name}: what came is {what}, not a model (a login page in between?)",
-                                exit_codes.BAD_DATA)  # fmt: skip
+            raise self._no_model(piece)
         os.lseek(self._fd, self.size_bytes, os.SEEK_SET)
         view = memoryview(piece)
         while view:
@@ -141,6 +165,11 @@ class PartFile:
         with suppress(OSError):
             sync_directory(self.final.parent)
         return self.final
+
+    def _no_model(self, piece: bytes) -> DownloadError:
+        what = "a web page" if piece.lstrip()[:1] == b"<" else "something else"
+        return DownloadError(f"{self.remote.name}: what came is {what}, not a model (a login page in between?)",
+                             exit_codes.BAD_DATA)  # fmt: skip
 
     def _check_header(self) -> None:
         from engine.errors import EngineError, FileUnreadableError, UnsupportedQuantError

@@ -129,7 +129,7 @@ def _prepare_address(wanted: Wanted, web: Web, sha256: str, directory: Path) -> 
     if not sha256:
         raise DownloadError("nothing states a hash for this address: give the one it should have with --sha256 HEX",
                             exit_codes.USAGE)  # fmt: skip
-    response = web.get(wanted.url)
+    response = web.with_retries(lambda: web.get(wanted.url))
     size_bytes = response.length or 0
     is_page = response.headers.get_content_type() == "text/html"
     response.close()

@@ -21,6 +21,8 @@ from app.refusals import Refusal
 MOST_RETRIES = 4
 LONGEST_PAUSE_S = 300.0
 """The hub counts requests in windows of so many seconds; who asks for more is not waited for."""
+LONGEST_WAIT_S = 900.0
+"""Of all pauses before something comes."""
 _RETRIED = (429, 500, 502, 503, 504)
 _RESET_S = re.compile(r";\s*r=0\s*;\s*t=([0-9]{1,6})(?![0-9])")
 _ANY_RESET_S = re.compile(r";\s*t=([0-9]{1,6})(?![0-9])")
@@ -45,14 +47,18 @@ class StatusError(DownloadError):
         self.status, self.pause_s = status, pause_s
 
 
-def pause_before_retry(error: DownloadError, attempt: int) -> float | None:
-    """Return how long to wait before trying again; None where that would not help, or was done often enough."""
+def pause_before_retry(error: DownloadError, attempt: int, waited_s: float = 0.0) -> float | None:
+    """Return how long to wait before trying again; None where that would not help, or was done often enough.
+
+    Args:
+        attempt: how many were in vain before this one.
+        waited_s: sum of the pauses between them.
+    """
     if attempt >= MOST_RETRIES or (isinstance(error, StatusError) and error.status not in _RETRIED):
         return None
     wanted_s = error.pause_s if isinstance(error, StatusError) else None
-    if wanted_s is None:
-        return float(2**attempt)
-    return wanted_s if wanted_s <= LONGEST_PAUSE_S else None
+    pause_s = float(2**attempt) if wanted_s is None else wanted_s
+    return pause_s if pause_s <= LONGEST_PAUSE_S and waited_s + pause_s <= LONGEST_WAIT_S else None
 
 
 def refused(status: int, headers: Message, url: str, has_token: bool, is_hub: bool) -> StatusError:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from app import exit_codes
+from app.downloads.lines import Lines
 from app.downloads.refusal import (
     MOST_RETRIES,
     ConnectionCut,
@@ -34,6 +35,8 @@ from app.version import installed_version
 
 TIMEOUT_S = 30.0
 """Without a byte for so long a connection counts as dead."""
+HEADERS_S = 60.0
+"""The headers of an answer are whole by then: one byte of them after the other is not waited for."""
 MOST_REDIRECTS = 5
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -85,6 +88,8 @@ class Web:
     Args:
         token: for ``token_host`` only.
         token_host: host and port, as in an address.
+        timeout_s: without a byte for so long a connection counts as dead.
+        headers_s: so long the headers of an answer may take, however they come.
         pause: waits so many seconds before another attempt.
     """
 
@@ -93,13 +98,16 @@ class Web:
         token: str = "",
         token_host: str = "",
         timeout_s: float = TIMEOUT_S,
+        headers_s: float = HEADERS_S,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self.has_token = bool(token)
         self._token, self._token_host, self._timeout_s, self.pause = token, token_host, timeout_s, pause
-        self._opener = urllib.request.build_opener(_NoRedirects)
+        self._lines = lines = Lines(headers_s)
+        self._opener = urllib.request.build_opener(_NoRedirects, *lines.handlers())
         # What is meant for this machine, a token perhaps, is no proxy's business.
-        self._direct_opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
+        direct = urllib.request.ProxyHandler({})
+        self._direct_opener = urllib.request.build_opener(_NoRedirects, direct, *lines.handlers())
 
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> Response:
         """Ask for an address, following redirects; anything but success is raised.
@@ -124,6 +132,10 @@ class Web:
                 raise DownloadError(f"{host_of(url)}: redirects in a circle")
         raise DownloadError(f"{host_of(url)}: redirects more than {MOST_REDIRECTS} times")
 
+    def give_up(self) -> None:
+        """Cut what is open and refuse what would be asked next; any thread may call it."""
+        self._lines.cut()
+
     def get_body(self, url: str) -> bytes:
         """Return a whole small answer, trying again where that may help.
 
@@ -134,14 +146,16 @@ class Web:
 
     def with_retries(self, work: Callable[[], T]) -> T:
         """Do the work; after an overloaded server or a broken connection, wait and do it again, a few times."""
+        waited_s = 0.0
         for attempt in range(MOST_RETRIES + 1):
             try:
                 return work()
             except (StatusError, ConnectionCut) as error:
-                pause_s = pause_before_retry(error, attempt)
+                pause_s = pause_before_retry(error, attempt, waited_s)
                 if pause_s is None:
                     raise
                 self.pause(pause_s)
+                waited_s += pause_s
         raise AssertionError("the last attempt returns or raises")
 
     def _body_once(self, url: str) -> bytes:
@@ -168,6 +182,8 @@ class Web:
         if self._token and _may_have_token(urlsplit(url), self._token_host):
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         opener = self._direct_opener if urlsplit(url).hostname in _THIS_MACHINE else self._opener
+        if self._lines.is_cut:
+            raise ConnectionCut(f"{host_of(url)}: nothing is wanted any more")
         try:
             body = opener.open(request, timeout=self._timeout_s)
         except urllib.error.HTTPError as answer:

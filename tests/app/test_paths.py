@@ -38,6 +38,23 @@ def test_a_private_directory_is_made_and_closed_to_others(tmp_path: Path) -> Non
     assert stat.S_IMODE(made.stat().st_mode) == 0o700
 
 
+def test_a_base_directory_that_is_missing_is_closed_and_one_that_exists_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home").chmod(0o777)
+    made = paths.private_directory(tmp_path / "home" / ".local" / "state" / "jalopy")
+    assert made is not None
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (made, *list(made.parents)[:3])]
+    assert modes == [0o700, 0o700, 0o700, 0o777]
+
+
+def test_what_a_link_leads_to_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o755)
+    (tmp_path / "jalopy").symlink_to("shared")
+    assert paths.private_directory(tmp_path / "jalopy") == tmp_path / "jalopy"
+    assert stat.S_IMODE((tmp_path / "shared").stat().st_mode) == 0o755
+
+
 def test_a_file_in_the_way_of_a_directory_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     assert paths.private_directory(tmp_path / "file") is None

@@ -271,3 +271,137 @@ def test_the_supervisor_imports_nothing_heavy_before_it_forks() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+# A child as the program is one, which says where it is and then does not end by itself.
+ORPHAN = """
+import os, signal, sys, threading, time
+from functools import partial
+from app import lifeline
+from app.command_line import guard
+from app.supervisor import supervise
+lifeline.GRACE_S = 0.5
+def ready():
+    os.write(1, b"READY %d\\n" % os.getpid())
+def work():
+    {act}
+sys.exit(supervise(partial(guard, work), uses_screen=False))
+"""
+ORPHANS = {
+    "idle": "ready(); signal.pause()",
+    "waits for input": "ready(); sys.stdin.readline()",
+    "stdin closed": "sys.stdin.close(); os.close(0); ready(); signal.pause()",
+    "saves to a disk that does not answer": """
+    os.fsync = lambda handle: threading.Event().wait()
+    try:
+        ready(); signal.pause()
+    finally:
+        os.fsync(1)""",
+    "saves in its engine's thread": """
+    from app.engine_thread import EngineThread
+    engine = EngineThread()
+    try:
+        ready(); signal.pause()
+    finally:
+        engine.run(threading.Event().wait)""",
+    "ignores SIGTERM": "signal.signal(signal.SIGTERM, signal.SIG_IGN); ready(); [signal.pause() for _ in iter(int, 1)]",
+    "blocks SIGTERM": "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); ready(); signal.pause()",
+    "computes without heeding anything": """
+    signal.signal(signal.SIGTERM, lambda *_: None); ready()
+    while True:
+        sum(range(1000))""",
+    "compiles": """
+    import numba
+    from app.engine_thread import EngineThread
+    def compile_on():
+        ready()
+        while True:
+            numba.njit(lambda x: x + 1)(1)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    EngineThread().run(compile_on)""",
+    "decodes": """
+    from tests.engine import tiny_gguf
+    from engine import Model, Sampling
+    import tempfile
+    path = tempfile.mkdtemp() + "/m.gguf"
+    open(path, "wb").write(tiny_gguf.build())
+    session = Model.open(path).session(64)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    session.prefill([1, 2, 3])
+    ready()
+    while True:
+        session.truncate(0)
+        session.prefill([1, 2, 3])""",
+    "writes to a terminal that takes nothing more": """
+    reading, writing = os.pipe()
+    signal.signal(signal.SIGTERM, lambda *_: None); ready()
+    while True:
+        os.write(writing, bytes(1 << 16))""",
+}
+
+
+def is_gone(process_id: int) -> bool:
+    try:
+        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["runs", "was stopped"])
+@pytest.mark.parametrize("state", ORPHANS)
+def test_a_child_is_gone_soon_after_its_parent_was_killed(state: str, stops: bool) -> None:
+    program = ORPHAN.format(act=ORPHANS[state])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline().split()[1])
+    try:
+        if stops:
+            os.kill(child, signal.SIGSTOP)
+            wait_for_state(parent.pid, "T")
+        parent.kill()
+        parent.wait()
+        if stops:
+            os.kill(child, signal.SIGCONT)
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not is_gone(child):
+            assert time.monotonic() < deadline_s, "it computes on for nobody"
+            time.sleep(0.02)
+    finally:
+        if not is_gone(child):
+            os.kill(child, signal.SIGKILL)
+        assert parent.stdin is not None
+        parent.stdin.close()
+        parent.stdout.close()
+
+
+@pytest.mark.parametrize("more", ["SIGTERM", "SIGHUP"])
+def test_a_second_signal_does_not_interrupt_the_saving_that_the_first_led_to(more: str) -> None:
+    act = f"""
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+    finally:
+        os.kill(os.getpid(), signal.{more})
+        os.write(1, b"SAVED")"""
+    done = run_orphan(act)
+    assert (done.returncode, done.stdout, done.stderr) == (exit_codes.TERMINATED, b"SAVED", b"")
+
+
+def test_ctrl_c_pressed_twice_is_no_internal_error() -> None:
+    act = """
+    import app.command_line
+    def once_more(*_):
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.pause()
+    app.command_line.refuse = once_more
+    raise ValueError"""
+    done = run_orphan(act)
+    assert (done.returncode, done.stdout, done.stderr) == (exit_codes.INTERRUPTED, b"", b"")
+
+
+def run_orphan(act: str) -> subprocess.CompletedProcess[bytes]:
+    program = ORPHAN.format(act=act)
+    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=240, check=False)

@@ -202,6 +202,22 @@ def test_a_context_that_does_not_fit_is_refused_with_the_largest_that_does(
         model.session(n_ctx=100_000)
 
 
+@pytest.mark.parametrize("n_ctx", [None, 100])
+def test_where_the_program_itself_has_no_room_the_context_is_not_to_blame(
+    model: Model, n_ctx: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.host.available_memory_bytes", lambda: 271_000_000)
+    with pytest.raises(MemoryPlanError, match=r"needs about 315 MB beside the model, but only 271 MB") as refused:
+        model.session(n_ctx=n_ctx)
+    assert "context" not in str(refused.value)
+
+
+def test_a_session_may_be_closed_twice(model: Model) -> None:
+    session = model.session(n_ctx=16)
+    session.close()
+    session.close()
+
+
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files where Linux lists them")
 def test_a_model_that_is_refused_once_it_is_open_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tiny_gguf.write(tmp_path / "tiny.gguf")

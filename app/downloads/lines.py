@@ -1,0 +1,107 @@
+"""Connections of a client: their answers' headers come whole within a time, and all of them can be cut from elsewhere.
+
+The library's timeout is one of each read: headers that come byte by byte never exceed it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import socket
+import time
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+
+class Lines:
+    """What is open of one client, which asks for one thing at a time.
+
+    Args:
+        headers_s: so long the headers of an answer may take.
+
+    Attributes:
+        is_cut: nothing is to be opened any more.
+    """
+
+    def __init__(self, headers_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._headers_s, self._clock = headers_s, clock
+        self._open: socket.socket | None = None
+        self.is_cut = False
+
+    def handlers(self) -> list[urllib.request.BaseHandler]:
+        """Return what a library's opener takes instead of its own."""
+        lines = self
+
+        class Http(urllib.request.HTTPHandler):
+            def do_open(self, http_class: Any, req: Any, **arguments: Any) -> Any:
+                return super().do_open(lines._connecting(http_class), req, **arguments)
+
+        class Https(urllib.request.HTTPSHandler):
+            def do_open(self, http_class: Any, req: Any, **arguments: Any) -> Any:
+                return super().do_open(lines._connecting(http_class), req, **arguments)
+
+        return [Http(), Https()]
+
+    def cut(self) -> None:
+        """End what is open at once; any thread may call it."""
+        self.is_cut = True
+        if self._open is not None:
+            with suppress(OSError, ValueError):  # it has ended by itself
+                socket.socket.shutdown(self._open, socket.SHUT_RDWR)  # below TLS, which another thread is in
+
+    def _connecting(self, http_class: Callable[..., Any]) -> Any:
+        def connect(*arguments: Any, **named: Any) -> Any:
+            connection = http_class(*arguments, **named)
+            connection.response_class = self._answer
+            return connection
+
+        return connect
+
+    def _answer(self, sock: socket.socket, *arguments: Any, **named: Any) -> _TimedAnswer:
+        self._open = sock
+        return _TimedAnswer(self._clock, self._clock() + self._headers_s, sock, *arguments, **named)
+
+
+class _TimedAnswer(http.client.HTTPResponse):
+    """An answer that is given up where its headers are not whole in time."""
+
+    def __init__(self, clock: Callable[[], float], deadline_s: float, sock: socket.socket, *rest: Any, **named: Any):
+        super().__init__(sock, *rest, **named)
+        self._timed = _TimedReader(self.fp.detach(), sock, clock, deadline_s)
+        self.fp = io.BufferedReader(self._timed)
+
+    def begin(self) -> None:
+        super().begin()
+        self._timed.lift()
+
+
+class _TimedReader(io.RawIOBase):
+    """Reads a socket until a moment, or without one."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, clock: Callable[[], float], deadline_s: float) -> None:
+        self._raw, self._sock, self._clock = raw, sock, clock
+        self._deadline_s: float | None = deadline_s
+        self._timeout_s = sock.gettimeout()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if self._deadline_s is not None:
+            left_s = self._deadline_s - self._clock()
+            if left_s <= 0:
+                raise TimeoutError
+            self._sock.settimeout(left_s if self._timeout_s is None else min(left_s, self._timeout_s))
+        return self._raw.readinto(buffer)
+
+    def lift(self) -> None:
+        """The headers are whole."""
+        self._deadline_s = None
+        if not self.closed:
+            self._sock.settimeout(self._timeout_s)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
