@@ -1,0 +1,11 @@
+"""Every target by its name on the command line; a new one gets its line here."""
+
+from __future__ import annotations
+
+from tests.fuzz import logs, states
+from tests.fuzz.target import Target
+
+TARGETS: dict[str, Target] = {
+    "log": logs.TARGET,
+    "state": states.TARGET,
+}
