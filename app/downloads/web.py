@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from app import exit_codes
+from app.downloads.bounded_lines import EndlessLinesError, PlainHandler, SecureHandler
 from app.downloads.refusal import (
     MOST_RETRIES,
     ConnectionCut,
@@ -61,9 +62,12 @@ class Response:
 
         Raises:
             ConnectionCut: it broke off, or nothing came for too long.
+            DownloadError: what should come after the body does not end.
         """
         try:
             piece: bytes = self._body.read1(n_bytes) if hasattr(self._body, "read1") else self._body.read(n_bytes)
+        except EndlessLinesError as error:
+            raise DownloadError(f"{host_of(self.url)}: {error}") from None
         except (TimeoutError, OSError, http.client.HTTPException, ValueError) as error:
             raise ConnectionCut(f"{host_of(self.url)}: the connection broke off ({said(error)})") from None
         return piece
@@ -97,9 +101,10 @@ class Web:
     ) -> None:
         self.has_token = bool(token)
         self._token, self._token_host, self._timeout_s, self.pause = token, token_host, timeout_s, pause
-        self._opener = urllib.request.build_opener(_NoRedirects)
+        self._opener = urllib.request.build_opener(_NoRedirects, PlainHandler, SecureHandler)
         # What is meant for this machine, a token perhaps, is no proxy's business.
-        self._direct_opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
+        no_proxy = urllib.request.ProxyHandler({})
+        self._direct_opener = urllib.request.build_opener(_NoRedirects, PlainHandler, SecureHandler, no_proxy)
 
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> Response:
         """Ask for an address, following redirects; anything but success is raised.
@@ -174,6 +179,8 @@ class Web:
             return Response(answer.code, answer.headers, url, answer)
         except urllib.error.URLError as error:
             raise unreachable(url, error.reason) from None
+        except EndlessLinesError as error:
+            raise DownloadError(f"{host_of(url)}: {error}") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise unreachable(url, error) from None
         return Response(body.status, body.headers, url, body)

@@ -89,7 +89,8 @@ def _described(rng: Random) -> list[bytes]:
     for name, values in (
         ("quant", ("F32", "F32", "Q8_0")), ("tied", (True, False)), ("rope_factors", (True, False, False)),
         ("n_heads", (1, 2, 4)), ("n_kv_heads", (1, 2)), ("dim", (32, 64)), ("head_dim", (None, None, 8, 16, 24, 32)),
-        ("vocabulary", ("spm", "bpe", None)), ("context_length", (0, 1, 16, 128, 1 << 31)), ("biases", (None, None, True)),
+        ("vocabulary", ("spm", "bpe", None)), ("context_length", (0, 1, 16, 128, 1 << 31)),
+        ("biases", (None, None, True)),
     ):  # fmt: skip
         if rng.random() < 0.5:
             arguments[name] = rng.choice(values)
@@ -134,7 +135,8 @@ def _known_key(rng: Random, tiny: TinyGGUF) -> None:
         "eot_token_id", "eom_token_id", "unknown_token_id", "add_bos_token", "pre", "model", "seperator_token_id",
     ))  # fmt: skip
     full = rng.choice((f"{architecture}.{name}", f"tokenizer.ggml.{tokenizer}", "general.alignment", "split.count",
-                       "general.file_type", "general.sampling.temp", "tokenizer.chat_template", "general.name"))  # fmt: skip
+                       "general.file_type", "general.sampling.temp", "tokenizer.chat_template",
+                       "general.name"))  # fmt: skip
     value: Any = rng.choice((edge(rng) % (1 << 32), 1.5, math.nan, True, rng.choice(_WORDS), [rng.choice(_WORDS)]))
     tiny.set(full, value)
 
@@ -168,7 +170,9 @@ def _other_tensor(rng: Random, tiny: TinyGGUF) -> None:
     elif choice == 3:
         tensor.offset = edge(rng) % (1 << 64)
     elif choice == 4:
-        tensor.name = rng.choice(("", "x", "blk.1.attn_q.weight", "output.bias", b"\xff", rng.choice(tiny.tensors).name))
+        tensor.name = rng.choice(
+            ("", "x", "blk.1.attn_q.weight", "output.bias", b"\xff", rng.choice(tiny.tensors).name)
+        )
     elif choice == 5:
         tensor.n_dims = rng.choice((0, 1, 2, 3, 4, 5, edge(rng) % (1 << 32)))
     elif choice == 6:
@@ -205,7 +209,9 @@ def _other_key(rng: Random, tiny: TinyGGUF) -> None:
     if choice == 0:
         tiny.keys.remove(rng.choice(tiny.keys))
     elif choice == 1:
-        tiny.keys.append(Key(rng.choice((b"\xff", "", "x", "\x1b[2J", "k" * 70000)), STRING, string(rng.choice(_WORDS))))
+        tiny.keys.append(
+            Key(rng.choice((b"\xff", "", "x", "\x1b[2J", "k" * 70000)), STRING, string(rng.choice(_WORDS)))
+        )
     elif choice == 2:
         rng.shuffle(tiny.keys)
     else:

@@ -217,8 +217,12 @@ def trust_in(data: bytes) -> str:
         return "forged"
     numbers = [places[line] for line in found]
     is_one_log = len({number for number, _ in numbers}) <= 1
-    in_order = all(one[1] < other[1] for one, other in zip(numbers, numbers[1:], strict=False))
+    in_order = _is_growing([at for _, at in numbers])
     return "in order" if is_one_log and in_order else "moved"
+
+
+def _is_growing(numbers: Sequence[int]) -> bool:
+    return sorted(set(numbers)) == list(numbers)
 
 
 def judge(messages: Sequence[ChatMessage], trust: str) -> None:
@@ -230,7 +234,7 @@ def judge(messages: Sequence[ChatMessage], trust: str) -> None:
         return
     if len({log for log, _ in said}) > 1:
         raise Fault(f"messages of several conversations are shown as one: {said}")
-    if any(one[1] >= other[1] for one, other in zip(said, said[1:], strict=False)):
+    if not _is_growing([number for _, number in said]):
         raise Fault(f"messages are shown out of their order: {said}")
 
 

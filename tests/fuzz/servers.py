@@ -49,8 +49,10 @@ MOST_PAUSE_S = 2000.0
 _CPU_S, _MEMORY_BYTES = 5.0, 64 << 20
 _TIMEOUT_S = 0.4
 """Silence that counts as a dead connection: the program's own 30 s, shortened."""
-_MOST_SENT_BYTES = 24 << 20
-"""What a server without end sends before it gives up."""
+_MOST_SENT_BYTES = 48 << 20
+"""What a server without end sends before it gives up, more than two sockets' buffers hold by far."""
+_ENDLESS_BYTES = 40 << 20
+"""Who takes so much would take more for ever: an answer of the hub may have 16 MB, the file has 0.1."""
 _COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -74,9 +76,10 @@ def seeds() -> list[bytes]:
         {"content": [{"head": "HTTP/1.1 302 Go\r\nLocation: file:///etc/passwd"}]},
         {"content": [{"head": "HTTP/1.1 302 Go\r\nLocation: //[::1"}]},
         {"content": [{"lies": {"Content-Encoding": "gzip"}}]},
-        {"content": [{"head": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked", "body": "5\r\nGGUF!\r\nffffffffffffffff\r\n"}]},
+        {"content": [{"head": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked",
+                      "body": "5\r\nGGUF!\r\nffffffffffffffff\r\n"}]},
         {"content": [{"head": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked", "body": "-5\r\nGGUF"}]},
-        {"content": [{"head": "HTTP/1.1 100 Continue\r\n\r\n", "body": "100s"}]},
+        {"content": [{"head": "HTTP/1.1 100 Continue", "body": "100s"}]},
         {"content": [{"head": "HTTP/1.1 200 OK\r\n" + "\r\n".join(f"X-{i}: y" for i in range(200))}]},
         {"content": [{"head": "HTTP/1.1 200 OK\r\nX: " + "y" * 99999}]},
         {"content": [{"head": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked", "body": "trailers"}]},
@@ -99,18 +102,24 @@ def seeds() -> list[bytes]:
     return [json.dumps(script).encode() for script in scripts]
 
 
-_HEADS = ("HTTP/1.1 200 OK", "HTTP/1.1 206 Part", "HTTP/1.1 416 No", "HTTP/1.1 500 No", "HTTP/1.1 429 No", "HTTP/1.0 200",
-          "HTTP/1.1 302 Go", "HTTP/1.1 304 Same", "HTTP/1.1 204 None", "HTTP/9.9 200 OK", "HTTP/1.1 999 ?", "HTTP/1.1 -1 ?",
-          "HTTP/1.1 101 Switch", "HTTP/1.1 100 Continue\r\n", "ICY 200 OK", "", "GGUF", "HTTP/1.1 200 " + "O" * 70000,
+_HEADS = ("HTTP/1.1 200 OK", "HTTP/1.1 206 Part", "HTTP/1.1 416 No", "HTTP/1.1 500 No", "HTTP/1.1 429 No",
+          "HTTP/1.0 200",
+          "HTTP/1.1 302 Go", "HTTP/1.1 304 Same", "HTTP/1.1 204 None", "HTTP/9.9 200 OK",
+          "HTTP/1.1 999 ?", "HTTP/1.1 -1 ?",
+          "HTTP/1.1 101 Switch", "HTTP/1.1 100 Continue\r\n", "HTTP/1.1 100 Continue", "ICY 200 OK", "", "GGUF",
+          "HTTP/1.1 200 " + "O" * 70000,
           "HTTP/1.1 401 No", "HTTP/1.1 403 No", "HTTP/1.1 404 No", "HTTP/1.1 503 No", "HTTP/1.1 407 Proxy")  # fmt: skip
 _NAMES = ("Content-Length", "Content-Range", "Content-Type", "Content-Encoding", "ETag", "Location", "Retry-After",
-          "RateLimit", "Transfer-Encoding", "X-Linked-ETag", "X-Error-Code", "X-Error-Message", "Connection", "Set-Cookie",
+          "RateLimit", "Transfer-Encoding", "X-Linked-ETag", "X-Error-Code", "X-Error-Message", "Connection",
+          "Set-Cookie",
           "WWW-Authenticate", "Accept-Ranges", "X\x00Y", "Content-Length ", "\tX", "Link", "Date")  # fmt: skip
 _VALUES = ("0", "1", "-1", "99999999999999999999", "bytes 0-1/2", "bytes 65536-/*", "text/html", "gzip", '"a"', 'W/"a"',
-           "/", "http://[", "file:///etc/passwd", "chunked", "identity, chunked", "text/html\r\n\tfolded", "\x1b[31m", "é",
+           "/", "http://[", "file:///etc/passwd", "chunked", "identity, chunked", "text/html\r\n\tfolded", "\x1b[31m",
+           "é",
            "1e9", "nan", "Thu, 01 Jan 1970 00:00:00 GMT", "Thu, 99 Foo 99999 99:99:99 +9999", '"api";r=0;t=999999', "",
            "GatedRepo", "http://user:pass@127.0.0.1/", "\x00", "x" * 3000, "close", "0x10", " 5 ", "5, 5")  # fmt: skip
-_BODIES = ("", "<html>log in</html>", "junk:10", "junk:70000", "junk:30000000", "5\r\nGGUF!\r\n0\r\n\r\n", "100s", "trailers",
+_BODIES = ("", "<html>log in</html>", "junk:10", "junk:70000", "junk:30000000", "5\r\nGGUF!\r\n0\r\n\r\n", "100s",
+           "trailers",
            "chunks", "stall", "GGUF", "{}", "null", "[[]]", '{"siblings": 5}', '"\\ud800"', "{" * 3000)  # fmt: skip
 
 
@@ -163,6 +172,7 @@ class _Server:
     def __init__(self, script: Sequence[dict[str, Any]], sound: Any) -> None:
         self._script, self._sound = list(script), sound
         self.requests: list[bytes] = []
+        self.most_taken_bytes = 0
         self._is_over = threading.Event()
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -210,13 +220,14 @@ class _Server:
         self._send(connection, said, raw, body)
 
     def _send(self, connection: socket.socket, said: dict[str, Any], head: bytes, body: bytes) -> None:
-        wanted, left = said.get("body"), said.get("cut", 1 << 60)
+        wanted, left, taken = said.get("body"), said.get("cut", 1 << 60), 0
         step = said.get("pieces", 1 << 16)
         for piece in self._pieces(wanted, head, body):
             for at in range(0, len(piece), step):
                 part = piece[at : at + step][:left]
                 connection.sendall(part)
-                left -= len(part)
+                left, taken = left - len(part), taken + len(part)
+                self.most_taken_bytes = max(self.most_taken_bytes, taken)
                 if not left or self._is_over.is_set():
                     return
 
@@ -248,7 +259,7 @@ def _endless(piece: bytes, most_bytes: int = _MOST_SENT_BYTES) -> Iterator[bytes
         yield piece
 
 
-def _sound_content(request: bytes) -> tuple[str, dict[str, str], bytes]:
+def sound_content(request: bytes) -> tuple[str, dict[str, str], bytes]:
     """What a sound content server says."""
     body, etag = content(), '"right"'
     asked = re.search(rb"(?i)\r\nRange: bytes=(\d+)-\r\n", request)
@@ -263,7 +274,7 @@ def _sound_content(request: bytes) -> tuple[str, dict[str, str], bytes]:
     return "HTTP/1.1 206 Part", {**headers, "Content-Length": str(len(body) - start)}, body[start:]
 
 
-def _sound_hub(_: bytes) -> tuple[str, dict[str, str], bytes]:
+def sound_hub(_: bytes) -> tuple[str, dict[str, str], bytes]:
     """What a sound hub says of its one repository."""
     sha256 = hashlib.sha256(content()).hexdigest()
     sibling = {"rfilename": NAME, "size": len(content()), "lfs": {"sha256": sha256, "size": len(content())}}
@@ -272,7 +283,7 @@ def _sound_hub(_: bytes) -> tuple[str, dict[str, str], bytes]:
 
 
 @contextmanager
-def _serving(script: Sequence[dict[str, Any]], sound: Any) -> Iterator[_Server]:
+def serving(script: Sequence[dict[str, Any]], sound: Any) -> Iterator[_Server]:
     server = _Server(script, sound)
     try:
         yield server
@@ -287,18 +298,20 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
     """Ask the hub, download, and where that failed go on with a sound server."""
     script: dict[str, Any] = json.loads(data)
     outcomes = []
-    with _serving(script.get("hub", []), _sound_hub) as server, watch.bounded("asking the hub", _CPU_S, _MEMORY_BYTES):
+    with serving(script.get("hub", []), sound_hub) as server, watch.bounded("asking the hub", _CPU_S, _MEMORY_BYTES):
         outcomes.append(_asked(server))
     target = place / "models"
     target.mkdir()
     remote_name = _lay_part(script, target)
-    with _serving(script.get("content", []), _sound_content) as server:
-        with watch.bounded("the download", _CPU_S, _MEMORY_BYTES):
-            outcomes.append(_downloaded(server, target))
+    content_script = script.get("content", [])
+    with serving(content_script, sound_content) as server, watch.bounded("the download", _CPU_S, _MEMORY_BYTES):
+        outcomes.append(_downloaded(server, target))
     _require_nothing_else(place, target, remote_name)
     if not (target / NAME).exists():
-        with _serving([], _sound_content) as server:
+        with serving([], sound_content) as server:
             again = _downloaded(server, target)
+            if "thrown away" in again:  # what had come was wrong, which only the hash can tell
+                again = _downloaded(server, target)
         if again != "right":
             raise Fault(f"a sound server afterwards does not end in the right file: {again}")
     return ", ".join(outcomes)
@@ -338,6 +351,8 @@ def _downloaded(server: _Server, target: Path) -> str:
 def _require_patience(server: _Server, pauses: list[float]) -> None:
     if len(server.requests) > MOST_REQUESTS:
         raise Fault(f"{len(server.requests)} requests for one file")
+    if server.most_taken_bytes > _ENDLESS_BYTES:
+        raise Fault(f"an answer without end was read for {server.most_taken_bytes >> 20} MB")
     if not sum(pauses) <= MOST_PAUSE_S or any(pause < 0 for pause in pauses):
         raise Fault(f"waited {sum(pauses):.0f} s: {pauses}")
 

@@ -204,4 +204,3 @@ def _go_on(session: Any, path: Path) -> None:
 
 
 TARGET = Target(seeds, mutate, run, source=("engine/saved_state",))
-

@@ -88,7 +88,8 @@ def require_clean_line(message: str) -> str:
 
 def kind_of(message: str) -> str:
     """A message without what differs from input to input."""
-    return re.sub(r"'[^']*'|\"[^\"]*\"|\\x..|[0-9.,]+", "#", message.partition(": ")[2] or message)[:80]
+    words = re.findall(r"\S+", message)
+    return " ".join(word if re.fullmatch(r"[(]?[a-zA-Z'-]+[),:;]?", word) else "#" for word in words)[:80]
 
 
 def _memory_bytes(name: str) -> int:
