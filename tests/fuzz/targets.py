@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tests.fuzz import chat_templates, gguf_files, logs, servers, states
+from tests.fuzz import chat_templates, gguf_files, keys, logs, servers, states
 from tests.fuzz.target import Target
 
 TARGETS: dict[str, Target] = {
     "gguf": gguf_files.TARGET,
+    "keys": keys.TARGET,
     "log": logs.TARGET,
     "template": chat_templates.TARGET,
     "server": servers.TARGET,
