@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from tests.fuzz import kept
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import load
 from tests.fuzz.worker import Result, Worker, mutated
 
 PROGRESS_EVERY_S = 30.0
@@ -52,7 +52,7 @@ class Campaign:
     """Fuzzes one target.
 
     Args:
-        name: a key of ``TARGETS``.
+        name: a name that ``load`` knows.
         keep_in: where inputs that fail are written.
         say: prints a line.
         clock: seconds that only go forward.
@@ -66,7 +66,7 @@ class Campaign:
         say: Callable[[str], object] = print,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._name, self._target, self._rng = name, TARGETS[name], Random(seed)
+        self._name, self._target, self._rng = name, load(name), Random(seed)
         self._keep_in, self._say, self._clock = keep_in, say, clock
         self.figures = Figures()
 

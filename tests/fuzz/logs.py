@@ -49,11 +49,13 @@ class _Writer:
     def __init__(self, number: int) -> None:
         self._rng, self._number, self._said = Random(number), number, 0
         self._conversation = Conversation("Be brief." if number % 2 else None)
-        self.records: list[dict[str, Any]] = [head_record(self._conversation.system, AT)]
+        self.records: list[dict[str, Any]] = []
+        self._write(head_record(self._conversation.system, AT))
         self._write({"k": "model", "name": "Tiny", "path": "/models/tiny.gguf"})
 
     def _write(self, record: dict[str, Any]) -> None:
-        self.records.append(record)
+        # No reader asks for it; it makes every line one of its kind, so that one that was moved is known.
+        self.records.append({**record, "line": f"{self._number}.{len(self.records)}"})
 
     def lines(self) -> list[bytes]:
         """A conversation of some turns."""

@@ -22,10 +22,12 @@ from random import Random
 
 from tests.fuzz.new_lines import ROOT, NewLines
 from tests.fuzz.target import CostFault, Fault, Target, Watch, kind_of
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import load
 
 MOST_DATA_BYTES = 4 << 30
 """The child's own memory: more ends in MemoryError, which is a fault."""
+STARTING_PATIENCE_S = 300.0
+_READY = b"ready\n"
 _LENGTH = struct.Struct("<I")
 _NOT_INHERITED = ("HF_", "HUGGING_FACE", "SSL_CERT", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "JALOPY_")
 _KEPT = ("JALOPY_CACHE_DIR",)
@@ -93,7 +95,7 @@ class Worker:
     """Runs inputs of one target in a child process, which is started anew after one that ended it."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._target = name, TARGETS[name]
+        self._name, self._target = name, load(name)
         self._child: subprocess.Popen[bytes] | None = None
         self._home = tempfile.TemporaryDirectory(prefix="jalopy-fuzz-home-")
 
@@ -137,7 +139,12 @@ class Worker:
             environ[name] = str(Path(self._home.name) / name.lower())
         command = [sys.executable, "-m", "tests.fuzz.worker", self._name]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        return subprocess.Popen(command, cwd=ROOT, env=environ, start_new_session=True, **pipes)
+        child = subprocess.Popen(command, cwd=ROOT, env=environ, start_new_session=True, **pipes)
+        assert child.stdout is not None
+        select.select([child.stdout], [], [], STARTING_PATIENCE_S)
+        if child.stdout.readline() != _READY:
+            raise RuntimeError(f"the process for {self._name} does not start")
+        return child
 
     def _end(self) -> None:
         child, self._child = self._child, None
@@ -157,9 +164,11 @@ def serve(name: str) -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 1)  # what the program prints is no answer
-    target, lines = TARGETS[name], NewLines(TARGETS[name].source)
+    target = load(name)
+    lines = NewLines(target.source)
     requests = os.fdopen(os.dup(0), "rb")
     os.dup2(nowhere, 0)
+    answers.write(_READY)
     while len(head := requests.read(_LENGTH.size)) == _LENGTH.size:
         data = requests.read(_LENGTH.unpack(head)[0])
         answers.write(json.dumps(asdict(execute(target, data, lines))).encode() + b"\n")
