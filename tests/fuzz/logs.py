@@ -32,7 +32,8 @@ from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 MOVED_LINES_KEEP_THEIR_ORDER = False
 """Whether messages must be in order even where lines were: records carry no number that would tell."""
 LOST_PARTS_ARE_NOTICED = False
-"""Whether a reply that was interrupted, and lost a part in its middle, must not be shown joined: same reason."""
+"""Whether an interrupted reply of which a part's line vanished without a trace must not be shown joined: same reason.
+Over a line that stands there damaged none may be joined in any case."""
 AT = "2026-11-21T10:00:00+00:00"
 _ID = "000001"
 _N_LOGS = 6
@@ -196,6 +197,8 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
     try:
         messages = opened.saved.conversation.messages
         judge(messages, trust)
+        if trust == "in order":
+            require_no_joint_over_damage(messages, data)
         require_clean(opened)
         outcome = f"{trust}: {'damaged' if opened.notice else 'read'}"
         if opened.log is None:
@@ -238,6 +241,16 @@ def judge(messages: Sequence[ChatMessage], trust: str) -> None:
         raise Fault(f"messages of several conversations are shown as one: {said}")
     if not _is_growing([number for _, number in said]):
         raise Fault(f"messages are shown out of their order: {said}")
+
+
+def require_no_joint_over_damage(messages: Sequence[ChatMessage], data: bytes) -> None:
+    """Check that no reply's parts were joined where the line between them is there and damaged."""
+    lines = data.split(b"\n")
+    for message in messages:
+        for expected, match in enumerate(_PIECE.finditer(message.text)):
+            at = next((n for n, line in enumerate(lines) if match[0].encode() in line and read_record(line)), 0)
+            if int(match[4]) != expected and at and read_record(lines[at - 1]) is None:
+                raise Fault(f"a reply's parts are joined over a damaged line: {message.text!r}")
 
 
 def _proved(message: ChatMessage, trust: str) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from app.widgets.prompt import Prompt
 from engine.chat_prompt import ChatPrompt
 from engine.saved_state import restore
 from tests.fuzz import __main__ as command
-from tests.fuzz import chat_templates, gguf_files, kept, keys, planted, servers
+from tests.fuzz import chat_templates, gguf_files, kept, keys, logs, planted, servers
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.target import Fault, Watch
 from tests.fuzz.targets import TARGETS, load
@@ -89,6 +89,24 @@ def test_a_word_that_nobody_said_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(log_file, "read_record", unchecked)
     assert "never said" in found_in("log").fault
+
+
+def test_a_reply_joined_over_a_damaged_part_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = log_file.read_record
+    monkeypatch.setattr(log_file, "read_record", lambda line: sound(line) or {"k": "title", "text": "passed over"})
+    assert "joined over a damaged line" in _joined_over_damage()
+
+
+def _joined_over_damage() -> str:
+    """Damage the first part of an interrupted reply, with a reader that passes over what is damaged."""
+    for log in logs.logs():
+        for at, line in enumerate(log[:-1]):
+            if b'"part"' in line and b'"part"' in log[at + 1]:
+                data = b"".join([*log[:at], b"damaged\n", *log[at + 1 :]])
+                result = execute(load("log"), data, enforces=False)
+                if result.fault:
+                    return result.fault
+    return ""
 
 
 def test_a_lost_message_that_is_written_over_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
