@@ -74,11 +74,14 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     kind, raw = data[:1], data[1:]
     choice = rng.randrange(6)
     if choice == 0:
-        return kind + mutate_bytes(rng, raw, [other[1:] for other in others])[:_MOST_BYTES]
+        sound = [other[1:] for other in others if other[:1] == DAMAGED]
+        return kind + mutate_bytes(rng, raw, sound)[:_MOST_BYTES]
     if choice == 1:
         return kind + mutate_bytes(rng, raw, (), within=HEADER_BYTES + RECORD_BYTES)
     if choice in (2, 3):
-        return (kind + _shuffled(rng, raw, rng.choice(others)[1:]))[:_MOST_BYTES]
+        other = rng.choice(others)
+        is_forged = FORGED in (kind, other[:1])  # what takes from a forged file is one
+        return ((FORGED if is_forged else DAMAGED) + _shuffled(rng, raw, other[1:]))[:_MOST_BYTES]
     return FORGED + (_forged_header(rng, raw) if choice == 4 else _forged_record(rng, raw))
 
 

@@ -141,8 +141,10 @@ class Worker:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         child = subprocess.Popen(command, cwd=ROOT, env=environ, start_new_session=True, **pipes)
         assert child.stdout is not None
-        select.select([child.stdout], [], [], STARTING_PATIENCE_S)
-        if child.stdout.readline() != _READY:
+        readable, _, _ = select.select([child.stdout], [], [], STARTING_PATIENCE_S)
+        if not readable or child.stdout.readline() != _READY:
+            child.kill()
+            child.wait()
             raise RuntimeError(f"the process for {self._name} does not start")
         return child
 
