@@ -277,8 +277,9 @@ async def _played(name: str, raw: bytes, place: Path, patched: pytest.MonkeyPatc
             if driver.app.crash_line:
                 raise Fault(driver.app.crash_line)
             return f"{name}: left"
+        ended_on = type(driver.app.screen).__name__
         await _require_prompt(driver)
-        return f"{name}: {type(driver.app.screen).__name__}"
+        return f"{name}: {ended_on}"
 
 
 async def _type(driver: Driver, typed: str) -> None:
