@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual._compositor import ChopsUpdate, Compositor
+from textual._xterm_parser import XTermParser
 from textual.cache import LRUCache
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
+from textual.events import Key
 from textual.geometry import Region
 from textual.keys import Keys
 from textual.scrollbar import ScrollBarRender
@@ -45,6 +49,25 @@ def teach_alt_enter() -> None:
     """
     sequences = cast("dict[str, object]", ANSI_SEQUENCES_KEYS)
     sequences["\x1b\r"] = (Keys.ControlJ,)
+
+
+def ignore_impossible_keys() -> None:
+    """Take a key report whose number is no character, or half of one, for no key at all.
+
+    Textual 8.2 ends its input thread over it, and with that the application. Remove when it does not.
+    """
+    if XTermParser._parse_extended_key is not _parse_possible_key:
+        XTermParser._parse_extended_key = _parse_possible_key  # type: ignore[method-assign,assignment]
+
+
+_parse_any_key = XTermParser._parse_extended_key
+
+
+def _parse_possible_key(parser: XTermParser, sequence: str) -> Any:
+    numbers = [int(number) for number in re.findall("[0-9]+", sequence)]
+    if any(number > sys.maxunicode or 0xD800 <= number <= 0xDFFF for number in numbers):
+        return [Key(Keys.Ignore, None)]
+    return _parse_any_key(parser, sequence)
 
 
 def resume_cleanly(driver: Driver) -> None:

@@ -27,6 +27,7 @@ from app._textual_hacks import (
     ThriftyStylesheet,
     call_once,
     draw_plain_scrollbars,
+    ignore_impossible_keys,
     resume_cleanly,
     teach_alt_enter,
 )
@@ -114,6 +115,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         # Of a theme's own colours Textual would keep the shades of grey, and mark the cursor by nothing else.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         teach_alt_enter()
+        ignore_impossible_keys()
         self.stylesheet = ThriftyStylesheet(self.get_css_variables())
         self.settings = settings
         self.bridge = EngineBridge(options or chat_options(settings), clock)

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from app.downloads.bounded_lines import BoundedLines
+
 
 class Lines:
     """What is open of one client, which asks for one thing at a time.
@@ -70,7 +72,7 @@ class _TimedAnswer(http.client.HTTPResponse):
     def __init__(self, clock: Callable[[], float], deadline_s: float, sock: socket.socket, *rest: Any, **named: Any):
         super().__init__(sock, *rest, **named)
         self._timed = _TimedReader(self.fp.detach(), sock, clock, deadline_s)
-        self.fp = io.BufferedReader(self._timed)
+        self.fp: Any = BoundedLines(io.BufferedReader(self._timed))
 
     def begin(self) -> None:
         super().begin()

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from app import exit_codes
+from app.downloads.bounded_lines import EndlessLinesError
 from app.downloads.lines import Lines
 from app.downloads.refusal import (
     MOST_RETRIES,
@@ -64,9 +65,12 @@ class Response:
 
         Raises:
             ConnectionCut: it broke off, or nothing came for too long.
+            DownloadError: what should come after the body does not end.
         """
         try:
             piece: bytes = self._body.read1(n_bytes) if hasattr(self._body, "read1") else self._body.read(n_bytes)
+        except EndlessLinesError as error:
+            raise DownloadError(f"{host_of(self.url)}: {error}") from None
         except (TimeoutError, OSError, http.client.HTTPException, ValueError) as error:
             raise ConnectionCut(f"{host_of(self.url)}: the connection broke off ({said(error)})") from None
         return piece
@@ -190,6 +194,8 @@ class Web:
             return Response(answer.code, answer.headers, url, answer)
         except urllib.error.URLError as error:
             raise unreachable(url, error.reason) from None
+        except EndlessLinesError as error:
+            raise DownloadError(f"{host_of(url)}: {error}") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise unreachable(url, error) from None
         return Response(body.status, body.headers, url, body)

@@ -1,0 +1,1 @@
+"""Fuzzing as a command: ``python -m tests.fuzz TARGET --minutes N``. ``tests/README.md`` says more."""

@@ -1,0 +1,327 @@
+"""Keys, mouse reports, pastes and resizes on every screen: the application goes on, runs nothing, draws no control.
+
+An input is the name of a scene (``tests/app/scenes.py``), a newline, and the bytes that a terminal sends then. They go
+through Textual's own decoder and parser into the application, which runs without a terminal over the scripted engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import re
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from textual._xterm_parser import XTermParser
+
+from app import external_editor
+from tests.app.chat_driver import Driver
+from tests.app.scenes import SCENES, playing
+from tests.fuzz.target import Fault, Target, Watch
+
+PASTES_HOLD_ESCAPES = False
+"""Whether pastes with ESC in them are tried: Textual's parser ends such a paste early. Set it once that is mended."""
+BYTES_ARE_ANY = False
+"""Whether bytes that are not UTF-8 are tried: they end Textual's input thread. Set it once that is mended."""
+_MOST_BYTES = 1200
+_CHUNK_CHARS = 48
+_CPU_S, _MEMORY_BYTES = 90.0, 300 << 20
+_PATIENCE_S = 60.0
+_PASTE = re.compile("\x1b\\[200~.*?(?:\x1b\\[201~|\\Z)", re.DOTALL)
+_MAY_EDIT = re.compile("\x07|\x10|\x1b\\[(?:103|71)[;:]|/e", re.IGNORECASE)
+"""Outside a paste: ctrl+g, the palette that lists the editor too, or a command that may be it."""
+_KEYS = (
+    "\r",
+    "\n",
+    "\t",
+    "\x7f",
+    "\x1b",
+    "\x1b[A",
+    "\x1b[B",
+    "\x1b[C",
+    "\x1b[D",
+    "\x1b[H",
+    "\x1b[F",
+    "\x1b[5~",
+    "\x1b[6~",
+    "\x1b[3~",
+    "\x1bOP",
+    "\x1bOQ",
+    "\x1bOR",
+    "\x1bOS",
+    "\x1b[15~",
+    "\x1b[17~",
+    "\x1b[19~",
+    "\x1b[Z",
+    "\x1b[1;5A",
+    "\x1b[1;5B",
+    "\x1b[1;3A",
+    "\x1b[1;2C",
+    "\x1b\r",
+    "\x10",
+    "\x14",
+    "\x0f",
+    "\x12",
+    "\x13",
+    "\x04",
+    "\x18",
+    "\x07",
+    "\x01",
+    "\x17",
+    "\x15",
+    "\x0b",
+    "\x1a",
+    "\x05",
+    "\x16",
+    "\x00",
+    "\x1c",
+    "\x1bb",
+    "\x03",
+)
+_TYPED = (
+    "hello ",
+    "/",
+    "/help\r",
+    "/new\r",
+    "/threads 2 4\r",
+    "/system be brief\r",
+    "/edit 1\r",
+    "/theme\r",
+    "/copy\r",
+    "/title x\r",
+    "/read nothing.txt\r",
+    "/persona x\r",
+    "/regen\r",
+    "/continue\r",
+    "/think\r",
+    "/model\r",
+    "/strip\r",
+    "qwen",
+    "q",
+    "r",
+    "k",
+    "y",
+    "u",
+    "c",
+    "e",
+    "t",
+    "f",
+    "m",
+    "\x1b[<0;1;1M\x1b[<0;1;1m",
+    "é☃",
+    "👩‍👩‍👧",
+    "\u202e",
+    "[red]",
+    "[/]",
+    "\\",
+    "\u0301" * 20,
+    "\ue000",
+    "日本語",
+    "\U000e0041",
+)
+_REPORTS = (
+    "\x1b[I",
+    "\x1b[O",
+    "\x1b[?2026;2$y",
+    "\x1b[1;1R",
+    "\x1b[?1;2c",
+    "\x1b]11;rgb:0000/0000/0000\x07",
+    "\x1b[",
+    "\x1bP1$r0m\x1b\\",
+    "\x1b[48;24;80;480;800t",
+    "\x1b[97;5u",
+    "\x1b[13;2u",
+    "\x1b[999999999999999999u",
+    "\x1b[55296u",
+    "\x1b[?",
+    "\x1b]52;c;aGVsbG8=\x07",
+    "\x1b[>0;0;0c",
+    "\x1b[<",
+    "\x1b[M   ",
+    "\x1b[0n",
+    "\x1bO",
+    "\x1b[27;5;99~",
+)
+_PASTED = (
+    "hello",
+    "line\n" * 30,
+    "x" * 5000,
+    "/quit\r",
+    "\x07",
+    "\x03\x03",
+    "a\tb",
+    "\r\r\r",
+    "",
+    "\u202eabc",
+    "\x9b31m",
+    "rm -rf ~\n",
+    "\x10editor\r",
+    "\x00",
+    "日本語" * 200,
+    "\x0b\x0c\x85\u2028",
+    "[link=x]y[/link]",
+)
+
+
+def seeds() -> list[bytes]:
+    """Every screen with nothing typed, and with one of each kind of input."""
+    tour = "".join(("hello\r", "\x1bOP", "\x1b", "\x10", "\x1b", _paste("line\n" * 30), "\r", "\x1b[48;5;20;100;200t"))
+    return [_pack(name, "") for name in SCENES] + [_pack("chat", tour), _pack("threads", tour), _pack("models", tour)]
+
+
+def _pack(scene: str, typed: str) -> bytes:
+    return scene.encode() + b"\n" + typed.encode("utf-8", "replace")[:_MOST_BYTES]
+
+
+def _paste(text: str) -> str:
+    return f"\x1b[200~{text}\x1b[201~"
+
+
+def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """More is typed, some of it left out or exchanged, perhaps on another screen."""
+    scene, _, raw = data.partition(b"\n")
+    name = rng.choice(list(SCENES)) if rng.random() < 0.5 else scene.decode()
+    typed = raw.decode("utf-8", "replace")
+    pieces = [_some(rng) for _ in range(rng.randrange(1, 25))]
+    choice = rng.randrange(4)
+    at = rng.randrange(len(typed) + 1)
+    if choice == 0:
+        typed = "".join(pieces)
+    elif choice == 1:
+        typed = typed[:at] + "".join(pieces[:3]) + typed[at + rng.randrange(8) :]
+    elif choice == 2:
+        typed += "".join(pieces)
+    else:
+        typed = typed[:at] + rng.choice(others).partition(b"\n")[2].decode("utf-8", "replace")
+    packed = _pack(name, typed if PASTES_HOLD_ESCAPES else _whole_pastes(typed))
+    return packed + rng.randbytes(3) if BYTES_ARE_ANY and rng.random() < 0.3 else packed
+
+
+def _some(rng: Random) -> str:
+    choice = rng.randrange(12)
+    if choice < 4:
+        return rng.choice(_KEYS)
+    if choice < 7:
+        return rng.choice(_TYPED)
+    if choice == 7:
+        return rng.choice(_REPORTS)
+    if choice == 8:
+        return _paste(rng.choice(_PASTED))
+    if choice == 9:
+        button, x, y = rng.choice((0, 1, 2, 32, 35, 64, 65, 66, 4, 16)), rng.randrange(-1, 130), rng.randrange(-1, 50)
+        return "".join(f"\x1b[<{button};{x};{y}{state}" for state in rng.choice(("M", "m", "Mm", "MmMm")))
+    if choice == 10:
+        rows, columns = rng.choice((1, 2, 5, 12, 24, 60, 200)), rng.choice((1, 2, 5, 20, 40, 80, 130, 300))
+        return f"\x1b[48;{rows};{columns};{rows * 16};{columns * 8}t"
+    return chr(rng.choice((rng.randrange(128), rng.randrange(0xA0, 0x3000), rng.randrange(0x1F300, 0x1FA00))))
+
+
+def _whole_pastes(typed: str) -> str:
+    """Pastes without ESC; none is left open, or ended where none began."""
+
+    def mended(match: re.Match[str]) -> str:
+        return _paste(match[0].removeprefix("\x1b[200~").removesuffix("\x1b[201~").replace("\x1b", "^["))
+
+    kept, end = [], 0
+    for match in _PASTE.finditer(typed):
+        kept += [typed[end : match.start()].replace("\x1b[201~", ""), mended(match)]
+        end = match.end()
+    return "".join(kept) + typed[end:].replace("\x1b[201~", "")
+
+
+# ---- what must hold
+
+
+def run(data: bytes, place: Path, watch: Watch) -> str:
+    """Play the scene, type, and see whether the prompt still takes what is typed."""
+    scene, _, raw = data.partition(b"\n")
+    name = scene.decode("utf-8", "replace")
+    if name not in SCENES:
+        return "no scene"
+    before = Path.cwd()
+    try:
+        with pytest.MonkeyPatch.context() as patched, watch.bounded("typing", _CPU_S, _MEMORY_BYTES):
+            for variable in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"):
+                patched.setenv(variable, str(place / variable.lower()))
+            for variable in ("DISPLAY", "WAYLAND_DISPLAY", "SSH_TTY"):
+                patched.delenv(variable, raising=False)
+            patched.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+            patched.setenv("EDITOR", "no-such-editor")
+            return asyncio.run(_played(name, raw, place, patched))
+    finally:
+        os.chdir(before)
+
+
+async def _played(name: str, raw: bytes, place: Path, patched: pytest.MonkeyPatch) -> str:
+    commands: list[Any] = []
+
+    async def note(command: list[str]) -> int:
+        commands.append(command)
+        return 0
+
+    patched.setattr(external_editor, "_run", note)
+    work = place / "work"
+    work.mkdir()
+    async with playing(SCENES[name], patched, place) as driver:
+        os.chdir(work)
+        typed = codecs.decode(raw, "utf-8", "replace")
+        await _type(driver, typed)
+        if commands and not _MAY_EDIT.search(_PASTE.sub("", typed)):
+            raise Fault(f"an editor was run that nobody asked for: {commands}")
+        if driver.app.is_leaving:
+            if driver.app.crash_line:
+                raise Fault(driver.app.crash_line)
+            return f"{name}: left"
+        ended_on = type(driver.app.screen).__name__
+        await _require_prompt(driver)
+        return f"{name}: {ended_on}"
+
+
+async def _type(driver: Driver, typed: str) -> None:
+    parser, terminal = XTermParser(), driver.app._driver
+    assert terminal is not None
+    for at in range(0, len(typed), _CHUNK_CHARS):
+        for event in parser.feed(typed[at : at + _CHUNK_CHARS]):
+            terminal.process_message(event)
+        await asyncio.sleep(0)
+        if not driver.app.is_leaving:
+            await driver.pilot.pause()
+        _require_sane(driver)
+
+
+def _require_sane(driver: Driver) -> None:
+    error = driver.app._exception
+    if error is not None:
+        raise error
+    if driver.app.is_leaving:
+        return
+    found = {char for char in driver.screen_text() if unicodedata.category(char) in ("Cc", "Cs") and char != "\n"}
+    if found:
+        raise Fault(f"the screen shows control characters: {sorted(found)}")
+
+
+async def _require_prompt(driver: Driver) -> None:
+    """Go back to the chat and type a word."""
+    app = driver.app
+    for gate in (driver.script.open_gate, driver.script.prefill_gate, driver.script.token_gate):
+        if gate:
+            gate.open()
+    while len(app.screen_stack) > 1 and app.screen is not driver.chat:
+        app.pop_screen()
+        await driver.pilot.pause()
+    if app.current_mode != app.DEFAULT_MODE:
+        app.switch_mode(app.DEFAULT_MODE)
+    await driver.until(lambda: app.screen is driver.chat, "the chat is back")
+    driver.prompt.focus()
+    driver.prompt.show_text("")
+    await driver.pilot.press("o", "k")
+    await driver.until(lambda: driver.prompt.text == "ok", "the prompt takes what is typed")
+    _require_sane(driver)
+
+
+TARGET = Target(seeds, mutate, run, hang_s=300.0)

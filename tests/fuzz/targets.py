@@ -1,0 +1,26 @@
+"""Every target by its name on the command line; a new one gets its line here."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+
+from tests.fuzz.target import Target
+
+TARGETS = {
+    "gguf": "gguf_files",
+    "template": "chat_templates",
+    "log": "logs",
+    "state": "states",
+    "keys": "keys",
+    "server": "servers",
+}
+"""The module of each, which has a ``TARGET``."""
+
+
+@cache
+def load(name: str) -> Target:
+    """Return a target; ``planted`` is for tests of the machinery alone. Others are not imported."""
+    module = import_module(f"tests.fuzz.{TARGETS.get(name, name)}")
+    target: Target = module.TARGET
+    return target

@@ -1,0 +1,230 @@
+"""Every input that ever failed still holds, and what is planted is found: the oracles can fail."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from textual import events
+
+from app import external_editor
+from app.conversations import log_file, replay
+from app.downloads.part_file import PartFile
+from app.widgets.prompt import Prompt
+from engine.chat_prompt import ChatPrompt
+from engine.saved_state import restore
+from tests.fuzz import __main__ as command
+from tests.fuzz import chat_templates, gguf_files, kept, keys, logs, planted, servers
+from tests.fuzz.campaign import Campaign
+from tests.fuzz.target import Fault, Watch
+from tests.fuzz.targets import TARGETS, load
+from tests.fuzz.worker import Result, Worker, execute, mutated
+
+KEPT = [(name, path) for name in TARGETS for path in kept.kept(name)]
+
+
+@pytest.mark.parametrize(("name", "path"), KEPT, ids=[f"{name}-{path.stem}" for name, path in KEPT])
+def test_what_failed_once_holds(name: str, path: Path) -> None:
+    assert execute(load(name), kept.read_input(path), enforces=False).fault == ""
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_changed_inputs_can_be_made_and_are_the_same_for_the_same_seed(name: str) -> None:
+    def made() -> list[bytes]:
+        rng, corpus = Random(3), load(name).seeds()
+        for _ in range(40):
+            corpus.append(mutated(load(name), rng, corpus))
+        return corpus
+
+    assert made() == made()
+
+
+@pytest.mark.parametrize("name", ["log", "state", "template"])
+def test_sound_inputs_and_some_changed_ones_hold(name: str) -> None:
+    target, rng = load(name), Random(11)
+    corpus = target.seeds()[:6]
+    outcomes = set()
+    for data in corpus + [mutated(target, rng, corpus) for _ in range(12)]:
+        result = execute(target, data, enforces=False)
+        assert result.fault == ""
+        outcomes.add(result.outcome)
+    assert len(outcomes) > 1
+
+
+# ---- planted faults
+
+
+def found_in(name: str, most: int = 300) -> Result:
+    """Run the seeds and changed inputs until one fails."""
+    target, rng = load(name), Random(1)
+    corpus = target.seeds()
+    for data in corpus + [mutated(target, rng, corpus) for _ in range(most)]:
+        result = execute(target, data, enforces=False)
+        if result.fault:
+            return result
+    raise AssertionError("nothing was found")
+
+
+def test_keys_and_values_that_nobody_checked_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_into = restore.read_into
+
+    def unchecked(fd: int, record: Any, buffer: memoryview) -> bool:
+        return read_into(fd, record.payload_at, buffer[: record.payload_bytes])
+
+    monkeypatch.setattr(restore, "_sound_payload", unchecked)
+    assert "keys and values of other tokens" in found_in("state").fault
+
+
+def test_a_word_that_nobody_said_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = log_file.read_record
+
+    def unchecked(line: bytes) -> Any:
+        checksum, _, body = line.partition(b" ")
+        return sound(b"%08x %s" % (zlib.crc32(body), body)) if len(checksum) == 8 else None
+
+    monkeypatch.setattr(log_file, "read_record", unchecked)
+    assert "never said" in found_in("log").fault
+
+
+def test_a_reply_joined_over_a_damaged_part_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = log_file.read_record
+    monkeypatch.setattr(log_file, "read_record", lambda line: sound(line) or {"k": "title", "text": "passed over"})
+    assert "joined over a damaged line" in _joined_over_damage()
+
+
+def _joined_over_damage() -> str:
+    """Damage the first part of an interrupted reply, with a reader that passes over what is damaged."""
+    for log in logs.logs():
+        for at, line in enumerate(log[:-1]):
+            if b'"part"' in line and b'"part"' in log[at + 1]:
+                data = b"".join([*log[:at], b"damaged\n", *log[at + 1 :]])
+                result = execute(load("log"), data, enforces=False)
+                if result.fault:
+                    return result.fault
+    return ""
+
+
+def test_a_lost_message_that_is_written_over_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay.Replay, "_keep", lambda self, record: self._messages.reverse())
+    assert "out of their order" in found_in("log").fault
+
+
+def test_text_that_becomes_a_control_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ChatPrompt, "_guard", lambda self, content, ids=(): content)
+    data = chat_templates.seeds()[0]
+    assert "control tokens" in execute(load("template"), data, enforces=False).fault
+
+
+def test_a_model_file_that_raises_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def validate(path: Path) -> Any:
+        raise IndexError("planted")
+
+    monkeypatch.setattr(gguf_files, "validate", validate)
+    result = execute(load("gguf"), gguf_files.pack([b"GGUF"]), enforces=False)
+    assert result.outcome.startswith("FAULT IndexError")
+    assert "planted" in result.fault
+
+
+def test_a_refusal_that_is_not_one_clean_line_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def validate(path: Path) -> Any:
+        raise gguf_files.EngineError("planted\x1b[31m")
+
+    monkeypatch.setattr(gguf_files, "validate", validate)
+    assert "clean line" in execute(load("gguf"), gguf_files.pack([b"GGUF"]), enforces=False).fault
+
+
+def test_a_sound_model_opens_and_a_cut_one_is_refused() -> None:
+    data = gguf_files.unpack(gguf_files.seeds()[5])[0]
+    assert execute(load("gguf"), gguf_files.pack([data]), enforces=False).outcome == "opens"
+    refused = execute(load("gguf"), gguf_files.pack([data[:5000]]), enforces=False)
+    assert (refused.fault, refused.outcome) != ("", "opens")
+
+
+def test_a_wrong_file_that_a_download_ends_with_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unchecked(part: PartFile) -> Path:
+        return part.path.rename(part.final)
+
+    monkeypatch.setattr(PartFile, "finish", unchecked)
+    data = next(data for data in servers.seeds() if b"wrong part" in data)
+    assert "wrong file" in execute(load("server"), data, enforces=False).fault
+
+
+def test_a_download_that_an_honest_server_cannot_mend_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "sound_content", lambda request: ("HTTP/1.1 404 No", {"Content-Length": "0"}, b""))
+    result = execute(load("server"), b"{}", enforces=False)
+    assert "does not end in the right file" in result.fault
+
+
+def test_an_editor_that_a_paste_starts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[asyncio.Task[int]] = []
+
+    async def on_paste(prompt: Prompt, event: events.Paste) -> None:
+        started.append(asyncio.create_task(external_editor._run(["planted"])))
+
+    monkeypatch.setattr(Prompt, "_on_paste", on_paste)
+    result = execute(load("keys"), b"empty\n\x1b[200~hello\x1b[201~", enforces=False)
+    assert "an editor was run" in result.fault
+    assert started
+
+
+def test_the_editors_own_key_is_no_fault() -> None:
+    assert keys._MAY_EDIT.search("\x07")
+    assert not keys._MAY_EDIT.search(keys._PASTE.sub("", "\x1b[200~\x07\x1b[201~"))
+
+
+# ---- the campaign
+
+
+def test_a_campaign_finds_every_way_to_fail_and_keeps_the_inputs(tmp_path: Path) -> None:
+    said: list[str] = []
+    campaign = Campaign("planted", 1, tmp_path, said.append)
+    figures = campaign.run(600.0, most_executions=7)
+    outcomes = set(figures.failed)
+    assert any("signal" in outcome for outcome in outcomes)
+    assert {"FAULT hung", "FAULT it did not hold"} <= outcomes
+    assert any("ValueError at planted.py" in outcome for outcome in outcomes)
+    assert any("FAULT the step took" in outcome and "memory" in outcome for outcome in outcomes)
+    assert {kept.read_input(path) for path in figures.failed.values()} == set(planted.WAYS)
+    replays = [line for line in said if line.startswith("FAILED planted")]
+    assert len(replays) == len(figures.failed)
+    assert all("python -m tests.fuzz planted --replay" in line for line in replays)
+    assert "7 executions" in said[-1]
+
+
+def test_a_replay_says_what_becomes_of_an_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.replay("planted", kept.keep("planted", b"fine", tmp_path)) == 0
+    assert command.replay("planted", kept.keep("planted", b"exception", tmp_path)) == 1
+    assert "nobody expected this" in capsys.readouterr().out
+
+
+def test_a_step_that_costs_too_much_is_a_fault_only_where_that_is_enforced() -> None:
+    with Worker("planted") as worker:
+        assert "processor time" in worker.run(b"time").fault
+        assert worker.run(b"fine").fault == ""
+    with pytest.raises(Fault), Watch().bounded("it", -1.0, 0):
+        pass
+    with Watch(enforces=False).bounded("it", -1.0, 0):
+        pass
+
+
+def test_progress_is_said_and_what_reaches_new_lines_is_changed_further(tmp_path: Path) -> None:
+    said: list[str] = []
+    ticking = iter(range(0, 10_000, 20))
+    clock: Callable[[], float] = lambda: float(next(ticking))  # noqa: E731
+    figures = Campaign("state", 1, tmp_path, said.append, clock).run(600.0)
+    assert figures.failed == {}
+    assert figures.seeds_added > 0
+    assert len(said) > 3
+    assert "distinct outcomes" in said[-1]
+
+
+def test_large_inputs_are_kept_small(tmp_path: Path) -> None:
+    path = kept.keep("x", bytes(50_000), tmp_path)
+    assert path.stat().st_size < 1000
+    assert kept.read_input(path) == bytes(50_000)
+    assert kept.kept("x", tmp_path) == [path]
