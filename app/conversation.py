@@ -85,6 +85,8 @@ class ChatMessage:
     """A reply's tokens as they were generated; () where they are not known."""
     raw: str = ""
     """What these say, uncleaned and with the thinking; never for a terminal."""
+    is_missing: bool = False
+    """Whether all that is known is that there was one: its file is damaged."""
 
     @property
     def editable_text(self) -> str:
@@ -141,6 +143,12 @@ class Conversation:
         within = self.messages[self.n_dropped :]
         pairs = zip(within[::2], within[1::2], strict=False)
         return tuple(PastTurn(question.text, reply.text, reply.ids, reply.raw) for question, reply in pairs)
+
+    def drop_gaps(self) -> None:
+        """Let the context begin behind the last turn of which something is missing."""
+        gaps = [index for index, message in enumerate(self.messages) if message.is_missing]
+        if gaps:
+            self.n_dropped = max(self.n_dropped, gaps[-1] // 2 * 2 + 2)
 
     def add_user(self, text: str, folded: str = "") -> ChatMessage:
         """Append what the user said; an unanswered message before it leaves the conversation.

@@ -125,6 +125,7 @@ class Turns:
         # What was dropped before its end had room once, and has again.
         n_dropped = before.n_dropped if before.n_dropped < n_messages else 0
         self.conversation = Conversation(before.system, messages, n_dropped)
+        self.conversation.drop_gaps()
         self.journal.begin(self.journal.id)
         self._send_conversation()
         return True

@@ -13,8 +13,10 @@ from pathlib import Path
 
 from app.conversation import ChatMessage, Conversation
 from app.conversations.keeper import Keeper
+from app.conversations.links import NOTHING, linked
 from app.conversations.log_file import LogFile
 from app.conversations.recent import note_use
+from app.conversations.records import Record, checksum_of
 from app.conversations.replay import head_record, message_record, title_of
 from app.conversations.store import STATE_NAME, Opened, Store, now_text
 from app.conversations.summary import Summary, sizes_of
@@ -54,6 +56,8 @@ class Journal:
         self._former: list[Keeper] = []
         """Of conversations that were left, until all of them is saved: they go on trying."""
         self._written: list[ChatMessage] = []
+        self._links = [NOTHING]
+        """What a record is written behind, for any number of written messages."""
         self._flushed = Partial()
         self._is_trying = False
         self._model = self._written_model = ("", "")
@@ -67,6 +71,7 @@ class Journal:
         """A conversation that is not on disk: its first message will put it there, with all that stands before it."""
         self._leave()
         self._written, self._written_model, self._n_dropped = [], ("", ""), 0
+        self._links = [NOTHING]
         self._summary, self._forked_from = Summary(title=title), forked_from
 
     def adopt(self, opened: Opened) -> None:
@@ -79,9 +84,12 @@ class Journal:
         self._written, self._n_dropped = list(saved.conversation.messages), saved.conversation.n_dropped
         self._written_model, self._forked_from = (saved.model, saved.model_path), ""
         self._summary = Summary(saved.shown_title, saved.began, saved.changed, order=saved.order)
+        self._links = list(saved.links)
         self._keeper = Keeper(_no_log, opened.log)
-        if not opened.log.size:  # damaged from its beginning on: nothing is read that has no head before it
+        if not saved.has_head:
             self._keeper.add(head_record(saved.conversation.system, self._clock_text()), is_durable=False)
+        if saved.is_end_lost:  # or what comes next would stand behind this as if nothing had been between them
+            self._keeper.add({**self._first(len(self._written), "keep"), "lost": True}, is_durable=False)
 
     def note_model(self, name: str, path: str) -> None:
         """So is the model called that answers from now on."""
@@ -135,6 +143,8 @@ class Journal:
         self._catch_up(conversation)
         record = {
             "k": "part",
+            "on": self._links[-1],
+            "at": len(before.text) + len(before.thought),
             "text": partial.text[len(before.text) :],
             "thought": partial.thought[len(before.thought) :],
             "ids": list(partial.ids[len(before.ids) :]),
@@ -157,7 +167,7 @@ class Journal:
         """Other messages are part of the context now."""
         if self._keeper is not None and conversation.n_dropped != self._n_dropped:
             self._n_dropped = conversation.n_dropped
-            self._add(conversation, {"k": "drop", "n": self._n_dropped})
+            self._add(conversation, self._first(self._n_dropped, "drop"))
 
     def rename(self, conversation: Conversation, title: str) -> bool:
         """Give the conversation a title; False before it is on disk."""
@@ -204,7 +214,8 @@ class Journal:
         while n_shared < min(len(messages), len(self._written)) and messages[n_shared] is self._written[n_shared]:
             n_shared += 1
         if n_shared < len(self._written):
-            self._add(conversation, {"k": "keep", "n": n_shared}, is_durable=False)
+            self._add(conversation, self._first(n_shared, "keep"), is_durable=False)
+            del self._links[n_shared + 1 :]
         new = messages[n_shared:]
         self._written = list(messages)
         if new and self._written_model != self._model and any(self._model):
@@ -212,7 +223,8 @@ class Journal:
             self._add(conversation, {"k": "model", "name": self._model[0], "path": self._model[1]}, is_durable=False)
         for message in new:
             order = self._count_use() if message is messages[-1] and conversation.awaits_reply else 0
-            self._add(conversation, message_record(message, order, self._clock_text()))
+            record = {**message_record(message, order, self._clock_text()), "on": self._links[-1]}
+            self._links.append(linked(self._links[-1], checksum_of(self._add(conversation, record))))
         self.note_dropped(conversation)
 
     def _create(self, conversation: Conversation) -> None:
@@ -232,7 +244,11 @@ class Journal:
         self._summary = replace(self._summary, order=max(order, self._summary.order))
         return order
 
-    def _add(self, conversation: Conversation, record: dict[str, object], is_durable: bool = True) -> None:
+    def _first(self, n_messages: int, kind: str) -> Record:
+        """A record that names the first n messages."""
+        return {"k": kind, "n": n_messages, "on": self._links[min(n_messages, len(self._links) - 1)]}
+
+    def _add(self, conversation: Conversation, record: Record, is_durable: bool = True) -> bytes:
         assert self._keeper is not None
         n_messages, tokens = sizes_of(conversation)
         self._summary = replace(
@@ -244,7 +260,7 @@ class Journal:
             tokens=tokens,
         )
         self._keeper.summary = self._summary
-        self._keeper.add(record, is_durable)
+        return self._keeper.add(record, is_durable)
 
 
 def _same(written: list[ChatMessage], messages: list[ChatMessage]) -> bool:

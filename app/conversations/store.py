@@ -169,9 +169,10 @@ class Store:
         try:
             log = LogFile.open(path)
         except (LogRefusedError, OSError) as error:
-            saved = read_only(path).saved  # what is not even readable raises here
+            found = read_only(path)  # what is not even readable raises here
             obstacle = cause_of(error)
-            return Opened(conversation_id, saved, None, f"{obstacle}: you go on with a copy", obstacle)
+            notice = "; ".join(filter(None, (f"{obstacle}: you go on with a copy", found.damage)))
+            return Opened(conversation_id, found.saved, None, notice, obstacle)
         try:
             found, notice = log.load()
         except LogRefusedError:
@@ -219,8 +220,8 @@ class Store:
         """
         log = LogFile.open(self._directory(conversation_id) / LOG_NAME)
         try:
-            log.load()
-            head = [] if log.size else [head_record(None, now_text())]
+            found, _ = log.load()
+            head = [] if found.saved.has_head else [head_record(None, now_text())]
             records = [*head, {"k": "title", "text": clean_line(title, MOST_TITLE_CHARS)}]
             log.append([write_record(one) for one in records])
             log.sync()

@@ -28,6 +28,7 @@ from app.screens.message_actions import MessageActions
 from app.widgets.message_view import MessageView, ReplyView, UserView
 
 _DROPPED_ABOVE = "---- what stands above is no part of the context any more ----"
+_MISSING = "(missing: the file is damaged here)"
 DROP_STATES_PERIOD_S = 60.0
 """So long the states may be larger together than they should."""
 WORTH_A_LINE_TOKENS = 32
@@ -254,12 +255,17 @@ def _view_of(message: ChatMessage) -> MessageView:
     if message.role is Role.USER:
         user = UserView(message.text, message.folded)
         user.message = message
+        if message.is_missing:
+            user.mark(_MISSING)
         return user
     view = ReplyView(message.text)
     view.message = message
     if message.thinking is not None:
         view.think(message.thinking.text)
         view.finish_thinking(message.thinking)
+    if message.is_missing:
+        view.show_footer(_MISSING)
+        return view
     footer = figures.reply_footer(message.figures, message.ending, is_edited=message.is_edited)
     view.show_footer(footer if message.text else f"(no answer yet) {footer}".rstrip())
     return view

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from app.conversations import log_file, records
 from app.conversations.look import Found
 from app.conversations.recent import model_key
 from app.conversations.store import Store
+from app.export import to_markdown
 from app.screens.conversations import ConversationsScreen
 from engine.errors import BrokenModelError
 from tests.app.chat_driver import Driver, chatting
@@ -411,7 +413,25 @@ def test_fields_of_messages_are_all_saved():
     from app.conversation import ChatMessage
 
     names = {field.name for field in dataclasses.fields(ChatMessage)}
-    assert names == {"role", "text", "ending", "figures", "thinking", "is_edited", "folded", "ids", "raw"}
+    assert names == {"role", "text", "ending", "figures", "thinking", "is_edited", "folded", "ids", "raw", "is_missing"}
+
+
+async def test_a_damaged_conversation_shows_its_gap_and_goes_on_behind_it():
+    async with chatting(Script(replies=[tokens("One."), tokens("Two."), tokens("Three.")])) as driver:
+        for question in ("first?", "second?", "third?"):
+            await driver.ask(question)
+    path = Store().state_path("000001").parent / "transcript.log"
+    path.write_bytes(path.read_bytes().replace(b"second?", b"sec\0nd?"))
+    async with chatting(Script(replies=[tokens("Four.")]), size=(80, 50)) as driver:
+        await driver.note("what was said between messages 2 and 3 is missing, the model goes on behind that")
+        await driver.until(lambda: "(missing: the file is damaged here)" in driver.screen_text())
+        assert texts(driver) == ["first?", "One.", "", "Two.", "third?", "Three."]
+        await driver.say("/edit 2")
+        await driver.note("this message is no part of the context any more")
+        await driver.ask("fourth?")
+        asked = driver.script.opened[0].sessions[0].tokens
+        assert driver.script.opened[0].tokenizer.decode(asked).startswith("third?Three.fourth?Four.")
+    assert to_markdown(Store().read("000001").conversation, "", datetime.now()).count("(missing: ") == 1
 
 
 async def test_the_replies_of_a_resumed_conversation_are_shown_as_markdown():
