@@ -19,6 +19,7 @@ from app.clean_text import TextCleaner, clean_text
 from app.context_room import Prompt, make_room, reply_room
 from app.conversation import ChatMessage, Conversation
 from app.conversations.journal import Journal, Partial
+from app.conversations.lock import NO_LOCKS
 from app.conversations.quota import drop_oldest_states
 from app.conversations.recent import model_key
 from app.conversations.store import Opened, Store
@@ -65,6 +66,7 @@ class KeptConversation:
         self._is_kept = False
         """The reply that ended last, and whether the conversation has it."""
         self._told_trouble = ""
+        self._has_told_no_locks = False
         self._is_over = False
 
     # ---- which conversation
@@ -238,6 +240,9 @@ class KeptConversation:
         if trouble and trouble != self._told_trouble:
             say(f"{self._name}: conversation not saved: {trouble}. It goes on here, and saving is tried again.")
         self._told_trouble = trouble
+        if self.journal.is_unlocked and not self._has_told_no_locks:
+            self._has_told_no_locks = True
+            say(f"{self._name}: {NO_LOCKS}")
 
 
 class _ReplyText:

@@ -118,6 +118,12 @@ class Journal:
         keepers = [*self._former, self._keeper]
         return next((keeper.trouble for keeper in keepers if keeper is not None and keeper.trouble), "")
 
+    @property
+    def is_unlocked(self) -> bool:
+        """Whether another program could go on with the same conversation, unnoticed."""
+        log = self._keeper.log if self._keeper is not None else None
+        return log is not None and not log.is_locked
+
     # ---- what happens
 
     def note_asked(self, conversation: Conversation, is_replacing: bool) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from app.conversations.damage import damage_line
-from app.conversations.lock import holder_of, lock, note_holder, unlock
+from app.conversations.lock import Held, holder_of, lock, note_holder, unlock
 from app.conversations.records import checksum_of, read_record
 from app.conversations.replay import NewerVersionError, Replay, Saved, UnsoundRecordError
 from app.record import record
@@ -88,10 +88,11 @@ class LogFile:
     Attributes:
         size: bytes that are written.
         synced: bytes that outlive a power cut.
+        is_locked: whether other programs find it in use.
     """
 
-    def __init__(self, path: Path, handle: int) -> None:
-        self.path = path
+    def __init__(self, path: Path, handle: int, is_locked: bool = True) -> None:
+        self.path, self.is_locked = path, is_locked
         self._handle = handle
         self.size = self.synced = os.fstat(handle).st_size
 
@@ -123,11 +124,12 @@ class LogFile:
     @classmethod
     def _locked(cls, path: Path, handle: int) -> LogFile:
         try:
-            if not lock(handle):
+            held = lock(handle)
+            if held is Held.ELSEWHERE:
                 holder = holder_of(path.parent)
                 raise LogRefusedError(f"{IN_USE}{f' ({holder})' if holder else ''}")
             note_holder(path.parent)
-            return cls(path, handle)
+            return cls(path, handle, held is Held.HERE)
         except BaseException:
             os.close(handle)
             raise
@@ -250,7 +252,7 @@ def is_in_use(path: Path) -> bool:
     except OSError:
         return False
     try:
-        return not lock(handle)
+        return lock(handle) is Held.ELSEWHERE
     except OSError:
         return False
     finally:

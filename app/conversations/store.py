@@ -29,6 +29,8 @@ LOG_NAME = "transcript.log"
 STATE_NAME = "kv.state"
 _ID = re.compile(r"[0-9]{6,12}")
 _MOST_CONVERSATIONS = 100_000
+_LARGEST_NUMBER = 10**9
+"""No store counts so far: where a directory has a larger number, the next conversation does not follow it."""
 
 
 @record
@@ -193,7 +195,7 @@ class Store:
         """
         if self.root is None or paths.private_directory(self.root) is None:
             raise PermissionError(errno.EACCES, "the state directory is not writable", str(self.root))
-        number = int(next(reversed(self.ids()), "0"))
+        number = max((n for n in map(int, self.ids()) if n <= _LARGEST_NUMBER), default=0)
         for _ in range(_MOST_CONVERSATIONS):
             number += 1
             directory = self.root / f"{number:06d}"

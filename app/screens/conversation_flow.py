@@ -16,6 +16,7 @@ from app.context_room import ANNOUNCED_SHARE
 from app.conversation import ChatMessage, Role
 from app.conversations.journal import Journal
 from app.conversations.keeper import cause_of
+from app.conversations.lock import NO_LOCKS
 from app.conversations.log_file import LogRefusedError
 from app.conversations.quota import drop_oldest_states
 from app.conversations.recent import last_used, model_key
@@ -63,7 +64,7 @@ class ConversationFlow(MessageActions):
     def __init__(self) -> None:
         super().__init__()
         self._told_trouble = self._told_state_trouble = ""
-        self._is_announced = False
+        self._is_announced = self._has_told_no_locks = False
         self._dropped_states_s = -DROP_STATES_PERIOD_S
 
     # ---- saving
@@ -72,6 +73,9 @@ class ConversationFlow(MessageActions):
         """Save what there is of a running reply, and say once when saving fails and when it works again."""
         self.turns.save_partial()
         self._tell_state_trouble()
+        if self.turns.journal.is_unlocked and not self._has_told_no_locks:
+            self._has_told_no_locks = True
+            self.note(NO_LOCKS)
         trouble = self.turns.journal.trouble
         if trouble == self._told_trouble:
             return

@@ -1,6 +1,7 @@
 """The real chat over the scripted engine: what is said is there after a restart, however the first run ended."""
 
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -12,7 +13,7 @@ from textual import events
 
 from app import paths
 from app.conversation import Conversation, Ending
-from app.conversations import log_file, records
+from app.conversations import lock, log_file, records
 from app.conversations.look import Found
 from app.conversations.recent import model_key
 from app.conversations.store import Store
@@ -223,6 +224,28 @@ async def test_a_full_disk_is_told_once_and_at_the_end(monkeypatch):
         await driver.note("conversation not saved: the disk is full")
         assert sum("not saved" in note for note in driver.transcript.notes()) == 1
     assert driver.app.unsaved == "the disk is full"
+
+
+async def test_files_that_cannot_be_locked_are_told_once(monkeypatch):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    async with chatting() as driver:
+        for question in ("first", "second"):
+            await driver.ask(question)
+            await saved(driver)
+            driver.chat.save_what_comes()
+        await driver.note("where files cannot be locked")
+        assert sum("locked" in note for note in driver.transcript.notes()) == 1
+        await driver.say("/new")
+        await driver.note("A new conversation")
+        await driver.ask("third")
+        await saved(driver)
+        driver.chat.save_what_comes()
+        await driver.pilot.pause()
+        assert not any("locked" in note for note in driver.transcript.notes())
+    assert Store().ids() == ["000001", "000002"]
 
 
 async def test_a_second_instance_goes_on_with_a_copy():

@@ -1,5 +1,6 @@
 """Conversations without a screen: ``jalopy run --session`` and the line mode save and resume as the chat does."""
 
+import errno
 import io
 import json
 import os
@@ -14,6 +15,7 @@ import pytest
 
 from app import engine_access, exit_codes, kept_conversation, paths, plain
 from app.conversation import Ending, Role
+from app.conversations import lock
 from app.conversations.keeper import Keeper
 from app.conversations.log_file import LogFile
 from app.conversations.store import Store
@@ -147,6 +149,18 @@ def test_a_message_longer_than_the_context_is_refused_with_the_counts(script, ca
     ask(script, "second")
     assert texts() == [*before, "second", "two."]
     assert Store().read("000001").conversation.n_dropped == 0
+
+
+def test_files_that_cannot_be_locked_are_told_once(script, monkeypatch, capsys):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    talk(script, monkeypatch, "first", "second", "/new", "third")
+    assert capsys.readouterr().err.count("where files cannot be locked") == 1
+    assert (texts("000001")[0], texts("000002")[0]) == ("first", "third")
+    assert ask(script, "fourth") == exit_codes.OK
+    assert capsys.readouterr().err.count("where files cannot be locked") == 1
 
 
 def test_thinking_is_saved_apart(script, capsys):
