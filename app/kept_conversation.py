@@ -77,6 +77,12 @@ class KeptConversation:
             self.journal.begin(title=title)
             self.conversation = Conversation(system or None)
 
+    def claim(self) -> None:
+        """Take the title of a new conversation before anything is said in it."""
+        with self._lock:
+            self.journal.claim(self.conversation, SAVING_PATIENCE_S)
+        self._tell_trouble()
+
     def adopt(self, opened: Opened) -> None:
         """Go on with one that was opened; one without a log is copied by its next message."""
         with self._lock:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from app.conversation import ChatMessage, Conversation
 from app.conversations.keeper import Keeper
 from app.conversations.links import NOTHING, linked
-from app.conversations.log_file import LogFile
+from app.conversations.log_file import LogFile, LogRefusedError
 from app.conversations.recent import note_use
 from app.conversations.records import Record, checksum_of
 from app.conversations.replay import head_record, message_record, title_of
@@ -63,6 +64,8 @@ class Journal:
         self._model = self._written_model = ("", "")
         self._n_dropped = 0
         self._forked_from = ""
+        self._is_new = False
+        """Whether nothing was ever said in it: then nothing of it stays."""
         self._summary = Summary()
 
     # ---- which conversation
@@ -73,6 +76,12 @@ class Journal:
         self._written, self._written_model, self._n_dropped = [], ("", ""), 0
         self._links = [NOTHING]
         self._summary, self._forked_from = Summary(title=title), forked_from
+
+    def claim(self, conversation: Conversation, patience_s: float) -> None:
+        """Put the conversation on the disk before anything is said: whoever looks for its title finds it in use."""
+        if self._store is not None and self._keeper is None:
+            self._create(conversation)
+            self.settle(patience_s, waits_for_room=False)
 
     def adopt(self, opened: Opened) -> None:
         """Go on with a conversation that was opened; one without a log is copied by its next message."""
@@ -192,6 +201,7 @@ class Journal:
         keepers = [keeper for keeper in (self._keeper, *self._former) if keeper is not None]
         give_up_s = time.monotonic() + patience_s
         failed = [keeper for keeper in keepers if not keeper.close(max(0.0, give_up_s - time.monotonic()))]
+        self._drop_new()
         return (failed[0].trouble or "the disk does not answer") if failed else ""
 
     # ---- records
@@ -206,8 +216,16 @@ class Journal:
         if self._keeper is not None:
             if not self._keeper.leave(SWITCH_PATIENCE_S):
                 self._former.append(self._keeper)
+            self._drop_new()
             self._keeper = None
         self._is_trying, self._flushed = False, Partial()
+
+    def _drop_new(self) -> None:
+        """Delete a conversation that was begun and left with nothing in it; its log is closed."""
+        if self._is_new and self._store is not None and self.id:
+            with suppress(LogRefusedError, OSError):
+                self._store.delete(self.id)
+        self._is_new = False
 
     def _catch_up(self, conversation: Conversation) -> None:
         """Write what the conversation has and the log has not."""
@@ -223,7 +241,7 @@ class Journal:
             self._add(conversation, self._first(n_shared, "keep"), is_durable=False)
             del self._links[n_shared + 1 :]
         new = messages[n_shared:]
-        self._written = list(messages)
+        self._written, self._is_new = list(messages), self._is_new and not messages
         if new and self._written_model != self._model and any(self._model):
             self._written_model = self._model
             self._add(conversation, {"k": "model", "name": self._model[0], "path": self._model[1]}, is_durable=False)
@@ -236,8 +254,8 @@ class Journal:
     def _create(self, conversation: Conversation) -> None:
         assert self._store is not None
         self._keeper = Keeper(self._store.create)
-        at = self._clock_text()
-        first = title_of(conversation.messages[0].folded or conversation.messages[0].text)
+        at, self._is_new = self._clock_text(), True
+        first = title_of(next((message.folded or message.text for message in conversation.messages), ""))
         renamed = self._summary.title or (f"{first} (copy)" if self._forked_from else "")
         self._summary = Summary(renamed or first, at)
         self._add(conversation, head_record(conversation.system, at, self._forked_from), is_durable=False)

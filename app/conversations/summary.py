@@ -82,6 +82,15 @@ def read_summary(directory: Path, log_bytes: int) -> Summary | None:
     return _checked({one.name: values.get(one.name) for one in fields(Summary)})
 
 
+def remembered_title(directory: Path) -> str:
+    """Return the title that a conversation had when the file was written; "" where that is not known.
+
+    For a log that does not say it any more.
+    """
+    title = read_json_object(directory / FILE_NAME, _MOST_FILE_BYTES).get("title")
+    return clean_line(title, MOST_TITLE_CHARS) if isinstance(title, str) else ""
+
+
 def _checked(values: dict[str, Any]) -> Summary | None:
     counts = ("order", "n_messages", "tokens")
     if not all(type(values[name]) is int and 0 <= values[name] <= _LARGEST for name in counts):
