@@ -69,6 +69,10 @@ class Turns:
         self._thinking: Thinking | None = None
         self._replaced: list[ChatMessage] = []
         """What the running turn takes the place of; it comes back if no reply does."""
+        self.joined: ChatMessage | None = None
+        """The unanswered message of an earlier run that the running turn's message goes with."""
+        self._own_text = ""
+        """That message without it."""
         self._continued: ChatMessage | None = None
         """The reply that goes on."""
         self._is_edited = False
@@ -126,6 +130,7 @@ class Turns:
         n_dropped = before.n_dropped if before.n_dropped < n_messages else 0
         self.conversation = Conversation(before.system, messages, n_dropped)
         self.conversation.drop_gaps()
+        self.conversation.is_cut_off = before.is_cut_off
         self.journal.begin(self.journal.id)
         self._send_conversation()
         return True
@@ -310,7 +315,7 @@ class Turns:
         message = self.conversation.add_reply("".join(self._reply_pieces), ending, figures, self._thinking)
         message.is_edited = self._is_edited or (self._continued is not None and self._continued.is_edited)
         message.ids, message.raw = ids, raw
-        self._replaced, self._continued, self._is_edited = [], None, False
+        self._replaced, self._continued, self._is_edited, self.joined = [], None, False, None
         self.journal.note_settled(self.conversation)
         return message
 
@@ -321,7 +326,7 @@ class Turns:
             Whether it took the place of something, which is back now. Otherwise the question stays, to be asked
             again or replaced.
         """
-        self.is_answering = False
+        self.is_answering, self.joined = False, None
         is_restored = self._restore()
         self.journal.note_settled(self.conversation)
         return is_restored
@@ -349,6 +354,10 @@ class Turns:
         text = self.conversation.messages[-1].text
         if not self._restore():
             self.conversation.take_back_user()
+        if self.joined is not None:
+            text = self._own_text
+            self.conversation.messages.append(self.joined)
+            self.conversation.is_cut_off, self.joined = True, None
         self.journal.note_settled(self.conversation)
         return text
 
@@ -360,6 +369,8 @@ class Turns:
         return bool(replaced)
 
     def _begin(self, text: str, folded: str = "", asked_s: float | None = None) -> None:
+        self.joined, self._own_text = self.conversation.unanswered, text
+        text, folded = self.conversation.with_unanswered(text, folded)
         self.conversation.add_user(text, folded)
         self._send(Ask(text, asked_s))
 

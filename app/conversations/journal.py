@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from app.conversation import ChatMessage, Conversation
+from app.conversation import ChatMessage, Conversation, Role
 from app.conversations.keeper import Keeper
 from app.conversations.links import NOTHING, linked
 from app.conversations.log_file import LogFile, LogRefusedError
@@ -237,10 +237,12 @@ class Journal:
         n_shared = 0
         while n_shared < min(len(messages), len(self._written)) and messages[n_shared] is self._written[n_shared]:
             n_shared += 1
-        if n_shared < len(self._written):
-            self._add(conversation, self._first(n_shared, "keep"), is_durable=False)
-            del self._links[n_shared + 1 :]
         new = messages[n_shared:]
+        if n_shared < len(self._written):
+            # A question in place of an unanswered one says so itself: a kill between two records would lose both.
+            if not (n_shared + 1 == len(self._written) and new and _are_questions(self._written[-1], new[0])):
+                self._add(conversation, self._first(n_shared, "keep"), is_durable=False)
+            del self._links[n_shared + 1 :]
         self._written, self._is_new = list(messages), self._is_new and not messages
         if new and self._written_model != self._model and any(self._model):
             self._written_model = self._model
@@ -289,6 +291,10 @@ class Journal:
 
 def _same(written: list[ChatMessage], messages: list[ChatMessage]) -> bool:
     return len(written) == len(messages) and all(one is other for one, other in zip(written, messages, strict=True))
+
+
+def _are_questions(*messages: ChatMessage) -> bool:
+    return all(message.role is Role.USER for message in messages)
 
 
 def _no_log() -> LogFile:

@@ -144,6 +144,7 @@ class Replay:
         self._end_part()
         conversation, saved = self.saved.conversation, self.saved
         conversation.drop_gaps()
+        conversation.is_cut_off = conversation.awaits_reply
         saved.links, saved.has_head, saved.is_end_lost = self._linked.links, self._has_head, self._is_unsure
         saved.lost_behind = [n for n in saved.lost_behind if n <= len(self._messages)]
         return saved

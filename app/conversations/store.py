@@ -337,8 +337,9 @@ def now_text() -> str:
 
 def _bring_title_back(log: LogFile, found: ReadLog) -> None:
     """A damaged line may have been the title: write the one down that was known."""
-    found.saved.title = remembered_title(log.path.parent)
-    if found.saved.title:
+    title = remembered_title(log.path.parent)
+    if title not in ("", found.saved.shown_title):
+        found.saved.title = title
         with suppress(LogRefusedError, OSError):
             log.append([write_record({"k": "title", "text": found.saved.title})])
 

@@ -157,7 +157,7 @@ class ConversationFlow(MessageActions):
             self.prompt.give_back(opened.saved.unsent)
             self.note("the message in the prompt was sent in place of an earlier one, but not answered any more")
         elif conversation.awaits_reply:
-            self.note("the last message was not answered (/regen asks again)")
+            self.note("the last message was not answered: /regen asks again, and another message goes with it")
         elif self.turns.can_continue:
             self.note("the last reply is not complete (/continue goes on with it)")
 

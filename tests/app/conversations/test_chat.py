@@ -83,6 +83,49 @@ async def test_a_kill_in_the_middle_of_a_reply_keeps_what_was_flushed(monkeypatc
         assert texts(driver)[0] == "count"
 
 
+async def killed_before_the_reply(question: str) -> None:
+    """The program is killed while it reads a message."""
+    script = Script(prefill_gate=Gate())
+    assert script.prefill_gate is not None
+    async with chatting(script) as driver:
+        await driver.say(question)
+        await driver.until(script.prefill_gate.waiting.is_set)
+        await saved(driver)
+        killed = _log()
+        # The rest of this application never reaches the disk that the next start sees.
+    (Store().state_path("000001").parent / "transcript.log").write_bytes(killed)
+
+
+async def test_a_message_that_a_kill_left_unanswered_goes_with_the_next():
+    await killed_before_the_reply("why?")
+    async with chatting(Script(replies=[tokens("So."), tokens("Then.")])) as driver:
+        await driver.note("the last message was not answered: /regen asks again, and another message goes with it")
+        await driver.ask("and how?")
+        await driver.note("the message before was not answered: both are sent together")
+        assert texts(driver) == ["why?\n\nand how?", "So."]
+        await driver.until(lambda: "sent with the next message" in driver.screen_text())
+        await driver.ask("and when?")
+        asked = driver.script.opened[0].sessions[0].tokens
+        assert driver.script.opened[0].tokenizer.decode(asked) == "why?\n\nand how?So.and when?Then."
+        await driver.say("/edit 1")
+        await driver.until(lambda: driver.prompt.text == "why?\n\nand how?")
+    assert Store().read("000001").conversation.messages[0].text == "why?\n\nand how?"
+
+
+async def test_a_message_that_a_kill_left_unanswered_stays_where_the_next_one_is_too_long():
+    await killed_before_the_reply("why?")
+    async with chatting(Script(n_ctx=60)) as driver:
+        await driver.say("word " * 70)
+        await driver.note("Not sent: this message alone")
+        assert texts(driver) == ["why?"]
+        assert driver.prompt.text.split() == ["word"] * 70
+        await saved(driver)
+        assert [m.text for m in Store().read("000001").conversation.messages] == ["why?"]
+        driver.prompt.show_text("")
+        await driver.ask("and how?")
+        assert texts(driver) == ["why?\n\nand how?", "Hello there."]
+
+
 def _log(conversation_id: str = "000001") -> bytes:
     try:
         return (Store().state_path(conversation_id).parent / "transcript.log").read_bytes()

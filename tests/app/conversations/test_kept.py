@@ -274,7 +274,7 @@ def test_a_question_without_an_answer_can_be_asked_again_after_a_restart(script,
     script.fail_after_tokens = None
     assert texts() == ["why?"]
     talk(script, monkeypatch, "/regen")
-    assert "not answered yet (/regen asks again): why?" in capsys.readouterr().err
+    assert "not answered yet (/regen asks again, another message goes with it): why?" in capsys.readouterr().err
     assert texts() == ["why?", "two."]
 
 
@@ -388,6 +388,47 @@ def test_nothing_that_was_written_or_sent_is_lost_by_a_kill():
         whole = [message for message in found if message.text == "".join(REPLY) and message.ending is Ending.COMPLETE]
         assert len(whole) >= answers, "every answer that was ended on the screen is whole on the disk"
         answers = len(whole)
+
+
+@pytest.fixture
+def killed():
+    """A message was sent, and the program killed before anything of its answer came."""
+    process = start("0")
+    process.stdin.write(b"why?\n")
+    process.stdin.flush()
+    give_up_s = time.monotonic() + 60
+    while not any(entry.summary.n_messages for entry in Store().entries()):
+        assert time.monotonic() < give_up_s
+        time.sleep(0.01)
+    assert end(process, signal.SIGKILL)[1] == -signal.SIGKILL
+
+
+BOTH = "the message before was not answered: both are sent together"
+
+
+@pytest.mark.parametrize("speak", [talk, lambda script, _, *lines: [ask(script, line, "1") for line in lines]])
+def test_a_message_that_a_kill_left_unanswered_goes_with_the_next(killed, speak, script, monkeypatch, capsys):
+    speak(script, monkeypatch, "and how?", "and when?")
+    assert texts() == ["why?\n\nand how?", "one.", "and when?", "two."]
+    assert capsys.readouterr().err.count(BOTH) == 1
+    assert cache_text(script) == "why?\n\nand how?one.and when?two."
+
+
+def test_a_message_that_a_kill_left_unanswered_is_asked_again_alone(killed, script, monkeypatch, capsys):
+    talk(script, monkeypatch, "/regen", "and how?")
+    assert texts() == ["why?", "one.", "and how?", "two."]
+    assert BOTH not in capsys.readouterr().err
+
+
+def test_two_messages_that_do_not_fit_together_are_not_sent_together(script, capsys):
+    script.n_ctx, script.fail_after_tokens = 60, 0
+    with pytest.raises(BrokenModelError):
+        ask(script, "more " * 25)
+    assert texts() == ["more " * 25]
+    script.fail_after_tokens = None
+    ask(script, "word " * 35)
+    assert "is left out: both together do not fit the context" in capsys.readouterr().err
+    assert texts() == ["word " * 35, "two."]
 
 
 def test_a_signal_saves_what_there_is_of_an_answer():
