@@ -76,6 +76,8 @@ class Dialogue:
             say(f"not answered yet (/regen asks again, another message goes with it): {shown}")
         elif last is not None and last.ending is Ending.INTERRUPTED:
             say("the last answer was cut off when the program ended (/regen gives another)")
+        for text in saved.waiting:
+            say(f"sent, but its turn did not come any more: {clean_line(text, 200)}")
         self._tell()
 
     def ask(self, text: str) -> None:

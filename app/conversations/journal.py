@@ -7,7 +7,7 @@ to them. Lives in the screen's thread; the keeper writes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +59,8 @@ class Journal:
         self._written: list[ChatMessage] = []
         self._links = [NOTHING]
         """What a record is written behind, for any number of written messages."""
+        self._waiting: list[str] = []
+        """Messages of the log that wait for their turn."""
         self._flushed = Partial()
         self._is_trying = False
         self._model = self._written_model = ("", "")
@@ -74,7 +76,7 @@ class Journal:
         """A conversation that is not on disk: its first message will put it there, with all that stands before it."""
         self._leave()
         self._written, self._written_model, self._n_dropped = [], ("", ""), 0
-        self._links = [NOTHING]
+        self._links, self._waiting = [NOTHING], []
         self._summary, self._forked_from = Summary(title=title), forked_from
 
     def claim(self, conversation: Conversation, patience_s: float) -> None:
@@ -93,7 +95,7 @@ class Journal:
         self._written, self._n_dropped = list(saved.conversation.messages), saved.conversation.n_dropped
         self._written_model, self._forked_from = (saved.model, saved.model_path), ""
         self._summary = Summary(saved.shown_title, saved.began, saved.changed, order=saved.order)
-        self._links = list(saved.links)
+        self._links, self._waiting = list(saved.links), list(saved.waiting)
         self._keeper = Keeper(_no_log, opened.log)
         if not saved.has_head:
             self._keeper.add(head_record(saved.conversation.system, self._clock_text()), is_durable=False)
@@ -148,6 +150,26 @@ class Journal:
         else:
             self._catch_up(conversation)
 
+    def note_waiting(self, conversation: Conversation, texts: Sequence[str]) -> None:
+        """These messages wait for their turn, which may not come before the program is killed."""
+        if self._store is None or list(texts) == self._waiting:
+            return
+        order = 0
+        if self._keeper is None:
+            self._create(conversation, texts[0])
+            self._catch_up(conversation)
+            self._write_model(conversation)
+            order = self._count_use()
+        n = 0
+        while n < min(len(texts), len(self._waiting)) and texts[n] == self._waiting[n]:
+            n += 1
+        for place, text in enumerate(texts[n:], start=n):
+            self._waiting = list(texts[: place + 1])
+            self._add(conversation, {"k": "wait", "n": place, "text": text, "order": order})
+        if len(self._waiting) > len(texts):
+            self._waiting = list(texts)
+            self._add(conversation, {"k": "wait", "n": len(texts)})
+
     def flush(self, conversation: Conversation, partial: Partial) -> None:
         """So far has the running reply come."""
         before = self._flushed
@@ -192,6 +214,13 @@ class Journal:
         self._add(conversation, {"k": "title", "text": title})
         return True
 
+    def let_go(self) -> None:
+        """Leave the conversation, which will be deleted: what of it is not saved is given up."""
+        if self._keeper is not None:
+            self._keeper.close(SWITCH_PATIENCE_S)
+        self._waiting = []
+        self.begin()
+
     def settle(self, patience_s: float, waits_for_room: bool = True) -> bool:
         """Wait until all is saved; False if that takes longer, or fails where nothing waits for room on the disk."""
         return self._keeper is None or self._keeper.settle(patience_s, waits_for_room)
@@ -222,7 +251,7 @@ class Journal:
 
     def _drop_new(self) -> None:
         """Delete a conversation that was begun and left with nothing in it; its log is closed."""
-        if self._is_new and self._store is not None and self.id:
+        if self._is_new and not self._waiting and self._store is not None and self.id:
             with suppress(LogRefusedError, OSError):
                 self._store.delete(self.id)
         self._is_new = False
@@ -244,20 +273,26 @@ class Journal:
                 self._add(conversation, self._first(n_shared, "keep"), is_durable=False)
             del self._links[n_shared + 1 :]
         self._written, self._is_new = list(messages), self._is_new and not messages
-        if new and self._written_model != self._model and any(self._model):
-            self._written_model = self._model
-            self._add(conversation, {"k": "model", "name": self._model[0], "path": self._model[1]}, is_durable=False)
+        if new:
+            self._write_model(conversation)
         for message in new:
+            if message.role is Role.USER and message.text in self._waiting[:1]:
+                del self._waiting[0]
             order = self._count_use() if message is messages[-1] and conversation.awaits_reply else 0
             record = {**message_record(message, order, self._clock_text()), "on": self._links[-1]}
             self._links.append(linked(self._links[-1], checksum_of(self._add(conversation, record))))
         self.note_dropped(conversation)
 
-    def _create(self, conversation: Conversation) -> None:
+    def _write_model(self, conversation: Conversation) -> None:
+        if self._written_model != self._model and any(self._model):
+            self._written_model = self._model
+            self._add(conversation, {"k": "model", "name": self._model[0], "path": self._model[1]}, is_durable=False)
+
+    def _create(self, conversation: Conversation, waiting: str = "") -> None:
         assert self._store is not None
         self._keeper = Keeper(self._store.create)
         at, self._is_new = self._clock_text(), True
-        first = title_of(next((message.folded or message.text for message in conversation.messages), ""))
+        first = title_of(next((message.folded or message.text for message in conversation.messages), waiting))
         renamed = self._summary.title or (f"{first} (copy)" if self._forked_from else "")
         self._summary = Summary(renamed or first, at)
         self._add(conversation, head_record(conversation.system, at, self._forked_from), is_durable=False)
@@ -277,12 +312,13 @@ class Journal:
     def _add(self, conversation: Conversation, record: Record, is_durable: bool = True) -> bytes:
         assert self._keeper is not None
         n_messages, tokens = sizes_of(conversation)
+        model, model_path = self._model if any(self._model) else self._written_model  # none is open yet
         self._summary = replace(
             self._summary,
             changed=self._clock_text(),
-            model=self._model[0],
-            model_path=self._model[1],
-            n_messages=n_messages,
+            model=model,
+            model_path=model_path,
+            n_messages=n_messages + len(self._waiting),
             tokens=tokens,
         )
         self._keeper.summary = self._summary

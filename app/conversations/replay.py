@@ -11,6 +11,7 @@
 ``back``    nothing came of that
 ``title``   the user's name for the conversation
 ``drop``    the first n messages are no part of the context any more
+``wait``    behind the first n that wait for their turn, none waits, or one with this text; a ``say`` of it ends that
 ==========  ==================================================================================================
 
 A record of another kind was written by a newer version. Everything is checked: the file may hold anything. Lines may be
@@ -37,6 +38,7 @@ VERSION = 1
 MOST_TITLE_CHARS = 120
 _MOST_NAME_CHARS = 80
 _MOST_PATH_CHARS = 4096
+_MOST_WAITING = 64
 _LARGEST = 1 << 53
 
 
@@ -60,6 +62,7 @@ class Saved:
         order: which conversation was used later has the larger one, whatever the clock did.
         unsent: what the user had sent in place of something, and that had not begun to be answered.
         forked_from: id of another one.
+        waiting: what the user had sent while the engine was busy, oldest first.
         links: what the next record is written behind, for any number of messages.
         has_head: whether its beginning was there, and with it the system prompt.
         lost_behind: so many messages stand before each place where others are known to have been.
@@ -75,6 +78,7 @@ class Saved:
     order: int = 0
     unsent: str = ""
     forked_from: str = ""
+    waiting: list[str] = field(default_factory=list)
     links: list[int] = field(default_factory=lambda: [NOTHING])
     has_head: bool = True
     lost_behind: list[int] = field(default_factory=list)
@@ -84,7 +88,12 @@ class Saved:
     def shown_title(self) -> str:
         """The user's title, or the beginning of the first message; one clean line."""
         first = next((m.folded or m.text for m in self.conversation.messages if m.role is Role.USER and m.text), "")
-        return self.title or title_of(first)
+        return self.title or title_of(first or next(iter(self.waiting), ""))
+
+    @property
+    def not_sent(self) -> str:
+        """Everything that was sent and is not in the conversation, for the user to send again; "" where all is."""
+        return "\n\n".join(filter(None, (self.unsent, *self.waiting)))
 
 
 def title_of(text: str) -> str:
@@ -114,6 +123,7 @@ class Replay:
             "back": self._back,
             "title": self._title,
             "drop": self._drop,
+            "wait": self._wait,
         }
 
     def take(self, record: Record, checksum: int) -> None:
@@ -183,6 +193,8 @@ class Replay:
         if self.saved.conversation.awaits_reply:  # as versions wrote that knew no links
             self._linked.cut(len(self._messages) - 1)
         self._linked.add(ChatMessage(Role.USER, text, folded=folded, is_missing=_is_missing(record)), checksum)
+        if text in self.saved.waiting[:1]:
+            del self.saved.waiting[0]
         self._note(order, at)
 
     def _reply(self, record: Record, checksum: int) -> None:
@@ -269,6 +281,14 @@ class Replay:
         if place > len(self._messages):
             raise UnsoundRecordError
         self.saved.conversation.n_dropped = place
+
+    def _wait(self, record: Record, _: int) -> None:
+        n, order, waiting = _count(record, "n"), _count(record, "order"), self.saved.waiting
+        text = clean_text(_text(record, "text"))
+        if n > len(waiting) or n >= _MOST_WAITING:
+            raise UnsoundRecordError
+        self.saved.waiting = [*waiting[:n], *([text] if text else [])]
+        self.saved.order = max(self.saved.order, order)
 
     def _stand(self, record: Record, role: Role, checksum: int) -> None:
         """Bring the messages to what a new one was written behind; what is missing there leaves a gap."""

@@ -30,6 +30,7 @@ from app.record import record
 LOG_NAME = "transcript.log"
 STATE_NAME = "kv.state"
 LOCK_NAME = "names.lock"
+_MOST_TRIES = 5
 _LOCK_PATIENCE_S = 20.0
 _LOCK_PERIOD_S = 0.02
 _ID = re.compile(r"[0-9]{6,12}")
@@ -296,7 +297,11 @@ class Store:
         if os.name == "nt":  # what is open cannot be deleted there
             log.close()
         try:
-            _empty(directory, but=LOG_NAME)  # the log goes last: without it nothing else would ever be found again
+            _empty(directory, but=LOG_NAME)  # the log goes last: a conversation that is half deleted is still listed
+            for _ in range(_MOST_TRIES - 1):
+                with suppress(OSError):  # the state of its cache may still be written, a moment longer
+                    shutil.rmtree(directory)
+                    return
             shutil.rmtree(directory)
         finally:
             log.close()

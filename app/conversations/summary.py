@@ -31,6 +31,7 @@ class Summary:
     Attributes:
         began, changed: wall time, ISO, only for display.
         order: which was used later has the larger one.
+        n_messages: with those that wait for their turn.
         tokens: generated in all replies.
     """
 
@@ -54,7 +55,7 @@ def summary_of(saved: Saved) -> Summary:
         saved.model,
         saved.model_path,
         saved.order,
-        n_messages,
+        n_messages + len(saved.waiting),
         tokens,
     )
 

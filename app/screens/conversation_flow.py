@@ -26,6 +26,7 @@ from app.conversations.store import Opened, Store
 from app.messages import ConversationTakenUp, GenerationFinished, TurnsDropped
 from app.record import record
 from app.screens.message_actions import MessageActions
+from app.screens.message_editing import busy_line
 from app.widgets.message_view import MessageView, ReplyView, UserView
 
 _DROPPED_ABOVE = "---- what stands above is no part of the context any more ----"
@@ -129,6 +130,20 @@ class ConversationFlow(MessageActions):
         await self._show_saved(opened)
         self._go_to_prompt()
 
+    async def delete_live(self) -> str:
+        """Delete the conversation, and begin a new one with its system prompt; returns why that cannot be, or ""."""
+        assert self.conversations.store is not None
+        conversation_id = self.turns.start_without()
+        if conversation_id is None:
+            return busy_line(self._habits.keymap, "in the chat ")
+        await self._clear_transcript()
+        try:
+            self.conversations.store.delete(conversation_id)
+        except (LogRefusedError, OSError) as error:
+            return cause_of(error)
+        self.note("A new conversation; the one before is deleted.")
+        return ""
+
     def _open(self, conversation_id: str) -> Opened | None:
         assert self.conversations.store is not None
         try:
@@ -153,9 +168,14 @@ class ConversationFlow(MessageActions):
         self.note(f"{opened.saved.shown_title} · from {day} · /new starts another, {others}")
         if opened.notice:
             self.note(opened.notice, is_error=True)
-        if opened.saved.unsent and not self.prompt.text:
-            self.prompt.give_back(opened.saved.unsent)
-            self.note("the message in the prompt was sent in place of an earlier one, but not answered any more")
+        if opened.saved.not_sent and self.prompt.text:
+            self.note(f"sent before, but not answered any more: {clean_line(opened.saved.not_sent, 500)}")
+        elif opened.saved.not_sent:
+            self.prompt.give_back(opened.saved.not_sent)
+            if opened.saved.waiting:
+                self.note("what is in the prompt was sent, but its turn did not come any more")
+            else:
+                self.note("the message in the prompt was sent in place of an earlier one, but not answered any more")
         elif conversation.awaits_reply:
             self.note("the last message was not answered: /regen asks again, and another message goes with it")
         elif self.turns.can_continue:
