@@ -20,10 +20,11 @@ from pathlib import Path
 from app import paths
 from app.clean_text import clean_line
 from app.conversations.keeper import cause_of
-from app.conversations.lock import Held, lock, unlock
+from app.conversations.lock import HOLDER_NAME, Held, lock, unlock
 from app.conversations.log_file import LogFile, LogRefusedError, ReadLog, read_only
 from app.conversations.records import write_record
 from app.conversations.replay import MOST_TITLE_CHARS, Saved, head_record
+from app.conversations.summary import FILE_NAME as SUMMARY_NAME
 from app.conversations.summary import Summary, read_summary, remembered_title, summary_of, write_summary
 from app.record import record
 
@@ -31,10 +32,12 @@ LOG_NAME = "transcript.log"
 STATE_NAME = "kv.state"
 LOCK_NAME = "names.lock"
 _MOST_TRIES = 5
+_SWEPT_AFTER_S = 3600.0
 _LOCK_PATIENCE_S = 20.0
 _LOCK_PERIOD_S = 0.02
 _ID = re.compile(r"[0-9]{6,12}")
 _MOST_CONVERSATIONS = 100_000
+_DISPOSABLE = {HOLDER_NAME, SUMMARY_NAME}
 _LARGEST_NUMBER = 10**9
 """No store counts so far: where a directory has a larger number, the next conversation does not follow it."""
 
@@ -305,6 +308,22 @@ class Store:
             shutil.rmtree(directory)
         finally:
             log.close()
+
+    def sweep(self, now_s: float) -> None:
+        """Delete directories that have no log and nothing else of the user's: what a deletion left of a conversation.
+
+        Args:
+            now_s: wall time; what was touched within the last hour may be a conversation that begins.
+        """
+        for conversation_id in self.ids():
+            with suppress(LogRefusedError, OSError):
+                directory = self._directory(conversation_id)
+                is_old = now_s - directory.stat().st_mtime > _SWEPT_AFTER_S
+                names = os.listdir(directory)
+                if is_old and all(name in _DISPOSABLE or name.lstrip(".").startswith(STATE_NAME) for name in names):
+                    for name in names:
+                        (directory / name).unlink()
+                    directory.rmdir()
 
     def _state_bytes(self, conversation_id: str) -> int:
         return sum(size_of(file) for file in self.state_files(conversation_id))
