@@ -85,6 +85,8 @@ class ChatMessage:
     """A reply's tokens as they were generated; () where they are not known."""
     raw: str = ""
     """What these say, uncleaned and with the thinking; never for a terminal."""
+    is_missing: bool = False
+    """Whether all that is known is that there was one: its file is damaged."""
 
     @property
     def editable_text(self) -> str:
@@ -120,6 +122,8 @@ class Conversation:
     messages: list[ChatMessage] = field(default_factory=list)
     n_dropped: int = 0
     """So many messages at the beginning are no part of the context any more; whole turns."""
+    is_cut_off: bool = False
+    """Whether the program ended before the message at the end was answered: the next one goes with it."""
 
     @property
     def is_empty(self) -> bool:
@@ -142,16 +146,38 @@ class Conversation:
         pairs = zip(within[::2], within[1::2], strict=False)
         return tuple(PastTurn(question.text, reply.text, reply.ids, reply.raw) for question, reply in pairs)
 
+    def drop_gaps(self) -> None:
+        """Let the context begin behind the last turn of which something is missing."""
+        gaps = [index for index, message in enumerate(self.messages) if message.is_missing]
+        if gaps:
+            self.n_dropped = max(self.n_dropped, gaps[-1] // 2 * 2 + 2)
+
     def add_user(self, text: str, folded: str = "") -> ChatMessage:
         """Append what the user said; an unanswered message before it leaves the conversation.
 
-        The engine was never given that one as a finished turn, and most chat templates refuse two in a row.
+        The engine was never given that one as a finished turn, and most chat templates refuse two in a row: what is to
+        stay of it is said again, see ``with_unanswered``.
         """
         if self.awaits_reply:
             self.messages.pop()
+        self.is_cut_off = False
         message = ChatMessage(Role.USER, text, folded=folded)
         self.messages.append(message)
         return message
+
+    @property
+    def unanswered(self) -> ChatMessage | None:
+        """The message that the end of the program left without a reply, and that the next one goes with."""
+        return self.messages[-1] if self.is_cut_off and self.awaits_reply else None
+
+    def with_unanswered(self, text: str, folded: str = "") -> tuple[str, str]:
+        """Return what is said with a new message, and that with large pastes folded; "" where there are none."""
+        before = self.unanswered
+        if before is None:
+            return text, folded
+        has_folds = before.folded or folded
+        folded = f"{before.folded or before.text}\n\n{folded or text}" if has_folds else ""
+        return f"{before.text}\n\n{text}", folded
 
     def add_reply(
         self, text: str, ending: Ending, figures: ReplyFigures | None, thinking: Thinking | None = None

@@ -15,6 +15,7 @@ from pathlib import Path
 from app import figures
 from app.conversation import Conversation, Ending, Role
 
+MISSING = "(missing: the file of this conversation is damaged here)"
 _HEADINGS = {Role.USER: "You", Role.ASSISTANT: "Model"}
 
 
@@ -43,7 +44,7 @@ def to_markdown(conversation: Conversation, model: str, now: datetime, with_thin
         if with_thinking and message.thinking is not None:
             lines += [*(f"> {line}".rstrip() for line in message.thinking.text.strip().split("\n")), ""]
             lines += [f"*{figures.thinking_summary(message.thinking)}*", ""]
-        lines += [message.text, ""]
+        lines += [f"*{MISSING}*" if message.is_missing else message.text, ""]
         if message.figures is not None or message.ending is not Ending.COMPLETE:
             footer = figures.reply_footer(message.figures, message.ending, is_edited=message.is_edited)
             lines += [f"*{footer}*", ""]

@@ -16,9 +16,10 @@ from typing import Any
 from app import figures
 from app.answer_output import AnswerOutput
 from app.clean_text import TextCleaner, clean_text
-from app.context_room import Prompt, make_room, reply_room
+from app.context_room import NoRoomError, Prompt, make_room, reply_room
 from app.conversation import ChatMessage, Conversation
 from app.conversations.journal import Journal, Partial
+from app.conversations.lock import NO_LOCKS
 from app.conversations.quota import drop_oldest_states
 from app.conversations.recent import model_key
 from app.conversations.store import Opened, Store
@@ -65,6 +66,7 @@ class KeptConversation:
         self._is_kept = False
         """The reply that ended last, and whether the conversation has it."""
         self._told_trouble = ""
+        self._has_told_no_locks = False
         self._is_over = False
 
     # ---- which conversation
@@ -74,6 +76,12 @@ class KeptConversation:
         with self._lock:
             self.journal.begin(title=title)
             self.conversation = Conversation(system or None)
+
+    def claim(self) -> None:
+        """Take the title of a new conversation before anything is said in it."""
+        with self._lock:
+            self.journal.claim(self.conversation, SAVING_PATIENCE_S)
+        self._tell_trouble()
 
     def adopt(self, opened: Opened) -> None:
         """Go on with one that was opened; one without a log is copied by its next message."""
@@ -121,7 +129,14 @@ class KeptConversation:
         Raises:
             NoRoomError: the message alone is too long; nothing has changed.
         """
-        fitted = make_room(chat, session.n_ctx, reply_room(session.n_ctx), lambda _: build())
+        try:
+            fitted = make_room(chat, session.n_ctx, reply_room(session.n_ctx), lambda _: build())
+        except NoRoomError:
+            if self.conversation.unanswered is None:
+                raise
+            self.conversation.is_cut_off = False
+            fitted = make_room(chat, session.n_ctx, reply_room(session.n_ctx), lambda _: build())
+            say("the message before, which was not answered, is left out: both together do not fit the context")
         ids = fitted.prompt.ids
         if fitted.dropped_turns:
             session.shift_towards(ids)  # what stays moves down in the cache: only what is new must be read
@@ -130,10 +145,16 @@ class KeptConversation:
             say(figures.dropped_turns(fitted.dropped_turns, fitted.dropped_tokens, unread, None))
         return ids, fitted.before
 
+    def to_send(self, text: str) -> str:
+        """Return a message with the one before it that the end of the program left unanswered, if there is one."""
+        return self.conversation.with_unanswered(text)[0]
+
     def note_asked(self, text: str) -> None:
         """The user sent a message, and it fits: it is saved before anything is computed."""
+        if self.conversation.unanswered is not None:
+            say("the message before was not answered: both are sent together")
         with self._lock:
-            self.conversation.add_user(clean_text(text))
+            self.conversation.add_user(self.to_send(clean_text(text)))
             self.journal.note_asked(self.conversation, is_replacing=False)
         self.journal.settle(SAVING_PATIENCE_S, waits_for_room=False)
         self._tell_trouble()
@@ -238,6 +259,9 @@ class KeptConversation:
         if trouble and trouble != self._told_trouble:
             say(f"{self._name}: conversation not saved: {trouble}. It goes on here, and saving is tried again.")
         self._told_trouble = trouble
+        if self.journal.is_unlocked and not self._has_told_no_locks:
+            self._has_told_no_locks = True
+            say(f"{self._name}: {NO_LOCKS}")
 
 
 class _ReplyText:

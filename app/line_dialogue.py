@@ -72,20 +72,27 @@ class Dialogue:
         if saved.unsent:
             say(f"sent in place of an earlier message, but not answered: {clean_line(saved.unsent, 200)}")
         elif conversation.awaits_reply:
-            say(f"not answered yet (/regen asks again): {clean_line(conversation.messages[-1].text, 200)}")
+            shown = clean_line(conversation.messages[-1].text, 200)
+            say(f"not answered yet (/regen asks again, another message goes with it): {shown}")
         elif last is not None and last.ending is Ending.INTERRUPTED:
             say("the last answer was cut off when the program ended (/regen gives another)")
+        for text in saved.waiting:
+            say(f"sent, but its turn did not come any more: {clean_line(text, 200)}")
         self._tell()
 
     def ask(self, text: str) -> None:
         """Answer a message."""
-        self._turn(lambda: Prompt(list(self._chat.add_user(text))), lambda: self._kept.note_asked(text))
+        kept = self._kept
+        self._turn(lambda: Prompt(list(self._chat.add_user(kept.to_send(text)))), lambda: kept.note_asked(text))
 
     def regenerate(self) -> None:
         """Answer the last message again, or at last."""
         conversation = self._kept.conversation
         if conversation.awaits_reply:
-            self.ask(conversation.messages[-1].text)
+            unanswered, is_cut_off = conversation.messages[-1], conversation.is_cut_off
+            conversation.is_cut_off = False
+            self.ask(unanswered.text)
+            conversation.is_cut_off = is_cut_off and conversation.messages[-1] is unanswered  # it was not sent
         elif not self._chat.messages or self._chat.messages[-1].role != "assistant":
             say("there is no answer to give again")
         elif not self._turn(self._prompt_again, self._kept.note_asked_again):

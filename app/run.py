@@ -170,7 +170,7 @@ class _Answer:
         saved.note_model(model, session, engine_access.state_files(settings), settings.kv_states_quota_bytes)
         saved.tell(chat, model.tokenizer)
         try:
-            ids, _ = saved.fit(chat, session, lambda: Prompt(list(chat.add_user(prompt))))
+            ids, _ = saved.fit(chat, session, lambda: Prompt(list(chat.add_user(saved.to_send(prompt)))))
         except NoRoomError as error:
             session.close()
             needed, room = count(error.needed_tokens), count(session.n_ctx)

@@ -8,6 +8,7 @@ from app.conversations.keeper import cause_of
 from app.conversations.log_file import IN_USE, LogRefusedError
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.store import Opened, Store
+from app.conversations.summary import remembered_title
 from app.kept_conversation import KeptConversation
 from app.refusals import Refusal, say
 
@@ -20,14 +21,28 @@ def open_session(name: str, system: str, store: Store | None = None) -> KeptConv
     """
     store = store or Store()
     kept = KeptConversation(store, "jalopy run")
-    found = store.find(name)
-    if found is None:
-        kept.begin(system, clean_line(" ".join(name.split()), MOST_TITLE_CHARS))
-        return kept
+    try:
+        with store.alone():  # of programs that start at once, one begins the conversation
+            found = store.find(name)
+            if found is None:
+                _tell_unreadable(store)
+                kept.begin(system, clean_line(" ".join(name.split()), MOST_TITLE_CHARS))
+                kept.claim()
+                return kept
+    except (LogRefusedError, OSError) as error:
+        raise Refusal(f"jalopy run: {cause_of(error)}", exit_codes.IO_ERROR) from None
     kept.adopt(_open(store, found, name))
     if system and system != kept.conversation.system:
         say("jalopy run: the conversation goes on with the system prompt that it began with")
     return kept
+
+
+def _tell_unreadable(store: Store) -> None:
+    """Say that a conversation that cannot be read might have been the one that is wanted."""
+    unknown = [str(int(one)) for one, title in store.unreadable() if not title]
+    if unknown:
+        which = f"conversation {unknown[0]}" + (f" and {len(unknown) - 1} more" if unknown[1:] else "")
+        say(f"jalopy run: begins a new conversation; {which} cannot be read, nor what it was called")
 
 
 def _open(store: Store, conversation_id: str, name: str) -> Opened:
@@ -36,6 +51,10 @@ def _open(store: Store, conversation_id: str, name: str) -> Opened:
         opened = store.open(conversation_id)
     except (LogRefusedError, OSError) as error:
         raise Refusal(f"jalopy run: conversation {shown}: {cause_of(error)}", exit_codes.IO_ERROR) from None
+    if opened.log is not None and not opened.log.size and remembered_title(opened.log.path.parent):
+        opened.log.close()
+        cure = "delete it in the chat's list, or choose another name"
+        raise Refusal(f"jalopy run: conversation {shown}: its file is empty ({cure})", exit_codes.IO_ERROR)
     if opened.log is None:
         is_elsewhere = opened.obstacle.startswith(IN_USE)
         cure = "close it there first" if is_elsewhere else "leave --session out, or see to that"

@@ -9,6 +9,7 @@ one that is older or longer does no harm.
 from __future__ import annotations
 
 import os
+import secrets
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -234,13 +235,17 @@ class SavedStates:
         if self._is_wanted():
             return
         session.prefill(ids, on_progress=give_way)
-        writer = self._files.writer(session, path)
+        own = path.with_name(f".{path.name}.{secrets.token_hex(4)}")  # another program may be keeping the same prompt
+        writer = self._files.writer(session, own)
         try:
             writer.note()
-            if not writer.flush(NEW_PREFIX_FLUSH_S):
-                path.unlink(missing_ok=True)
+            is_whole = writer.flush(NEW_PREFIX_FLUSH_S)
         finally:
             writer.close()
+        if is_whole:
+            os.replace(own, path)
+        else:
+            own.unlink(missing_ok=True)
 
     # ---- the writer
 

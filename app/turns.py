@@ -69,6 +69,10 @@ class Turns:
         self._thinking: Thinking | None = None
         self._replaced: list[ChatMessage] = []
         """What the running turn takes the place of; it comes back if no reply does."""
+        self.joined: ChatMessage | None = None
+        """The unanswered message of an earlier run that the running turn's message goes with."""
+        self._own_text = ""
+        """That message without it."""
         self._continued: ChatMessage | None = None
         """The reply that goes on."""
         self._is_edited = False
@@ -103,6 +107,8 @@ class Turns:
         if self.is_busy or not self._bridge.send(command):
             return False
         self._model_before, self.model = self.model, None
+        if self._model_before is None and self.conversation.is_empty:  # it is this model's, also where it waits
+            self.journal.note_model(path.stem, model_key(path))
         self.is_loading, self.is_rereading = True, bool(turns) and rereads
         self.begins_anew = not keeps and not self.conversation.is_empty
         return True
@@ -111,6 +117,7 @@ class Turns:
         """Go on with a saved conversation; False while the engine is busy. The model, if there is one, is told."""
         if self.is_busy:
             return False
+        self._leave_conversation()
         self.conversation = opened.saved.conversation
         self.journal.adopt(opened)
         self._send_conversation()
@@ -125,7 +132,12 @@ class Turns:
         # What was dropped before its end had room once, and has again.
         n_dropped = before.n_dropped if before.n_dropped < n_messages else 0
         self.conversation = Conversation(before.system, messages, n_dropped)
-        self.journal.begin(self.journal.id)
+        self.conversation.drop_gaps()
+        self.conversation.is_cut_off = before.is_cut_off
+        forked_from = self.journal.id
+        self._leave_conversation(before)
+        self.journal.begin(forked_from)
+        self._save_queue()
         self._send_conversation()
         return True
 
@@ -148,13 +160,18 @@ class Turns:
             if self.n_queued >= MAX_QUEUED:
                 return Admission.FULL
             self._queued.append((text, folded, self._bridge.now_s()))
+            self._save_queue()
             return Admission.QUEUED
         self._begin(text, folded)
         return Admission.ASKED
 
     def take_back_queued(self) -> str | None:
         """Return the newest message that waits, which is asked no more; None when none waits."""
-        return self._queued.pop()[0] if self._queued else None
+        if not self._queued:
+            return None
+        text = self._queued.pop()[0]
+        self._save_queue()
+        return text
 
     def submit_edit(self, text: str, n_turn: int, folded: str = "") -> bool:
         """Ask in place of an earlier message and all after it; False while the engine is busy.
@@ -226,11 +243,22 @@ class Turns:
         """Forget all turns and begin with this system prompt; False while the engine is busy."""
         if self.is_busy:
             return False
+        self._leave_conversation()
         self.conversation = Conversation(system or None)
         self.journal.begin()
+        self._save_queue()
         self._bridge.keep_state(None)
         self._bridge.send(StartConversation(self.conversation.system))
         return True
+
+    def start_without(self) -> str | None:
+        """Begin anew because the conversation will be deleted; returns its id, or None while the engine is busy."""
+        if self.is_busy:
+            return None
+        conversation_id = self.journal.id
+        self.journal.let_go()
+        self.start_anew(self.conversation.system)
+        return conversation_id
 
     def tune(self, parts: tuple[str, ...] = THREADS_AND_WEIGHTS) -> bool:
         """Find the best threads, or other parts of tuning; False while the engine is busy or there is no model."""
@@ -251,8 +279,10 @@ class Turns:
         self.model, self.is_loading = model, False
         self.journal.note_model(f"{model.name} {model.quantization}", model_key(model.path))
         if self.begins_anew:
+            self._leave_conversation()
             self.conversation = Conversation(self.conversation.system)
             self.journal.begin()
+            self._save_queue()
             self._bridge.keep_state(None)
         self.begins_anew = False
 
@@ -309,7 +339,7 @@ class Turns:
         message = self.conversation.add_reply("".join(self._reply_pieces), ending, figures, self._thinking)
         message.is_edited = self._is_edited or (self._continued is not None and self._continued.is_edited)
         message.ids, message.raw = ids, raw
-        self._replaced, self._continued, self._is_edited = [], None, False
+        self._replaced, self._continued, self._is_edited, self.joined = [], None, False, None
         self.journal.note_settled(self.conversation)
         return message
 
@@ -320,7 +350,7 @@ class Turns:
             Whether it took the place of something, which is back now. Otherwise the question stays, to be asked
             again or replaced.
         """
-        self.is_answering = False
+        self.is_answering, self.joined = False, None
         is_restored = self._restore()
         self.journal.note_settled(self.conversation)
         return is_restored
@@ -348,6 +378,10 @@ class Turns:
         text = self.conversation.messages[-1].text
         if not self._restore():
             self.conversation.take_back_user()
+        if self.joined is not None:
+            text = self._own_text
+            self.conversation.messages.append(self.joined)
+            self.conversation.is_cut_off, self.joined = True, None
         self.journal.note_settled(self.conversation)
         return text
 
@@ -359,8 +393,11 @@ class Turns:
         return bool(replaced)
 
     def _begin(self, text: str, folded: str = "", asked_s: float | None = None) -> None:
+        self.joined, self._own_text = self.conversation.unanswered, text
+        text, folded = self.conversation.with_unanswered(text, folded)
         self.conversation.add_user(text, folded)
         self._send(Ask(text, asked_s))
+        self._save_queue()
 
     def _send(self, command: Command) -> None:
         self._forget_pieces()
@@ -368,6 +405,15 @@ class Turns:
         # The queue cannot be full: the engine was free.
         self.is_answering = self._bridge.send(command)
         self.journal.note_asked(self.conversation, bool(self._replaced))
+
+    def _save_queue(self) -> None:
+        """What waits is on the disk at once: a kill loses none of it."""
+        self.journal.note_waiting(self.conversation, [text for text, _, _ in self._queued])
+
+    def _leave_conversation(self, conversation: Conversation | None = None) -> None:
+        """What waits is asked in the next one."""
+        if self._queued:
+            self.journal.note_waiting(conversation or self.conversation, [])
 
     def _forget_pieces(self) -> None:
         self._reply_pieces.clear()

@@ -7,14 +7,17 @@ to them. Lives in the screen's thread; the keeper writes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from app.conversation import ChatMessage, Conversation
+from app.conversation import ChatMessage, Conversation, Role
 from app.conversations.keeper import Keeper
-from app.conversations.log_file import LogFile
+from app.conversations.links import NOTHING, linked
+from app.conversations.log_file import LogFile, LogRefusedError
 from app.conversations.recent import note_use
+from app.conversations.records import Record, checksum_of
 from app.conversations.replay import head_record, message_record, title_of
 from app.conversations.store import STATE_NAME, Opened, Store, now_text
 from app.conversations.summary import Summary, sizes_of
@@ -54,11 +57,17 @@ class Journal:
         self._former: list[Keeper] = []
         """Of conversations that were left, until all of them is saved: they go on trying."""
         self._written: list[ChatMessage] = []
+        self._links = [NOTHING]
+        """What a record is written behind, for any number of written messages."""
+        self._waiting: list[str] = []
+        """Messages of the log that wait for their turn."""
         self._flushed = Partial()
         self._is_trying = False
         self._model = self._written_model = ("", "")
         self._n_dropped = 0
         self._forked_from = ""
+        self._is_new = False
+        """Whether nothing was ever said in it: then nothing of it stays."""
         self._summary = Summary()
 
     # ---- which conversation
@@ -67,7 +76,14 @@ class Journal:
         """A conversation that is not on disk: its first message will put it there, with all that stands before it."""
         self._leave()
         self._written, self._written_model, self._n_dropped = [], ("", ""), 0
+        self._links, self._waiting = [NOTHING], []
         self._summary, self._forked_from = Summary(title=title), forked_from
+
+    def claim(self, conversation: Conversation, patience_s: float) -> None:
+        """Put the conversation on the disk before anything is said: whoever looks for its title finds it in use."""
+        if self._store is not None and self._keeper is None:
+            self._create(conversation)
+            self.settle(patience_s, waits_for_room=False)
 
     def adopt(self, opened: Opened) -> None:
         """Go on with a conversation that was opened; one without a log is copied by its next message."""
@@ -79,9 +95,12 @@ class Journal:
         self._written, self._n_dropped = list(saved.conversation.messages), saved.conversation.n_dropped
         self._written_model, self._forked_from = (saved.model, saved.model_path), ""
         self._summary = Summary(saved.shown_title, saved.began, saved.changed, order=saved.order)
+        self._links, self._waiting = list(saved.links), list(saved.waiting)
         self._keeper = Keeper(_no_log, opened.log)
-        if not opened.log.size:  # damaged from its beginning on: nothing is read that has no head before it
+        if not saved.has_head:
             self._keeper.add(head_record(saved.conversation.system, self._clock_text()), is_durable=False)
+        if saved.is_end_lost:  # or what comes next would stand behind this as if nothing had been between them
+            self._keeper.add({**self._first(len(self._written), "keep"), "lost": True}, is_durable=False)
 
     def note_model(self, name: str, path: str) -> None:
         """So is the model called that answers from now on."""
@@ -110,6 +129,12 @@ class Journal:
         keepers = [*self._former, self._keeper]
         return next((keeper.trouble for keeper in keepers if keeper is not None and keeper.trouble), "")
 
+    @property
+    def is_unlocked(self) -> bool:
+        """Whether another program could go on with the same conversation, unnoticed."""
+        log = self._keeper.log if self._keeper is not None else None
+        return log is not None and not log.is_locked
+
     # ---- what happens
 
     def note_asked(self, conversation: Conversation, is_replacing: bool) -> None:
@@ -125,6 +150,26 @@ class Journal:
         else:
             self._catch_up(conversation)
 
+    def note_waiting(self, conversation: Conversation, texts: Sequence[str]) -> None:
+        """These messages wait for their turn, which may not come before the program is killed."""
+        if self._store is None or list(texts) == self._waiting:
+            return
+        order = 0
+        if self._keeper is None:
+            self._create(conversation, texts[0])
+            self._catch_up(conversation)
+            self._write_model(conversation)
+            order = self._count_use()
+        n = 0
+        while n < min(len(texts), len(self._waiting)) and texts[n] == self._waiting[n]:
+            n += 1
+        for place, text in enumerate(texts[n:], start=n):
+            self._waiting = list(texts[: place + 1])
+            self._add(conversation, {"k": "wait", "n": place, "text": text, "order": order})
+        if len(self._waiting) > len(texts):
+            self._waiting = list(texts)
+            self._add(conversation, {"k": "wait", "n": len(texts)})
+
     def flush(self, conversation: Conversation, partial: Partial) -> None:
         """So far has the running reply come."""
         before = self._flushed
@@ -135,6 +180,8 @@ class Journal:
         self._catch_up(conversation)
         record = {
             "k": "part",
+            "on": self._links[-1],
+            "at": len(before.text) + len(before.thought),
             "text": partial.text[len(before.text) :],
             "thought": partial.thought[len(before.thought) :],
             "ids": list(partial.ids[len(before.ids) :]),
@@ -157,7 +204,7 @@ class Journal:
         """Other messages are part of the context now."""
         if self._keeper is not None and conversation.n_dropped != self._n_dropped:
             self._n_dropped = conversation.n_dropped
-            self._add(conversation, {"k": "drop", "n": self._n_dropped})
+            self._add(conversation, self._first(self._n_dropped, "drop"))
 
     def rename(self, conversation: Conversation, title: str) -> bool:
         """Give the conversation a title; False before it is on disk."""
@@ -166,6 +213,13 @@ class Journal:
         self._summary = replace(self._summary, title=title)
         self._add(conversation, {"k": "title", "text": title})
         return True
+
+    def let_go(self) -> None:
+        """Leave the conversation, which will be deleted: what of it is not saved is given up."""
+        if self._keeper is not None:
+            self._keeper.close(SWITCH_PATIENCE_S)
+        self._waiting = []
+        self.begin()
 
     def settle(self, patience_s: float, waits_for_room: bool = True) -> bool:
         """Wait until all is saved; False if that takes longer, or fails where nothing waits for room on the disk."""
@@ -176,6 +230,7 @@ class Journal:
         keepers = [keeper for keeper in (self._keeper, *self._former) if keeper is not None]
         give_up_s = time.monotonic() + patience_s
         failed = [keeper for keeper in keepers if not keeper.close(max(0.0, give_up_s - time.monotonic()))]
+        self._drop_new()
         return (failed[0].trouble or "the disk does not answer") if failed else ""
 
     # ---- records
@@ -190,8 +245,16 @@ class Journal:
         if self._keeper is not None:
             if not self._keeper.leave(SWITCH_PATIENCE_S):
                 self._former.append(self._keeper)
+            self._drop_new()
             self._keeper = None
         self._is_trying, self._flushed = False, Partial()
+
+    def _drop_new(self) -> None:
+        """Delete a conversation that was begun and left with nothing in it; its log is closed."""
+        if self._is_new and not self._waiting and self._store is not None and self.id:
+            with suppress(LogRefusedError, OSError):
+                self._store.delete(self.id)
+        self._is_new = False
 
     def _catch_up(self, conversation: Conversation) -> None:
         """Write what the conversation has and the log has not."""
@@ -203,23 +266,33 @@ class Journal:
         n_shared = 0
         while n_shared < min(len(messages), len(self._written)) and messages[n_shared] is self._written[n_shared]:
             n_shared += 1
-        if n_shared < len(self._written):
-            self._add(conversation, {"k": "keep", "n": n_shared}, is_durable=False)
         new = messages[n_shared:]
-        self._written = list(messages)
-        if new and self._written_model != self._model and any(self._model):
-            self._written_model = self._model
-            self._add(conversation, {"k": "model", "name": self._model[0], "path": self._model[1]}, is_durable=False)
+        if n_shared < len(self._written):
+            # A question in place of an unanswered one says so itself: a kill between two records would lose both.
+            if not (n_shared + 1 == len(self._written) and new and _are_questions(self._written[-1], new[0])):
+                self._add(conversation, self._first(n_shared, "keep"), is_durable=False)
+            del self._links[n_shared + 1 :]
+        self._written, self._is_new = list(messages), self._is_new and not messages
+        if new:
+            self._write_model(conversation)
         for message in new:
+            if message.role is Role.USER and message.text in self._waiting[:1]:
+                del self._waiting[0]
             order = self._count_use() if message is messages[-1] and conversation.awaits_reply else 0
-            self._add(conversation, message_record(message, order, self._clock_text()))
+            record = {**message_record(message, order, self._clock_text()), "on": self._links[-1]}
+            self._links.append(linked(self._links[-1], checksum_of(self._add(conversation, record))))
         self.note_dropped(conversation)
 
-    def _create(self, conversation: Conversation) -> None:
+    def _write_model(self, conversation: Conversation) -> None:
+        if self._written_model != self._model and any(self._model):
+            self._written_model = self._model
+            self._add(conversation, {"k": "model", "name": self._model[0], "path": self._model[1]}, is_durable=False)
+
+    def _create(self, conversation: Conversation, waiting: str = "") -> None:
         assert self._store is not None
         self._keeper = Keeper(self._store.create)
-        at = self._clock_text()
-        first = title_of(conversation.messages[0].folded or conversation.messages[0].text)
+        at, self._is_new = self._clock_text(), True
+        first = title_of(next((message.folded or message.text for message in conversation.messages), waiting))
         renamed = self._summary.title or (f"{first} (copy)" if self._forked_from else "")
         self._summary = Summary(renamed or first, at)
         self._add(conversation, head_record(conversation.system, at, self._forked_from), is_durable=False)
@@ -232,23 +305,32 @@ class Journal:
         self._summary = replace(self._summary, order=max(order, self._summary.order))
         return order
 
-    def _add(self, conversation: Conversation, record: dict[str, object], is_durable: bool = True) -> None:
+    def _first(self, n_messages: int, kind: str) -> Record:
+        """A record that names the first n messages."""
+        return {"k": kind, "n": n_messages, "on": self._links[min(n_messages, len(self._links) - 1)]}
+
+    def _add(self, conversation: Conversation, record: Record, is_durable: bool = True) -> bytes:
         assert self._keeper is not None
         n_messages, tokens = sizes_of(conversation)
+        model, model_path = self._model if any(self._model) else self._written_model  # none is open yet
         self._summary = replace(
             self._summary,
             changed=self._clock_text(),
-            model=self._model[0],
-            model_path=self._model[1],
-            n_messages=n_messages,
+            model=model,
+            model_path=model_path,
+            n_messages=n_messages + len(self._waiting),
             tokens=tokens,
         )
         self._keeper.summary = self._summary
-        self._keeper.add(record, is_durable)
+        return self._keeper.add(record, is_durable)
 
 
 def _same(written: list[ChatMessage], messages: list[ChatMessage]) -> bool:
     return len(written) == len(messages) and all(one is other for one, other in zip(written, messages, strict=True))
+
+
+def _are_questions(*messages: ChatMessage) -> bool:
+    return all(message.role is Role.USER for message in messages)
 
 
 def _no_log() -> LogFile:

@@ -83,12 +83,14 @@ class Keeper:
         with self._condition:
             return bool(self._waiting or self._taken) or any(line.is_durable for line in self._unsynced)
 
-    def add(self, record: Record, is_durable: bool = True) -> None:
-        """Have a record written soon; a durable one with all before it outlives a power cut."""
+    def add(self, record: Record, is_durable: bool = True) -> bytes:
+        """Have a record written soon, and return its line; a durable one with all before it outlives a power cut."""
+        line = write_record(record)
         with self._condition:
-            self._waiting.append(_Line(write_record(record), is_durable))
+            self._waiting.append(_Line(line, is_durable))
             self._newest_from_try = self._n_tries + 1
             self._condition.notify_all()
+        return line
 
     def leave(self, patience_s: float) -> bool:
         """Nothing new comes: end once everything is saved, however often that must be tried.

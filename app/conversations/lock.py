@@ -6,10 +6,12 @@ locked there cannot be read either). The note is only believed while the lock is
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from contextlib import suppress
 from datetime import datetime
+from enum import Enum
 from pathlib import Path
 
 from app.small_file import read_json_object, replace_file
@@ -27,26 +29,41 @@ HOLDER_NAME = "in-use.json"
 _LOCKED_AT = (1 << 31) - 2
 """No farther: Windows takes the place as 32 bits. A log is never so long."""
 _MOST_FILE_BYTES = 4096
+_HAS_NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL}
+NO_LOCKS = "conversations lie where files cannot be locked: let no two programs go on with the same one at once"
 
 
-def lock(handle: int) -> bool:
-    """Lock an open file for as long as it is open; False where another process has it.
+class Held(Enum):
+    """Who has a file."""
+
+    HERE = "here"
+    ELSEWHERE = "elsewhere"
+    UNKNOWN = "unknown"
+    """Its file system has no locks."""
+
+
+def lock(handle: int) -> Held:
+    """Lock an open file for as long as it is open, where no other process has it.
 
     Raises:
-        OSError: it cannot be locked at all.
+        OSError: that failed.
     """
     if fcntl is not None:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
+            return Held.ELSEWHERE
+        except OSError as error:
+            if error.errno not in _HAS_NO_LOCKS:
+                raise
+            return Held.UNKNOWN
     elif msvcrt is not None:
         os.lseek(handle, _LOCKED_AT, os.SEEK_SET)
         try:
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
         except OSError:
-            return False
-    return True
+            return Held.ELSEWHERE
+    return Held.HERE
 
 
 def unlock(handle: int) -> None:

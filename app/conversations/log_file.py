@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from app.conversations.lock import holder_of, lock, note_holder, unlock
-from app.conversations.records import read_record
+from app.conversations.damage import damage_line
+from app.conversations.lock import Held, holder_of, lock, note_holder, unlock
+from app.conversations.records import checksum_of, read_record
 from app.conversations.replay import NewerVersionError, Replay, Saved, UnsoundRecordError
 from app.record import record
 from engine.directories import sync_directory
@@ -18,6 +19,8 @@ MOST_LOG_BYTES = 64 << 20
 """A longer log is neither written nor read: weeks of writing do not fill it."""
 IN_USE = "in use by another jalopy"
 _MOST_COPIES = 100
+MOST_DAMAGED_LINES = 1000
+"""Behind so many nothing more is read: it is no log."""
 
 
 class LogRefusedError(Exception):
@@ -29,39 +32,54 @@ class ReadLog:
     """What a log holds.
 
     Attributes:
-        good_bytes: up to where it is sound.
+        good_bytes: behind these nothing was read.
         is_torn: what follows is a last record that was not finished.
-        is_damaged: what follows is something else, and is lost with all behind it.
+        is_damaged: what follows is lost.
+        n_damaged_lines: lines before that which say nothing, or nothing that can be so.
     """
 
     saved: Saved
     good_bytes: int
     is_torn: bool = False
     is_damaged: bool = False
+    n_damaged_lines: int = 0
+
+    @property
+    def damage(self) -> str:
+        """What is missing, and where, in a line; "" where all lines are sound."""
+        return damage_line(self.saved, self.n_damaged_lines)
 
 
 def read_log(content: bytes) -> ReadLog:
-    """Read as far as the content is sound.
+    """Read every sound line; the others are left out, and so is what cannot stand without them.
 
     Raises:
         LogRefusedError: a newer version of the program wrote it.
     """
-    replay, pos = Replay(), 0
+    replay, pos, good_bytes, n_damaged = Replay(), 0, 0, 0
     while pos < len(content):
         end = content.find(b"\n", pos)
         if end < 0:
-            return ReadLog(replay.finish(), pos, is_torn=True)
-        record = read_record(content[pos:end])
+            return ReadLog(replay.finish(), pos, is_torn=True, n_damaged_lines=n_damaged)
+        line, pos = content[pos:end], end + 1
         try:
-            if record is None:
-                raise UnsoundRecordError
-            replay.take(record)
+            _take(replay, line)
+            good_bytes = pos
         except UnsoundRecordError:
-            return ReadLog(replay.finish(), pos, is_damaged=True)
+            replay.note_lost()
+            n_damaged += 1
+            if n_damaged > MOST_DAMAGED_LINES:
+                return ReadLog(replay.finish(), good_bytes, is_damaged=True, n_damaged_lines=n_damaged)
         except NewerVersionError:
             raise LogRefusedError("written by a newer version of the program: left as it is") from None
-        pos = end + 1
-    return ReadLog(replay.finish(), pos)
+    return ReadLog(replay.finish(), pos, n_damaged_lines=n_damaged)
+
+
+def _take(replay: Replay, line: bytes) -> None:
+    record = read_record(line)
+    if record is None:
+        raise UnsoundRecordError
+    replay.take(record, checksum_of(line))
 
 
 class LogFile:
@@ -70,10 +88,11 @@ class LogFile:
     Attributes:
         size: bytes that are written.
         synced: bytes that outlive a power cut.
+        is_locked: whether other programs find it in use.
     """
 
-    def __init__(self, path: Path, handle: int) -> None:
-        self.path = path
+    def __init__(self, path: Path, handle: int, is_locked: bool = True) -> None:
+        self.path, self.is_locked = path, is_locked
         self._handle = handle
         self.size = self.synced = os.fstat(handle).st_size
 
@@ -105,17 +124,20 @@ class LogFile:
     @classmethod
     def _locked(cls, path: Path, handle: int) -> LogFile:
         try:
-            if not lock(handle):
+            held = lock(handle)
+            if held is Held.ELSEWHERE:
                 holder = holder_of(path.parent)
                 raise LogRefusedError(f"{IN_USE}{f' ({holder})' if holder else ''}")
             note_holder(path.parent)
-            return cls(path, handle)
+            return cls(path, handle, held is Held.HERE)
         except BaseException:
             os.close(handle)
             raise
 
     def load(self) -> tuple[ReadLog, str]:
-        """Read all of it; cut a torn end off, and set a damaged log aside.
+        """Read all of it; cut a torn end off, and set aside what can hardly be a log.
+
+        Damaged lines stay where they are: they are left out again by whoever reads the log next.
 
         Returns:
             What it says, and a line of notice or "".
@@ -132,7 +154,7 @@ class LogFile:
             return found, f"{self.path.parent.name}: damaged from byte {found.good_bytes} on; a copy is in {copy.name}"
         if found.is_torn:
             self._cut(found.good_bytes)
-        return found, ""
+        return found, found.damage
 
     def append(self, lines: Sequence[bytes]) -> None:
         """Write lines at the end.
@@ -230,7 +252,7 @@ def is_in_use(path: Path) -> bool:
     except OSError:
         return False
     try:
-        return not lock(handle)
+        return lock(handle) is Held.ELSEWHERE
     except OSError:
         return False
     finally:

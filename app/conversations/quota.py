@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +18,7 @@ def drop_oldest_states(store: Store, prefixes: Path | None, quota_bytes: int, li
         prefixes: where the states of system prompts are; these go after those of conversations.
         live: the state that stays, because it is being kept; None for none.
     """
+    store.sweep(time.time())
     entries = sorted(store.entries(), key=lambda entry: entry.last_use)
     files = [file for entry in entries for file in sorted(store.state_files(entry.id), key=_changed_s)]
     files += _prefixes_in(prefixes)

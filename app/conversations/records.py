@@ -53,6 +53,11 @@ def read_record(line: bytes) -> Record | None:
     return values if isinstance(values, dict) else None
 
 
+def checksum_of(line: bytes) -> int:
+    """Return the checksum of a sound line."""
+    return int(line[:_CHECKSUM_CHARS], 16)
+
+
 def _body(values: Mapping[str, Any]) -> bytes:
     return json.dumps(values, separators=(",", ":"), allow_nan=False).encode("ascii")
 

@@ -11,9 +11,12 @@
 ``back``    nothing came of that
 ``title``   the user's name for the conversation
 ``drop``    the first n messages are no part of the context any more
+``wait``    behind the first n that wait for their turn, none waits, or one with this text; a ``say`` of it ends that
 ==========  ==================================================================================================
 
-A record of another kind was written by a newer version. Everything is checked: the file may hold anything.
+A record of another kind was written by a newer version. Everything is checked: the file may hold anything. Lines may be
+missing between two records: ``on`` says which messages one was written behind (see ``links``), and ``at`` of a ``part``
+at which character of the reply it begins.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import Any
 
 from app.clean_text import clean_line, clean_text
 from app.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
+from app.conversations.links import NOTHING, LinkedMessages, link_in, linked
 from app.conversations.records import Record
 from app.record import record
 from app.thinking import Thinking
@@ -34,6 +38,7 @@ VERSION = 1
 MOST_TITLE_CHARS = 120
 _MOST_NAME_CHARS = 80
 _MOST_PATH_CHARS = 4096
+_MOST_WAITING = 64
 _LARGEST = 1 << 53
 
 
@@ -57,6 +62,11 @@ class Saved:
         order: which conversation was used later has the larger one, whatever the clock did.
         unsent: what the user had sent in place of something, and that had not begun to be answered.
         forked_from: id of another one.
+        waiting: what the user had sent while the engine was busy, oldest first.
+        links: what the next record is written behind, for any number of messages.
+        has_head: whether its beginning was there, and with it the system prompt.
+        lost_behind: so many messages stand before each place where others are known to have been.
+        is_end_lost: whether there was something behind the last message.
     """
 
     conversation: Conversation = field(default_factory=Conversation)
@@ -68,12 +78,22 @@ class Saved:
     order: int = 0
     unsent: str = ""
     forked_from: str = ""
+    waiting: list[str] = field(default_factory=list)
+    links: list[int] = field(default_factory=lambda: [NOTHING])
+    has_head: bool = True
+    lost_behind: list[int] = field(default_factory=list)
+    is_end_lost: bool = False
 
     @property
     def shown_title(self) -> str:
         """The user's title, or the beginning of the first message; one clean line."""
-        first = next((m.folded or m.text for m in self.conversation.messages if m.role is Role.USER), "")
-        return self.title or title_of(first)
+        first = next((m.folded or m.text for m in self.conversation.messages if m.role is Role.USER and m.text), "")
+        return self.title or title_of(first or next(iter(self.waiting), ""))
+
+    @property
+    def not_sent(self) -> str:
+        """Everything that was sent and is not in the conversation, for the user to send again; "" where all is."""
+        return "\n\n".join(filter(None, (self.unsent, *self.waiting)))
 
 
 def title_of(text: str) -> str:
@@ -87,9 +107,13 @@ class Replay:
 
     def __init__(self) -> None:
         self.saved = Saved()
-        self._has_head = False
+        self._linked = LinkedMessages(self.saved.conversation)
+        self._has_begun = self._has_head = False
+        self._is_unsure = False
+        """Whether something was lost since the last record that says what it was written behind."""
         self._part: _Part | None = None
-        self._takes: dict[str, Callable[[Record], None]] = {
+        self._takes: dict[str, Callable[[Record, int], None]] = {
+            "head": self._late_head,
             "model": self._model,
             "say": self._say,
             "part": self._take_part,
@@ -99,28 +123,41 @@ class Replay:
             "back": self._back,
             "title": self._title,
             "drop": self._drop,
+            "wait": self._wait,
         }
 
-    def take(self, record: Record) -> None:
+    def take(self, record: Record, checksum: int) -> None:
         """Understand one more record.
 
         Raises:
-            UnsoundRecordError: it makes no sense here; nothing was changed.
+            UnsoundRecordError: it makes no sense here.
             NewerVersionError: a newer version wrote it.
         """
         kind = record.get("k")
-        if not self._has_head:
-            self._head(record)
-            return
+        if not self._has_begun:
+            self._has_begun = True
+            if kind == "head":
+                self._head(record)
+                return
+            self.note_lost()
         take = self._takes.get(kind) if isinstance(kind, str) else None
         if take is None:
             raise NewerVersionError
-        take(record)
+        take(record, checksum)
+
+    def note_lost(self) -> None:
+        """Something stood here that cannot be read."""
+        self._has_begun = self._is_unsure = True
 
     def finish(self) -> Saved:
         """The log ends here: a reply of which only parts came is a reply that was interrupted."""
         self._end_part()
-        return self.saved
+        conversation, saved = self.saved.conversation, self.saved
+        conversation.drop_gaps()
+        conversation.is_cut_off = conversation.awaits_reply
+        saved.links, saved.has_head, saved.is_end_lost = self._linked.links, self._has_head, self._is_unsure
+        saved.lost_behind = [n for n in saved.lost_behind if n <= len(self._messages)]
+        return saved
 
     @property
     def _messages(self) -> list[ChatMessage]:
@@ -138,58 +175,136 @@ class Replay:
         self.saved.forked_from = _line(record, "from")
         self._has_head = True
 
-    def _model(self, record: Record) -> None:
+    def _late_head(self, record: Record, _: int) -> None:
+        """Of a log that had lost its own, and was gone on with."""
+        if self._has_head:
+            raise UnsoundRecordError
+        self._head(record)
+
+    def _model(self, record: Record, _: int) -> None:
         name, path = _line(record, "name"), _text(record, "path")[:_MOST_PATH_CHARS]
         self.saved.model, self.saved.model_path = name, path
 
-    def _say(self, record: Record) -> None:
+    def _say(self, record: Record, checksum: int) -> None:
         text, folded = clean_text(_text(record, "text")), clean_text(_text(record, "folded"))
         order, at = _count(record, "order"), _line(record, "at")
         self._end_part()
-        self.saved.conversation.add_user(text, folded)
+        self._stand(record, Role.USER, checksum)
+        if self.saved.conversation.awaits_reply:  # as versions wrote that knew no links
+            self._linked.cut(len(self._messages) - 1)
+        self._linked.add(ChatMessage(Role.USER, text, folded=folded, is_missing=_is_missing(record)), checksum)
+        if text in self.saved.waiting[:1]:
+            del self.saved.waiting[0]
         self._note(order, at)
 
-    def _reply(self, record: Record) -> None:
+    def _reply(self, record: Record, checksum: int) -> None:
         message = _reply_of(record)
-        at = _line(record, "at")
-        if not self.saved.conversation.awaits_reply:
-            raise UnsoundRecordError
+        at, on = _line(record, "at"), link_in(record.get("on"))
+        if self._part is not None and not self._is_of(self._part, on):
+            self._end_part()
+        self._stand(record, Role.ASSISTANT, checksum)
         self._part = None
-        self._messages.append(message)
+        self._linked.add(message, checksum)
         self._note(0, at)
 
-    def _take_part(self, record: Record) -> None:
-        text, thought = clean_text(_text(record, "text")), clean_text(_text(record, "thought"))
+    def _take_part(self, record: Record, checksum: int) -> None:
+        text, thought = _text(record, "text"), _text(record, "thought")
         ids, raw, edited = _ids(record), _text(record, "raw"), record.get("edited") is True
-        if not self.saved.conversation.awaits_reply:
-            raise UnsoundRecordError
-        part = self._part or _Part()
-        self._part = _Part(part.text + text, part.thought + thought, (*part.ids, *ids), part.raw + raw, edited)
+        on, at = link_in(record.get("on")), _count(record, "at") if "at" in record else None
+        part = self._part if self._part is not None and self._is_of(self._part, on) else None
+        if at is not None and at != (part.n_chars if part is not None else 0):
+            raise UnsoundRecordError  # what stood before it is missing, and it would be put behind other words
+        if part is None:
+            part = self._first_part(on)
+        self._part = _Part(
+            on,
+            part.text + clean_text(text),
+            part.thought + clean_text(thought),
+            (*part.ids, *ids),
+            part.raw + raw,
+            edited,
+            part.n_chars + len(text) + len(thought),
+            linked(part.checksum, checksum),
+        )
         self.saved.unsent = ""
 
-    def _keep(self, record: Record) -> None:
-        n = _count(record, "n")
+    def _first_part(self, on: int | None) -> _Part:
+        place = self._linked.place_of(on) if on is not None else None
+        is_answer = place is not None and place > 0 and self._messages[place - 1].role is Role.USER
+        if on is None and self._is_unsure:
+            raise UnsoundRecordError
+        if (on is None and not self.saved.conversation.awaits_reply) or (place is not None and not is_answer):
+            raise UnsoundRecordError
         self._end_part()
-        if n > len(self._messages):
+        if place is not None:
+            self._linked.cut(place)
+        self._is_unsure = False
+        return _Part(on)
+
+    def _is_of(self, part: _Part, on: int | None) -> bool:
+        """Whether a record that was written behind these messages is of the reply that is being written."""
+        return part.on == on and not (on is None and self._is_unsure)
+
+    def _keep(self, record: Record, _: int) -> None:
+        n, on = _count(record, "n"), link_in(record.get("on"))
+        self._end_part()
+        place = n if on is None and not self._is_unsure else self._linked.place_of(on) if on is not None else None
+        if place is None:
+            self._is_unsure = True
+        elif place > len(self._messages):
             raise UnsoundRecordError
-        self.saved.conversation.cut(n)
+        else:
+            self._linked.cut(place)
+            self._is_unsure = False
+            if record.get("lost") is True:
+                self.saved.lost_behind.append(place)
         self.saved.unsent = ""
 
-    def _try(self, record: Record) -> None:
+    def _try(self, record: Record, _: int) -> None:
         self.saved.unsent = clean_text(_text(record, "text"))
         self._end_part()
 
-    def _back(self, record: Record) -> None:
+    def _back(self, record: Record, _: int) -> None:
         self.saved.unsent = ""
 
-    def _title(self, record: Record) -> None:
+    def _title(self, record: Record, _: int) -> None:
         self.saved.title = clean_line(_text(record, "text"), MOST_TITLE_CHARS)
 
-    def _drop(self, record: Record) -> None:
-        n = _count(record, "n")
-        if n > len(self._messages):
+    def _drop(self, record: Record, _: int) -> None:
+        n, on = _count(record, "n"), link_in(record.get("on"))
+        if on is not None:
+            place = self._linked.place_of(on)
+        else:
+            place = None if self._is_unsure else n
+        if place is None:
+            return  # of messages that are not there; what is too much goes again when the context is full
+        if place > len(self._messages):
             raise UnsoundRecordError
-        self.saved.conversation.n_dropped = n
+        self.saved.conversation.n_dropped = place
+
+    def _wait(self, record: Record, _: int) -> None:
+        n, order, waiting = _count(record, "n"), _count(record, "order"), self.saved.waiting
+        text = clean_text(_text(record, "text"))
+        if n > len(waiting) or n >= _MOST_WAITING:
+            raise UnsoundRecordError
+        self.saved.waiting = [*waiting[:n], *([text] if text else [])]
+        self.saved.order = max(self.saved.order, order)
+
+    def _stand(self, record: Record, role: Role, checksum: int) -> None:
+        """Bring the messages to what a new one was written behind; what is missing there leaves a gap."""
+        on = link_in(record.get("on"))
+        place = self._linked.place_of(on) if on is not None else None
+        if on is None and not self._is_unsure:
+            place = len(self._messages)
+        if place is None:
+            self._linked.leave_gap(role, on)
+        elif role is Role.ASSISTANT and (place == 0 or self._messages[place - 1].role is not Role.USER):
+            raise UnsoundRecordError
+        elif self._linked.has(place, checksum):
+            raise UnsoundRecordError  # it is there already
+        else:
+            self._linked.cut(place)
+        self._is_unsure = False
 
     def _note(self, order: int, at: str) -> None:
         self.saved.order = max(self.saved.order, order)
@@ -198,17 +313,31 @@ class Replay:
 
     def _end_part(self) -> None:
         part, self._part = self._part, None
-        if part is not None and (part.text or part.thought or part.ids):
-            self._messages.append(part.message())
+        if part is None or not (part.text or part.thought or part.ids):
+            return
+        if part.on is not None and self._linked.place_of(part.on) is None:
+            self._linked.leave_gap(Role.ASSISTANT, part.on)
+        self._linked.add(part.message(), part.checksum)
 
 
 @record
 class _Part:
+    """A reply as far as it was written.
+
+    Attributes:
+        on: what its records were written behind.
+        n_chars: of text and thought, as they were written.
+        checksum: of all its lines.
+    """
+
+    on: int | None = None
     text: str = ""
     thought: str = ""
     ids: tuple[int, ...] = ()
     raw: str = ""
     is_edited: bool = False
+    n_chars: int = 0
+    checksum: int = 0
 
     def message(self) -> ChatMessage:
         thinking = Thinking(self.thought, is_closed=bool(self.text)) if self.thought.strip() else None
@@ -228,7 +357,8 @@ def head_record(system: str | None, at: str, forked_from: str = "") -> Record:
 def message_record(message: ChatMessage, order: int, at: str) -> Record:
     """One message, whole."""
     if message.role is Role.USER:
-        return {"k": "say", "text": message.text, "folded": message.folded, "order": order, "at": at}
+        say = {"k": "say", "text": message.text, "folded": message.folded, "order": order, "at": at}
+        return {**say, "missing": True} if message.is_missing else say
     figures = asdict(message.figures) if message.figures is not None else None
     thinking = asdict(message.thinking) if message.thinking is not None else None
     return {
@@ -241,6 +371,7 @@ def message_record(message: ChatMessage, order: int, at: str) -> Record:
         "ids": list(message.ids),
         "raw": message.raw if message.raw != message.text else None,
         "at": at,
+        **({"missing": True} if message.is_missing else {}),
     }
 
 
@@ -252,7 +383,7 @@ def _reply_of(record: Record) -> ChatMessage:
     text, raw = _text(record, "text"), record.get("raw")
     message = ChatMessage(Role.ASSISTANT, clean_text(text), ending, _figures(record.get("figures")))
     message.thinking = _thinking(record.get("thinking"))
-    message.is_edited = record.get("edited") is True
+    message.is_edited, message.is_missing = record.get("edited") is True, _is_missing(record)
     message.ids = _ids(record)
     message.raw = raw if isinstance(raw, str) else text
     return message
@@ -283,6 +414,11 @@ def _thinking(values: Any) -> Thinking | None:
     duration_s = _number(values, "duration_s") or 0.0
     is_closed = values.get("is_closed") is True
     return Thinking(clean_text(_text(values, "text")), _count(values, "tokens"), duration_s, is_closed)
+
+
+def _is_missing(values: Record) -> bool:
+    """Whether the log that a copy was made of had lost this message."""
+    return values.get("missing") is True
 
 
 def _text(values: Record, name: str) -> str:

@@ -11,24 +11,35 @@ import os
 import re
 import shutil
 import stat
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
 from app import paths
 from app.clean_text import clean_line
 from app.conversations.keeper import cause_of
-from app.conversations.log_file import LogFile, LogRefusedError, read_only
+from app.conversations.lock import HOLDER_NAME, Held, lock, unlock
+from app.conversations.log_file import LogFile, LogRefusedError, ReadLog, read_only
 from app.conversations.records import write_record
 from app.conversations.replay import MOST_TITLE_CHARS, Saved, head_record
-from app.conversations.summary import Summary, read_summary, summary_of, write_summary
+from app.conversations.summary import FILE_NAME as SUMMARY_NAME
+from app.conversations.summary import Summary, read_summary, remembered_title, summary_of, write_summary
 from app.record import record
 
 LOG_NAME = "transcript.log"
 STATE_NAME = "kv.state"
+LOCK_NAME = "names.lock"
+_MOST_TRIES = 5
+_SWEPT_AFTER_S = 3600.0
+_LOCK_PATIENCE_S = 20.0
+_LOCK_PERIOD_S = 0.02
 _ID = re.compile(r"[0-9]{6,12}")
 _MOST_CONVERSATIONS = 100_000
+_DISPOSABLE = {HOLDER_NAME, SUMMARY_NAME}
+_LARGEST_NUMBER = 10**9
+"""No store counts so far: where a directory has a larger number, the next conversation does not follow it."""
 
 
 @record
@@ -125,14 +136,60 @@ class Store:
         return 1 + max((entry.summary.order for entry in self.entries()), default=0)
 
     def find(self, name: str) -> str | None:
-        """Return the conversation with this title or, failing that, with this number."""
+        """Return the conversation with this title or, failing that, with this number.
+
+        One that cannot be read has the title that it had when it could be.
+        """
         name = " ".join(name.split())  # as titles are kept
         wanted = clean_line(name, MOST_TITLE_CHARS).casefold()
         named = [entry for entry in self.entries() if entry.summary.title.casefold() == wanted]
         if named:
             return max(named, key=lambda entry: entry.last_use).id
+        lost = [one for one, title in self.unreadable() if title.casefold() == wanted]
+        if lost:
+            return lost[-1]
         number = f"{int(name):06d}" if name.isdecimal() and len(name) <= 12 else ""
         return number if number in self.ids() else None
+
+    def unreadable(self) -> Iterator[tuple[str, str]]:
+        """Yield conversations that cannot be read, or were emptied, with the titles they had; "" where unknown."""
+        for conversation_id in self.ids():
+            path = self._path(conversation_id)
+            entry = self.entry(conversation_id)
+            is_there = os.path.lexists(path / LOG_NAME) or not path.is_dir() or path.is_symlink()
+            title = remembered_title(path)
+            if is_there and (entry is None or entry.trouble or (title and not entry.log_bytes)):
+                yield conversation_id, title
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until no other program is here, and keep others out, where files can be locked.
+
+        Raises:
+            LogRefusedError: another one is here for too long.
+        """
+        handle = self._open_lock()
+        try:
+            give_up_s = time.monotonic() + _LOCK_PATIENCE_S
+            while handle is not None and lock(handle) is Held.ELSEWHERE:
+                if time.monotonic() > give_up_s:
+                    raise LogRefusedError("another jalopy keeps the saved conversations busy")
+                time.sleep(_LOCK_PERIOD_S)
+            yield
+        finally:
+            if handle is not None:
+                unlock(handle)
+                os.close(handle)
+
+    def _open_lock(self) -> int | None:
+        """Open the file whose lock is meant; None where nothing can be written either."""
+        wanted = ("O_CREAT", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")
+        flags = os.O_RDWR | sum(getattr(os, name, 0) for name in wanted)
+        try:
+            root = paths.private_directory(self.root)
+            return os.open(root / LOCK_NAME, flags, 0o600) if root is not None else None
+        except OSError:
+            return None
 
     # ---- one of them
 
@@ -169,9 +226,10 @@ class Store:
         try:
             log = LogFile.open(path)
         except (LogRefusedError, OSError) as error:
-            saved = read_only(path).saved  # what is not even readable raises here
+            found = read_only(path)  # what is not even readable raises here
             obstacle = cause_of(error)
-            return Opened(conversation_id, saved, None, f"{obstacle}: you go on with a copy", obstacle)
+            notice = "; ".join(filter(None, (f"{obstacle}: you go on with a copy", found.damage)))
+            return Opened(conversation_id, found.saved, None, notice, obstacle)
         try:
             found, notice = log.load()
         except LogRefusedError:
@@ -182,6 +240,8 @@ class Store:
             saved = read_only(path).saved
             obstacle = f"damaged, not mended ({cause_of(error)})"
             return Opened(conversation_id, saved, None, f"{obstacle}: this is a copy", obstacle)
+        if found.n_damaged_lines and not found.saved.title:
+            _bring_title_back(log, found)
         return Opened(conversation_id, found.saved, log, notice)
 
     def create(self) -> LogFile:
@@ -192,7 +252,7 @@ class Store:
         """
         if self.root is None or paths.private_directory(self.root) is None:
             raise PermissionError(errno.EACCES, "the state directory is not writable", str(self.root))
-        number = int(next(reversed(self.ids()), "0"))
+        number = max((n for n in map(int, self.ids()) if n <= _LARGEST_NUMBER), default=0)
         for _ in range(_MOST_CONVERSATIONS):
             number += 1
             directory = self.root / f"{number:06d}"
@@ -219,8 +279,8 @@ class Store:
         """
         log = LogFile.open(self._directory(conversation_id) / LOG_NAME)
         try:
-            log.load()
-            head = [] if log.size else [head_record(None, now_text())]
+            found, _ = log.load()
+            head = [] if found.saved.has_head else [head_record(None, now_text())]
             records = [*head, {"k": "title", "text": clean_line(title, MOST_TITLE_CHARS)}]
             log.append([write_record(one) for one in records])
             log.sync()
@@ -240,10 +300,30 @@ class Store:
         if os.name == "nt":  # what is open cannot be deleted there
             log.close()
         try:
-            _empty(directory, but=LOG_NAME)  # the log goes last: without it nothing else would ever be found again
+            _empty(directory, but=LOG_NAME)  # the log goes last: a conversation that is half deleted is still listed
+            for _ in range(_MOST_TRIES - 1):
+                with suppress(OSError):  # the state of its cache may still be written, a moment longer
+                    shutil.rmtree(directory)
+                    return
             shutil.rmtree(directory)
         finally:
             log.close()
+
+    def sweep(self, now_s: float) -> None:
+        """Delete directories that have no log and nothing else of the user's: what a deletion left of a conversation.
+
+        Args:
+            now_s: wall time; what was touched within the last hour may be a conversation that begins.
+        """
+        for conversation_id in self.ids():
+            with suppress(LogRefusedError, OSError):
+                directory = self._directory(conversation_id)
+                is_old = now_s - directory.stat().st_mtime > _SWEPT_AFTER_S
+                names = os.listdir(directory)
+                if is_old and all(name in _DISPOSABLE or name.lstrip(".").startswith(STATE_NAME) for name in names):
+                    for name in names:
+                        (directory / name).unlink()
+                    directory.rmdir()
 
     def _state_bytes(self, conversation_id: str) -> int:
         return sum(size_of(file) for file in self.state_files(conversation_id))
@@ -263,16 +343,29 @@ class Store:
     def _summarize(self, directory: Path, log_bytes: int) -> tuple[Summary, str]:
         """Read the whole log, once."""
         try:
-            summary = summary_of(read_only(directory / LOG_NAME).saved)
+            found = read_only(directory / LOG_NAME)
         except (LogRefusedError, OSError) as error:
             return Summary(title=f"({cause_of(error)})"), cause_of(error)
-        write_summary(directory, summary, log_bytes)
+        if found.n_damaged_lines:
+            found.saved.title = found.saved.title or remembered_title(directory)
+        summary = summary_of(found.saved)
+        if log_bytes:  # the title that an emptied one had is not known otherwise
+            write_summary(directory, summary, log_bytes)
         return summary, ""
 
 
 def now_text() -> str:
     """Return the wall time, for display only."""
     return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def _bring_title_back(log: LogFile, found: ReadLog) -> None:
+    """A damaged line may have been the title: write the one down that was known."""
+    title = remembered_title(log.path.parent)
+    if title not in ("", found.saved.shown_title):
+        found.saved.title = title
+        with suppress(LogRefusedError, OSError):
+            log.append([write_record({"k": "title", "text": found.saved.title})])
 
 
 def _empty(directory: Path, but: str) -> None:

@@ -31,6 +31,7 @@ class Summary:
     Attributes:
         began, changed: wall time, ISO, only for display.
         order: which was used later has the larger one.
+        n_messages: with those that wait for their turn.
         tokens: generated in all replies.
     """
 
@@ -54,7 +55,7 @@ def summary_of(saved: Saved) -> Summary:
         saved.model,
         saved.model_path,
         saved.order,
-        n_messages,
+        n_messages + len(saved.waiting),
         tokens,
     )
 
@@ -80,6 +81,15 @@ def read_summary(directory: Path, log_bytes: int) -> Summary | None:
     if values.get("version") != VERSION or values.get("log_bytes") != log_bytes:
         return None
     return _checked({one.name: values.get(one.name) for one in fields(Summary)})
+
+
+def remembered_title(directory: Path) -> str:
+    """Return the title that a conversation had when the file was written; "" where that is not known.
+
+    For a log that does not say it any more.
+    """
+    title = read_json_object(directory / FILE_NAME, _MOST_FILE_BYTES).get("title")
+    return clean_line(title, MOST_TITLE_CHARS) if isinstance(title, str) else ""
 
 
 def _checked(values: dict[str, Any]) -> Summary | None:

@@ -245,6 +245,7 @@ class ChatScreen(ModelFlow):
             self.prompt.has_waiting = True
         else:
             self._asked = view
+            self._join()
             view.message = self.turns.conversation.messages[-1]
 
     async def _run_command(self, word: str, argument: str) -> bool:

@@ -16,6 +16,7 @@ from app.context_room import ANNOUNCED_SHARE
 from app.conversation import ChatMessage, Role
 from app.conversations.journal import Journal
 from app.conversations.keeper import cause_of
+from app.conversations.lock import NO_LOCKS
 from app.conversations.log_file import LogRefusedError
 from app.conversations.quota import drop_oldest_states
 from app.conversations.recent import last_used, model_key
@@ -25,9 +26,11 @@ from app.conversations.store import Opened, Store
 from app.messages import ConversationTakenUp, GenerationFinished, TurnsDropped
 from app.record import record
 from app.screens.message_actions import MessageActions
+from app.screens.message_editing import busy_line
 from app.widgets.message_view import MessageView, ReplyView, UserView
 
 _DROPPED_ABOVE = "---- what stands above is no part of the context any more ----"
+_MISSING = "(missing: the file is damaged here)"
 DROP_STATES_PERIOD_S = 60.0
 """So long the states may be larger together than they should."""
 WORTH_A_LINE_TOKENS = 32
@@ -62,7 +65,7 @@ class ConversationFlow(MessageActions):
     def __init__(self) -> None:
         super().__init__()
         self._told_trouble = self._told_state_trouble = ""
-        self._is_announced = False
+        self._is_announced = self._has_told_no_locks = False
         self._dropped_states_s = -DROP_STATES_PERIOD_S
 
     # ---- saving
@@ -71,6 +74,9 @@ class ConversationFlow(MessageActions):
         """Save what there is of a running reply, and say once when saving fails and when it works again."""
         self.turns.save_partial()
         self._tell_state_trouble()
+        if self.turns.journal.is_unlocked and not self._has_told_no_locks:
+            self._has_told_no_locks = True
+            self.note(NO_LOCKS)
         trouble = self.turns.journal.trouble
         if trouble == self._told_trouble:
             return
@@ -124,6 +130,20 @@ class ConversationFlow(MessageActions):
         await self._show_saved(opened)
         self._go_to_prompt()
 
+    async def delete_live(self) -> str:
+        """Delete the conversation, and begin a new one with its system prompt; returns why that cannot be, or ""."""
+        assert self.conversations.store is not None
+        conversation_id = self.turns.start_without()
+        if conversation_id is None:
+            return busy_line(self._habits.keymap, "in the chat ")
+        await self._clear_transcript()
+        try:
+            self.conversations.store.delete(conversation_id)
+        except (LogRefusedError, OSError) as error:
+            return cause_of(error)
+        self.note("A new conversation; the one before is deleted.")
+        return ""
+
     def _open(self, conversation_id: str) -> Opened | None:
         assert self.conversations.store is not None
         try:
@@ -148,11 +168,16 @@ class ConversationFlow(MessageActions):
         self.note(f"{opened.saved.shown_title} · from {day} · /new starts another, {others}")
         if opened.notice:
             self.note(opened.notice, is_error=True)
-        if opened.saved.unsent and not self.prompt.text:
-            self.prompt.give_back(opened.saved.unsent)
-            self.note("the message in the prompt was sent in place of an earlier one, but not answered any more")
+        if opened.saved.not_sent and self.prompt.text:
+            self.note(f"sent before, but not answered any more: {clean_line(opened.saved.not_sent, 500)}")
+        elif opened.saved.not_sent:
+            self.prompt.give_back(opened.saved.not_sent)
+            if opened.saved.waiting:
+                self.note("what is in the prompt was sent, but its turn did not come any more")
+            else:
+                self.note("the message in the prompt was sent in place of an earlier one, but not answered any more")
         elif conversation.awaits_reply:
-            self.note("the last message was not answered (/regen asks again)")
+            self.note("the last message was not answered: /regen asks again, and another message goes with it")
         elif self.turns.can_continue:
             self.note("the last reply is not complete (/continue goes on with it)")
 
@@ -254,12 +279,17 @@ def _view_of(message: ChatMessage) -> MessageView:
     if message.role is Role.USER:
         user = UserView(message.text, message.folded)
         user.message = message
+        if message.is_missing:
+            user.mark(_MISSING)
         return user
     view = ReplyView(message.text)
     view.message = message
     if message.thinking is not None:
         view.think(message.thinking.text)
         view.finish_thinking(message.thinking)
+    if message.is_missing:
+        view.show_footer(_MISSING)
+        return view
     footer = figures.reply_footer(message.figures, message.ending, is_edited=message.is_edited)
     view.show_footer(footer if message.text else f"(no answer yet) {footer}".rstrip())
     return view

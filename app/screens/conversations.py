@@ -106,7 +106,7 @@ class ConversationsScreen(ListScreen[Hit]):
 
     def row_line(self, item: Hit, columns: int) -> str:
         """Mark the conversation that is in the chat."""
-        mark = self.glyphs.here if item.entry.id == self.jalopy.chat.turns.journal.id else " "
+        mark = self.glyphs.here if self._is_live(item) else " "
         return f"{mark} {rows.row(item, columns - 2)}"
 
     def detail_text(self, item: Hit) -> str:
@@ -126,7 +126,8 @@ class ConversationsScreen(ListScreen[Hit]):
         found, hit = self._found, self._asked_about
         if self._typing is _Typing.ANSWER and hit is not None:
             title = clean_line(hit.entry.summary.title, _MOST_ASKED_CHARS)
-            return f"Delete {title}? y deletes it for good, any other key keeps it"
+            live = " It is open in the chat, where a new one begins." if self._is_live(hit) else ""
+            return f"Delete {title}? y deletes it for good, any other key keeps it.{live}"
         if self.said or found.trouble:
             return self.said or found.trouble
         if self._look is not None and not self._look.found.is_done:
@@ -212,16 +213,24 @@ class ConversationsScreen(ListScreen[Hit]):
         hit = self.highlighted()
         if hit is None:
             return
-        if hit.entry.id == self.jalopy.chat.turns.journal.id:
-            self.said = "this is the conversation in the chat: /new begins another one, then it can be deleted"
-        else:
-            self._asked_about = hit
-            self._typing, self.said = _Typing.ANSWER, ""
+        self._asked_about = hit
+        self._typing, self.said = _Typing.ANSWER, ""
         self.show()
 
     def _delete(self, hit: Hit) -> None:
+        if self._is_live(hit):
+            self.call_later(self._delete_live)
+            return
         self._try(lambda: self._store.delete(hit.entry.id), "not deleted")
         self._search()
+
+    async def _delete_live(self) -> None:
+        trouble = await self.jalopy.chat.delete_live()
+        self.said = f"not deleted: {trouble}" if trouble else ""
+        self._search()
+
+    def _is_live(self, hit: Hit) -> bool:
+        return hit.entry.id == self.jalopy.chat.turns.journal.id
 
     def action_export(self) -> None:
         """Save the conversation as Markdown in the present directory."""

@@ -48,6 +48,8 @@ class ReplyFlow(Screen[None]):
         self._queued: deque[UserView] = deque()
         self._replaced: list[MessageView] = []
         """What goes when the running reply begins, and stays if it does not."""
+        self._joined: MessageView | None = None
+        """What the message of the running turn was sent with."""
         self._focuses_stopped = False
 
     def note(self, text: str, is_error: bool = False) -> None:
@@ -107,7 +109,7 @@ class ReplyFlow(Screen[None]):
         if self._leave_unanswered():
             self.note("stopped before anything new came; the conversation is as it was")
         else:
-            self.note("stopped before the reply began (/regen asks again)")
+            self.note("stopped before the reply began (/regen asks again; another message takes its place)")
         self._ask_next()
 
     @on(PromptRefused)
@@ -121,6 +123,7 @@ class ReplyFlow(Screen[None]):
         else:
             if asked is not None:
                 asked.mark("not sent")
+            self._part_joined()
             self.prompt.give_back(text)
         self._asked = None
         needed, n_ctx = figures.count(message.needed_tokens), figures.count(message.n_ctx)
@@ -167,6 +170,22 @@ class ReplyFlow(Screen[None]):
         self._reply = self._asked = None
         return is_restored
 
+    def _join(self) -> None:
+        """Say with what the message of the running turn was sent."""
+        before = self.turns.joined
+        self._joined = self.transcript.view_of(before) if before is not None else None
+        if before is not None:
+            self.note("the message before was not answered: both are sent together")
+        if isinstance(self._joined, UserView):
+            self._joined.message = self.turns.conversation.messages[-1]
+            self._joined.mark("sent with the next message")
+
+    def _part_joined(self) -> None:
+        """The new message was not sent, and the one before is what it was."""
+        if isinstance(self._joined, UserView):
+            self._joined.message = self.turns.conversation.messages[-1]
+            self._joined.mark("not answered")
+
     def _edited_question(self) -> UserView | None:
         """Return the message of the running turn, if it takes the place of an earlier one."""
         return self._asked if self._replaced and isinstance(self._replaced[0], UserView) else None
@@ -196,5 +215,6 @@ class ReplyFlow(Screen[None]):
             self._asked = self._queued.popleft()
             self._asked.mark("")
             self._asked.message = self.turns.conversation.messages[-1]
+            self._join()
             self.prompt.has_waiting = bool(self._queued)
         self.drafting.note_free()

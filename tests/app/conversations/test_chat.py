@@ -1,9 +1,12 @@
 """The real chat over the scripted engine: what is said is there after a restart, however the first run ended."""
 
 import dataclasses
+import errno
 import json
 import os
 import re
+import shutil
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -11,10 +14,11 @@ from textual import events
 
 from app import paths
 from app.conversation import Conversation, Ending
-from app.conversations import log_file, records
+from app.conversations import lock, log_file, records
 from app.conversations.look import Found
 from app.conversations.recent import model_key
 from app.conversations.store import Store
+from app.export import to_markdown
 from app.screens.conversations import ConversationsScreen
 from engine.errors import BrokenModelError
 from tests.app.chat_driver import Driver, chatting
@@ -78,6 +82,142 @@ async def test_a_kill_in_the_middle_of_a_reply_keeps_what_was_flushed(monkeypatc
         await driver.say("/continue")
         await driver.until(lambda: not driver.chat.turns.can_continue and not driver.chat.turns.is_busy)
         assert texts(driver)[0] == "count"
+
+
+async def killed_before_the_reply(question: str) -> None:
+    """The program is killed while it reads a message."""
+    script = Script(prefill_gate=Gate())
+    assert script.prefill_gate is not None
+    async with chatting(script) as driver:
+        await driver.say(question)
+        await driver.until(script.prefill_gate.waiting.is_set)
+        await saved(driver)
+        killed = _log()
+        # The rest of this application never reaches the disk that the next start sees.
+    (Store().state_path("000001").parent / "transcript.log").write_bytes(killed)
+
+
+async def test_a_message_that_a_kill_left_unanswered_goes_with_the_next():
+    await killed_before_the_reply("why?")
+    async with chatting(Script(replies=[tokens("So."), tokens("Then.")])) as driver:
+        await driver.note("the last message was not answered: /regen asks again, and another message goes with it")
+        await driver.ask("and how?")
+        await driver.note("the message before was not answered: both are sent together")
+        assert texts(driver) == ["why?\n\nand how?", "So."]
+        await driver.until(lambda: "sent with the next message" in driver.screen_text())
+        await driver.ask("and when?")
+        asked = driver.script.opened[0].sessions[0].tokens
+        assert driver.script.opened[0].tokenizer.decode(asked) == "why?\n\nand how?So.and when?Then."
+        await driver.say("/edit 1")
+        await driver.until(lambda: driver.prompt.text == "why?\n\nand how?")
+    assert Store().read("000001").conversation.messages[0].text == "why?\n\nand how?"
+
+
+async def test_a_message_that_a_kill_left_unanswered_stays_where_the_next_one_is_too_long():
+    await killed_before_the_reply("why?")
+    async with chatting(Script(n_ctx=60)) as driver:
+        await driver.say("word " * 70)
+        await driver.note("Not sent: this message alone")
+        assert texts(driver) == ["why?"]
+        assert driver.prompt.text.split() == ["word"] * 70
+        await saved(driver)
+        assert [m.text for m in Store().read("000001").conversation.messages] == ["why?"]
+        driver.prompt.show_text("")
+        await driver.ask("and how?")
+        assert texts(driver) == ["why?\n\nand how?", "Hello there."]
+
+
+def _copy_of_the_disk(to: Path) -> None:
+    root = paths.conversations_dir()
+    assert root is not None
+    shutil.copytree(root, to)
+
+
+def _as_it_was(copy: Path) -> None:
+    """What a kill at the moment of the copy would have left."""
+    root = paths.conversations_dir()
+    assert root is not None
+    shutil.rmtree(root)
+    shutil.copytree(copy, root)
+
+
+@pytest.mark.parametrize("has_summaries", [True, False])
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_what_waits_for_a_model_is_on_the_disk_at_once_and_comes_back(tmp_path, is_first, has_summaries):
+    if not is_first:
+        async with chatting() as driver:
+            await driver.ask("before")
+    gate, n_before = Gate(), 0 if is_first else 2
+    async with chatting(Script(open_gate=gate), wait=False) as driver:
+        await driver.until(lambda: driver.chat.turns.is_loading)
+        await driver.say("first of all")
+        await driver.say("and then")
+        assert driver.chat.turns.n_queued == 2
+        await saved(driver)
+        _copy_of_the_disk(tmp_path / "killed")
+        gate.open()
+        await driver.until(lambda: len(texts(driver)) == n_before + 4)
+    conversation = Store().read("000001")
+    assert [m.text for m in conversation.conversation.messages][n_before::2] == ["first of all", "and then"]
+    assert conversation.waiting == []
+    for path in () if has_summaries else list(tmp_path.glob("killed/**/*.json")):
+        path.unlink()
+    _as_it_was(tmp_path / "killed")
+    async with chatting() as driver:
+        await driver.note("what is in the prompt was sent, but its turn did not come any more")
+        assert len(texts(driver)) == n_before
+        assert driver.prompt.text == "first of all\n\nand then"
+        await driver.ask("first of all\n\nand then")
+        await driver.say("/new")
+        await driver.note("A new conversation")
+    saved_one = Store().read("000001")
+    assert saved_one.conversation.messages[n_before].text == "first of all\n\nand then"
+    assert saved_one.waiting == []
+    assert Store().ids() == ["000001"]
+
+
+async def test_what_waits_behind_a_reply_is_on_the_disk_at_once(tmp_path):
+    script = Script(replies=[tokens("one two three")], token_gate=Gate())
+    async with chatting(script) as driver:
+        await hold_reply(driver, "count", 2)
+        await driver.say("and on")
+        driver.chat.save_what_comes()
+        await saved(driver)
+        _copy_of_the_disk(tmp_path / "killed")
+    _as_it_was(tmp_path / "killed")
+    async with chatting() as driver:
+        await driver.until(lambda: driver.prompt.text == "and on")
+        assert texts(driver)[0] == "count"
+
+
+async def test_what_is_taken_back_leaves_nothing_on_the_disk():
+    async with chatting(Script(open_gate=Gate()), wait=False) as driver:
+        await driver.until(lambda: driver.chat.turns.is_loading)
+        await driver.say("no, wait")
+        await saved(driver)
+        assert Store().read("000001").waiting == ["no, wait"]
+        driver.prompt.show_text("")
+        await driver.pilot.press("up")
+        await driver.until(lambda: driver.prompt.text == "no, wait")
+        await saved(driver)
+        assert Store().read("000001").waiting == []
+    assert Store().ids() == []
+
+
+async def test_what_waits_for_another_model_is_asked_in_its_conversation():
+    script = Script()
+    async with chatting(script, model="one.gguf") as driver:
+        await driver.ask("to one")
+        script.open_gate = Gate()
+        await driver.until(lambda: driver.chat.turns.load(Path("two.gguf")))
+        await driver.say("to two")
+        await saved(driver)
+        assert Store().read("000001").waiting == ["to two"]
+        script.open_gate.open()
+        await driver.until(lambda: texts(driver)[:1] == ["to two"] and len(texts(driver)) == 2)
+        await saved(driver)
+    assert Store().read("000001").waiting == Store().read("000002").waiting == []
+    assert [Store().read(one).conversation.messages[0].text for one in Store().ids()] == ["to one", "to two"]
 
 
 def _log(conversation_id: str = "000001") -> bytes:
@@ -221,6 +361,28 @@ async def test_a_full_disk_is_told_once_and_at_the_end(monkeypatch):
         await driver.note("conversation not saved: the disk is full")
         assert sum("not saved" in note for note in driver.transcript.notes()) == 1
     assert driver.app.unsaved == "the disk is full"
+
+
+async def test_files_that_cannot_be_locked_are_told_once(monkeypatch):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    async with chatting() as driver:
+        for question in ("first", "second"):
+            await driver.ask(question)
+            await saved(driver)
+            driver.chat.save_what_comes()
+        await driver.note("where files cannot be locked")
+        assert sum("locked" in note for note in driver.transcript.notes()) == 1
+        await driver.say("/new")
+        await driver.note("A new conversation")
+        await driver.ask("third")
+        await saved(driver)
+        driver.chat.save_what_comes()
+        await driver.pilot.pause()
+        assert not any("locked" in note for note in driver.transcript.notes())
+    assert Store().ids() == ["000001", "000002"]
 
 
 async def test_a_second_instance_goes_on_with_a_copy():
@@ -368,14 +530,43 @@ async def test_what_is_pasted_is_no_answer_to_a_question():
         assert Store().ids() == ["000001", "000002"]
 
 
-async def test_the_live_conversation_is_not_deleted():
-    async with chatting() as driver:
+async def test_the_live_conversation_is_deleted_after_a_question_and_a_new_one_begins():
+    async with chatting(Script(replies=[tokens("One."), tokens("Two.")]), size=(120, 30)) as driver:
+        await driver.say("/system Be brief.")
         await driver.ask("hello")
         await saved(driver)
         await driver.pilot.press("f8")
-        await driver.until(lambda: "hello" in driver.screen_text())
-        await driver.pilot.press("ctrl+d")
-        await driver.until(lambda: "conversation in the chat" in driver.screen_text())
+        screen = driver.app.screen
+        assert isinstance(screen, ConversationsScreen)
+        await driver.until(lambda: screen.items())
+        await driver.pilot.press("delete", "n")
+        assert Store().ids() == ["000001"]
+        await driver.pilot.press("delete")
+        await driver.until(
+            lambda: "Delete hello?" in driver.screen_text() and "a new one begins" in driver.screen_text()
+        )
+        await driver.pilot.press("y")
+        await driver.until(lambda: Store().ids() == [])
+        await driver.until(lambda: not screen.items(), "the list is empty")
+        await driver.pilot.press("escape")
+        await driver.note("A new conversation; the one before is deleted.")
+        assert texts(driver) == []
+        await driver.ask("again")
+        asked = driver.script.opened[0].sessions[0].tokens
+        assert driver.script.opened[0].tokenizer.decode(asked) == "Be brief.againTwo."
+    assert [m.text for m in Store().read("000001").conversation.messages] == ["again", "Two."]
+
+
+async def test_the_live_conversation_is_not_deleted_while_its_reply_comes():
+    async with chatting(Script(replies=[tokens("one two three")], token_gate=Gate())) as driver:
+        await hold_reply(driver, "count", 2)
+        await saved(driver)
+        await driver.pilot.press("f8")
+        screen = driver.app.screen
+        assert isinstance(screen, ConversationsScreen)
+        await driver.until(lambda: screen.items())
+        await driver.pilot.press("delete", "y")
+        await driver.until(lambda: "not deleted: the engine is busy" in driver.screen_text())
     assert Store().ids() == ["000001"]
 
 
@@ -411,7 +602,25 @@ def test_fields_of_messages_are_all_saved():
     from app.conversation import ChatMessage
 
     names = {field.name for field in dataclasses.fields(ChatMessage)}
-    assert names == {"role", "text", "ending", "figures", "thinking", "is_edited", "folded", "ids", "raw"}
+    assert names == {"role", "text", "ending", "figures", "thinking", "is_edited", "folded", "ids", "raw", "is_missing"}
+
+
+async def test_a_damaged_conversation_shows_its_gap_and_goes_on_behind_it():
+    async with chatting(Script(replies=[tokens("One."), tokens("Two."), tokens("Three.")])) as driver:
+        for question in ("first?", "second?", "third?"):
+            await driver.ask(question)
+    path = Store().state_path("000001").parent / "transcript.log"
+    path.write_bytes(path.read_bytes().replace(b"second?", b"sec\0nd?"))
+    async with chatting(Script(replies=[tokens("Four.")]), size=(80, 50)) as driver:
+        await driver.note("what was said between messages 2 and 3 is missing, the model goes on behind that")
+        await driver.until(lambda: "(missing: the file is damaged here)" in driver.screen_text())
+        assert texts(driver) == ["first?", "One.", "", "Two.", "third?", "Three."]
+        await driver.say("/edit 2")
+        await driver.note("this message is no part of the context any more")
+        await driver.ask("fourth?")
+        asked = driver.script.opened[0].sessions[0].tokens
+        assert driver.script.opened[0].tokenizer.decode(asked).startswith("third?Three.fourth?Four.")
+    assert to_markdown(Store().read("000001").conversation, "", datetime.now()).count("(missing: ") == 1
 
 
 async def test_the_replies_of_a_resumed_conversation_are_shown_as_markdown():

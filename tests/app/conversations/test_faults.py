@@ -9,6 +9,7 @@ import pytest
 
 from app.conversation import Conversation
 from app.conversations import keeper as keepers
+from app.conversations import lock
 from app.conversations.store import Store
 from tests.app.conversations.talk import PATIENCE_S, answer, ask, journal, saved_talk, texts_in
 
@@ -174,3 +175,45 @@ def test_losing_every_sidecar_costs_only_a_look(tmp_path):
         path.write_bytes(b"\0 damaged")
     assert list(Store(root).entries()) == before
     assert Store(root).newest("/models/tiny.gguf") == "000002"
+
+
+@pytest.mark.parametrize("error", ["ENOLCK", "EOPNOTSUPP", "ENOSYS", "EINVAL"])
+def test_where_files_cannot_be_locked_everything_is_saved_and_that_is_known(tmp_path, monkeypatch, error):
+    def refuse(*_):
+        raise OSError(getattr(errno, error), error)
+
+    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    root = tmp_path / "state"
+    made, conversation = journal(root), Conversation()
+    ask(made, conversation, "question")
+    assert made.settle(PATIENCE_S)
+    assert (made.trouble, made.is_unlocked) == ("", True)
+    assert made.close(PATIENCE_S) == ""
+    opened = Store(root).open("000001")
+    assert opened.log is not None
+    assert not opened.log.is_locked
+    assert opened.notice == ""
+    opened.log.close()
+    assert texts_in(root) == ["question"]
+    Store(root).delete("000001")
+    assert Store(root).ids() == []
+
+
+def test_another_failure_to_lock_is_trouble(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    made, conversation = journal(tmp_path / "state"), Conversation()
+    ask(made, conversation, "question")
+    assert made.close(PATIENCE_S) == os.strerror(errno.EIO)
+
+
+@pytest.mark.parametrize("name", ["999999999999", "099999999999", "999999999900"])
+def test_a_directory_of_a_huge_number_hides_no_conversation(tmp_path, name):
+    root = tmp_path / "state"
+    saved_talk(root)
+    (root / name).mkdir()
+    texts = saved_talk(root)
+    assert texts_in(root, "000002") == texts
+    assert [entry.id for entry in Store(root).entries()] == ["000002", "000001"]

@@ -1,5 +1,6 @@
 """Conversations without a screen: ``jalopy run --session`` and the line mode save and resume as the chat does."""
 
+import errno
 import io
 import json
 import os
@@ -14,6 +15,7 @@ import pytest
 
 from app import engine_access, exit_codes, kept_conversation, paths, plain
 from app.conversation import Ending, Role
+from app.conversations import lock
 from app.conversations.keeper import Keeper
 from app.conversations.log_file import LogFile
 from app.conversations.store import Store
@@ -149,6 +151,18 @@ def test_a_message_longer_than_the_context_is_refused_with_the_counts(script, ca
     assert Store().read("000001").conversation.n_dropped == 0
 
 
+def test_files_that_cannot_be_locked_are_told_once(script, monkeypatch, capsys):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    talk(script, monkeypatch, "first", "second", "/new", "third")
+    assert capsys.readouterr().err.count("where files cannot be locked") == 1
+    assert (texts("000001")[0], texts("000002")[0]) == ("first", "third")
+    assert ask(script, "fourth") == exit_codes.OK
+    assert capsys.readouterr().err.count("where files cannot be locked") == 1
+
+
 def test_thinking_is_saved_apart(script, capsys):
     script.replies, script.control = [["<think>", "hm", "</think>", "Yes."]], frozenset({"<think>", "</think>"})
     ask(script, "why?")
@@ -260,7 +274,7 @@ def test_a_question_without_an_answer_can_be_asked_again_after_a_restart(script,
     script.fail_after_tokens = None
     assert texts() == ["why?"]
     talk(script, monkeypatch, "/regen")
-    assert "not answered yet (/regen asks again): why?" in capsys.readouterr().err
+    assert "not answered yet (/regen asks again, another message goes with it): why?" in capsys.readouterr().err
     assert texts() == ["why?", "two."]
 
 
@@ -374,6 +388,47 @@ def test_nothing_that_was_written_or_sent_is_lost_by_a_kill():
         whole = [message for message in found if message.text == "".join(REPLY) and message.ending is Ending.COMPLETE]
         assert len(whole) >= answers, "every answer that was ended on the screen is whole on the disk"
         answers = len(whole)
+
+
+@pytest.fixture
+def killed():
+    """A message was sent, and the program killed before anything of its answer came."""
+    process = start("0")
+    process.stdin.write(b"why?\n")
+    process.stdin.flush()
+    give_up_s = time.monotonic() + 60
+    while not any(entry.summary.n_messages for entry in Store().entries()):
+        assert time.monotonic() < give_up_s
+        time.sleep(0.01)
+    assert end(process, signal.SIGKILL)[1] == -signal.SIGKILL
+
+
+BOTH = "the message before was not answered: both are sent together"
+
+
+@pytest.mark.parametrize("speak", [talk, lambda script, _, *lines: [ask(script, line, "1") for line in lines]])
+def test_a_message_that_a_kill_left_unanswered_goes_with_the_next(killed, speak, script, monkeypatch, capsys):
+    speak(script, monkeypatch, "and how?", "and when?")
+    assert texts() == ["why?\n\nand how?", "one.", "and when?", "two."]
+    assert capsys.readouterr().err.count(BOTH) == 1
+    assert cache_text(script) == "why?\n\nand how?one.and when?two."
+
+
+def test_a_message_that_a_kill_left_unanswered_is_asked_again_alone(killed, script, monkeypatch, capsys):
+    talk(script, monkeypatch, "/regen", "and how?")
+    assert texts() == ["why?", "one.", "and how?", "two."]
+    assert BOTH not in capsys.readouterr().err
+
+
+def test_two_messages_that_do_not_fit_together_are_not_sent_together(script, capsys):
+    script.n_ctx, script.fail_after_tokens = 60, 0
+    with pytest.raises(BrokenModelError):
+        ask(script, "more " * 25)
+    assert texts() == ["more " * 25]
+    script.fail_after_tokens = None
+    ask(script, "word " * 35)
+    assert "is left out: both together do not fit the context" in capsys.readouterr().err
+    assert texts() == ["word " * 35, "two."]
 
 
 def test_a_signal_saves_what_there_is_of_an_answer():

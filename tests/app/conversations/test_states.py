@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from engine.errors import EngineError
 from tests.app import chat_driver
 from tests.app.chat_driver import chatting
 from tests.app.conversations.fake_states import files
-from tests.app.conversations.talk import saved_talk
+from tests.app.conversations.talk import saved_talk, texts_in
 from tests.app.fake_engine import Script
 
 
@@ -206,6 +207,60 @@ def test_the_state_of_a_conversation_that_another_program_has_open_stays(tmp_pat
     assert [state.exists() for state in states] == [True, False]
     opened.log.close()
     assert drop_oldest_states(store, None, 0, None) == 1000
+
+
+def test_what_a_deletion_left_goes_and_nothing_else(tmp_path):
+    root = tmp_path / "conversations"
+    texts = saved_talk(root)
+    for number, name in ((2, "kv.state.m-f16"), (3, "mine.txt"), (4, "kv.state.m-f16")):
+        (root / f"{number:06d}").mkdir()
+        (root / f"{number:06d}" / name).write_text("x")
+    (root / "000002" / "summary.json").write_text("{}")
+    (root / "000005").symlink_to(root / "000002")
+    long_ago_s = time.time() - 7200
+    for number in (1, 2, 3):
+        os.utime(root / f"{number:06d}", (long_ago_s, long_ago_s))
+    drop_oldest_states(Store(root), None, 1 << 30, None)
+    assert Store(root).ids() == ["000001", "000003", "000004", "000005"]
+    assert (root / "000003" / "mine.txt").exists()
+    assert texts_in(root) == texts
+
+
+def test_two_programs_that_keep_one_system_prompt_at_once_write_no_common_file(tmp_path):
+    ids, written = list(range(6, 106)), []
+
+    class Writer:
+        problem = None
+
+        def __init__(self, session, path):
+            self.path = path
+            written.append(path)
+
+        def note(self):
+            self.path.write_text("half")
+            if len(written) == 1:  # the other one comes in between
+                keep()
+                assert json.loads(prefixes[0].read_text()) == ids
+
+        def flush(self, timeout_s):
+            self.path.write_text(json.dumps(ids))
+            return True
+
+        def close(self):
+            pass
+
+    def keep():
+        model = script.open_model()
+        place = SimpleNamespace(state_path=None, state_file=None, state_trouble="")
+        states = SavedStates(place, dataclasses.replace(files(tmp_path), writer=Writer))
+        states.note_opened(model, model.session())
+        states.begin_with(ids)
+        prefixes[:] = [path for path in tmp_path.iterdir() if path.name.endswith(".state")]
+
+    script, prefixes = Script(), []
+    keep()
+    assert len(set(written)) == 2
+    assert [json.loads(path.read_text()) for path in tmp_path.iterdir()] == [ids]
 
 
 @pytest.mark.parametrize("name", ["notes", "1"])
