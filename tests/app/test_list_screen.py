@@ -117,7 +117,7 @@ async def test_what_is_pasted_narrows_as_if_it_were_typed() -> None:
     async with chatting() as driver:
         words = await listed(driver)
         await driver.type("an")
-        driver.app.post_message(events.Paste(" an\x1b[31m\r\n" + "x" * 100_000))
+        driver.app.post_message(events.Paste(" an␛[31m\n" + "x" * 100_000))
         await driver.until(lambda: len(words.typed) > 2)
         assert words.typed.startswith("anan␛[31m xxx")
         assert len(words.typed) == 200
