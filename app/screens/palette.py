@@ -8,6 +8,9 @@ from textual.widgets import Input
 
 HINT = "Type to search · Enter does it · Esc back"
 
+MOST_CHARS = 100
+"""No command has a longer name."""
+
 
 class Commands(Provider):
     """Finds what there is to do; unlike Textual's own it takes "[name]" for text, not for markup."""
@@ -35,5 +38,7 @@ class Palette(CommandPalette):
         super().__init__([Commands], placeholder=HINT, id="--command-palette")
 
     def on_mount(self) -> None:
-        """A blinking cursor draws twice a second for nothing."""
-        self.query_one(Input).cursor_blink = False
+        """A blinking cursor draws twice a second for nothing; each letter of a long text costs more than the last."""
+        typed = self.query_one(Input)
+        typed.cursor_blink = False
+        typed.max_length = MOST_CHARS

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -47,6 +49,7 @@ class Chat:
     def __init__(self, directory: Path, extra: str = "") -> None:
         self._seen = directory / "seen"
         mirror = _MIRROR.format(path=str(self._seen), beside=str(directory / "seen-beside"))
+        self._seen.unlink(missing_ok=True)
         self.terminal = Terminal(mirror + extra, directory)
 
     def now(self) -> dict[str, Any]:
@@ -130,3 +133,178 @@ def test_enter_typed_before_the_first_frame_sends(open_chat):
     seen = chat.until(lambda seen: seen["said"])
     assert (seen["said"][0], seen["draft"]) == ("why?", "")
     chat.leave()
+
+
+_FAILS = """
+from app.screens.chat import ChatScreen
+def fail(self):
+    raise RuntimeError("secret")
+ChatScreen.action_regenerate = fail
+"""
+_FAILS_TO_TAKE = """
+from app.screens.drafting import Drafting
+def fail(self, draft):
+    raise RuntimeError("secret")
+Drafting.keep = fail
+"""
+_FAILS_TO_READ = """
+from app.terminal_input import TerminalInput
+feed = TerminalInput.feed
+def fail(self, data):
+    if data == b"!":
+        raise RuntimeError("secret")
+    return feed(self, data)
+TerminalInput.feed = fail
+"""
+_SAVED = b"jalopy: what was not sent is there again at the next start\r\n"
+
+
+def _recalled(chat: Chat, n_times: int) -> list[str]:
+    """Go back through what was sent."""
+    found: list[str] = []
+    for _ in range(n_times):
+        before = chat.now()["draft"]
+        chat.terminal.type("\x1b[1;3A")
+        found.append(chat.until(lambda seen, before=before: seen["draft"] != before)["draft"])
+    return found
+
+
+@pytest.mark.parametrize(("fault", "key"), [(_FAILS, "\x12"), (_FAILS_TO_READ, "!")])
+def test_a_crash_keeps_the_draft_and_what_waits(open_chat, fault, key):
+    chat = open_chat(fault)
+    chat.is_ready()
+    chat.terminal.type("asked\r")
+    chat.terminal.read_until(b"writing")
+    chat.terminal.type("waits\r")
+    chat.terminal.read_until(b"queued")
+    chat.terminal.send(b"\x1b[200~" + b"a\xc3\xa4" * 1000 + b"\x1b[201~ two\nlines")
+    chat.until(lambda seen: seen["draft"].endswith("lines"))
+    chat.terminal.type(key)
+    assert chat.terminal.wait() == 1
+    assert chat.terminal.is_restored()
+    assert b"jalopy: internal error: RuntimeError (details in " in chat.terminal.output
+    assert chat.terminal.output.endswith(_SAVED)
+
+    again = open_chat()
+    again.until(lambda seen: seen["draft"] == "aä" * 1000 + " two\nlines")
+    again.terminal.read_until(b"recalls")
+    assert _recalled(again, 1) == ["waits"]
+    again.leave()
+    assert b"not sent" not in again.terminal.output.rsplit(b"\x1b[?1049l", 1)[1]
+
+    third = open_chat()
+    third.is_ready()
+    assert third.now()["draft"] == ""
+    third.leave()
+
+
+def test_a_message_that_ends_the_interface_is_kept(open_chat):
+    chat = open_chat(_FAILS_TO_TAKE)
+    chat.is_ready()
+    chat.terminal.type("the last straw\r")
+    assert chat.terminal.wait() == 1
+    assert chat.terminal.output.endswith(_SAVED)
+    again = open_chat()
+    again.until(lambda seen: seen["draft"] == "the last straw")
+    again.leave()
+
+
+def test_a_hangup_keeps_the_draft(open_chat):
+    chat = open_chat()
+    chat.is_ready()
+    chat.terminal.type("half a question")
+    chat.until(lambda seen: seen["draft"] == "half a question")
+    chat.terminal.process.send_signal(signal.SIGHUP)
+    assert chat.terminal.wait() == 129
+    again = open_chat()
+    again.until(lambda seen: seen["draft"] == "half a question")
+    again.leave()
+
+
+def test_a_draft_that_cannot_be_saved_is_said_to_be_lost(open_chat, tmp_path):
+    (tmp_path / "jalopy").mkdir(mode=0o700)
+    (tmp_path / "jalopy" / "unsent.jsonl").mkdir()
+    chat = open_chat(_FAILS)
+    chat.is_ready()
+    chat.terminal.type("lost")
+    chat.until(lambda seen: seen["draft"] == "lost")
+    chat.terminal.type("\x12")
+    assert chat.terminal.wait() == 1
+    assert chat.terminal.output.endswith(b"unsent.jsonl: Is a directory\r\n")
+    assert b"jalopy: not sent, and not saved: " in chat.terminal.output
+
+
+_REMOTE = """
+import socket, threading
+def refuse(*_, **__):
+    raise OSError("no network")
+socket.getaddrinfo = socket.socket.connect = refuse
+os.chdir({directory!r})
+script.token_gate.open()
+asked_to_quit = []
+chat.exit = lambda app, *_, **__: asked_to_quit.append(app)  # a key or the palette may well ask for it
+
+def obey():
+    while True:
+        time.sleep(0.01)
+        try:
+            with open({orders!r}) as file:
+                order = file.read()
+        except OSError:
+            continue
+        os.unlink({orders!r})
+        apps[-1].call_from_thread(lambda: eval(order, dict(app=apps[-1], Path=Path)) and None)
+threading.Thread(target=obey, daemon=True).start()
+"""
+_SCREENS = {
+    "the prompt": "None",
+    "a message": "app.chat.transcript.messages() and app.chat.transcript.messages()[-1].focus()",
+    "help": "app.action_help()",
+    "performance": "app.action_performance()",
+    "models": "app.action_models()",
+    "threads": "app.action_tune()",
+    "doctor": "app.action_doctor()",
+    "conversations": "app.action_conversations()",
+    "palette": "app.action_command_palette()",
+    "themes": "app.action_theme()",
+    "switch": "app.push_screen(__import__('app.screens.switch_model').screens.switch_model.SwitchModelScreen("
+    "'other', 10, None, app.keymap))",
+    "inspect": "app.push_screen(__import__('app.screens.inspect').screens.inspect.InspectScreen("
+    "Path('x.gguf'), 'x', app.keymap))",
+}
+_N_RANDOM_BYTES = 12_000
+
+
+@pytest.mark.parametrize("seed", range(1))
+def test_random_bytes_leave_every_screen_running(open_chat, tmp_path, monkeypatch, seed):
+    monkeypatch.setenv("VISUAL", "true")
+    rng = random.Random(seed)
+    orders = tmp_path / "orders"
+    chat = open_chat(_REMOTE.format(directory=str(tmp_path), orders=str(orders)))
+    chat.is_ready()
+
+    def order(expression: str) -> None:
+        (tmp_path / "orders-beside").write_text(expression)
+        (tmp_path / "orders-beside").rename(orders)
+        chat.until(lambda _: not orders.exists())
+
+    for name, opening in _SCREENS.items():
+        order(opening)
+        t = time.monotonic()
+        for _ in range(4):
+            chat.terminal.send(rng.randbytes(_N_RANDOM_BYTES // 4))
+            order(opening)
+        mark = f"still here on {name}"
+        chat.terminal.send(b"\x1b[201~")
+        give_up_s = time.monotonic() + PATIENCE_S
+        while chat.now()["screen"] != "ChatScreen":
+            assert time.monotonic() < give_up_s, chat.now()
+            chat.terminal.type("\x1b")
+            chat.terminal.read(0.3)
+        order("app.chat.prompt.focus()")
+        chat.terminal.send(f"\x1b[200~{mark}\x1b[201~".encode())
+        chat.until(lambda seen, mark=mark: mark in seen["draft"])
+        print(name, time.monotonic() - t)
+    chat.terminal.process.send_signal(signal.SIGTERM)
+    assert chat.terminal.wait() == 143
+    assert b"error:" not in chat.terminal.output.rsplit(b"\x1b[?1049l", 1)[1]
