@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textual.await_complete import AwaitComplete
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.widgets import Input
@@ -36,6 +37,10 @@ class Palette(CommandPalette):
 
     def __init__(self) -> None:
         super().__init__([Commands], placeholder=HINT, id="--command-palette")
+
+    def dismiss(self, result: None = None) -> AwaitComplete:
+        """Leave once, whatever is pressed meanwhile, as ``dismiss_once`` does."""
+        return super().dismiss(result) if self.is_active else AwaitComplete()
 
     def on_mount(self) -> None:
         """A blinking cursor draws twice a second for nothing; each letter of a long text costs more than the last."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import pytest
 from textual import events
 from textual.binding import BindingType
 
@@ -145,3 +146,18 @@ async def test_on_a_low_screen_the_answer_to_a_key_is_seen() -> None:
         await driver.until(lambda: "cannot be opened" in driver.screen_text(), "the answer")
         await driver.type("a")
         await driver.until(lambda: "cannot be opened" not in driver.screen_text(), "it is gone")
+
+
+@pytest.mark.parametrize("key", ["escape", "enter"])
+@pytest.mark.parametrize("opening", ["action_help", "action_theme", "action_command_palette"])
+async def test_a_key_pressed_three_times_leaves_one_screen(opening: str, key: str) -> None:
+    async with chatting() as driver:
+        getattr(driver.app, opening)()
+        await driver.until(lambda: driver.app.screen is not driver.chat and driver.app.screen.focused is not None)
+        await driver.pilot.pause()
+        screen = driver.app.screen
+        for _ in range(6):  # all are on their way before the first one is heeded
+            driver.app.post_message(events.Key(key, "\r" if key == "enter" else None))
+        await driver.until(lambda: driver.app.screen is not screen, "it is left")
+        await driver.pilot.pause()
+        assert driver.app.crash_line is None
