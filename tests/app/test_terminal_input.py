@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import sys
@@ -272,16 +273,19 @@ _SCREENS = {
     "inspect": "app.push_screen(__import__('app.screens.inspect').screens.inspect.InspectScreen("
     "Path('x.gguf'), 'x', app.keymap))",
 }
-_N_RANDOM_BYTES = 12_000
+_N_RANDOM_BYTES = int(os.environ.get("JALOPY_TEST_RANDOM_BYTES", "1200"))
+"""For each screen; a key takes a few milliseconds."""
 
 
-@pytest.mark.parametrize("seed", range(1))
+@pytest.mark.parametrize("seed", [1, 2])
 def test_random_bytes_leave_every_screen_running(open_chat, tmp_path, monkeypatch, seed):
     monkeypatch.setenv("VISUAL", "true")
     rng = random.Random(seed)
     orders = tmp_path / "orders"
     chat = open_chat(_REMOTE.format(directory=str(tmp_path), orders=str(orders)))
     chat.is_ready()
+    chat.terminal.type("hello\r")
+    chat.until(lambda seen: len(seen["said"]) == 2)
 
     def order(expression: str) -> None:
         (tmp_path / "orders-beside").write_text(expression)
@@ -289,22 +293,17 @@ def test_random_bytes_leave_every_screen_running(open_chat, tmp_path, monkeypatc
         chat.until(lambda _: not orders.exists())
 
     for name, opening in _SCREENS.items():
-        order(opening)
-        t = time.monotonic()
-        for _ in range(4):
-            chat.terminal.send(rng.randbytes(_N_RANDOM_BYTES // 4))
+        for _ in range(4):  # many a byte leaves the screen
             order(opening)
-        mark = f"still here on {name}"
+            chat.terminal.send(rng.randbytes(_N_RANDOM_BYTES // 4))
         chat.terminal.send(b"\x1b[201~")
-        give_up_s = time.monotonic() + PATIENCE_S
-        while chat.now()["screen"] != "ChatScreen":
-            assert time.monotonic() < give_up_s, chat.now()
-            chat.terminal.type("\x1b")
+        mark, give_up_s = f"still here after {name}", time.monotonic() + PATIENCE_S
+        while mark not in chat.now()["draft"]:
+            assert time.monotonic() < give_up_s, (name, chat.now())
+            assert chat.terminal.process.poll() is None, (name, chat.terminal.output[-400:])
+            if chat.now()["screen"] == "ChatScreen":
+                order("app.chat.prompt.focus()")
+                chat.terminal.type(f"\x1b[200~{mark}\x1b[201~")
+            else:
+                chat.terminal.type("\x1b")
             chat.terminal.read(0.3)
-        order("app.chat.prompt.focus()")
-        chat.terminal.send(f"\x1b[200~{mark}\x1b[201~".encode())
-        chat.until(lambda seen, mark=mark: mark in seen["draft"])
-        print(name, time.monotonic() - t)
-    chat.terminal.process.send_signal(signal.SIGTERM)
-    assert chat.terminal.wait() == 143
-    assert b"error:" not in chat.terminal.output.rsplit(b"\x1b[?1049l", 1)[1]
