@@ -43,10 +43,10 @@ _KEYS_TOO = (b"\x1b", b"\x1b[")
 MOST_PASTE_BYTES = 4 * (MAX_PASTE_CHARS + 1)
 """What comes beyond is dropped: so much is more characters than are taken, whichever they are."""
 PASTE_PATIENCE_S = 3.0
-"""A paste that brings nothing for so long is handed over as far as it came. What comes then still belongs to it, unless
-it is one key"""
+"""A paste that brings nothing for so long is handed over as far as it came; what comes then is part of it still."""
 KEY_PAUSE_S = 0.5
-"""with nothing behind it for so long: a paste that was only held up brings more, or its end."""
+"""But one key with nothing behind it for so long is a key, and so is what follows: no text contains a pause, and of a
+paste that was only held up there comes more, or its end."""
 _ONE_KEY = re.compile(
     rb"\x1b|\x1b?[^\x1b]|[\xc2-\xf4][\x80-\xbf]{1,3}|\x1bO[A-Za-z]|\x1b\[[0-9;:]{0,12}[A-Za-z~]", re.DOTALL
 )
