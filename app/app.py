@@ -22,6 +22,7 @@ from textual import on
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.screen import Screen
+from textual.worker import WorkerFailed
 
 from app import exit_codes, garbage, state
 from app._textual_hacks import (
@@ -426,6 +427,8 @@ class JalopyApp(App[None], inherit_bindings=False):
                 self.unsent_line = self.chat.keep_unsent()
 
     def _crash(self, error: BaseException | None) -> None:
+        if isinstance(error, WorkerFailed):
+            error = error.error  # where it happened, and what
         if self.crash_line is None:
             log = log_without_text(error) if error is not None else None
             kind = type(error).__name__ if error is not None else "unknown error"
