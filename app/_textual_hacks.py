@@ -192,6 +192,16 @@ def call_once(pump: MessagePump, delay_s: float, callback: Callable[[], Awaitabl
     return timer
 
 
+def dismiss_once(screen: Screen[Any], result: object = None) -> None:
+    """Leave a screen, unless it has been left already.
+
+    Textual 8.2 leaves what is on top instead, or ends with an error where nothing is below, when two keys that leave
+    are pressed before the first one is heeded. Remove when it does not.
+    """
+    if screen.is_active:
+        screen.dismiss(result)
+
+
 def drop_bindings(widget: DOMNode, keys: Iterable[str]) -> None:
     """Take keys away from a widget that the user has given to something else.
 

@@ -18,9 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import on
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.screen import Screen
+from textual.worker import WorkerFailed
 
 from app import exit_codes, garbage, state
 from app._textual_hacks import (
@@ -37,9 +39,11 @@ from app.chat_options import chat_options, conversations_at_hand, may_read_ahead
 from app.console import is_console
 from app.crash_log import log_without_text
 from app.downloads.background import BackgroundDownload
+from app.draft import MAX_PASTE_CHARS
 from app.engine_options import ChatOptions
 from app.keymap import Keymap
 from app.low_power import is_weak_machine
+from app.messages import PasteRefused, PasteUnended
 from app.performance.interface_pace import SLOWEST, InterfacePace
 from app.performance.watch import PerformanceWatch
 from app.personas import persona_names
@@ -56,6 +60,7 @@ from app.screens.later import (
     theme_picker,
 )
 from app.settings import Settings
+from app.terminal_input import TerminalDriver
 from app.themes import ThemeError, choose_theme, load_themes, no_such_theme
 
 if TYPE_CHECKING:
@@ -113,7 +118,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         remembered_theme: str = "",
     ) -> None:
         # Of a theme's own colours Textual would keep the shades of grey, and mark the cursor by nothing else.
-        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
+        super().__init__(TerminalDriver, ansi_color=True if "NO_COLOR" in os.environ else None)
         teach_alt_enter()
         ignore_impossible_keys()
         self.stylesheet = ThriftyStylesheet(self.get_css_variables())
@@ -142,6 +147,9 @@ class JalopyApp(App[None], inherit_bindings=False):
             habits,
             conversations_at_hand(settings),
         )
+        self.unsent_line = ""
+        """What to say on stderr of what was not sent, after an end that the user did not ask for."""
+        self._is_unsent_kept = False
         self.unsaved = ""
         """Why something of the conversation could not be saved, once the application has ended."""
         # As a mode the chat is the first screen, and no empty one is ever laid out below it.
@@ -323,6 +331,18 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.chat.turns.stop()
         self.chat.hint_for(QUIT_WINDOW_S, self.keymap.hint("app.interrupt", "again quits"))
 
+    @on(PasteRefused)
+    def refuse_paste(self) -> None:
+        """Say why a paste is nowhere."""
+        self.chat.note(f"not pasted: more than {MAX_PASTE_CHARS:,} characters, which no context holds")
+
+    @on(PasteUnended)
+    def tell_unended_paste(self) -> None:
+        """Say why keys did nothing."""
+        self.chat.note(
+            "the terminal did not say where the paste ends: press one key, and after half a second keys count again"
+        )
+
     # ---- themes
 
     def _keep_theme(self, name: str | None) -> None:
@@ -383,6 +403,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         with suppress(RuntimeError, MemoryError):  # the system refuses another thread
             watchdog.start()
         self.chat.save_what_there_is()  # now: the exit may be cut short before it comes to that
+        self._keep_unsent()
         self.exit(return_code=code)
 
     @property
@@ -404,13 +425,22 @@ class JalopyApp(App[None], inherit_bindings=False):
         """End after an error that Textual would print, such as one in its input thread."""
         self._crash(sys.exc_info()[1])
 
+    def _keep_unsent(self) -> None:
+        if not self._is_unsent_kept:
+            self._is_unsent_kept = True
+            with suppress(Exception):  # it may be what is broken; the end goes on without
+                self.unsent_line = self.chat.keep_unsent()
+
     def _crash(self, error: BaseException | None) -> None:
+        if isinstance(error, WorkerFailed):
+            error = error.error  # where it happened, and what
         if self.crash_line is None:
             log = log_without_text(error) if error is not None else None
             kind = type(error).__name__ if error is not None else "unknown error"
             self.crash_line = f"jalopy: internal error: {kind} ({f'details in {log}' if log else 'not logged'})"
             if error is not None and exit_code_of(error) == exit_codes.NO_MEMORY:
                 self.crash_line, self.crash_code = line_of(error), exit_codes.NO_MEMORY
+        self._keep_unsent()
         self._return_code = self.crash_code
         self._close_messages_no_wait()
 

@@ -16,7 +16,7 @@ FOLD_FROM_CHARS = 512
 """Pastes of so many characters are folded: a prompt of ten lines on a small screen holds hardly more."""
 FOLD_FROM_LINES = 8
 MAX_PASTE_CHARS = 4_000_000
-"""Larger pastes are not taken: no context holds them, and the prompt would stand still."""
+"""Larger pastes are taken nowhere: no context holds them, and the prompt would stand still."""
 
 _NAME_CHARS = 30
 _NBSP = "\u00a0"

@@ -30,9 +30,12 @@ class PromptSubmitted(Message):
 
 @dataclass(eq=False, repr=False)
 class PasteRefused(Message):
-    """The user pasted more than the prompt takes."""
+    """The user pasted more than is taken."""
 
-    n_chars: int
+
+@dataclass(eq=False, repr=False)
+class PasteUnended(Message):
+    """The terminal did not say where a paste ends; what came of it is handed over."""
 
 
 @dataclass(eq=False, repr=False)

@@ -16,6 +16,7 @@ KEYMAP_NAME = "keymap.toml"
 PERSONAS_NAME = "personas"
 STATE_NAME = "state.json"
 HISTORY_NAME = "prompt-history.jsonl"
+UNSENT_NAME = "unsent.jsonl"
 LOG_NAME = "jalopy.log"
 SPEEDS_NAME = "speeds.json"
 CONVERSATIONS_NAME = "conversations"
@@ -52,6 +53,12 @@ def history_file() -> Path | None:
     """Return the file of what was sent from the prompt."""
     directory = state_dir()
     return directory / HISTORY_NAME if directory else None
+
+
+def unsent_file() -> Path | None:
+    """Return the file of what was not sent yet when the program ended unexpectedly."""
+    directory = state_dir()
+    return directory / UNSENT_NAME if directory else None
 
 
 def state_dir() -> Path | None:

@@ -7,7 +7,6 @@ are passed over, and a failed write is told in one line and costs nothing else.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from app import paths
 from app.clean_text import clean_text
 from app.draft import Draft
-from app.small_file import read_bounded, replace_file
+from app.small_file import append_file, read_bounded, replace_file
 
 MAX_ENTRIES = 200
 MAX_ENTRY_BYTES = 64 << 10
@@ -96,22 +95,18 @@ class HistoryFile:
             raw = read_bounded(self._path, _MOST_BYTES) or b""
         except OSError:
             return []
-        drafts = [_parse(line) for line in raw.splitlines() if len(line) <= MAX_ENTRY_BYTES]
+        drafts = [parse_draft(line) for line in raw.splitlines() if len(line) <= MAX_ENTRY_BYTES]
         return [draft for draft in drafts if draft is not None][-MAX_ENTRIES:]
 
     def append(self, draft: Draft) -> str | None:
         """Add one draft; returns a line that says why nothing is kept, or None."""
-        line = _write(draft)
+        line = write_draft(draft)
         if self._path is None or len(line) > MAX_ENTRY_BYTES:
             return None
         if paths.private_directory(self._path.parent) is None:
             return f"{self._path.parent}: is not writable: the history of the prompt is not kept"
         try:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-            with os.fdopen(os.open(self._path, flags, 0o600), "ab") as file:
-                file.write(line)
-                is_full = file.tell() > MAX_FILE_BYTES
-            if is_full:
+            if append_file(self._path, line) > MAX_FILE_BYTES:
                 self._shorten()
         except OSError as error:
             return f"{self._path}: {error.strerror}: the history of the prompt is not kept"
@@ -122,7 +117,7 @@ class HistoryFile:
         assert self._path is not None
         kept: list[bytes] = []
         room = MAX_FILE_BYTES // 2
-        for line in map(_write, reversed(self.read())):
+        for line in map(write_draft, reversed(self.read())):
             room -= len(line)
             if room < 0:
                 break
@@ -130,11 +125,13 @@ class HistoryFile:
         replace_file(self._path, b"".join(reversed(kept)), durable=False)
 
 
-def _write(draft: Draft) -> bytes:
+def write_draft(draft: Draft) -> bytes:
+    """Write a draft as a line of JSON."""
     return json.dumps({"shown": draft.shown, "folds": draft.used_folds()}).encode("ascii") + b"\n"
 
 
-def _parse(line: bytes) -> Draft | None:
+def parse_draft(line: bytes) -> Draft | None:
+    """Read such a line, cleaned; None where it is not sound."""
     try:
         entry: Any = json.loads(line)
     except (ValueError, RecursionError):

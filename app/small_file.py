@@ -32,6 +32,18 @@ def read_json_object(path: Path, most_bytes: int) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+def append_file(path: Path, content: bytes) -> int:
+    """Add to the end of a file, which is its owner's alone when this creates it; returns its size then.
+
+    Raises:
+        OSError: not all of it was written.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with os.fdopen(os.open(path, flags, 0o600), "ab") as file:
+        file.write(content)
+        return file.tell()
+
+
 def replace_file(path: Path, content: bytes, durable: bool = True) -> None:
     """Write beside the file, then rename over it: a reader finds the old content or the new.
 

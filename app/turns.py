@@ -88,6 +88,11 @@ class Turns:
         """How many messages wait."""
         return len(self._queued)
 
+    @property
+    def queued_texts(self) -> list[str]:
+        """The messages that wait, the oldest first."""
+        return [text for text, _, _ in self._queued]
+
     # ---- what the user asks for
 
     def load(self, path: Path, keeps: bool = False, rereads: bool = True) -> bool:

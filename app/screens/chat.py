@@ -17,7 +17,7 @@ from textual.timer import Timer
 from textual.widgets import Static, TextArea
 from textual.worker import Worker
 
-from app import export, figures
+from app import export
 from app._textual_hacks import call_once, draw_thriftily, note_breakpoints
 from app.actions import bindings, find_command, nearest_command, split_command
 from app.bridge import EngineBridge
@@ -28,7 +28,6 @@ from app.engine_status import Activity
 from app.glyphs import ASCII, choose_glyphs
 from app.messages import (
     LinkChosen,
-    PasteRefused,
     PromptCounted,
     PromptSubmitted,
     TakeBackRequested,
@@ -100,6 +99,8 @@ class ChatScreen(ModelFlow):
         self._passing: Timer | None = None
         self._editing: Worker[None] | None = None
         """While the user's editor has the terminal."""
+        self._early: list[PromptSubmitted] | None = []
+        """What was sent before the engine has begun; None from then on."""
 
     def compose(self) -> ComposeResult:
         """Lay out the screen from top to bottom."""
@@ -145,6 +146,14 @@ class ChatScreen(ModelFlow):
         else:
             is_resumed = self.resume_last(self._model_path)
             self._load(self._model_path, keeps=is_resumed, rereads=False)
+        if line := self.drafting.bring_back_unsent():
+            self.note(line)
+        self.call_later(self._take_early)
+
+    async def _take_early(self) -> None:
+        early, self._early = self._early or [], None
+        for message in early:
+            await self.take_prompt(message)
 
     def _drain(self) -> None:
         is_writing_on = self._is_writing_on
@@ -205,6 +214,14 @@ class ChatScreen(ModelFlow):
     @on(PromptSubmitted)
     async def take_prompt(self, message: PromptSubmitted) -> None:
         """Send a message, or carry out a command."""
+        if self._early is not None:
+            self._early.append(message)
+            return
+        await self._heed(message)
+        if self.prompt.unheeded:
+            self.prompt.unheeded.popleft()
+
+    async def _heed(self, message: PromptSubmitted) -> None:
         if not (fits(message.text) and fits(message.draft.shown)):
             self.note("not sent: longer than any context holds")
             self.prompt.give_back(message.text)
@@ -308,11 +325,6 @@ class ChatScreen(ModelFlow):
 
     def _end_passing(self) -> None:
         self.hint(self._keys_of(self.focused) if isinstance(self.focused, MessageView) else "")
-
-    @on(PasteRefused)
-    def refuse_paste(self, message: PasteRefused) -> None:
-        """Say why a paste is not in the prompt."""
-        self.note(f"not pasted: {figures.count(message.n_chars)} characters are more than any context holds")
 
     def on_resize(self, event: events.Resize) -> None:
         """Let the strip lie flat on a narrow screen."""

@@ -17,6 +17,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from app import figures
+from app._textual_hacks import dismiss_once
 from app.actions import bindings
 from app.clean_text import clean_line
 from app.downloads.command import progress_text
@@ -71,19 +72,19 @@ class DownloadScreen(ModalScreen[str | None]):
             self._job.proceed()
             self._look()
         elif state.stage is Stage.DONE and state.path is not None:
-            self.dismiss(str(state.path))
+            dismiss_once(self, str(state.path))
 
     def action_stop(self) -> None:
         """Stop what is coming and keep what came."""
         if self._job.is_running:
             self._job.stop()
-            self.dismiss(None)
+            dismiss_once(self, None)
 
     def action_leave(self) -> None:
         """Go back; what is coming goes on coming, and what was not accepted is dropped."""
         if not self._job.is_running:
             self._job.stop()
-        self.dismiss(None)
+        dismiss_once(self, None)
 
     def _look(self) -> None:
         state = self._job.state

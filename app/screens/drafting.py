@@ -21,6 +21,7 @@ from app.prompt_estimate import PromptEstimator, estimate_line
 from app.prompt_history import HistoryFile
 from app.read_ahead import MAX_CHARS
 from app.record import record
+from app.unsent import UnsentFile
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -60,6 +61,8 @@ class Drafting:
         self._prompt, self._turns, self._bridge = prompt, turns, bridge
         self._may_read_ahead = habits.may_read_ahead
         self._history = HistoryFile(paths.history_file() if habits.keeps_history else None)
+        self._unsent = UnsentFile(paths.unsent_file())
+        self._older_key = habits.keymap.first_key("prompt.older")
         self._told_history_trouble = False
         self.estimator = PromptEstimator()
         self._timer: Timer | None = None
@@ -85,6 +88,33 @@ class Drafting:
             return None
         self._told_history_trouble = True
         return trouble
+
+    # ---- what is not sent when the program ends unexpectedly
+
+    def keep_unsent(self, aside: Draft) -> str:
+        """Keep what waits, what nobody has taken yet, a draft put aside and what stands here; returns a line on it."""
+        prompt = self._prompt
+        waiting = [prompt.past.find(text) or Draft(text) for text in self._turns.queued_texts]
+        drafts = [draft for draft in (*waiting, *prompt.unheeded, aside, prompt.draft) if draft.text.strip()]
+        if not drafts:
+            return ""
+        trouble = self._unsent.keep(drafts)
+        return (
+            f"not sent, and not saved: {trouble}" if trouble else "what was not sent is there again at the next start"
+        )
+
+    def bring_back_unsent(self) -> str:
+        """Put what an earlier run kept back: the newest into the prompt; returns a line that says so, or ""."""
+        drafts, shown = self._unsent.take(), ""
+        if drafts and not self._prompt.text:
+            newest = drafts.pop()
+            self._prompt.show_draft(newest)
+            shown = "it is in the prompt again"
+        for draft in drafts:
+            self._prompt.past.add(draft)
+        recalled = f"{self._older_key or 'Up'} recalls {len(drafts)} more" if drafts else ""
+        said = "; ".join(filter(None, (shown, recalled)))
+        return f"not sent when the program ended unexpectedly: {said}" if said else ""
 
     # ---- estimate and reading ahead
 

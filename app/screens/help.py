@@ -13,6 +13,7 @@ from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
+from app._textual_hacks import dismiss_once
 from app.actions import ACTIONS, bindings, commands
 from app.keymap import Keymap, show_key
 from app.widgets.prompt import Prompt
@@ -134,4 +135,4 @@ class HelpScreen(ModalScreen[None]):
 
     def action_leave(self) -> None:
         """Go back to where help was asked for."""
-        self.dismiss(None)
+        dismiss_once(self, None)

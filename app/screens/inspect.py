@@ -14,6 +14,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
+from app._textual_hacks import dismiss_once
 from app.actions import bindings
 from app.clean_text import clean_line
 from app.inspect import report_of_file
@@ -68,4 +69,4 @@ class InspectScreen(Screen[None]):
 
     def action_leave(self) -> None:
         """Go back to the list."""
-        self.dismiss()
+        dismiss_once(self)

@@ -17,7 +17,6 @@ from textual.timer import Timer
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.clean_text import clean_text
 from app.glyphs import choose_glyphs
 from app.performance.lines import spread
 
@@ -231,7 +230,7 @@ class ListScreen(Screen[None], Generic[Item]):
         """Take what is pasted as if it were typed: an address to download, words to search for."""
         event.stop()
         before = self.text_before()
-        pasted = " ".join(clean_text(event.text[: 2 * _MOST_TYPED_CHARS]).split())
+        pasted = " ".join(event.text[: 2 * _MOST_TYPED_CHARS].split())
         if pasted:
             self._type((before + pasted)[:_MOST_TYPED_CHARS])
 

@@ -118,6 +118,10 @@ class MessageEditing(ReplyFlow):
         self.transcript.anchor()
         return True
 
+    def keep_unsent(self) -> str:
+        """Keep what was written and not asked yet for the next start; returns a line that says so, or ""."""
+        return self.drafting.keep_unsent(self._draft if self.is_editing else Draft())
+
     def _end_edit(self) -> None:
         self._edited = None
         self.drafting.set_paused(False)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from textual.await_complete import AwaitComplete
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.widgets import Input
 
 HINT = "Type to search · Enter does it · Esc back"
+
+MOST_CHARS = 100
+"""No command has a longer name."""
 
 
 class Commands(Provider):
@@ -34,6 +38,12 @@ class Palette(CommandPalette):
     def __init__(self) -> None:
         super().__init__([Commands], placeholder=HINT, id="--command-palette")
 
+    def dismiss(self, result: None = None) -> AwaitComplete:
+        """Leave once, whatever is pressed meanwhile, as ``dismiss_once`` does."""
+        return super().dismiss(result) if self.is_active else AwaitComplete()
+
     def on_mount(self) -> None:
-        """A blinking cursor draws twice a second for nothing."""
-        self.query_one(Input).cursor_blink = False
+        """A blinking cursor draws twice a second for nothing; each letter of a long text costs more than the last."""
+        typed = self.query_one(Input)
+        typed.cursor_blink = False
+        typed.max_length = MOST_CHARS

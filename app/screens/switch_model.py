@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from app import figures
+from app._textual_hacks import dismiss_once
 from app.actions import bindings
 from app.keymap import Keymap
 
@@ -55,12 +56,12 @@ class SwitchModelScreen(ModalScreen[Answer | None]):
 
     def action_keep(self) -> None:
         """Go on with the conversation."""
-        self.dismiss("keep")
+        dismiss_once(self, "keep")
 
     def action_anew(self) -> None:
         """Begin a new one."""
-        self.dismiss("anew")
+        dismiss_once(self, "anew")
 
     def action_leave(self) -> None:
         """Open nothing."""
-        self.dismiss(None)
+        dismiss_once(self, None)

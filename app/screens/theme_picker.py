@@ -14,6 +14,7 @@ from textual.theme import Theme
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from app._textual_hacks import dismiss_once
 from app.actions import bindings
 
 if TYPE_CHECKING:
@@ -63,9 +64,9 @@ class ThemePicker(ModalScreen[str | None]):
     @on(OptionList.OptionSelected)
     def keep(self, event: OptionList.OptionSelected) -> None:
         """This is the one."""
-        self.dismiss(self._names[event.option_index])
+        dismiss_once(self, self._names[event.option_index])
 
     def action_leave(self) -> None:
         """Go back to the colours there were."""
         self.app.theme = self._before
-        self.dismiss(None)
+        dismiss_once(self, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Mapping
 
 from textual import events
@@ -14,10 +15,9 @@ from textual.widgets import TextArea
 from app import draft as drafts
 from app._textual_hacks import drop_bindings
 from app.actions import ACTIONS, commands_starting
-from app.clean_text import clean_text
 from app.draft import Draft
 from app.keymap import Keymap
-from app.messages import PasteRefused, PromptSubmitted, TakeBackRequested, TranscriptScrolled
+from app.messages import PromptSubmitted, TakeBackRequested, TranscriptScrolled
 from app.prompt_history import PromptHistory
 
 _JOINERS = frozenset("\u200c\u200d")
@@ -43,7 +43,7 @@ def screens_hint(keymap: Keymap, columns: int) -> str:
 
 
 class Prompt(TextArea):
-    """Where the user types. Everything pasted is made harmless before the terminal sees it."""
+    """Where the user types. What is pasted comes clean (``app.terminal_input``)."""
 
     HELP = "Write a message, or / for a command."
 
@@ -56,6 +56,8 @@ class Prompt(TextArea):
         self.cursor_blink = False
         self.border_title = prompt_hint(keymap)
         self.past = PromptHistory()
+        self.unheeded: deque[Draft] = deque()
+        """What was sent from here, until whoever takes it has taken it."""
         self.has_waiting = False
         """Whether a message waits for its turn: from an empty prompt it is taken back before history is."""
         self._estimate = self._keys = ""
@@ -75,6 +77,7 @@ class Prompt(TextArea):
         draft = Draft(self.text, self.draft.used_folds())
         if draft.text.strip():
             self.past.add(draft)
+            self.unheeded.append(draft)
             self.show_text("")
             self.post_message(PromptSubmitted(draft.text, draft))
 
@@ -203,13 +206,9 @@ class Prompt(TextArea):
             self._insert(event.character)
 
     async def _on_paste(self, event: events.Paste) -> None:
-        # Terminals send a pasted line break as CR. The base class is kept from inserting the text as it came.
         event.prevent_default()
         event.stop()
-        if len(event.text) > drafts.MAX_PASTE_CHARS:
-            self.post_message(PasteRefused(len(event.text)))
-            return
-        text = drafts.without_chips(clean_text(event.text.replace("\r\n", "\n").replace("\r", "\n")))
+        text = drafts.without_chips(event.text)
         if drafts.is_large(text):
             text = self._fold(text)
         self._insert(text)

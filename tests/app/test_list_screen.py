@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import pytest
 from textual import events
 from textual.binding import BindingType
 
@@ -117,7 +118,7 @@ async def test_what_is_pasted_narrows_as_if_it_were_typed() -> None:
     async with chatting() as driver:
         words = await listed(driver)
         await driver.type("an")
-        driver.app.post_message(events.Paste(" an\x1b[31m\r\n" + "x" * 100_000))
+        driver.app.post_message(events.Paste(" an␛[31m\n" + "x" * 100_000))
         await driver.until(lambda: len(words.typed) > 2)
         assert words.typed.startswith("anan␛[31m xxx")
         assert len(words.typed) == 200
@@ -145,3 +146,18 @@ async def test_on_a_low_screen_the_answer_to_a_key_is_seen() -> None:
         await driver.until(lambda: "cannot be opened" in driver.screen_text(), "the answer")
         await driver.type("a")
         await driver.until(lambda: "cannot be opened" not in driver.screen_text(), "it is gone")
+
+
+@pytest.mark.parametrize("key", ["escape", "enter"])
+@pytest.mark.parametrize("opening", ["action_help", "action_theme", "action_command_palette"])
+async def test_a_key_pressed_three_times_leaves_one_screen(opening: str, key: str) -> None:
+    async with chatting() as driver:
+        getattr(driver.app, opening)()
+        await driver.until(lambda: driver.app.screen is not driver.chat and driver.app.screen.focused is not None)
+        await driver.pilot.pause()
+        screen = driver.app.screen
+        for _ in range(6):  # all are on their way before the first one is heeded
+            driver.app.post_message(events.Key(key, "\r" if key == "enter" else None))
+        await driver.until(lambda: driver.app.screen is not screen, "it is left")
+        await driver.pilot.pause()
+        assert driver.app.crash_line is None

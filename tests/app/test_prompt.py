@@ -4,6 +4,7 @@ import pytest
 from textual import events
 
 from app.draft import Draft
+from app.messages import PasteRefused
 from app.prompt_history import PromptHistory
 from tests.app.chat_driver import chatting
 from tests.app.fake_engine import Gate, Script
@@ -112,13 +113,6 @@ async def test_up_in_text_of_ones_own_moves_the_cursor_only():
         assert driver.prompt.text == "draft"
 
 
-async def test_a_paste_keeps_all_lines_and_loses_what_acts_on_a_terminal():
-    async with chatting() as driver:
-        driver.prompt.post_message(events.Paste("one\rtwo\r\nthree\x1b]52;c;!\x07\x00\ud800"))
-        await driver.until(lambda: driver.prompt.text)
-        assert driver.prompt.text == "one\ntwo\nthree␛]52;c;!␇␀�"
-
-
 async def test_a_large_paste_is_folded_and_goes_out_whole():
     async with chatting(Script(n_ctx=20_000)) as driver:
         await driver.type("explain ")
@@ -195,8 +189,8 @@ async def test_a_copy_of_a_chip_is_only_text():
 
 async def test_a_paste_larger_than_any_context_is_not_taken():
     async with chatting() as driver:
-        driver.prompt.post_message(events.Paste("x" * 4_000_001))
-        assert "4,000,001 characters" in await driver.note("not pasted")
+        driver.app.post_message(PasteRefused())
+        assert "more than 4,000,000 characters" in await driver.note("not pasted")
         assert driver.prompt.text == ""
 
 

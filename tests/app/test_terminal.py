@@ -2,117 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import sys
-import termios
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-_PATIENCE_S = 120.0
-_ENTERED_ALTERNATE_SCREEN = b"\x1b[?1049h"
-_LEFT_ALTERNATE_SCREEN = b"\x1b[?1049l"
-
-_PROGRAM = """
-import sys
-sys.path.insert(0, {root!r})
-import app.tui as module
-from pathlib import Path
-from app.engine_options import ChatOptions
-from app.settings import built_in_settings
-from tests.app.fake_engine import Gate, Script
-
-script = Script(token_gate=Gate())
-script.token_gate.allow(1)
-options = ChatOptions(open_model=script.open_model, sampling=lambda model: None)
-chat = module.JalopyApp
-module.JalopyApp = lambda settings, path, **kept: chat(settings, path, options=options, **kept)
-{extra}
-sys.exit(module.run_tui(built_in_settings(), Path("model.gguf")))
-"""
-
-
-class Terminal:
-    """A program on a pseudo-terminal of 80 by 24."""
-
-    def __init__(self, extra: str, state_home: Path) -> None:
-        self.master, slave = pty.openpty()
-        self.before = termios.tcgetattr(slave)
-        self.slave = slave
-        environ = {
-            **os.environ,
-            "TERM": "xterm-256color",
-            "XDG_STATE_HOME": str(state_home),
-            "COLUMNS": "80",
-            "LINES": "24",
-        }
-        program = _PROGRAM.format(root=str(ROOT), extra=extra)
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env=environ,
-            start_new_session=True,
-        )
-        self.output = b""
-
-    def read_until(self, wanted: bytes) -> None:
-        give_up_s = time.monotonic() + _PATIENCE_S
-        while wanted not in self.output:
-            assert time.monotonic() < give_up_s, f"{wanted!r} never came: {self.output[-2000:]!r}"
-            self._read(0.1)
-
-    def read_until_more(self, wanted: bytes, n_before: int) -> None:
-        """Read until there is more of it than before."""
-        give_up_s = time.monotonic() + _PATIENCE_S
-        while self.output.count(wanted) <= n_before:
-            assert time.monotonic() < give_up_s, f"{wanted!r} never came again"
-            self._read(0.1)
-
-    def type(self, text: str) -> None:
-        os.write(self.master, text.encode())
-
-    def wait(self) -> int:
-        """Read on until the program ends; return its exit code."""
-        give_up_s = time.monotonic() + _PATIENCE_S
-        while self.process.poll() is None:
-            assert time.monotonic() < give_up_s, "the program did not end"
-            self._read(0.05)
-        self._read(0)
-        return self.process.returncode
-
-    def _read(self, timeout_s: float) -> None:
-        while select.select([self.master], [], [], timeout_s)[0]:
-            try:
-                self.output += os.read(self.master, 65536)
-            except OSError:
-                return
-            timeout_s = 0
-
-    def is_restored(self) -> bool:
-        return termios.tcgetattr(self.slave) == self.before and _LEFT_ALTERNATE_SCREEN in self.output
-
-    def hang_up(self) -> None:
-        """Take the other end of the terminal away."""
-        os.close(self.master)
-        self.master = -1
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        for end in (self.master, self.slave):
-            if end >= 0:
-                os.close(end)
+from tests.app.chat_terminal import ENTERED_ALTERNATE_SCREEN, PATIENCE_S, ROOT, Terminal
 
 
 @pytest.fixture
@@ -151,13 +51,13 @@ def test_a_process_that_is_continued_without_having_stopped_reads_each_key_once(
     terminal = start()
     terminal.read_until(b"ready")
     n_threads = psutil.Process(terminal.process.pid).num_threads()
-    shown = terminal.output.count(_ENTERED_ALTERNATE_SCREEN)
+    shown = terminal.output.count(ENTERED_ALTERNATE_SCREEN)
     for gap_s in (0.0, 0.01, 0.03, 0.05, 0.1, 0.15, 0.02, 0.0):  # some come while the one before is still heeded
         terminal.process.send_signal(signal.SIGCONT)
         time.sleep(gap_s)
-    terminal.read_until_more(_ENTERED_ALTERNATE_SCREEN, shown)
+    terminal.read_until_more(ENTERED_ALTERNATE_SCREEN, shown)
     terminal.output = b""
-    give_up_s = time.monotonic() + _PATIENCE_S
+    give_up_s = time.monotonic() + PATIENCE_S
     while psutil.Process(terminal.process.pid).num_threads() > n_threads:  # the last reader ends with its next look
         assert time.monotonic() < give_up_s, "a thread that read the terminal is left"
         time.sleep(0.02)
@@ -217,7 +117,7 @@ def test_a_signal_while_an_editor_has_the_terminal_ends_both_and_saves_what_came
     assert terminal.wait() == code
     assert time.monotonic() - started_s < 10.0
     assert terminal.is_restored()
-    process.wait(_PATIENCE_S)
+    process.wait(PATIENCE_S)
     log = (tmp_path / "jalopy" / "conversations" / "000001" / "transcript.log").read_text(encoding="ascii")
     assert '"Hello' in log
 
@@ -252,13 +152,13 @@ def test_a_reply_is_saved_while_an_editor_has_the_terminal_and_nothing_is_drawn_
     before = terminal.output
     assert b"there." not in log.read_bytes()
     more.touch()
-    give_up_s = time.monotonic() + _PATIENCE_S
+    give_up_s = time.monotonic() + PATIENCE_S
     while b"there." not in log.read_bytes():
         assert time.monotonic() < give_up_s, "nothing of the reply was saved"
-        terminal._read(0.1)
+        terminal.read(0.1)
     assert terminal.output == before
     editor.touch()
-    terminal.read_until_more(_ENTERED_ALTERNATE_SCREEN, before.count(_ENTERED_ALTERNATE_SCREEN))
+    terminal.read_until_more(ENTERED_ALTERNATE_SCREEN, before.count(ENTERED_ALTERNATE_SCREEN))
     terminal.read_until(b"from the editor")
     terminal.type("\x11")
     assert terminal.wait() == 0
@@ -290,7 +190,7 @@ def test_a_dead_terminal_does_not_keep_the_process_alive(start):
     terminal.read_until(b"ready")
     terminal.hang_up()
     terminal.process.send_signal(signal.SIGHUP)
-    assert terminal.process.wait(_PATIENCE_S) == 129
+    assert terminal.process.wait(PATIENCE_S) == 129
 
 
 def test_a_bug_in_the_interface_is_one_line_and_the_log_holds_no_words(start, tmp_path: Path):
