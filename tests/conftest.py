@@ -2,7 +2,9 @@
 
 import errno
 import os
+import signal
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,26 @@ from hypothesis import HealthCheck, settings
 # No property depends on how fast the machine is.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+# A background job, nohup and some containers begin with some of them ignored, and children inherit that.
+_USUAL_SIGNALS = {signal.SIGINT: signal.default_int_handler, signal.SIGPIPE: signal.SIG_IGN} | dict.fromkeys(
+    (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD, signal.SIGCONT, signal.SIGTSTP, signal.SIGUSR1),
+    signal.SIG_DFL,
+)
+
+
+def pytest_configure() -> None:
+    """Begin with the signals that a program has in a terminal, whoever started the tests."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number, disposition in _USUAL_SIGNALS.items():
+        signal.signal(number, disposition)
+
+
+@pytest.fixture(autouse=True)
+def usual_signals() -> Iterator[None]:
+    """No test inherits what another one did to signals: the program in its own process takes them over."""
+    yield
+    pytest_configure()
 
 
 @pytest.fixture(scope="session")

@@ -73,6 +73,14 @@ class Driver:
         await self.until(lambda: any(part in note for note in self.transcript.notes()), f"a note: {part}")
         return next(note for note in reversed(self.transcript.notes()) if part in note)
 
+    async def shows(self, text: str) -> None:
+        """Wait for the text on the screen: what the program knows it draws a moment later."""
+        await self.until(lambda: text in self.screen_text(), f"the screen shows {text!r}")
+
+    async def hides(self, text: str) -> None:
+        """Wait until the text is not on the screen, where it may stand until the next frame."""
+        await self.until(lambda: text not in self.screen_text(), f"the screen hides {text!r}")
+
     def screen_text(self) -> str:
         """What the terminal would show, line by line."""
         lines = self.app.screen._compositor.render_strips()
