@@ -152,7 +152,7 @@ async def test_every_size_shows_something_and_none_breaks(size):
             screen._show(shown_view)
             await driver.pilot.pause()
         if size[0] >= 60:
-            assert shown(driver, "Speed", "writing tok/s")
+            await driver.until(lambda: shown(driver, "Speed", "writing tok/s"))
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is driver.chat)
 
