@@ -12,6 +12,8 @@ from app.widgets.message_view import ReplyView, UserView
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
 
+pytestmark = pytest.mark.slow
+
 CODE = "Try\n\n```python\nx = 1\n```\n\nor\n\n```sh\nls\n```\n"
 
 

@@ -9,6 +9,8 @@ from app.widgets.message_view import ReplyView, UserView
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Script
 
+pytestmark = pytest.mark.slow
+
 REPLY = "# Title\n\nSome **fat** text.\n\n- one\n- two\n\n```\nx = 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
 
 MOST_MOUNTED, KEPT_MOUNTED = 16, 10

@@ -22,6 +22,8 @@ from tests.app.fake_engine import Gate, Script
 from tests.app.scripted_machine import ScriptedMachine
 from tests.engine import sysfs_trees
 
+pytestmark = pytest.mark.slow
+
 LAPTOP_SPEEDS = {1: 1.0, 2: 1.7, 3: 1.5, 4: 1.4}
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import numba.core.codegen
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 SSE2 = "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2"
 SSE42 = f"{SSE2},+cx16,+popcnt,+sse3,+sse4.1,+sse4.2,+ssse3"

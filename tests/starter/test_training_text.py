@@ -12,6 +12,8 @@ from starter.text.calendar import DAYS
 from starter.text.conversation import conversation, wordings
 from starter.text.tables import Writer, countries
 
+pytestmark = pytest.mark.slow
+
 
 def conversations(seed: int, count: int, share_more: float = 0.5):
     rng = Writer(seed)

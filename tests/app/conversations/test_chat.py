@@ -21,6 +21,8 @@ from tests.app.chat_driver import Driver, chatting
 from tests.app.conversations.talk import PATIENCE_S, answer, ask, journal
 from tests.app.fake_engine import Gate, Script
 
+pytestmark = pytest.mark.slow
+
 
 def tokens(text: str) -> list[str]:
     return re.findall(r"\s*\S+|\s+$", text)

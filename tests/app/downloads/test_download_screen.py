@@ -21,6 +21,8 @@ from tests.app.downloads.local_hub import LocalHub, cut, status, waits
 from tests.app.scenes import SCENES, playing
 from tests.engine import tiny_gguf
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = "bartowski/SmolLM2-135M-Instruct-GGUF"
 NAME = "SmolLM2-135M-Instruct-Q4_K_M.gguf"
 GIB = 1 << 30

@@ -25,6 +25,8 @@ from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
 from tests.engine import tiny_gguf
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
