@@ -5,7 +5,8 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 
 # More workers than two cores have something to do: some wait for processes. Stealing leaves no worker idle at the end.
-PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+# Compiled sources are kept: every worker, and every process that a test starts, would else parse all of them anew.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 .PHONY: help run test test-quick test-shuffled format-check lint types contracts pytest fix pictures bench clean
 
