@@ -4,7 +4,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: help run test format-check lint types contracts pytest fix pictures bench clean
+# More workers than two cores have something to do: some wait for processes. Stealing leaves no worker idle at the end.
+# Compiled sources are kept: every worker, and every process that a test starts, would else parse all of them anew.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+.PHONY: help run test test-quick test-shuffled format-check lint types contracts pytest fix pictures bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,7 +27,7 @@ $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 run: $(VENV)/.installed  ## open the chat: make run MODEL=path/to/model.gguf
 	@$(BIN)/jalopy $(if $(MODEL),"$(MODEL)")
 
-test: format-check lint types contracts pytest  ## everything that must hold
+test: format-check lint types contracts pytest  ## everything that must hold (tests/README.md says how long it takes)
 
 format-check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
@@ -37,8 +41,14 @@ types: $(VENV)/.installed-test
 contracts: $(VENV)/.installed-test
 	$(BIN)/lint-imports
 
-pytest: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+pytest: $(VENV)/.installed-test  ## all tests and nothing else
+	$(PYTEST)
+
+test-quick: $(VENV)/.installed-test  ## the tests that take least, for the loop while working
+	$(PYTEST) -m 'not slow'
+
+test-shuffled: $(VENV)/.installed-test  ## all tests in random order: make test-shuffled SEED=1
+	$(PYTEST) --random-order-bucket=global $(if $(SEED),--random-order-seed=$(SEED))
 
 fix: $(VENV)/.installed-test  ## format, and mend what the linter can
 	$(BIN)/ruff format .

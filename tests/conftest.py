@@ -2,7 +2,10 @@
 
 import errno
 import os
+import shutil
+import signal
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,42 @@ from hypothesis import HealthCheck, settings
 # No property depends on how fast the machine is.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+# A background job, nohup and some containers begin with some of them ignored, and children inherit that.
+_USUAL_SIGNALS = {signal.SIGINT: signal.default_int_handler, signal.SIGPIPE: signal.SIG_IGN} | dict.fromkeys(
+    (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD, signal.SIGCONT, signal.SIGTSTP, signal.SIGUSR1),
+    signal.SIG_DFL,
+)
+
+
+_KERNEL_CACHES_KEPT = 4
+"""Of as many versions of the kernels' source: whoever goes back and forth between two compiles neither again."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin with a terminal's signals, whoever started the tests, and with the kernels of earlier runs.
+
+    All processes of a run compile into one cache that is not the user's; its folders are named by the source's hash.
+    """
+    set_usual_signals()
+    if hasattr(config, "cache") and "JALOPY_CACHE_DIR" not in os.environ:  # what is imported after this reads it
+        cache = config.cache.mkdir("jalopy")
+        os.environ["JALOPY_CACHE_DIR"] = str(cache)
+        for old in sorted(cache.glob("kernels-*"), key=lambda path: path.stat().st_mtime)[:-_KERNEL_CACHES_KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def set_usual_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number, disposition in _USUAL_SIGNALS.items():
+        signal.signal(number, disposition)
+
+
+@pytest.fixture(autouse=True)
+def usual_signals() -> Iterator[None]:
+    """No test inherits what another one did to signals: the program in its own process takes them over."""
+    yield
+    set_usual_signals()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable
@@ -18,9 +19,11 @@ from app.keymap import Keymap
 from app.settings import built_in_settings, override
 from app.widgets.message_view import ReplyView
 from tests.app.fake_engine import Script
+from tests.app.settling import settled
 
 _PATIENCE_S = 60.0
-_COMPILING_PATIENCE_S = 600.0
+_COMPILING_PATIENCE_S = 250.0
+_LONGEST_PAUSE_S = 0.02
 
 
 def options_for(script: Script) -> ChatOptions:
@@ -37,10 +40,12 @@ class Driver:
 
     async def until(self, condition: Callable[[], object], what: str = "") -> None:
         """Let the application run until the condition holds."""
-        give_up_s = time.monotonic() + self.patience_s
+        give_up_s, pause_s = time.monotonic() + self.patience_s, 0.0
         while not condition():
             assert time.monotonic() < give_up_s, f"never happened: {what or condition}"
-            await self.pilot.pause()
+            await settled()
+            await asyncio.sleep(pause_s)  # threads get their share
+            pause_s = min(_LONGEST_PAUSE_S, pause_s + 0.002)
 
     async def ready(self) -> None:
         await self.until(lambda: self.chat.turns.model is not None, "the model is loaded")
@@ -72,6 +77,14 @@ class Driver:
         """Wait for a line by the program that contains the part."""
         await self.until(lambda: any(part in note for note in self.transcript.notes()), f"a note: {part}")
         return next(note for note in reversed(self.transcript.notes()) if part in note)
+
+    async def shows(self, text: str) -> None:
+        """Wait for the text on the screen: what the program knows it draws a moment later."""
+        await self.until(lambda: text in self.screen_text(), f"the screen shows {text!r}")
+
+    async def hides(self, text: str) -> None:
+        """Wait until the text is not on the screen, where it may stand until the next frame."""
+        await self.until(lambda: text not in self.screen_text(), f"the screen hides {text!r}")
 
     def screen_text(self) -> str:
         """What the terminal would show, line by line."""

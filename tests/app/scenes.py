@@ -253,6 +253,11 @@ def threads(machine: str, speeds: dict[int, float] = MANY_CORES) -> Scene:
 
 SPOKEN = {"system_prompt": "Be brief."}
 
+priced = after(
+    press("f3", sees="Qwen3 4B"), press(*"qwen", sees="filter: qwen_"), press("enter", sees="licence: apache-2.0")
+)
+"""What a model that is not here would cost."""
+
 SCENES: dict[str, Scene] = {
     "first-start": Scene(press(sees="No model is loaded"), model=None),
     "compiling": Scene(compiling, script=lambda: Script(open_gate=Gate()), is_ready=False),
@@ -294,13 +299,10 @@ SCENES: dict[str, Scene] = {
     "conversations-none": Scene(press("f8", sees="No conversation is saved"), "ConversationsScreen"),
     "resumed": Scene(resumed, settings=SPOKEN),
     "inspect": Scene(after(press("f3", sees="Qwen3 4B"), press("tab", sees="vocabulary")), "InspectScreen"),
-    "download": Scene(after(press("f3", *"qwen", sees="qwen_"), press("enter", sees="downloads")), "DownloadScreen"),
-    "downloading": Scene(
-        after(press("f3", *"qwen", sees="qwen_"), press("enter", "enter", sees="stops")), "DownloadScreen"
-    ),
+    "download": Scene(priced, "DownloadScreen"),
+    "downloading": Scene(after(priced, press("enter", sees="stops")), "DownloadScreen"),
     "models-downloading": Scene(
-        after(press("f3", *"qwen", sees="qwen_"), press("enter", "enter", "escape", sees="shows the download")),
-        "ModelsScreen",
+        after(priced, press("enter", sees="stops"), press("escape", sees="shows the download")), "ModelsScreen"
     ),
     "switch": Scene(after(talk, press("f3", sees="Qwen3 4B"), press("enter", sees="Another")), "SwitchModelScreen"),
     "doctor": Scene(press("f5", sees="12.1 GB/s"), "DoctorScreen"),

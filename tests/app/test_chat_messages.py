@@ -12,6 +12,8 @@ from app.widgets.message_view import ReplyView, UserView
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
 
+pytestmark = pytest.mark.slow
+
 CODE = "Try\n\n```python\nx = 1\n```\n\nor\n\n```sh\nls\n```\n"
 
 
@@ -59,7 +61,7 @@ async def test_keys_lead_from_the_prompt_to_messages_and_back():
         await driver.pilot.press("ctrl+up")
         await driver.until(lambda: isinstance(driver.app.focused, ReplyView))
         await driver.until(lambda: ">model" in driver.screen_text())
-        assert "y copy" in driver.screen_text()
+        await driver.shows("y copy")
         await driver.pilot.press("ctrl+up")
         await driver.until(lambda: isinstance(driver.app.focused, UserView))
         await driver.pilot.press("ctrl+up")  # there is nothing above
@@ -221,7 +223,7 @@ async def test_an_earlier_message_is_edited_after_its_price_was_shown():
         await driver.until(lambda: driver.prompt.text == "second")
         line = "editing message 2: 10 cached tokens stay, 8 go; 1 to read, about 1 s"
         await driver.until(lambda: line in driver.screen_text(), "the price")
-        assert "Enter asks anew from here · Esc keeps everything" in driver.screen_text()
+        await driver.shows("Enter asks anew from here · Esc keeps everything")
         await driver.type(" thought of mine")
         await driver.until(lambda: "9 cached tokens stay, 9 go; 5 to read" in driver.screen_text(), "the new price")
         await driver.pilot.press("enter")
@@ -231,7 +233,7 @@ async def test_an_earlier_message_is_edited_after_its_price_was_shown():
         assert [m.text for m in messages] == ["first", "One.", "second thought of mine", "New."]
         shown = [view.text for view in driver.transcript.messages()]
         assert shown == ["first", "One.", "second thought of mine", "New."]
-        assert "editing" not in driver.screen_text()
+        await driver.hides("editing")
         session = script.opened[-1].sessions[-1]
         assert script.opened[-1].tokenizer.decode(session.tokens) == "firstOne.second thought of mineNew."
 
@@ -264,7 +266,7 @@ async def test_answering_again_or_going_on_ends_the_editing(keys):
         await driver.last_reply()
         assert not driver.chat.is_editing
         assert driver.prompt.text == "a draft"
-        assert "editing" not in driver.screen_text()
+        await driver.hides("editing")
         await driver.ask("next")
         assert [m.text for m in driver.chat.turns.conversation.messages][::2] == ["count", "next"]
 
@@ -398,7 +400,7 @@ async def test_a_stopped_reply_is_edited_and_goes_on_from_the_new_text():
         await driver.until(lambda: driver.prompt.text == "one two three")
         price = "editing reply 1: 7 cached tokens stay, 1 go; 1 to read"
         await driver.until(lambda: price in driver.screen_text(), "the price")
-        assert "Enter goes on from here · Esc keeps everything" in driver.screen_text()
+        await driver.shows("Enter goes on from here · Esc keeps everything")
         driver.prompt.show_text("one two drei ")
         await driver.until(lambda: "editing reply 1: 7 cached tokens stay, 1 go; 2 to read" in driver.screen_text())
         await driver.pilot.press("enter")
@@ -409,7 +411,7 @@ async def test_a_stopped_reply_is_edited_and_goes_on_from_the_new_text():
         messages = driver.chat.turns.conversation.messages
         assert [m.text for m in messages] == ["count", "one two drei  vier fünf"]
         assert [view.text for view in driver.transcript.messages()] == ["count", "one two drei  vier fünf"]
-        assert "editing" not in driver.screen_text()
+        await driver.hides("editing")
 
 
 async def test_a_finished_reply_is_edited_and_the_turns_after_it_go():
@@ -488,12 +490,12 @@ async def test_thinking_is_shown_as_it_comes_and_folds_when_the_answer_starts():
         await driver.say("why")
         script.token_gate.allow(5)
         await driver.until(lambda: "# not a heading so **hm**" in driver.screen_text())
-        assert "thinking" in driver.screen_text()
+        await driver.shows("thinking")
         script.token_gate.open()
         reply = await driver.last_reply()
         assert reply.text == "Forty-two."
         await driver.until(lambda: "+ thought for 3.0 s · 6 tokens" in driver.screen_text())
-        assert "heading" not in driver.screen_text()
+        await driver.hides("heading")
         await driver.pilot.press("ctrl+up", "t")
         await driver.until(lambda: "# not a heading so **hm**" in driver.screen_text())
         await driver.say("/think")
@@ -534,6 +536,6 @@ async def test_an_empty_block_is_not_shown():
     async with chatting(Script(replies=[["<think>", "\n\n", "</think>", "\n\n", "Yes"]])) as driver:
         reply = await driver.ask("why")
         assert reply.text == "Yes"
-        assert "thought" not in driver.screen_text()
+        await driver.hides("thought")
         await driver.say("/think")
         await driver.note("there is no thinking in the last reply")

@@ -11,6 +11,8 @@ import pytest
 from app import arguments, exit_codes, refusals
 from app.settings import built_in_settings, setting_keys
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("numba", "llvmlite", "textual", "rich", "numpy", "jinja2")
 

@@ -15,6 +15,8 @@ from app.compare.command import CompareOptions, compare, make_job, parting
 from app.refusals import Refusal
 from tests.engine import tiny_gguf
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -7,6 +7,8 @@ from app.conversations.store import Store
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import FakeChat, FakeTokenizer, Gate, Script
 
+pytestmark = pytest.mark.slow
+
 
 def tokens(text: str) -> list[str]:
     return re.findall(r"\s*\S+|\s+$", text)

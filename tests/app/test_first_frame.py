@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from unittest.mock import patch
 
+import pytest
 from textual.css import stylesheet
 from textual.css.stylesheet import Stylesheet
 
@@ -15,6 +16,8 @@ from app.screens.chat import ChatScreen
 from app.widgets.performance_strip import PerformanceStrip
 from tests.app.chat_driver import chatting
 from tests.app.fake_engine import Script
+
+pytestmark = pytest.mark.slow
 
 _FIRST_FRAME = """
 import asyncio, sys

@@ -18,7 +18,10 @@ from app.interface_bench.scenarios import LETTERS, ChatRound, Plan, _is_painted
 from app.interface_bench.terminal import Events, ProgramFailed, Terminal
 from tests.engine import tiny_gguf
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
+_PATIENCE_S = 120.0
 PLAN = Plan("m.gguf", 2, 100, (100, 30), 1024)
 
 
@@ -125,7 +128,7 @@ def test_the_real_chat_is_measured_over_a_real_model(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["chat_tps"][0] > 0
-    assert 0 < found["first_frame_s"][0] < 30
+    assert found["first_frame_s"][0] > 0
     assert found["bench_tps"] == []
     assert list(found["start_steps_s"])[-1] == "painting"
     assert all(seconds >= 0 for seconds in found["start_steps_s"].values())
@@ -135,7 +138,7 @@ def test_a_signal_ends_the_chat_that_it_runs(tmp_path: Path) -> None:
     model = tiny_gguf.write(tmp_path / "m.gguf", context_length=512)
     command = [sys.executable, "-m", "app.interface_bench", str(model), "-t", "1", "--ctx", "512", "--only", "chat"]
     bench = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
-    give_up_s = time.monotonic() + 240
+    give_up_s = time.monotonic() + _PATIENCE_S
     chats: list[psutil.Process] = []
     while not any(chat.num_threads() > 1 for chat in chats):  # one that has begun is known to who started it
         assert time.monotonic() < give_up_s
@@ -143,8 +146,8 @@ def test_a_signal_ends_the_chat_that_it_runs(tmp_path: Path) -> None:
         time.sleep(0.05)
         chats = psutil.Process(bench.pid).children(recursive=True)
     bench.terminate()
-    assert bench.wait(60) == exit_codes.TERMINATED
-    _, alive = psutil.wait_procs(chats, 60)
+    assert bench.wait(_PATIENCE_S) == exit_codes.TERMINATED
+    _, alive = psutil.wait_procs(chats, _PATIENCE_S)
     for chat in alive:
         chat.kill()
     assert not alive

@@ -97,7 +97,7 @@ def test_keys_are_shown_as_people_write_them():
 async def test_the_prompts_own_keys_are_remapped_and_named(file: Path):
     keymap = keymap_of(file, '[prompt]\nsend = "ctrl+j"\nnew_line = "enter"')
     async with chatting(keymap=keymap) as driver:
-        assert "ctrl+j sends · Enter new line" in driver.screen_text()
+        await driver.shows("ctrl+j sends · Enter new line")
         await driver.pilot.press("a", "enter", "b")
         await driver.until(lambda: driver.prompt.text == "a\nb")
         assert driver.chat.turns.conversation.is_empty

@@ -81,7 +81,7 @@ async def listed(driver: Driver) -> Words:
 async def test_rows_come_as_they_are_found_and_then_nothing_is_looked_at() -> None:
     async with chatting() as driver:
         words = await listed(driver)
-        assert "apple has 5 letters" in driver.screen_text()
+        await driver.shows("apple has 5 letters")
         assert words._timer is not None
         await driver.until(lambda: not words._timer._active.is_set(), "the timer rests")
         assert words.n_looks == 3
@@ -99,7 +99,7 @@ async def test_typing_narrows_and_the_cursor_stays_on_its_row() -> None:
         await driver.pilot.press("backspace", "backspace")
         await driver.until(lambda: "apple in" in driver.screen_text())
         assert words.highlighted() == "cherry"
-        assert "opens cherry" in driver.screen_text()
+        await driver.shows("opens cherry")
         await driver.pilot.press("enter")
         assert words.opened == "cherry"
 

@@ -4,12 +4,23 @@ import re
 
 import pytest
 
+from app.widgets import transcript
 from app.widgets.message_view import ReplyView, UserView
-from app.widgets.transcript import KEPT_MOUNTED, MOST_MOUNTED
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Script
 
+pytestmark = pytest.mark.slow
+
 REPLY = "# Title\n\nSome **fat** text.\n\n- one\n- two\n\n```\nx = 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+
+MOST_MOUNTED, KEPT_MOUNTED = 16, 10
+"""Fewer than the program has: a third of the messages shows the same."""
+
+
+@pytest.fixture(autouse=True)
+def fewer_are_mounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcript, "MOST_MOUNTED", MOST_MOUNTED)
+    monkeypatch.setattr(transcript, "KEPT_MOUNTED", KEPT_MOUNTED)
 
 
 def script(text: str = REPLY) -> Script:
@@ -29,11 +40,11 @@ async def test_the_number_of_widgets_does_not_grow_with_the_conversation() -> No
     async with chatting(script()) as driver:
         counts = []
         for stretch in range(3):
-            await talk(driver, 25, 25 * stretch)
+            await talk(driver, 10, 10 * stretch)
             await driver.until(lambda: len(driver.transcript.messages()) <= MOST_MOUNTED)
             counts.append(n_widgets(driver))
         assert max(counts) < 6 * MOST_MOUNTED + 50
-        assert len(driver.chat.turns.conversation.messages) == 150
+        assert len(driver.chat.turns.conversation.messages) == 60
         assert driver.transcript.messages()[-1].text == REPLY
 
 

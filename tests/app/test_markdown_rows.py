@@ -6,6 +6,8 @@ from app.markdown.growing import SMALL_CHARS, GrowingMarkdown
 from app.markdown.inline import inline_text
 from app.markdown.parser import tree_of
 
+pytestmark = pytest.mark.slow
+
 
 def rows(text: str, width: int = 30) -> list[str]:
     markdown = GrowingMarkdown()
@@ -127,9 +129,9 @@ def test_a_long_open_block_is_parsed_only_when_it_is_a_quarter_longer(monkeypatc
     markdown = GrowingMarkdown()
     markdown.lay_out(40)
     markdown.grow("```\n")
-    for _ in range(2000):
+    for _ in range(1000):
         markdown.grow("x = 1\n")
-    assert len(markdown.rows) == 2000 + (markdown.rows[-1].text.plain == "")
+    assert len(markdown.rows) == 1000 + (markdown.rows[-1].text.plain == "")
     assert sum(parsed) < SMALL_CHARS * SMALL_CHARS / 6 + 6 * len(markdown.source)
 
 

@@ -12,6 +12,8 @@ from app import screens
 from tests.app.picture import FOLDER, IS_DRAWING, Picture, kinds_of_colours, styles_of, text_of
 from tests.app.scenes import SCENES, playing
 
+pytestmark = pytest.mark.slow
+
 BASE = "80x24"
 TINY = [(20, 6), (10, 3), (3, 2), (1, 1)]
 SIXTEEN = {ColorType.DEFAULT, ColorType.STANDARD}

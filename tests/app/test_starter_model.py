@@ -12,6 +12,8 @@ from app.starter import WHAT_IT_IS, starter_file
 from tests.app.chat_driver import chatting_for_real
 from tests.app.test_cli import jalopy
 
+pytestmark = pytest.mark.slow
+
 _COMPILING_PATIENCE_S = 600
 
 

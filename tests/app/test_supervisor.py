@@ -15,6 +15,8 @@ import pytest
 
 from app import exit_codes
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120.0
 

@@ -14,6 +14,8 @@ import pytest
 
 from tests.app.chat_terminal import ENTERED_ALTERNATE_SCREEN, PATIENCE_S, ROOT, Terminal
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def start(tmp_path: Path):
@@ -40,10 +42,8 @@ def test_a_signal_ends_the_chat_with_its_code_and_a_sane_terminal(start, moment,
     if moment == "decoding":
         terminal.type("hello\r")
         terminal.read_until(b"writing")
-    started_s = time.monotonic()
     terminal.process.send_signal(number)
     assert terminal.wait() == code
-    assert time.monotonic() - started_s < 10.0
     assert terminal.is_restored()
 
 
@@ -112,10 +112,8 @@ def test_a_signal_while_an_editor_has_the_terminal_ends_both_and_saves_what_came
     terminal.read_until(b"writing")
     terminal.type("\x07")
     process = _editor_process(terminal)
-    started_s = time.monotonic()
     terminal.process.send_signal(number)
     assert terminal.wait() == code
-    assert time.monotonic() - started_s < 10.0
     assert terminal.is_restored()
     process.wait(PATIENCE_S)
     log = (tmp_path / "jalopy" / "conversations" / "000001" / "transcript.log").read_text(encoding="ascii")

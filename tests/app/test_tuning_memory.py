@@ -15,6 +15,8 @@ from tests.app.scripted_machine import ScriptedMachine
 from tests.app.test_threads_screen import Memory, laptop_script, shown, threads_of, tuning, use_cores
 from tests.engine import sysfs_trees
 
+pytestmark = pytest.mark.slow
+
 FASTER = {"weight_speeds": {"huge": 1.12}}
 
 

@@ -10,6 +10,8 @@ from engine.check import N_COLUMNS, check_model, matmul_error
 from engine.errors import BrokenModelError
 from tests.engine import tiny_gguf
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("kind", ["F16", "Q8_0", "Q4_K"])
 def test_every_kernel_of_a_model_passes(tmp_path: Path, kind: str) -> None:

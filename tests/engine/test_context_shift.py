@@ -10,6 +10,8 @@ from engine import EngineError, Model
 from engine.saved_state import StateWriter, restore_state
 from tests.engine import tiny_gguf
 
+pytestmark = pytest.mark.slow
+
 IDS = np.random.default_rng(0).integers(3, 250, 90).tolist()
 
 

@@ -1,11 +1,14 @@
 """The kernel cache: where machine code is kept, and what a start with a warm cache does without."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 _LOAD = """
@@ -39,8 +42,21 @@ def loaded(cache: Path, before: str = "") -> str:
     return done.stdout.strip()
 
 
-def test_machine_code_is_loaded_without_what_only_compiling_needs(tmp_path: Path) -> None:
-    first, second = loaded(tmp_path / "cache"), loaded(tmp_path / "cache")
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A cache, and what was said while it was filled."""
+    cache = tmp_path_factory.mktemp("filled") / "cache"
+    return cache, loaded(cache)
+
+
+@pytest.fixture
+def cache(filled: tuple[Path, str], tmp_path: Path) -> Path:
+    """A filled cache of one's own."""
+    return Path(shutil.copytree(filled[0], tmp_path / "cache"))
+
+
+def test_machine_code_is_loaded_without_what_only_compiling_needs(filled: tuple[Path, str], cache: Path) -> None:
+    first, second = filled[1], loaded(cache)
     assert (first.split()[0], first.split()[-1]) == ("compiled", "True")
     assert (second.split()[0], second.split()[-1]) == ("loaded", "False")
 
@@ -62,10 +78,10 @@ def test_all_is_kept_in_the_own_directory_whoever_imported_numba_first(tmp_path:
 
 @pytest.mark.parametrize("harm", [b"", b"\0" * 400, b"\x80\x05half a pickle"], ids=["emptied", "zeroed", "cut"])
 @pytest.mark.parametrize("kind", ["nbi", "nbc"])
-def test_a_damaged_cache_costs_a_compilation_and_is_mended(tmp_path: Path, kind: str, harm: bytes) -> None:
-    cache = tmp_path / "cache"
-    loaded(cache)
-    for file in cache.rglob(f"*.{kind}"):
+def test_a_damaged_cache_costs_a_compilation_and_is_mended(cache: Path, kind: str, harm: bytes) -> None:
+    files = [*cache.rglob(f"*.{kind}")]
+    assert files
+    for file in files:
         file.write_bytes(harm)
     assert loaded(cache).endswith("True")
     assert loaded(cache).endswith("False")

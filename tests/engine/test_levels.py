@@ -10,6 +10,8 @@ from pathlib import Path
 import numba.core.codegen
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 SSE2 = "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2"
 SSE42 = f"{SSE2},+cx16,+popcnt,+sse3,+sse4.1,+sse4.2,+ssse3"
@@ -68,10 +70,12 @@ def test_integer_results_are_the_same_at_older_levels(level: str) -> None:
 def test_the_form_for_vnni_is_exact_on_any_processor(tmp_path: Path) -> None:
     wanted = ("test_integers_are_exact", "test_largest_values_fit_the_integers_on_the_way")
     tests = [f"tests/engine/test_quants.py::{test}[{name}]" for test in wanted for name in TYPES_OF_FOURS]
+    # numba knows two forms of a function by one name: a cache of its own.
+    cache = Path(os.environ.get("JALOPY_CACHE_DIR", tmp_path)) / "sums_fours"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.engine.sums_fours", *tests],
         cwd=ROOT,
-        env={**os.environ, "JALOPY_CACHE_DIR": str(tmp_path)},  # numba knows two forms of a function by one name
+        env={**os.environ, "JALOPY_CACHE_DIR": str(cache)},
         capture_output=True,
         text=True,
         timeout=600,

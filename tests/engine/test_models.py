@@ -12,6 +12,8 @@ from engine.models import ARCHITECTURES
 from tests.engine import tiny_gguf
 from tests.engine.reference import Reference
 
+pytestmark = pytest.mark.slow
+
 IDS = [3, 17, 5, 90, 4, 4, 61, 33, 20, 8, 77, 12, 9, 150, 101, 2, 44]
 
 

@@ -8,6 +8,8 @@ from engine.kernels import find_kernel
 from engine.records import QUANTIZE, STEP
 from tests.engine.kernel_call import run
 
+pytestmark = pytest.mark.slow
+
 QUANTISED = [name for name, form in FORMS.items() if form.group]
 
 

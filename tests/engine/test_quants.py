@@ -21,6 +21,8 @@ from tests.engine.kernel_call import (
     with_halves,
 )
 
+pytestmark = pytest.mark.slow
+
 N_ROWS, N_TOKENS = 61, 13
 TOLERANCE = 1e-6
 """Largest error relative to the largest result: what is left is the rounding of float32 sums."""

@@ -15,6 +15,8 @@ from engine.kv_cache import KV_TYPES
 from engine.saved_state import StateRefusedError, StateWriter, read_summary, restore_state, writer
 from tests.engine import tiny_gguf
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

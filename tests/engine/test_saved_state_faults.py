@@ -27,6 +27,8 @@ from engine.saved_state.layout import HEADER_BYTES, Header
 from engine.saved_state.state_file import opened, read_chain
 from tests.engine.scripted_session import CONFIG, ScriptedSession
 
+pytestmark = pytest.mark.slow
+
 
 def session_of(*lengths: int, **arguments: Any) -> Any:
     session = ScriptedSession(**arguments)

@@ -15,6 +15,8 @@ from engine import EngineError, Model, Sampling, host
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, MemoryPlanError, ModelChangedError
 from tests.engine import tiny_gguf
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:

@@ -8,6 +8,8 @@ from engine.errors import Cancelled
 from engine.memory import Memory
 from engine.profile import read_bandwidth_gbps
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rates_are_measured_with_the_real_kernels(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:

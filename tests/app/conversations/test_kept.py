@@ -28,6 +28,8 @@ from tests.app.conversations.killed_line_mode import REPLY
 from tests.app.fake_engine import FakeSession, Script
 from tests.app.scripted_access import use_script
 
+pytestmark = pytest.mark.slow
+
 LONG = [["a", " reply", " of", " six", " words", " here"]]
 
 

@@ -1,6 +1,10 @@
 import random
 
+import pytest
+
 from tests.app.conversations.killed_writer import kill_one, lost
+
+pytestmark = pytest.mark.slow
 
 N_KILLS = 30
 

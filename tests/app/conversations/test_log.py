@@ -15,6 +15,8 @@ from app.conversations.store import LOG_NAME, Store
 from app.thinking import Thinking
 from tests.app.conversations.talk import PATIENCE_S, answer, ask, journal, saved_talk, texts_in
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def root(tmp_path):

@@ -25,6 +25,8 @@ from tests.app.conversations.fake_states import files
 from tests.app.conversations.talk import saved_talk, texts_in
 from tests.app.fake_engine import Script
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch, tmp_path):
