@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -54,6 +55,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], choices=sorted(STEPS), help="only steps of these kinds")
     options = parser.parse_args()
     _enter_namespace()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     root = Path(tempfile.mkdtemp(prefix="jalopy-soak-"))
     home = Home(root)
     run = Run(home, root / "steps.log")

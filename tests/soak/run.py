@@ -147,6 +147,11 @@ class Run:
         self._n_said += 1
         return marker_of(self._n_said)
 
+    def empty_prompt(self) -> None:
+        """Delete what stands in the prompt."""
+        self.live.press(SELECT_ALL + BACKSPACE)
+        self.live.wait_for(lambda: self.view.has_empty_prompt, "an empty prompt")
+
     def type_text(self, text: str) -> None:
         """Type a message; its line breaks are keys."""
         self.live.press(text.replace("\n", "\x0a"))
@@ -176,6 +181,9 @@ class Run:
         self.live.wait_for(
             lambda: marker in painted() and marker not in self.view.prompt, f"{marker} among the messages"
         )
+        self.live.becomes(
+            lambda: self.view.is_writing or not self.view.is_free or self.view.last_reply is not None, 1.0
+        )
         return self.ledger.note(marker, clean_text(text.strip()), fate)
 
     def say(self, text_of: Callable[[str, Random], str], rng: Random, is_pasted: bool = False) -> Said:
@@ -193,9 +201,9 @@ class Run:
 
     def finish(self, said: Said | None) -> None:
         """Wait until the turn is over, and note what of the reply is seen."""
-        self.live.wait_for(lambda: self.view.is_free, "the end of the turn", START_PATIENCE_S)
+        self.live.wait_for(lambda: self.view.is_free, "the end of the turn")
         self.live.settle()
-        self.live.wait_for(lambda: self.view.is_free, "the end of the turn", START_PATIENCE_S)
+        self.live.wait_for(lambda: self.view.is_free, "the end of the turn")
         if said is not None:
             self.note_reply(said)
 

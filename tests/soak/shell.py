@@ -7,6 +7,7 @@ ends when the other end of the descriptor is closed.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -38,10 +39,8 @@ def main() -> None:
         else:
             break
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
+    with contextlib.suppress(OSError):  # the terminal may be gone
         os.tcsetpgrp(0, os.getpgrp())
-    except OSError:
-        pass  # the terminal is gone
     _report(reports, ended=-os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
     os.read(reports, 1)
 

@@ -8,7 +8,7 @@ from tests.soak import texts
 from tests.soak.chat import ESCAPE
 from tests.soak.ledger import Fate, Said
 from tests.soak.run import Run
-from tests.soak.view import is_seen_in
+from tests.soak.view import is_seen_in, letters
 
 
 def turn(run: Run, rng: Random) -> None:
@@ -98,7 +98,20 @@ def _again(run: Run, rng: Random, command: str) -> None:
         _let_it_write(run, rng)
         run.live.press(ESCAPE)
         run.counts["stops"] += 1
-    run.finish(said)
+    run.finish(None)
+    _note_from_chat(run, said)
+
+
+def _note_from_chat(run: Run, said: Said | None) -> None:
+    """Note what the chat itself has now: the reply from before may still be painted."""
+    run.go_home()
+    messages = run.export()
+    if said is None or not messages:
+        return
+    is_answered = messages[-1]["role"] == "assistant"
+    said.fate = Fate.ANSWERED if is_answered else Fate.SENT
+    said.reply = letters(messages[-1]["text"]) if is_answered else ""
+    run.counts["replies"] += is_answered
 
 
 def edit(run: Run, rng: Random) -> None:
@@ -115,7 +128,7 @@ def edit(run: Run, rng: Random) -> None:
         return run.live.press(ESCAPE)
     marker = run.next_marker()
     text = texts.short(marker, rng)
-    run.live.press(b"\x1b[18~\x7f")  # all of it goes
+    run.empty_prompt()
     run.type_text(text)
     run.ledger.replace(one for one in markers[number - 1 :] if one)
     said = run.send(marker, text, Fate.REPLACED)  # it may be stopped, and everything is as it was
@@ -138,7 +151,7 @@ def edit_reply(run: Run, rng: Random) -> None:
     said = last_said(run)
     run.command("/edit reply", "goes on from here")
     run.live.wait_for(lambda: "goes on from here" in run.view.edge, "the reply to edit")
-    run.live.press(b"\x1b[18~\x7f")
+    run.empty_prompt()
     beginning = f"Edited {rng.randint(0, 999)} words"
     run.type_text(beginning)
     run.live.wait_for(lambda: beginning in run.view.prompt, "the edited reply in the prompt")
@@ -147,7 +160,8 @@ def edit_reply(run: Run, rng: Random) -> None:
     run.live.press("\r")
     run.live.wait_for(lambda: "goes on from here" not in run.view.edge, "the edited reply to be sent")
     run.counts["edits"] += 1
-    run.finish(said)
+    run.finish(None)
+    _note_from_chat(run, said)
     return None
 
 

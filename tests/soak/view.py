@@ -10,6 +10,8 @@ from rich.cells import get_character_cell_size
 
 _SPEAKER = re.compile(r" ?[ >-]?(you|model)(?: |$)")
 _FOOTER_END = re.compile(r"([\d,]+) tokens? · prompt [\d,]+ new")
+_RATE = re.compile(r" *(?:[\d.,]+|-) tok/s")
+"""Begins the status line in rest and while a reply is written; the word for the state is left out in want of room."""
 _MARKDOWN_SIGNS = "<[`~&#.)"
 _BODY_COLUMN = 8
 PROMPT_TOP, PROMPT_BOTTOM = "╭", "╰"
@@ -98,7 +100,7 @@ class View:
         """Whether the engine has nothing to do and no message waits."""
         busy = self._bottom < len(self.rows) and "stops the reply" in self.rows[self._bottom]
         waits = any("queued · " in row for row in self.rows[: self._top])
-        return self.status.endswith("ready") and not busy and not waits
+        return bool(_RATE.match(self.status)) and not busy and not waits
 
     @property
     def is_writing(self) -> bool:
