@@ -62,7 +62,8 @@ def main() -> int:
     held = _held(run, options)
     print(_table(run), flush=True)
     if held:
-        shutil.rmtree(root, ignore_errors=True)  # the small file system goes with the last process
+        home.unmount()
+        shutil.rmtree(root, ignore_errors=True)
     return 0 if held else 1
 
 

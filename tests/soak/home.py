@@ -92,6 +92,11 @@ class Home:
         """Let nothing be written; False where that cannot be had."""
         return self._mount("remount,ro")
 
+    def unmount(self) -> None:
+        """Let go of the small file system, with all that is saved on it."""
+        if self.has_disk:
+            subprocess.run(["umount", str(self.state)], capture_output=True, check=False)
+
     def _mount(self, options: str) -> bool:
         done = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(self.state)], capture_output=True, check=False
