@@ -43,7 +43,7 @@ def _list(run: Run, rng: Random) -> tuple[str, str] | None:
     run.live.wait_for(lambda: "Conversations" in run.view.rows[0], "the list of conversations")
     run.live.press(marker)
     run.live.wait_for(
-        lambda: f"filter: {marker}" in run.view.rows[0] and any(row.startswith("▶") for row in run.view.rows),
+        lambda: f"filter: {marker}" in run.view.rows[0] and any(marker in row for row in run.view.rows[2:]),
         f"the conversation with {marker}",
     )
     return chosen, marker
