@@ -74,7 +74,7 @@ class Run:
         while True:
             if self.live.becomes(lambda: self.view.is_home, 0.5):
                 self.live.settle()
-                if self.view.is_home:
+                if self.view.is_home and self._has_read_all_keys():
                     return
             view = self.view
             if view.is_chat and view.is_free and not view.has_empty_prompt and "Enter sends" in view.edge:
@@ -87,6 +87,15 @@ class Run:
                 raise Failed(f"the program ended with {self.live.exit_code} on the way to the prompt")
             if time.monotonic() > give_up_s:
                 raise Failed("the way back to an empty prompt of an idle chat was not found")
+
+    def _has_read_all_keys(self) -> bool:
+        """Whether a letter typed now comes into the prompt: on a slow machine home may be what was before other keys."""
+        self.live.press("~")
+        if not self.live.becomes(lambda: self.view.prompt.strip() == "~", 5.0):
+            return False
+        self.live.settle()
+        self.live.press(BACKSPACE)
+        return self.live.becomes(lambda: self.view.is_home, 5.0)
 
     def _may_leave(self, view: View) -> bool:
         """Whether Esc is wanted: in an idle chat with the cursor in its empty prompt a note may hide the edge."""
