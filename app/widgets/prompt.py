@@ -204,6 +204,12 @@ class Prompt(TextArea):
             event.prevent_default()
             event.stop()
             self._insert(event.character)
+        elif own := self._bindings.key_to_bindings.get(event.key):
+            # Here for the reverse reason: a binding is carried out by the application, and letters typed behind a
+            # Backspace would be there before it.
+            event.prevent_default()
+            event.stop()
+            await self.run_action(own[0].action)
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()

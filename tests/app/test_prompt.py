@@ -50,6 +50,26 @@ def test_earlier_starts_come_before_this_one():
     assert [past.older(), past.older(), past.older()] == [THREE, TWO, None]
 
 
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        (["a", "b", "c", "backspace", "d"], "abd"),
+        (["a", "b", "left", "c"], "acb"),
+        (["a", "space", "b", "ctrl+w", "c"], "a c"),
+        (["a", "f7", "backspace", "b"], "b"),
+    ],
+)
+async def test_keys_that_come_at_once_act_in_their_order(keys, text):
+    async with chatting() as driver:
+        driver.prompt.focus()
+        for key in keys:
+            driver.app.post_message(events.Key(key, " " if key == "space" else key if len(key) == 1 else None))
+        driver.app.post_message(events.Key("z", "z"))
+        await driver.until(lambda: "z" in driver.prompt.text, "the last letter")
+        await driver.pilot.pause()
+        assert driver.prompt.text == text.replace("acb", "aczb") + ("" if "left" in keys else "z")
+
+
 async def test_enter_sends_and_empties_the_prompt():
     async with chatting() as driver:
         await driver.type("hello")

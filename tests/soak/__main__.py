@@ -1,0 +1,173 @@
+"""``python -m tests.soak --minutes N``: use the real chat as people do, for long, and see that nothing is lost."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from app import exit_codes
+from tests.soak import around, endings, talk
+from tests.soak.failure import Failed
+from tests.soak.home import IN_NAMESPACE, Home
+from tests.soak.ledger import Fate, listed_ids
+from tests.soak.plan import Step, plan
+from tests.soak.run import Run
+from tests.soak.samples import LEAST, WARM_UP, slope_mib_per_100_steps
+
+PROGRESS_S = 30.0
+_MIB = 1 << 20
+STEPS: dict[str, Callable[[Run, Random], None]] = {
+    "turn": talk.turn, "long_turn": talk.long_turn, "markdown_turn": talk.markdown_turn, "paste": talk.paste,
+    "stop": talk.stop, "queue": talk.queue, "regenerate": talk.regenerate, "continue": talk.go_on,
+    "edit": talk.edit, "edit_reply": talk.edit_reply, "fork": talk.fork, "compare": talk.compare,
+    "new": around.new, "older": around.older, "title": around.title, "delete": around.delete,
+    "switch_model": around.switch_model, "threads": around.threads, "read_file": around.read_file,
+    "copy": around.copy, "screens": around.screens, "palette": around.palette, "theme": around.theme,
+    "scroll": around.scroll, "resize": around.resize, "suspend": around.suspend,
+    "file_limit": endings.file_limit, "full_disk": endings.full_disk, "kill_child": endings.kill_child,
+    "kill_child_writing": endings.kill_child_writing, "kill_supervisor": endings.kill_supervisor,
+    "kill_supervisor_writing": endings.kill_supervisor_writing, "terminate": endings.terminate,
+    "terminate_child": endings.terminate_child, "terminate_writing": endings.terminate_writing,
+    "hang_up_signal": endings.hang_up_signal, "hang_up_writing": endings.hang_up_writing,
+    "interrupt_signal": endings.interrupt_signal, "interrupt_twice": endings.interrupt_twice,
+    "close_terminal": endings.close_terminal, "quit": endings.quit_chat, "quit_writing": endings.quit_writing,
+    "read_only_disk": endings.read_only_disk,
+}  # fmt: skip
+
+
+def main() -> int:
+    """Run for some minutes, or some steps."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long to go on (default: 10)")
+    parser.add_argument("--steps", type=int, default=0, help="end after so many steps instead, to repeat a failure")
+    parser.add_argument("--seed", type=int, default=1, help="what is done, and in which order (default: 1)")
+    parser.add_argument("--only", action="append", default=[], choices=sorted(STEPS), help="only steps of these kinds")
+    options = parser.parse_args()
+    _enter_namespace()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    root = Path(tempfile.mkdtemp(prefix="jalopy-soak-"))
+    home = Home(root)
+    run = Run(home, root / "steps.log")
+    held = _held(run, options)
+    print(_table(run), flush=True)
+    if held:
+        home.unmount()
+        shutil.rmtree(root, ignore_errors=True)
+    return 0 if held else 1
+
+
+def _enter_namespace() -> None:
+    """Begin again where file systems can be mounted that end with the run, if this user may do that."""
+    unshare = shutil.which("unshare")
+    if os.geteuid() != 0 or unshare is None or IN_NAMESPACE in os.environ:
+        return
+    command = [unshare, "--mount", "--propagation", "private"]
+    if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0:
+        os.environ[IN_NAMESPACE] = "1"
+        os.execv(unshare, [*command, sys.executable, "-m", "tests.soak", *sys.argv[1:]])
+
+
+def _held(run: Run, options: argparse.Namespace) -> bool:
+    step: Step | None = None
+    began_s = said_s = time.monotonic()
+    end_s = began_s + 60 * options.minutes
+    try:
+        run.start(Random(options.seed))
+        for step in plan(options.seed):
+            if options.only and step.kind not in options.only:
+                continue
+            now_s = time.monotonic()
+            if step.number >= options.steps if options.steps else now_s > end_s:
+                break
+            if now_s - said_s > PROGRESS_S:
+                said_s = now_s
+                print(_progress(run, now_s - began_s), flush=True)
+            _do(run, step)
+        run.step += 1
+        endings.quit_chat(run, Random(0))
+        endings.terminate(run, Random(0))
+        run.live.close()
+        _check_list(run)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            print("stopped by ctrl+c")
+        number, kind = (step.number, step.kind) if step is not None else (-1, "start")
+        what = str(error) if isinstance(error, Failed) else "".join(traceback.format_exception(error))
+        print(f"FAILED in step {number} ({kind}) of seed {options.seed}: {what}")
+        print(f"repeat: python -m tests.soak --seed {options.seed} --steps {number + 1}")
+        print(f"evidence: {_keep_evidence(run)}", flush=True)
+        return False
+    return True
+
+
+def _do(run: Run, step: Step) -> None:
+    run.step = step.number
+    run.go_home()
+    run.take_sample()
+    run.write(f"{step.number} {step.kind}")
+    run.counts["steps"] += 1
+    STEPS[step.kind](run, step.rng())
+    run.live.look_for_errors()
+
+
+def _check_list(run: Run) -> None:
+    """Let the program itself list what is saved."""
+    missing = set(run.home.store.ids()) - set(listed_ids(run.home.command, run.home.environ, run.home.work))
+    if missing:
+        raise Failed(f"`jalopy sessions` does not list {sorted(missing)}")
+
+
+def _keep_evidence(run: Run) -> Path:
+    """Write down what is seen, end the program, and copy what a mounted file system holds to where it stays."""
+    root = run.home.root
+    if run.chat is not None:
+        size = f"{run.chat.screen.columns}x{run.chat.screen.n_rows}"
+        (root / "screen.txt").write_text("\n".join([size, *run.chat.screen.rows()]), encoding="utf-8")
+        (root / "output.bin").write_bytes(run.chat.output_tail)
+        run.chat.close()
+    (root / "said.txt").write_text("\n".join(map(repr, run.ledger.said.values())), encoding="utf-8")
+    if run.home.has_disk:
+        run.home.free_disk()
+        shutil.copytree(run.home.state, root / "state-kept", ignore=shutil.ignore_patterns("kv.state*"))
+    return root
+
+
+def _progress(run: Run, elapsed_s: float) -> str:
+    last = run.lives[-1][-1] if run.lives and run.lives[-1] else None
+    memory = f"{last.anonymous_bytes / _MIB:.0f} MiB, {last.n_descriptors} descriptors" if last else "-"
+    names = ("steps", "turns", "stops", "edits", "endings", "resizes")
+    return f"{elapsed_s / 60:5.1f} min  " + "  ".join(f"{run.counts[name]} {name}" for name in names) + f"  {memory}"
+
+
+def _table(run: Run) -> str:
+    lines = ["", *(f"{name:<44}{n:>10,}" for name, n in sorted(run.counts.items()))]
+    lines += [f"{'words looked for on the disk':<44}{run.ledger.n_words:>10,}"]
+    lines += [f"{'messages of unknown fate':<44}{sum(s.fate is Fate.GONE for s in run.ledger.said.values()):>10,}"]
+    longest = max(run.lives, key=len, default=[])
+    if longest:
+        edge = max(1, len(longest) // 10)
+        first, last = longest[:edge], longest[-edge:]
+        for name, unit in (("rss_bytes", _MIB), ("anonymous_bytes", _MIB), ("n_descriptors", 1), ("n_threads", 1)):
+            values = [statistics.median(getattr(one, name) for one in part) / unit for part in (first, last)]
+            lines.append(f"{f'longest life, {name} first / last' + (' in MiB' if unit > 1 else ''):<44}"
+                         f"{values[0]:>10.1f} / {values[1]:.1f}")  # fmt: skip
+        lines.append(f"{'longest life, samples':<44}{len(longest):>10,}")
+        if len(longest) >= WARM_UP + LEAST:
+            lines.append(f"{'memory, MiB in 100 steps':<44}{slope_mib_per_100_steps(longest[WARM_UP:]):>10.1f}")
+    lines += [f"skipped: {name} (needs the right to mount a file system)" for name in sorted(run.skipped)]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main() if sys.platform == "linux" else exit_codes.UNSUPPORTED)

@@ -1,0 +1,218 @@
+"""Steps that end the chat, in every way there is, and start it again; and the disks that fail under it."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from random import Random
+
+from app import exit_codes
+from tests.soak import known_faults, texts
+from tests.soak.ledger import Fate, Said, read_all
+from tests.soak.run import Run
+from tests.soak.talk import turn
+from tests.soak.view import letters
+
+FULL_DISK, READ_ONLY_DISK = "full disk (a small file system)", "read-only disk"
+_FILE_LIMIT_BYTES = 64
+
+
+def _begin_reply(run: Run, rng: Random) -> Said:
+    said = run.say(texts.short, rng)
+    run.live.becomes(lambda: run.view.is_writing, rng.choice((0.0, 0.3, 1.5)))
+    return said
+
+
+def _seen_before_end(run: Run, said: Said) -> None:
+    """A program that ends by itself saves what was painted until then."""
+    view = run.view
+    if view.is_free:
+        run.note_reply(said)
+    elif view.blocks and view.blocks[-1].who == "model" and any(said.marker in one.text for one in view.blocks):
+        said.fate, said.reply = Fate.ANSWERED, letters(view.blocks[-1].text)
+
+
+def _ended(
+    run: Run, kind: str, codes: set[int], rng: Random, is_shells: bool = False, has_terminal: bool = True
+) -> None:
+    run.note_ended(kind, codes, is_shells, has_terminal)
+    run.start(rng)
+
+
+def kill_child(run: Run, rng: Random) -> None:
+    """SIGKILL of the chat, in rest."""
+    run.signal(run.live.child, signal.SIGKILL)
+    run.counts["kills"] += 1
+    _ended(run, "kill_child", {exit_codes.NO_MEMORY}, rng)
+
+
+def kill_child_writing(run: Run, rng: Random) -> None:
+    """SIGKILL of the chat in the middle of a reply."""
+    said = _begin_reply(run, rng)
+    run.signal(run.live.child, signal.SIGKILL)
+    _excuse(said)
+    run.counts["kills"] += 1
+    _ended(run, "kill_child_writing", {exit_codes.NO_MEMORY}, rng)
+
+
+def kill_supervisor(run: Run, rng: Random) -> None:
+    """SIGKILL of the parent, in rest."""
+    run.signal(run.live.supervisor, signal.SIGKILL)
+    run.counts["kills"] += 1
+    _ended(run, "kill_supervisor", {-signal.SIGKILL}, rng, is_shells=True)
+
+
+def kill_supervisor_writing(run: Run, rng: Random) -> None:
+    """SIGKILL of the parent in the middle of a reply."""
+    said = _begin_reply(run, rng)
+    run.signal(run.live.supervisor, signal.SIGKILL)
+    _excuse(said)
+    run.counts["kills"] += 1
+    _ended(run, "kill_supervisor_writing", {-signal.SIGKILL}, rng, is_shells=True)
+
+
+def _excuse(said: Said) -> None:
+    if known_faults.KILL_MAY_LOSE_UNANSWERED:
+        said.fate = Fate.GONE
+
+
+def terminate(run: Run, rng: Random) -> None:
+    """SIGTERM to the parent, which passes it on."""
+    run.signal(run.live.supervisor, signal.SIGTERM)
+    _ended(run, "terminate", {exit_codes.TERMINATED}, rng)
+
+
+def terminate_child(run: Run, rng: Random) -> None:
+    """SIGTERM to the chat itself."""
+    run.signal(run.live.child, signal.SIGTERM)
+    _ended(run, "terminate_child", {exit_codes.TERMINATED}, rng)
+
+
+def terminate_writing(run: Run, rng: Random) -> None:
+    """SIGTERM in the middle of a reply."""
+    _seen_before_end(run, _begin_reply(run, rng))
+    run.signal(run.live.supervisor, signal.SIGTERM)
+    _ended(run, "terminate_writing", {exit_codes.TERMINATED}, rng)
+
+
+def hang_up_signal(run: Run, rng: Random) -> None:
+    """SIGHUP while the terminal is there."""
+    run.signal(run.live.supervisor, signal.SIGHUP)
+    _ended(run, "hang_up_signal", {exit_codes.HANGUP}, rng)
+
+
+def hang_up_writing(run: Run, rng: Random) -> None:
+    """SIGHUP in the middle of a reply."""
+    _seen_before_end(run, _begin_reply(run, rng))
+    run.signal(run.live.supervisor, signal.SIGHUP)
+    _ended(run, "hang_up_writing", {exit_codes.HANGUP}, rng)
+
+
+def interrupt_signal(run: Run, rng: Random) -> None:
+    """SIGINT from another process."""
+    run.signal(run.live.supervisor, signal.SIGINT)
+    _ended(run, "interrupt_signal", {exit_codes.INTERRUPTED}, rng)
+
+
+def close_terminal(run: Run, rng: Random) -> None:
+    """The terminal's window is closed, in the middle of a reply at times."""
+    if rng.random() < 0.5:
+        _begin_reply(run, rng)
+    run.live.note_family()
+    run.live.close_terminal()
+    _ended(run, "close_terminal", {exit_codes.HANGUP}, rng, has_terminal=False)
+
+
+def quit_chat(run: Run, rng: Random) -> None:
+    """Leave by the key or by the command."""
+    run.live.note_family()
+    if rng.random() < 0.5:
+        run.live.press(b"\x11")
+    else:
+        run.live.press("/quit")
+        run.live.wait_for(lambda: "/quit" in run.view.prompt, "/quit in the prompt")
+        run.live.press("\r")
+    _ended(run, "quit", {exit_codes.OK}, rng)
+
+
+def quit_writing(run: Run, rng: Random) -> None:
+    """Leave in the middle of a reply."""
+    _seen_before_end(run, _begin_reply(run, rng))
+    run.live.note_family()
+    run.live.press(b"\x11")
+    _ended(run, "quit_writing", {exit_codes.OK}, rng)
+
+
+def interrupt_twice(run: Run, rng: Random) -> None:
+    """Ctrl+C twice leaves; where the first was seen too late, twice again."""
+    run.live.note_family()
+    for _ in range(20):
+        run.live.press(b"\x03\x03")
+        if run.live.becomes(lambda: run.live.exit_code is not None, 5.0):
+            break
+    _ended(run, "interrupt_twice", {exit_codes.OK}, rng)
+
+
+# ---- disks
+
+
+def file_limit(run: Run, rng: Random) -> None:
+    """No file may grow for a while: what is said meanwhile is saved afterwards, once."""
+    child = run.live.child.pid
+    _, most = resource.prlimit(child, resource.RLIMIT_FSIZE)
+    resource.prlimit(child, resource.RLIMIT_FSIZE, (_FILE_LIMIT_BYTES, most))
+    try:
+        _talk_unsaved(run, rng)
+    finally:
+        resource.prlimit(child, resource.RLIMIT_FSIZE, (most, most))
+    run.counts["file size limits"] += 1
+    _wait_for_saving(run)
+
+
+def full_disk(run: Run, rng: Random) -> None:
+    """The disk is full for a while: what is said meanwhile is saved afterwards, once."""
+    if not run.home.has_disk:
+        run.skipped.add(FULL_DISK)
+        return turn(run, rng)
+    run.home.fill_disk()
+    try:
+        _talk_unsaved(run, rng)
+    finally:
+        run.home.free_disk()
+    run.counts["full disks"] += 1
+    return _wait_for_saving(run)
+
+
+def _talk_unsaved(run: Run, rng: Random) -> None:
+    for _ in range(rng.randint(1, 2)):
+        run.finish(run.say(texts.long, rng))
+
+
+def _wait_for_saving(run: Run) -> None:
+    """What was said while nothing could be saved must be on the disk by itself, once there is room."""
+    run.live.wait_for(lambda: not run.ledger.check(read_all(run.home.store)), "the saving of what was said meanwhile")
+
+
+def read_only_disk(run: Run, rng: Random) -> None:
+    """A start on a disk that takes nothing: the chat talks and says so; what is said then is not promised."""
+    run.live.note_family()
+    run.live.press(b"\x11")
+    run.note_ended("quit", {exit_codes.OK})
+    if not (run.home.has_disk and run.home.make_read_only()):
+        run.skipped.add(READ_ONLY_DISK)
+        return run.start(rng)
+    try:
+        run.start(rng)
+        said = run.say(texts.short, rng)
+        said.fate = Fate.GONE
+        run.live.wait_for(
+            lambda: any("conversation not saved" in row for row in run.view.rows), "the word that nothing is saved"
+        )
+        run.finish(None)
+        run.live.press(b"\x11")
+        run.live.note_family()
+        run.note_ended("quit from a read-only disk", {exit_codes.OK, exit_codes.IO_ERROR})
+    finally:
+        run.home.free_disk()
+    run.counts["read-only disks"] += 1
+    return run.start(rng)

@@ -1,0 +1,5 @@
+"""What ends a long run."""
+
+
+class Failed(Exception):
+    """Something did not hold; the message says what."""

@@ -1,0 +1,245 @@
+"""The long run's own kit: plans repeat, and every check fails on what it is there to find."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from app.conversation import Ending
+from app.conversations.journal import Journal
+from app.conversations.log_file import MOST_LOG_BYTES
+from app.conversations.store import LOG_NAME, Store
+from tests.soak import texts
+from tests.soak.__main__ import STEPS
+from tests.soak.chat import Chat
+from tests.soak.failure import Failed
+from tests.soak.ledger import Fate, Ledger, read_all
+from tests.soak.plan import ENDINGS, WEIGHTS, plan
+from tests.soak.samples import LEAST, WARM_UP, Sample, growth
+from tests.soak.screen import Screen
+from tests.soak.view import View, is_seen_in, letters
+
+MIB = 1 << 20
+
+
+# ---- plans
+
+
+def test_a_plan_repeats_by_its_seed_and_does_everything():
+    first, again, other = (list(islice(plan(seed), 2000)) for seed in (7, 7, 8))
+    assert first == again
+    assert first != other
+    assert {step.kind for step in first} == STEPS.keys() == {*WEIGHTS, *ENDINGS}
+    assert [step.number for step in first] == list(range(2000))
+
+
+def test_what_a_step_does_depends_on_no_step_before_it():
+    step = next(islice(plan(7), 100, None))
+    said = [texts.short(texts.marker_of(1), step.rng()) for _ in range(2)]
+    assert said[0] == said[1]
+    assert step.rng().random() != next(islice(plan(7), 101, None)).rng().random()
+
+
+# ---- what is saved
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """One conversation: two questions, two replies."""
+    from app.conversation import Conversation
+
+    store = Store(tmp_path / "conversations")
+    journal, conversation = Journal(store), Conversation()
+    for number in (1, 2):
+        conversation.add_user(f"mk{number} question")
+        journal.note_asked(conversation, is_replacing=False)
+        conversation.add_reply(f"reply {number} in **words**", Ending.COMPLETE, None)
+        journal.note_settled(conversation)
+    assert journal.close(60.0) == ""
+    return store
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    """What was seen of it."""
+    ledger = Ledger()
+    for number in (1, 2):
+        said = ledger.note(f"mk{number}", f"mk{number} question", Fate.ANSWERED)
+        said.reply = letters(f"reply {number} in words")
+    return ledger
+
+
+def test_what_was_seen_is_found(store: Store, ledger: Ledger):
+    assert ledger.check(read_all(store)) == []
+
+
+def test_a_lost_message_is_found(store: Store, ledger: Ledger):
+    log = store.root / "000001" / LOG_NAME
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(line for line in lines if b"mk2" not in line and b"reply 2" not in line))
+    assert ["lost: mk2" in trouble for trouble in ledger.check(read_all(store))] == [True]
+
+
+def test_a_lost_reply_is_found(store: Store, ledger: Ledger):
+    log = store.root / "000001" / LOG_NAME
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    assert ["the reply to mk2 is lost" in trouble for trouble in ledger.check(read_all(store))] == [True]
+
+
+def test_a_reply_that_says_something_else_is_found(store: Store, ledger: Ledger):
+    ledger.said["mk1"].reply = letters("reply 1 in other words")
+    assert ["was seen as" in trouble for trouble in ledger.check(read_all(store))] == [True]
+
+
+def test_a_message_that_nothing_replaced_must_be_in_a_conversation(store: Store, ledger: Ledger):
+    log = store.open("000001").log
+    assert log is not None
+    from app.conversations.records import write_record
+
+    log.append([write_record({"k": "keep", "n": 2})])
+    log.close()
+    assert ["no conversation has mk2" in trouble for trouble in ledger.check(read_all(store))] == [True]
+    ledger.replace(["mk2"])
+    assert ledger.check(read_all(store)) == []
+
+
+def test_what_is_said_twice_is_found(store: Store, ledger: Ledger):
+    (store.root / "000002").mkdir(mode=0o700)
+    (store.root / "000002" / LOG_NAME).write_bytes((store.root / "000001" / LOG_NAME).read_bytes())
+    troubles = ledger.check(read_all(store))
+    assert len(troubles) == 2
+    assert all("said in 2 conversations" in trouble for trouble in troubles)
+
+
+def test_a_log_that_cannot_be_read_is_found(store: Store, ledger: Ledger):
+    with (store.root / "000001" / LOG_NAME).open("r+b") as log:
+        log.truncate(MOST_LOG_BYTES + 1)
+    assert any("cannot be read" in trouble for trouble in ledger.check(read_all(store)))
+
+
+def test_a_deleted_conversation_takes_only_its_own_messages_along(store: Store, ledger: Ledger):
+    ledger.note("mk3", "mk3 elsewhere")
+    before = read_all(store)
+    store.delete("000001")
+    after = read_all(store)
+    ledger.forget_deleted("000001", before, after)
+    assert ["lost: mk3" in trouble for trouble in ledger.check(after)] == [True]
+
+
+def test_painted_letters_are_compared_in_their_order():
+    assert is_seen_in("twowords", "**two** words, and more")
+    assert is_seen_in("ashownlink", "a [shown](https://example.org) link")
+    assert not is_seen_in("wordstwo", "two words")
+    assert not is_seen_in("linkshowna", "a [shown](https://example.org) link")
+
+
+# ---- what a process holds
+
+
+def _life(mib_a_step: float = 0.0, descriptors_a_step: float = 0.0, threads_a_step: float = 0.0) -> list[Sample]:
+    noise = Random(1)
+    return [
+        Sample(n, 0, int((100 + n * mib_a_step + noise.uniform(0, 5)) * MIB), int(10 + n * descriptors_a_step),
+               int(5 + n * threads_a_step), 0)
+        for n in range(WARM_UP + 4 * LEAST)
+    ]  # fmt: skip
+
+
+def test_a_process_that_grows_is_found_and_a_steady_one_is_not():
+    assert growth(_life()) == []
+    assert ["memory" in trouble for trouble in growth(_life(mib_a_step=0.2))] == [True]
+    assert ["descriptors" in trouble for trouble in growth(_life(descriptors_a_step=0.1))] == [True]
+    assert ["threads" in trouble for trouble in growth(_life(threads_a_step=0.15))] == [True]
+
+
+# ---- the terminal
+
+_PROGRAM = "import os, sys, time, tty; {act}"
+
+
+@pytest.fixture
+def chats(tmp_path: Path):
+    """Start programs in place of the chat."""
+    started: list[Chat] = []
+
+    def start(act: str) -> Chat:
+        started.append(Chat([sys.executable, "-c", _PROGRAM.format(act=act)], {"PATH": ""}, tmp_path, (80, 24)))
+        return started[-1]
+
+    yield start
+    for chat in started:
+        chat.close()
+
+
+def test_a_program_that_leaves_its_modes_behind_is_found(chats):
+    chat = chats("tty.setraw(0); os.write(1, b'\\x1b[?1049h\\x1b[?2004h\\x1b[?25l\\x1b[>1u')")
+    assert chat.wait_for_end() == 0
+    assert chat.leaves_undone() == [
+        "mode 1049 is on", "mode 2004 is on", "mode 25 is off", "the line's modes are others than before",
+    ]  # fmt: skip
+
+
+def test_a_program_that_puts_everything_back_is_sound(chats):
+    chat = chats("os.write(1, b'\\x1b[?1049h\\x1b[>1u\\x1b[?25l\\x1b[<u\\x1b[?1049l\\x1b[?25h'); sys.exit(3)")
+    assert chat.wait_for_end() == 3
+    assert chat.leaves_undone() == []
+    assert chat.left_behind() == []
+
+
+def test_a_traceback_on_the_terminal_is_found_however_it_is_cut(chats):
+    chat = chats("os.write(1, b'Traceback (most rec'); os.write(1, b'ent call last)'); time.sleep(600)")
+    with pytest.raises(Failed, match="Traceback"):
+        chat.wait_for(lambda: False, "nothing")
+
+
+def test_a_child_that_is_left_behind_is_found(chats):
+    chat = chats("os.fork() or time.sleep(600); os.read(0, 1)")
+    child = chat.child
+    chat.note_family()
+    chat.press("\n")
+    chat.wait_for_end()
+    assert [process.pid for process in chat.left_behind()] == [child.pid]
+
+
+# ---- the screen
+
+
+def test_the_screen_takes_output_cut_anywhere():
+    output = "\x1b[?1049h\x1b[2J\x1b[2;3H日本\x1b[1mx\x1b[0m\x1b[1;1Hold\x1b[K\x1b]0;title\x07".encode()
+    for size in (1, 2, 5, 1000):
+        screen = Screen(20, 3)
+        for at in range(0, len(output), size):
+            screen.feed(output[at : at + size])
+        assert screen.rows() == ["old", "  日本x", ""]
+
+
+PAINTED = """\
+ jalopy                                                          model · Q4_K_M
+ you    mk000001q question
+
+ model  Some words of a reply, 31 tokens in all,
+        and more.
+
+        2.0 tok/s · first token 1.9 s · 31 tokens · prompt 14 new, 3
+        reused
+
+        a note of 5 tokens
+╭─ Enter sends · ctrl+j new line · / commands ─────────────────────────────────╮
+│ Type here                                                                    │
+╰────────── F1 help · F2 speed · F3 models · F4 tune · F5 doctor · ctrl+p all ─╯
+  2.0 tok/s │ 2 threads │ mem 118M │ ctx █▓▒░░░░░ 29 % │ ready"""
+
+
+def test_the_painted_chat_is_understood():
+    view = View(PAINTED.split("\n"))
+    assert view.is_home
+    assert view.last_reply is not None
+    assert view.last_reply.n_tokens == 31
+    assert view.last_reply.reply_letters == "Somewordsofareply31tokensinallandmore"
+    assert not View(PAINTED.replace("ctrl+p all", "Esc stops the reply").split("\n")).is_home
+    assert not View(PAINTED.replace("Type here", "text here").split("\n")).is_home
+    assert not View(PAINTED.replace("  2.0 tok/s │ 2", " reading 5 % │ 2").split("\n")).is_free
