@@ -12,7 +12,26 @@ from engine.kv_cache import kv_type_of
 PLANS = ("decode", "few", "block", "head")
 N_CTX = 256
 _ADDRESSES = frozenset(
-    "weights weight x q d sums out add scratch frequencies angles k_cache v_cache k_scales v_scales v gate up".split()
+    [
+        "weights",
+        "weight",
+        "x",
+        "q",
+        "d",
+        "sums",
+        "out",
+        "add",
+        "scratch",
+        "frequencies",
+        "angles",
+        "k_cache",
+        "v_cache",
+        "k_scales",
+        "v_scales",
+        "v",
+        "gate",
+        "up",
+    ]
 )
 _LEFT_OUT = frozenset({"step", "claims", "address", "n_bytes"})
 """The same in every row, or given out when the table is written."""

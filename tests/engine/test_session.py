@@ -296,7 +296,7 @@ except ModelChangedError as error:
     ("asked", "is_refused"),
     [
         ("session.shift(2, 8)", False),
-        ("session.rotation", False),
+        ("session.rotations", False),
         ("model.session(n_ctx=32)", True),
         ("model.describe_plan()", True),
         ("model.use_weights('huge')", True),

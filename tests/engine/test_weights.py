@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 from gguf import GGUFReader
 
-from engine.config import ModelConfig
 from engine.errors import BrokenModelError, UnsupportedQuantError
 from engine.gguf import read_gguf
 from engine.quants import QUANTS
-from engine.weights import Weights
 from tests.engine import tiny_gguf
-from tests.engine.refusals import broken, check, edit, refusal
+from tests.engine.refusals import broken, check, edit, refusal, weights_of
 
 NAN, INF = float("nan"), float("inf")
 
@@ -42,7 +40,7 @@ def test_every_tensor_is_found_as_another_reader_finds_it(architecture: str, qua
 def test_addresses_stay_valid_while_the_weights_live_though_the_file_is_closed_and_gone(tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "model.gguf")
     gguf = read_gguf(path)
-    weights = Weights.check(gguf, ModelConfig.from_gguf(gguf))
+    weights = weights_of(gguf)
     norm = weights["output_norm.weight"]
     before = ctypes.string_at(norm.address, norm.size_bytes)
     gguf.close()

@@ -14,17 +14,19 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
+from gguf import GGMLQuantizationType, quants
+
+from engine.ggml_types import TYPES_BY_NAME
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 _FORMATS = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q", F64: "d"}
 _ARRAY_KINDS = {"u1": U8, "i1": I8, "u2": U16, "i2": I16, "u4": U32, "i4": I32, "f4": F32, "b1": BOOL, "u8": U64,
                 "i8": I64, "f8": F64}  # fmt: skip
-K_QUANTS = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
 
 
 def string(text: str | bytes, length: int | None = None) -> bytes:
@@ -234,7 +236,7 @@ def model(
         vocabulary: ``"spm"`` or ``"bpe"``; by default what the architecture's files have.
         biases: on query, key and value; by default as the architecture demands.
     """
-    wide = quant in K_QUANTS
+    wide = TYPES_BY_NAME[quant].block_size == 256
     dim = dim or (256 if wide else 64)
     hidden_dim = hidden_dim or (512 if wide else 96)
     head_dim = head_dim or dim // n_heads
@@ -302,27 +304,31 @@ def quantised(name: str, quant: str, rows: int, cols: int, std: float, rng: np.r
     return TensorEntry(name, [cols, rows], ggml_type, data)
 
 
-# Where a block keeps its float16 scales, and what they are divided by to give weights of about unit deviation.
-_SCALES = {
-    "Q2_K": ((80, 14.0), (82, 9.3)),
-    "Q3_K": ((108, 44.0),),
-    "Q4_K": ((0, 262.0), (2, 34.0)),
-    "Q5_K": ((0, 522.0), (2, 34.0)),
-    "Q6_K": ((208, 592.0),),
-    "IQ4_NL": ((0, 70.0),),
-    "IQ4_XS": ((0, 1265.0),),
-}
-
-
 def random_blocks(quant: str, n_elements: int, std: float, rng: np.random.Generator) -> bytes:
     """Random bits with scales that keep the weights near ``std``, for types nothing here can quantise to."""
-    block_size, type_size = GGML_QUANT_SIZES[GGMLQuantizationType[quant]]
-    blocks = rng.integers(0, 256, (n_elements // block_size, type_size), np.uint8)
-    if quant == "Q6_K":
-        blocks[:, 192:208] = rng.integers(24, 40, blocks[:, 192:208].shape)  # signed sub-block scales, else up to 128
-    for at, divisor in _SCALES[quant]:
-        blocks[:, at : at + 2] = np.frombuffer(np.float16(std / divisor).tobytes(), np.uint8)
+    layout = TYPES_BY_NAME[quant]
+    blocks = rng.integers(0, 256, (n_elements // layout.block_size, layout.type_size), np.uint8)
+    for at, value in zip(layout.halves, _scales(quant), strict=True):
+        blocks[:, at : at + 2] = np.frombuffer(np.float16(std * value).tobytes(), np.uint8)
     return blocks.tobytes()
+
+
+@cache
+def _scales(quant: str) -> list[float]:
+    """What a block's halves must be for weights of mean zero and unit deviation: found by reading random blocks."""
+    layout = TYPES_BY_NAME[quant]
+    blocks = np.random.default_rng(0).integers(0, 256, (500, layout.type_size), np.uint8)
+
+    def weights(*halves: float) -> np.ndarray:
+        for at, half in zip(layout.halves, halves, strict=True):
+            blocks[:, at : at + 2] = np.frombuffer(np.float16(half).tobytes(), np.uint8)
+        return quants.dequantize(blocks, GGMLQuantizationType[quant])
+
+    if len(layout.halves) == 1:
+        return [1 / weights(1.0).std()]
+    minimum = -weights(1.0, 0.0).mean() / weights(0.0, 1.0).mean()
+    deviation = weights(1.0, minimum).std()
+    return [1 / deviation, minimum / deviation]
 
 
 def build(**arguments: Any) -> bytes:
