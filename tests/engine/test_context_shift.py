@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from engine import EngineError, Model
+from engine.models import ARCHITECTURES
 from engine.saved_state import StateWriter, restore_state
 from tests.engine import tiny_gguf
 
@@ -16,19 +17,22 @@ IDS = np.random.default_rng(0).integers(3, 250, 90).tolist()
 def one_layer(tmp_path: Path, architecture: str, **arguments: Any) -> Model:
     """With one layer keys and values depend on token and position alone, so that moving them must be exact."""
     path = tmp_path / f"{architecture}.gguf"
-    tiny = tiny_gguf.model(architecture, n_layers=1, n_heads=2, n_kv_heads=2, rope_factors=architecture == "llama")
-    for key, value in arguments.items():
+    keys = {key: arguments.pop(key) for key in list(arguments) if "." in key}
+    tiny = tiny_gguf.model(architecture, n_layers=1, n_heads=2, n_kv_heads=2, **arguments)
+    for key, value in keys.items():
         tiny.set(f"{architecture}.{key}", value)
     return Model.open(tiny.write(path), threads=1)
 
 
 @pytest.mark.parametrize(("kv", "most"), [("f32", 1e-4), ("f16", 5e-3), ("q8_0", 0.05)])
-@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    ("architecture", "arguments"), [*((name, {}) for name in ARCHITECTURES), ("llama", {"rope_factors": True})]
+)
 @pytest.mark.parametrize(("n_keep", "n_drop"), [(8, 16), (5, 13), (0, 7), (1, 80), (40, 1)])
 def test_with_one_layer_moved_tokens_are_as_if_computed_there(
-    tmp_path: Path, architecture: str, kv: str, most: float, n_keep: int, n_drop: int
+    tmp_path: Path, architecture: str, arguments: dict[str, Any], kv: str, most: float, n_keep: int, n_drop: int
 ) -> None:
-    model = one_layer(tmp_path, architecture)
+    model = one_layer(tmp_path, architecture, **arguments)
     moved, fresh = model.session(n_ctx=128, kv=kv), model.session(n_ctx=128, kv=kv)
     moved.feed(IDS)
     moved.shift(n_keep, n_drop)

@@ -22,6 +22,7 @@ import numpy as np
 from gguf import GGMLQuantizationType, quants
 
 from engine.ggml_types import TYPES_BY_NAME
+from tests.engine import architectures
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 _FORMATS = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q", F64: "d"}
@@ -212,10 +213,18 @@ def byte_characters() -> list[str]:
     return [chr(byte) if byte in printable else chr(next(spare)) for byte in range(256)]
 
 
-def model(
-    architecture: str = "llama",
+def model(architecture: str = "llama", quant: str = "F32", vocabulary: str | None = None, **arguments: Any) -> TinyGGUF:
+    """Describe a complete model as the architecture's own file does, with the arguments of ``decoder``."""
+    if vocabulary is not None:
+        arguments["vocabulary"] = vocabulary
+    described: TinyGGUF = architectures.load(architecture).tiny(quant=quant, **arguments)
+    return described
+
+
+def decoder(
+    architecture: str,
     quant: str = "F32",
-    vocabulary: str | None = None,
+    vocabulary: str = "spm",
     *,
     n_layers: int = 2,
     dim: int | None = None,
@@ -225,22 +234,25 @@ def model(
     head_dim: int | None = None,
     context_length: int = 128,
     tied: bool = False,
-    biases: bool | None = None,
+    biases: bool = False,
+    head_norms: bool = False,
+    norms_behind: bool = False,
     rope_factors: bool = False,
     seed: int = 0,
 ) -> TinyGGUF:
-    """Describe a complete model with random weights, the same for the same arguments.
+    """Describe a decoder with random weights, the same for the same arguments.
 
     Args:
         quant: type of every matrix; widths default to 64 and 96, or 256 and 512 where blocks have 256 elements.
-        vocabulary: ``"spm"`` or ``"bpe"``; by default what the architecture's files have.
-        biases: on query, key and value; by default as the architecture demands.
+        vocabulary: ``"spm"`` or ``"bpe"``.
+        biases: on query, key and value.
+        head_norms: of every head's query and key.
+        norms_behind: both branches.
     """
     wide = TYPES_BY_NAME[quant].block_size == 256
     dim = dim or (256 if wide else 64)
     hidden_dim = hidden_dim or (512 if wide else 96)
     head_dim = head_dim or dim // n_heads
-    vocabulary = vocabulary or ("spm" if architecture == "llama" else "bpe")
     tiny = TinyGGUF()
     tiny.set("general.architecture", architecture)
     tiny.set("general.name", f"tiny {architecture} {quant}")
@@ -284,12 +296,15 @@ def model(
         matrix(block + "ffn_gate.weight", hidden_dim, dim, 1 / dim**0.5)
         matrix(block + "ffn_up.weight", hidden_dim, dim, 1 / dim**0.5)
         matrix(block + "ffn_down.weight", dim, hidden_dim, 0.3 / hidden_dim**0.5)
-        if architecture == "qwen2" if biases is None else biases:
+        if biases:
             for letter, width in (("q", q_dim), ("k", kv_dim), ("v", kv_dim)):
                 vector(f"{block}attn_{letter}.bias", 0.1 * rng.standard_normal(width))
-        if architecture == "qwen3":
+        if head_norms:
             norm(block + "attn_q_norm.weight", head_dim)
             norm(block + "attn_k_norm.weight", head_dim)
+        if norms_behind:
+            norm(block + "post_attention_norm.weight", dim)
+            norm(block + "post_ffw_norm.weight", dim)
     return tiny
 
 
