@@ -108,6 +108,8 @@ class Plan:
     def counted_by(self, step: int) -> Iterator[None]:
         """Rows written inside take their number of tokens from another step record.
 
+        A vector that was quantised for one number of tokens is read for the same number only.
+
         Args:
             step: its address; no more tokens than the plan has columns.
         """

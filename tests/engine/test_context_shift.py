@@ -1,5 +1,6 @@
 """Tokens dropped from the middle: what lies behind moves down and means the same at its new place."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,14 @@ import numpy as np
 import pytest
 
 from engine import EngineError, Model
+from engine.config import Rope
+from engine.kv_cache import KVCache, kv_type_of
 from engine.models import ARCHITECTURES
+from engine.rotation import rotations_of
 from engine.saved_state import StateWriter, restore_state
+from engine.saved_state.layout import Header, read_header
 from tests.engine import tiny_gguf
+from tests.engine.scripted_session import ScriptedSession, config_with
 
 IDS = np.random.default_rng(0).integers(3, 250, 90).tolist()
 
@@ -109,3 +115,39 @@ def test_a_state_follows_a_shift(tmp_path: Path, kv: str) -> None:
     assert back.tokens == session.tokens
     assert (back.feed([5, 4, 3]) == session.feed([5, 4, 3])).all()
     model.close()
+
+
+@pytest.mark.parametrize(("kv", "most"), [("f32", 1e-5), ("f16", 3e-3), ("q8_0", 0.03)])
+def test_the_keys_of_each_layer_are_turned_by_its_own_rope(kv: str, most: float) -> None:
+    """Made-up keys in a made-up model: two ropes that pair elements differently, one stretched, and a layer without."""
+    ropes = Rope(10000.0, 32, neighbours=True), Rope(500.0, 16, neighbours=False, scaling_factor=4.0), None
+    config = config_with(*ropes)
+    rotations = rotations_of(config)
+    cache = KVCache(config, kv_type_of(kv, config), 64, rotations)
+    rng = np.random.default_rng(0)
+    plain = rng.standard_normal((len(ropes), 2, 50, 32)).astype(np.float32)  # of (layer, head, position)
+
+    def turned(layer: int, position: int, at: int) -> np.ndarray:
+        keys = plain[layer, :, position : position + 1].copy()
+        rope = ropes[layer]
+        if rope is not None:
+            rotations[rope].turn(keys, at)
+        return keys
+
+    for layer in range(len(ropes)):
+        for position in range(50):
+            cache.layers[layer].keys.write_tiles(position, turned(layer, position, position))
+    cache.shift(10, 13, 50)
+    for layer in range(len(ropes)):
+        found = cache.layers[layer].keys.read_tiles(10, 37)
+        wanted = np.concatenate([turned(layer, position, position - 13) for position in range(23, 50)], axis=1)
+        assert np.abs(found - wanted).max() < most * np.abs(wanted).max()
+
+
+def test_a_states_header_tells_models_with_several_ropes_apart() -> None:
+    a, b = Rope(10000.0, 32, neighbours=True), Rope(500.0, 32, neighbours=True)
+    models = [(a, a), (a, b), (b, a), (a, None), (None, None), (a, replace(b, scaling_factor=2.0))]
+    headers = {Header.of(ScriptedSession(config=config_with(*ropes)), bytes(16)) for ropes in models}  # type: ignore[arg-type]
+    assert len({(one.frequencies_digest, one.rope_theta) for one in headers}) == len(models)
+    for header in headers:
+        assert read_header(header.to_bytes(), "kv.state") == header

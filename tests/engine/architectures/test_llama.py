@@ -53,9 +53,9 @@ def test_layers_with_other_numbers_of_heads_and_other_widths_equal_the_numpy_twi
     model.close()
 
 
-def unlike_layers() -> tiny_gguf.TinyGGUF:
+def unlike_layers(head_dim: int = 16) -> tiny_gguf.TinyGGUF:
     """Three layers, none like another."""
-    described = tiny(n_layers=3)
+    described = tiny(n_layers=3, head_dim=head_dim)
     kv_heads, hidden = [2, 4, 1], [96, 64, 128]
     described.set("llama.attention.head_count_kv", np.array(kv_heads, "<u4"))
     described.set("llama.feed_forward_length", np.array(hidden, "<u4"))
@@ -63,8 +63,8 @@ def unlike_layers() -> tiny_gguf.TinyGGUF:
     for layer in range(3):
         block = f"blk.{layer}."
         for name, rows, cols in (
-            ("attn_k", 16 * kv_heads[layer], 64),
-            ("attn_v", 16 * kv_heads[layer], 64),
+            ("attn_k", head_dim * kv_heads[layer], 64),
+            ("attn_v", head_dim * kv_heads[layer], 64),
             ("ffn_gate", hidden[layer], 64),
             ("ffn_up", hidden[layer], 64),
             ("ffn_down", 64, hidden[layer]),
