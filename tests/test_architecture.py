@@ -87,7 +87,7 @@ def test_nothing_but_its_own_files_branches_on_an_architectures_name() -> None:
         for file in (ROOT / folder).rglob("*.py")
         if file.name not in own and file != Path(__file__).resolve()
         for line in file.read_text(encoding="utf-8").splitlines()
-        if branch.search(line)
+        if branch.search(line) and not line.lstrip().startswith("assert ")
     ]
     assert found == []
 

@@ -22,6 +22,7 @@ ARCHITECTURES: dict[str, str] = {
     "llama": "engine.models.llama",
     "qwen2": "engine.models.qwen2",
     "qwen3": "engine.models.qwen3",
+    "gemma3": "engine.models.gemma3",
 }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from engine.config import Attention, Dense, Layer, ModelConfig, Rope
 from engine.errors import shown
 from engine.gguf_strings import StringArray, StringCount
@@ -19,6 +21,7 @@ MAX_HEADS = 1 << 10
 MAX_HEAD_DIM = 1 << 10
 MAX_CONTEXT_LENGTH = 1 << 30
 MAX_VOCAB_SIZE = 1 << 21
+SCORE_CAP, LOGIT_CAP = "attn_logit_softcapping", "final_logit_softcapping"
 LayerMaker = Callable[[int, Attention, Dense], Layer]
 DIM_MULTIPLE = 8
 """Of the width and of a head: kernels take eight floats at a time and have no rest."""
@@ -101,6 +104,28 @@ def rope(read: Hyperparameters, head_dim: int, neighbours: bool, factors: str = 
     if dim % 2:
         raise read.fail(f"{read.key('rope.dimension_count')} is {dim}: must be even")
     return Rope(read.positive("rope.freq_base", 10000.0), dim, neighbours, linear_scaling(read), factors)
+
+
+def window(read: Hyperparameters) -> int | None:
+    """Positions that the queries of sliding layers see; None where no layer slides."""
+    n = read.integer("attention.sliding_window", 0, MAX_CONTEXT_LENGTH, default=0)
+    return n or None
+
+
+def sliding_layers(read: Hyperparameters, period: int) -> list[bool]:
+    """Which layers slide: as a list says, or all but each ``period``-th, the last of its period.
+
+    Args:
+        period: where the file does not say.
+    """
+    key, n_layers = "attention.sliding_window_pattern", read.integer("block_count", 1, MAX_LAYERS)
+    value = read.raw(key)
+    if not isinstance(value, np.ndarray):
+        period = read.integer(key, 1, MAX_LAYERS, default=period)
+        return [number % period < period - 1 for number in range(n_layers)]
+    if value.dtype != np.bool_ or len(value) != n_layers:
+        raise read.fail(f"{read.key(key)} must be a number or {n_layers} bools")
+    return [bool(one) for one in value]
 
 
 def linear_scaling(read: Hyperparameters) -> float:
