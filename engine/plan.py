@@ -90,7 +90,7 @@ class Plan:
         self._claim_bytes = COUNTER_BYTES * n_threads
         self._memory: list[Memory] = []
         self._parts: Memory | None = None
-        self._product: tuple[Activations, list[Operation]] | None = None
+        self._product: tuple[Activations, Activations, list[Operation]] | None = None
         self._add("reset claims", records.CLAIMS)
 
     @property
@@ -168,17 +168,17 @@ class Plan:
             )  # fmt: skip
             if part < weight.n_rows:
                 self.barrier()
-        if bias is None and x is not out:
-            self._product = out, self.operations[n_before:]
+        if bias is None:
+            self._product = x, out, self.operations[n_before:]
 
     def add(self, x: Activations, branch: Activations, norm: Tensor | None = None, eps: float = 0.0) -> None:
         """x += branch, normed if there is a norm; the branch means nothing afterwards.
 
         A branch that the last matrix product wrote is added by that product itself: no row of its own.
         """
-        product = self._product
-        if norm is None and product is not None and product[0] is branch:
-            for operation in product[1]:
+        read, written, rows = self._product or (None, None, [])
+        if norm is None and written is branch and read is not x:  # what it reads it must not write
+            for operation in rows:
                 place = operation.arguments["out"] - branch.address + x.address
                 operation.arguments |= {"out": place, "add": place, "add_stride": branch.n}
             self._product = None

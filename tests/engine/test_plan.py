@@ -99,9 +99,10 @@ def test_a_branch_is_added_by_its_product_where_nothing_comes_between(is_normed:
         run(plan)
         wanted = x.array().copy() if wanted is None else wanted
         assert np.allclose(x.array(), wanted, rtol=1e-6, atol=1e-6)
-    plan.matmul(matrix, read, branch, bias)
-    plan.add(x, branch)
-    assert plan.describe()[-1]["op"] == "add", "a product adds its bias or the residual, not both"
+    for source, its_bias in ((read, bias), (x, None)):  # it adds one thing, and writes nothing that others read
+        plan.matmul(matrix, source, branch, its_bias)
+        plan.add(x, branch)
+        assert plan.describe()[-1]["op"] == "add"
 
 
 def test_no_prefill_kernel_needs_more_scratch_than_a_thread_gets() -> None:
