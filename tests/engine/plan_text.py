@@ -12,27 +12,8 @@ from engine.kv_cache import kv_type_of
 PLANS = ("decode", "few", "block", "head")
 N_CTX = 256
 _ADDRESSES = frozenset(
-    [
-        "weights",
-        "weight",
-        "x",
-        "q",
-        "d",
-        "sums",
-        "out",
-        "add",
-        "scratch",
-        "frequencies",
-        "angles",
-        "k_cache",
-        "v_cache",
-        "k_scales",
-        "v_scales",
-        "v",
-        "gate",
-        "up",
-    ]
-)
+    ("weights", "weight", "x", "q", "d", "sums", "out", "add", "scratch", "frequencies", "angles", "v", "gate", "up")
+) | {"k_cache", "v_cache", "k_scales", "v_scales"}
 _LEFT_OUT = frozenset({"step", "claims", "address", "n_bytes"})
 """The same in every row, or given out when the table is written."""
 
@@ -70,8 +51,9 @@ def _line(operation: Any, names: _Names) -> str:
     if "weights" in found:
         shown.append(f"{found['type']} {found['shape'][0]}x{found['shape'][1]} {found['bytes']} bytes")
     is_address = re.compile(rf"({'|'.join(_ADDRESSES)})\Z")
+    left_out = _LEFT_OUT if operation.arguments.get("scale_bytes") else {*_LEFT_OUT, "k_scales", "v_scales"}
     for name, value in sorted(operation.arguments.items()):
-        if value and name not in _LEFT_OUT:
+        if value and name not in left_out:
             is_count = operation.kernel.startswith("rope") and name == "d"
             shown.append(f"{name}={names.name(value) if is_address.match(name) and not is_count else value}")
     return "; ".join(shown)
