@@ -163,3 +163,21 @@ def test_keys_and_values_are_a_layer_memory(model: Model) -> None:
     memory: LayerMemory = KVCache(model.config, kv_type_of("f16", model.config), 16, rotations)
     assert memory.rewind(3) == 3
     assert memory.copied_bytes(0, 3) == memory.copied_bytes(0, 8) == memory.n_bytes // 2
+
+
+@pytest.mark.parametrize("kv", KV_TYPES)
+def test_numpy_packs_keys_as_the_kernels_do(tmp_path: Path, kv: str) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", head_dim=32), threads=1)
+    session = model.session(n_ctx=64, kv=kv)
+    session.feed(IDS[:48])
+    cache = session.memory
+    assert isinstance(cache, KVCache)
+    stored = np.empty(cache.copied_bytes(0, 48), np.uint8)
+    again = np.empty_like(stored)
+    cache.copy_out(0, 48, stored)
+    for layer in cache.layers.values():
+        layer.keys.write_tiles(0, layer.keys.read_tiles(0, 48))
+    cache.copy_out(0, 48, again)
+    assert stored.any()
+    assert (stored == again).all()
+    model.close()
