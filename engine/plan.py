@@ -168,13 +168,13 @@ class Plan:
             )  # fmt: skip
             if part < weight.n_rows:
                 self.barrier()
-        if bias is None:
+        if bias is None and self.operations[n_before - 1].barrier:  # nothing beside it may read what it adds to
             self._product = x, out, self.operations[n_before:]
 
     def add(self, x: Activations, branch: Activations, norm: Tensor | None = None, eps: float = 0.0) -> None:
         """x += branch, normed if there is a norm; the branch means nothing afterwards.
 
-        A branch that the last matrix product wrote is added by that product itself: no row of its own.
+        A branch that a matrix product between two barriers wrote is added by that product itself: no row of its own.
         """
         read, written, rows = self._product or (None, None, [])
         if norm is None and written is branch and read is not x:  # what it reads it must not write

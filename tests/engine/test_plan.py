@@ -89,9 +89,9 @@ def test_a_branch_is_added_by_its_product_where_nothing_comes_between(is_normed:
         x, read, branch = (Activations(name, 64, 8) for name in ("x", "read", "branch"))
         x.array()[:3], read.array()[:3] = np.random.default_rng(0).standard_normal((2, 3, 64))
         plan = Plan(step.address, 8, (scratch.address, MATMUL_SCRATCH_BYTES))
+        if is_fused:
+            plan.barrier()
         plan.matmul(matrix, read, branch)
-        if not is_fused:
-            plan.scale(branch, 1.0)
         plan.add(x, branch, norm, 1e-5)
         names = [row["op"] for row in plan.describe()]
         assert ("add" in names) == (not is_fused and not is_normed)
@@ -100,6 +100,7 @@ def test_a_branch_is_added_by_its_product_where_nothing_comes_between(is_normed:
         wanted = x.array().copy() if wanted is None else wanted
         assert np.allclose(x.array(), wanted, rtol=1e-6, atol=1e-6)
     for source, its_bias in ((read, bias), (x, None)):  # it adds one thing, and writes nothing that others read
+        plan.barrier()
         plan.matmul(matrix, source, branch, its_bias)
         plan.add(x, branch)
         assert plan.describe()[-1]["op"] == "add"
