@@ -147,7 +147,10 @@ class ModelConfig:
         return tuple(dict.fromkeys(one.rope for one in self.attentions.values() if one.rope is not None))
 
     def summary(self) -> dict[str, Any]:
-        """Fields by name for people; what differs between layers is a list of each layer's value."""
+        """Fields by name for people; what differs between layers is a list of each layer's value.
+
+        What a model does without, such as windows, is left out.
+        """
         layers: dict[str, list[Any]] = {}
         for number, layer in enumerate(self.layers):
             fields = _flat(asdict(layer))
@@ -157,7 +160,8 @@ class ModelConfig:
         same = {
             name: values[0] if values.count(values[0]) == len(values) else values for name, values in layers.items()
         }
-        return {**own, "n_layers": self.n_layers, **same}
+        found = {**own, "n_layers": self.n_layers, **same}
+        return {name: value for name, value in found.items() if value not in (None, "", False)}
 
 
 def _flat(fields: dict[str, Any]) -> dict[str, Any]:

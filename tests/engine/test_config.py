@@ -36,7 +36,6 @@ def test_every_field_is_read_from_its_key(tmp_path: Path) -> None:
         "context_length": 128,
         "vocab_size": 267,
         "embedding_scale": 1.0,
-        "logit_soft_cap": None,
         "n_layers": 3,
         "n_heads": 4,
         "n_kv_heads": 2,
@@ -44,17 +43,12 @@ def test_every_field_is_read_from_its_key(tmp_path: Path) -> None:
         "value_dim": 32,
         "rope_theta": 10000.0,
         "rope_dim": 32,
-        "rope_neighbours": False,
         "rope_scaling_factor": 1.0,
-        "rope_factors": "",
         "scale": 32**-0.5,
-        "window": None,
-        "soft_cap": None,
         "head_norms": True,
         "hidden_dim": 96,
         "gate": "silu",
         "norm_before": True,
-        "norm_behind": False,
     }
 
 
