@@ -10,6 +10,7 @@ from app import exit_codes, paths
 from app.personas import load_persona, read_system_file
 from app.refusals import Refusal, say
 from app.settings import MOST_THREADS, Settings, override
+from engine import KV_TYPES
 
 COMMANDS = ("run", "chat", "bench", "tune", "models", "pull", "inspect", "verify", "doctor", "compare", "sessions")
 
@@ -38,7 +39,7 @@ _SETTING_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "prefill_threads": (("--prefill-threads",), {"type": int, "metavar": "N", "help": "threads that read the prompt"}),
     "pin_threads": (("--pin",), {"metavar": "WHEN", "help": "bind threads to CPUs: auto (as tuned), on or off"}),
     "context_size": (("--ctx",), {"type": int, "metavar": "N", "help": "context in tokens; 0 = automatic"}),
-    "kv_type": (("--kv",), {"metavar": "TYPE", "help": "KV cache: f16, f32, q8_0 or auto (as tuned)"}),
+    "kv_type": (("--kv",), {"metavar": "TYPE", "help": f"KV cache: {', '.join(KV_TYPES)} or auto (as tuned)"}),
     "weights": (("--weights",), {"metavar": "MODE", "help": "weights in memory: mmap, huge or auto (as tuned)"}),
     "system_prompt": (("--system",), {"metavar": "TEXT", "help": "system prompt"}),
     "sampling.max_tokens": (("-n", "--max-tokens"), {"type": int, "metavar": "N", "help": "longest answer in tokens"}),

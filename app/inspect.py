@@ -6,7 +6,6 @@ Every text of the file is cleaned on its way into the report, so that printing i
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +126,8 @@ def _plan(path: str, settings: Settings) -> list[dict[str, Any]]:
 
 
 def _fields(config: Any) -> Mapping[str, Any]:
-    return asdict(config) if is_dataclass(config) and not isinstance(config, type) else vars(config)
+    summary: Mapping[str, Any] = config.summary() if hasattr(config, "summary") else vars(config)
+    return summary
 
 
 def _sum_types(tensors: Iterable[Any]) -> list[dict[str, Any]]:

@@ -55,11 +55,17 @@ def rope_of(config: Any, metadata: Mapping[str, Any], tensor_names: Iterable[str
     }
     return {
         "context_length": getattr(config, "context_length", None),
-        "rope_theta": getattr(config, "rope_theta", None),
-        "rope_dim": getattr(config, "rope_dim", None),
+        "rope_theta": _one_or_all([one.theta for one in getattr(config, "ropes", ())]),
+        "rope_dim": _one_or_all([one.dim for one in getattr(config, "ropes", ())]),
         "scaling": scaling,
         "has_factors": any(name.startswith("rope_") for name in tensor_names),
     }
+
+
+def _one_or_all(values: list[Any]) -> Any:
+    """What layers share, or each of the values that they have; None where they have none."""
+    different = list(dict.fromkeys(values))
+    return different[0] if len(different) == 1 else different or None
 
 
 def tokenizer_of(tokenizer: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from app import exit_codes, paths
 from app.record import record
 from app.refusals import Refusal
 from app.toml_file import read_toml
+from engine import KV_TYPES
 
 MOST_THREADS = 128
 """``engine.crew.MOST_THREADS``, which is dear to import; a test compares them."""
@@ -70,7 +71,7 @@ class Settings:
     """Directories that are searched for models, besides those of other programs; downloads go into the first."""
     context_size: int = _setting(least=0, most=_MAX_COUNT)
     """Tokens the conversation may hold; 0 = as many as the model and the free memory allow."""
-    kv_type: str = _setting(choices=("auto", "f16", "f32", "q8_0"))
+    kv_type: str = _setting(choices=(AUTO, *KV_TYPES))
     """Number format of the KV cache; "auto" = as tuning has found it faster, else f16."""
     threads: int = _setting(least=0, most=MOST_THREADS)
     """Threads that write the answer; 0 = chosen for this machine."""

@@ -16,6 +16,7 @@ from app import paths
 from app.record import record
 from app.settings import MOST_THREADS
 from app.small_file import read_bounded, replace_file
+from engine import KV_TYPES
 
 VERSION = 1
 _MAX_FILE_BYTES = 1 << 20
@@ -24,7 +25,6 @@ _MAX_TUNED = 200
 _MOST = 1e9
 """Of tokens, and of tokens a second: what is beyond was never measured."""
 WEIGHTS = ("", "mmap", "huge")
-KV_TYPES = ("", "f16", "f32", "q8_0")
 
 
 @record
@@ -193,7 +193,7 @@ def _parse_choice(value: object) -> TunedChoice:
     weights, kv_type = found.get("weights", ""), found.get("kv_type", "")
     if not (_is_count(decode) and _is_count(prefill) and isinstance(pinned, bool)):
         raise _DamagedStateError("tuned_threads holds no thread counts")
-    if weights not in WEIGHTS or kv_type not in KV_TYPES:
+    if weights not in WEIGHTS or kv_type not in ("", *KV_TYPES):
         raise _DamagedStateError("tuned_threads holds an unknown way to keep weights or the KV cache")
     return TunedChoice(decode, prefill, pinned, weights, kv_type)
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.errors import EngineError
+    from engine.kv_types import KV_TYPES
     from engine.model import Model
     from engine.sampling import Sampling
     from engine.session import Session
     from engine.tokenizer import Tokenizer
 
 _HOMES = {
+    "KV_TYPES": "engine.kv_types",
     "EngineError": "engine.errors",
     "Model": "engine.model",
     "Sampling": "engine.sampling",
@@ -21,7 +23,7 @@ _HOMES = {
     "Tokenizer": "engine.tokenizer",
 }
 
-__all__ = ["EngineError", "Model", "Sampling", "Session", "Tokenizer"]
+__all__ = ["KV_TYPES", "EngineError", "Model", "Sampling", "Session", "Tokenizer"]
 
 
 def __getattr__(name: str) -> Any:

@@ -176,3 +176,26 @@ class Activations:
     def n_bytes(self) -> int:
         """Memory taken so far, all forms together."""
         return self._memory.n_bytes + sum(part.n_bytes for _, parts in self._forms.values() for part in parts)
+
+
+class Buffers:
+    """The vectors that steps hand to each other, each made when it is first asked for; all plans share them.
+
+    Args:
+        columns: tokens of the widest block.
+    """
+
+    def __init__(self, columns: int) -> None:
+        self._columns = columns
+        self._vectors: dict[tuple[str, int, int], Activations] = {}
+
+    def vector(self, name: str, n: int, columns: int | None = None) -> Activations:
+        """The vector of a name and length; layers that are not alike get vectors of their own.
+
+        Args:
+            columns: tokens it has room for; None for the widest block.
+        """
+        key = name, n, columns or self._columns
+        if key not in self._vectors:
+            self._vectors[key] = Activations(*key)
+        return self._vectors[key]

@@ -14,15 +14,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine import host
-from engine.config import ModelConfig
 from engine.errors import GGUFError, UnsupportedQuantError
 from engine.gguf import GGUFFile, read_gguf
-from engine.kv_cache import kv_type_of
+from engine.kv_cache import kv_type_of, memory_needs
+from engine.layer_memory import MemoryNeeds
 from engine.model import DEFAULT_CONTEXT
+from engine.models import expected_tensors, read_config
 from engine.quants import QUANTS
 from engine.tokenizer.vocabulary import kind_of_vocabulary
 from engine.weight_modes import RESERVE_BYTES
-from engine.weights import Weights, checked_tensors
+from engine.weights import TensorSpec, Weights, checked_tensors, multiplied
 
 if TYPE_CHECKING:
     from engine.gguf import TensorInfo
@@ -51,9 +52,10 @@ class ModelNeeds:
         weights_bytes: of all tensors.
         read_bytes: weights that a decode step reads, by type.
         products: multiplications that a prompt token takes, by type of the weights.
-        kv_bytes_per_position: of the whole cache, for the cache type that was asked for.
+        kv_bytes_per_position: of what layers remember, for the cache type that was asked for.
         context_length: positions the model was trained for.
         is_estimate: it stands for a size and not for a file.
+        kv_fixed_bytes: of what layers remember whatever the context.
     """
 
     name: str
@@ -65,6 +67,12 @@ class ModelNeeds:
     context_length: int
     n_layers: int
     is_estimate: bool = False
+    kv_fixed_bytes: int = 0
+
+    @property
+    def memory(self) -> MemoryNeeds:
+        """What the layers remember in."""
+        return MemoryNeeds(self.kv_bytes_per_position, self.kv_fixed_bytes)
 
     @property
     def bytes_per_token(self) -> int:
@@ -142,20 +150,23 @@ def needs_of_file(path: str | os.PathLike[str], kv: str = "f16") -> ModelNeeds:
 
 def needs_of(gguf: GGUFFile, kv: str = "f16") -> ModelNeeds:
     """Do what ``needs_of_file`` does for a file that is open already."""
-    config = ModelConfig.from_gguf(gguf)
+    config = read_config(gguf)
     matrices = _matrices(gguf)
     kind_of_vocabulary(gguf.metadata, gguf.shown_name)
-    label = Weights(gguf, checked_tensors(gguf, config)).quantization_label()
+    tensors = checked_tensors(gguf, config, expected_tensors(config))
+    specs = multiplied(tensors, expected_tensors(config))
+    remembered = memory_needs(config, kv_type_of(kv, config))
     name = gguf.metadata.get("general.name")
     return ModelNeeds(
         name=name if isinstance(name, str) and name else gguf.path.stem,
-        quantization=label,
+        quantization=Weights(gguf, tensors).quantization_label(),
         weights_bytes=sum(tensor.size_bytes for tensor in gguf.tensors.values()),
-        read_bytes=_read_bytes(gguf, matrices),
-        products=_products(matrices),
-        kv_bytes_per_position=kv_type_of(kv, config).bytes_per_position(config),
+        read_bytes=_read_bytes(tensors, specs),
+        products=_products(matrices, specs),
+        kv_bytes_per_position=remembered.position_bytes,
         context_length=config.context_length,
         n_layers=config.n_layers,
+        kv_fixed_bytes=remembered.fixed_bytes,
     )
 
 
@@ -166,7 +177,7 @@ def fit(needs: ModelNeeds, memory: MachineMemory, rates: MachineRates, n_ctx: in
         n_ctx: tokens; None takes the context that the engine would choose where memory is no question.
     """
     n_ctx = n_ctx or default_context(needs)
-    kv_bytes = n_ctx * needs.kv_bytes_per_position
+    kv_bytes = needs.memory.bytes_for(n_ctx)
     needed = needs.weights_bytes + kv_bytes + RESERVE_BYTES
     return Fit(
         verdict=_verdict(needed, memory),
@@ -191,7 +202,7 @@ def default_context(needs: ModelNeeds) -> int:
 def largest_context(needs: ModelNeeds, available_bytes: int) -> int:
     """Return the most tokens that have room beside the weights; 0 where it is fewer than make a conversation."""
     free = available_bytes - needs.weights_bytes - RESERVE_BYTES
-    n_ctx = min(needs.context_length, free // max(1, needs.kv_bytes_per_position) // 8 * 8)
+    n_ctx = min(needs.context_length, needs.memory.largest_context(free))
     return n_ctx if n_ctx >= min(SMALLEST_CONTEXT, needs.context_length) else 0
 
 
@@ -244,19 +255,19 @@ def _matrices(gguf: GGUFFile) -> dict[str, TensorInfo]:
     return found
 
 
-def _read_bytes(gguf: GGUFFile, matrices: Mapping[str, TensorInfo]) -> dict[str, int]:
-    """Sum what a decode step reads: everything but the embedding, unless that is the output head too."""
+def _read_bytes(tensors: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpec]) -> dict[str, int]:
+    """Sum what a decode step reads, by type, without the single rows of tables that tokens are looked up in."""
     sums: Counter[str] = Counter()
-    for tensor in gguf.tensors.values():
-        if tensor.name != "token_embd.weight" or "output.weight" not in matrices:
-            sums[tensor.type_name] += tensor.size_bytes
+    for name, tensor in tensors.items():
+        if not specs[name].is_table:
+            sums[tensor.type_name] += specs[name].bytes_read(tensor.size_bytes)
     return dict(sums)
 
 
-def _products(matrices: Mapping[str, TensorInfo]) -> dict[str, int]:
+def _products(matrices: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpec]) -> dict[str, int]:
     """Sum the layers' matrices: a prompt needs the output head for its last token only."""
     sums: Counter[str] = Counter()
     for tensor in matrices.values():
         if tensor.name.startswith("blk."):
-            sums[tensor.type_name] += math.prod(tensor.shape)
+            sums[tensor.type_name] += round(math.prod(tensor.shape) * specs[tensor.name].read_share)
     return dict(sums)

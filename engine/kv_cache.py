@@ -6,49 +6,29 @@ taking back tokens is setting a number. Knows no architecture; the layouts are e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine import residency
+from engine import context_shift, residency
 from engine.errors import MemoryPlanError
+from engine.kv_types import KV_TYPES, KVType
+from engine.layer_memory import MemoryNeeds
 from engine.memory import Memory
 
 if TYPE_CHECKING:
-    from engine.config import ModelConfig
+    from engine.config import Attention, ModelConfig, Rope
+    from engine.rotation import Rotation
 
-
-@dataclass(frozen=True)
-class KVType:
-    """One way to keep keys and values.
-
-    Attributes:
-        name: what the user writes, and the suffix of the module in ``engine.kernels``.
-        item_bytes: of one element.
-        group: elements that share a float32 scale; 0 where there are no scales.
-    """
-
-    name: str
-    item_bytes: int
-    group: int
-
-    def bytes_per_position(self, config: ModelConfig) -> int:
-        """Bytes that one token takes in all layers, keys and values together."""
-        scales = 4 * (config.head_dim // self.group) if self.group else 0
-        return 2 * config.n_layers * config.n_kv_heads * (config.head_dim * self.item_bytes + scales)
-
-
-KV_TYPES: dict[str, KVType] = {
-    "f16": KVType("f16", 2, 0),
-    "f32": KVType("f32", 4, 0),
-    "q8_0": KVType("q8_0", 1, 32),
-}
 _GLANCE_PAGES = 16 << 10
 POSITIONS = 8
 """K is kept in tiles of eight positions, so the context is a multiple of eight."""
 LAYOUT_VERSION = 1
 """Of what lies where, and what it means: counted up with every change, so that no saved state is read as another."""
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def kv_type_of(name: str, config: ModelConfig) -> KVType:
@@ -60,45 +40,150 @@ def kv_type_of(name: str, config: ModelConfig) -> KVType:
     kv_type = KV_TYPES.get(name)
     if kv_type is None:
         raise MemoryPlanError(f"KV cache type '{name}' is unknown; supported: {', '.join(KV_TYPES)}")
-    if kv_type.group and config.head_dim % kv_type.group:
-        raise MemoryPlanError(
-            f"KV cache type '{name}' needs heads of a multiple of {kv_type.group} elements; "
-            f"this model's have {config.head_dim} (use f16)"
-        )
+    for width in (width for one in config.attentions.values() for width in (one.key_dim, one.value_dim)):
+        if kv_type.group and width % kv_type.group:
+            raise MemoryPlanError(
+                f"KV cache type '{name}' needs heads of a multiple of {kv_type.group} elements; "
+                f"this model's have {width} (use f16)"
+            )
     return kv_type
 
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+def memory_needs(config: ModelConfig, kv_type: KVType) -> MemoryNeeds:
+    """What the layers of a model remember in, all together."""
+    return MemoryNeeds(sum(_position_bytes(one, kv_type) for one in config.attentions.values()))
+
+
+def _position_bytes(attention: Attention, kv_type: KVType) -> int:
+    return attention.n_kv_heads * (kv_type.bytes_of(attention.key_dim) + kv_type.bytes_of(attention.value_dim))
+
+
+class Heads:
+    """Keys or values of one layer: elements, and scales where the type has them, one KV head behind the other.
+
+    Args:
+        memory: that holds the layer.
+        at: where the elements begin in it, and where the scales do.
+    """
+
+    def __init__(
+        self, kv_type: KVType, n_heads: int, width: int, max_seq_len: int, memory: Memory, at: tuple[int, int]
+    ) -> None:
+        self._type, self._n_heads, self.width = kv_type, n_heads, width
+        self.max_seq_len = max_seq_len
+        self.head_bytes = max_seq_len * width * kv_type.item_bytes
+        self.scale_bytes = 4 * max_seq_len * kv_type.n_scales(width)
+        self.address, self.scales_address = memory.address + at[0], memory.address + at[1]
+        self.elements = memory.array(np.uint8, (n_heads, self.head_bytes), at[0])
+        self.scales = memory.array(np.uint8, (n_heads, self.scale_bytes), at[1])
+
+    def move(self, to: int, first: int, last: int) -> None:
+        """Move the rows of positions first to last down; for values, which lie in rows."""
+        for rows, each in ((self.elements, self.head_bytes), (self.scales, self.scale_bytes)):
+            each //= self.max_seq_len
+            rows[:, to * each : (to + last - first) * each] = rows[:, first * each : last * each].copy()
+
+    def read_tiles(self, first: int, last: int) -> Floats:
+        """Keys of some positions: (n_heads, last - first, width) float32."""
+        from_tile, upto_tile = first // POSITIONS, -(-last // POSITIONS)
+        elements, scales = (_rows(tiles[:, from_tile:upto_tile]) for tiles in self._tiles())
+        found = self._type.unpack(elements, scales if self.scale_bytes else None)
+        part: Floats = found[:, first - from_tile * POSITIONS : last - from_tile * POSITIONS].copy()
+        return part
+
+    def write_tiles(self, first: int, keys: Floats) -> None:
+        """Write keys at positions from ``first`` on, as the kernels do."""
+        position = np.arange(first, first + keys.shape[1])
+        for tiles, rows in zip(self._tiles(), self._type.pack(keys), strict=True):
+            if rows is not None:
+                tiles[:, position // POSITIONS, :, position % POSITIONS] = rows.swapaxes(0, 1)
+
+    def _tiles(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Elements as (n_heads, n_tiles, width, 8), scales as (n_heads, n_tiles, n_scales, 8)."""
+        n_tiles = self.max_seq_len // POSITIONS
+        shape = self._n_heads, n_tiles, self.width, POSITIONS
+        return (
+            self.elements.view(self._type.dtype).reshape(shape),
+            self.scales.view(np.float32).reshape(*shape[:2], self._type.n_scales(self.width), POSITIONS),
+        )
+
+
+def _rows(tiles: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """(n_heads, n_tiles, width, 8) as (n_heads, positions, width)."""
+    n_heads, n_tiles, width, positions = tiles.shape
+    rows: np.ndarray[Any, Any] = tiles.swapaxes(2, 3).reshape(n_heads, n_tiles * positions, width)
+    return rows
+
+
+class LayerCache:
+    """Keys and values of one layer, in the memory of the whole cache from ``at`` on.
+
+    Attributes:
+        rotation: how keys are turned by their positions; None where they are not.
+    """
+
+    def __init__(
+        self,
+        attention: Attention,
+        rotation: Rotation | None,
+        kv_type: KVType,
+        max_seq_len: int,
+        memory: Memory,
+        at: int,
+    ) -> None:
+        self.rotation = rotation
+        n_heads = attention.n_kv_heads
+        widths = attention.key_dim, attention.value_dim
+        elements = [n_heads * max_seq_len * width * kv_type.item_bytes for width in widths]
+        scales = [n_heads * max_seq_len * 4 * kv_type.n_scales(width) for width in widths]
+        starts = np.cumsum([at, *elements, *scales]).tolist()
+        self.keys = Heads(kv_type, n_heads, widths[0], max_seq_len, memory, (starts[0], starts[2]))
+        self.values = Heads(kv_type, n_heads, widths[1], max_seq_len, memory, (starts[1], starts[3]))
 
 
 class KVCache:
-    """Keys and values of all layers.
+    """Keys and values of all layers that attend; a ``LayerMemory``.
 
     Args:
         max_seq_len: positions to hold, rounded up to a multiple of eight.
+        rotations: of the ropes of the layers, for shifts.
 
     Attributes:
-        head_bytes, scale_bytes: from one KV head of a layer to the next, elements and scales.
-        tile_bytes: of eight positions, all layers, keys and values, scales included.
+        layers: by the layer's number.
+        n_bytes: of all of them.
     """
 
-    def __init__(self, config: ModelConfig, kv_type: KVType, max_seq_len: int) -> None:
+    can_shift = True
+
+    def __init__(
+        self, config: ModelConfig, kv_type: KVType, max_seq_len: int, rotations: Mapping[Rope, Rotation]
+    ) -> None:
         self.kv_type = kv_type
         self.max_seq_len = _whole(max_seq_len)
-        self._n_kv_heads = config.n_kv_heads
-        self.head_bytes = self.max_seq_len * config.head_dim * kv_type.item_bytes
-        self.scale_bytes = 4 * self.max_seq_len * (config.head_dim // kv_type.group) if kv_type.group else 0
-        self.n_bytes = 2 * config.n_layers * config.n_kv_heads * (self.head_bytes + self.scale_bytes)
-        self.tile_bytes = POSITIONS * kv_type.bytes_per_position(config)
+        self._needs = memory_needs(config, kv_type)
+        self.n_bytes = self._needs.bytes_for(self.max_seq_len)
         self._memory = Memory(self.n_bytes, fills_slowly=True)
-        self.elements = self._heads(self.head_bytes, 0, config.n_layers)
-        self.scales = self._heads(self.scale_bytes, 2 * config.n_kv_heads * self.head_bytes, config.n_layers)
+        self.layers: dict[int, LayerCache] = {}
+        at = 0
+        for number, attention in config.attentions.items():
+            rotation = None if attention.rope is None else rotations[attention.rope]
+            self.layers[number] = LayerCache(attention, rotation, kv_type, self.max_seq_len, self._memory, at)
+            at += self.max_seq_len * _position_bytes(attention, kv_type)
 
-    def _heads(self, each: int, offset: int, n_layers: int) -> Bytes:
-        """View (n_layers, 2 * n_kv_heads, bytes of a head): a layer's heads of keys, then those of values."""
-        layer_bytes = self.n_bytes // n_layers
-        shape, strides = (n_layers, 2 * self._n_kv_heads, each), (layer_bytes, each, 1)
-        return np.lib.stride_tricks.as_strided(self._memory.bytes[offset:], shape, strides)
+    def reach(self, n: int) -> None:
+        """Nothing to note: what was written stays."""
+
+    def keep(self, n: int) -> None:
+        """Nothing to do: every position can be gone back to."""
+
+    def rewind(self, n: int) -> int:
+        """Any position can be gone back to, at no cost."""
+        return n
+
+    def shift(self, n_keep: int, n_drop: int, length: int) -> None:
+        """Move what lies behind the dropped positions down; keys are turned by each layer's own rotation."""
+        for layer in self.layers.values():
+            context_shift.drop_positions(layer, n_keep, n_drop, length)
 
     def resident_bytes(self) -> int | None:
         """Estimate how much of it lies in memory from a part of its pages; None where the system does not say."""
@@ -110,12 +195,16 @@ class KVCache:
         What is read there afterwards means nothing, but reading it takes the time that any context takes.
 
         Args:
-            n, upto: multiples of eight, since K lies in tiles of so many positions.
+            n, upto: multiples of eight, since K lies in tiles of eight positions.
         """
         for heads, each in self._parts():
             for at in range(n, upto, n):
                 count = min(n, upto - at) * each
-                heads[:, :, at * each : at * each + count] = heads[:, :, :count]
+                heads[:, at * each : at * each + count] = heads[:, :count]
+
+    def copied_bytes(self, first: int, last: int) -> int:
+        """Bytes of the tiles that hold these positions."""
+        return (_whole(last) - first) * self._needs.position_bytes
 
     def copy_out(self, first: int, last: int, out: Bytes) -> int:
         """Copy the tiles of positions from first up to last: elements by layer and head, then scales likewise.
@@ -131,7 +220,7 @@ class KVCache:
         """
         at = 0
         for heads, each in self._parts():
-            part = heads[:, :, first * each : _whole(last) * each]
+            part = heads[:, first * each : _whole(last) * each]
             out[at : at + part.size].reshape(part.shape)[...] = part
             at += part.size
         return at
@@ -140,22 +229,27 @@ class KVCache:
         """Put back what ``copy_out`` of the same positions gave; those beyond the cache are left out."""
         at = 0
         for heads, each in self._parts():
-            shape = (*heads.shape[:2], (_whole(last) - first) * each)
+            shape = (len(heads), (_whole(last) - first) * each)
             size = int(np.prod(shape))
-            room = heads[:, :, first * each : _whole(last) * each]
-            room[...] = data[at : at + size].reshape(shape)[:, :, : room.shape[2]]
+            room = heads[:, first * each : _whole(last) * each]
+            room[...] = data[at : at + size].reshape(shape)[:, : room.shape[1]]
             at += size
 
-    def _parts(self) -> list[tuple[Bytes, int]]:
-        """Elements and scales of all heads, each with the bytes of one position of one head."""
-        parts = [(self.elements, self.head_bytes // self.max_seq_len)]
-        return [*parts, (self.scales, self.scale_bytes // self.max_seq_len)] if self.scale_bytes else parts
+    def _parts(self) -> Iterator[tuple[Bytes, int]]:
+        """All heads in the order in which states keep them, each with the bytes of one position of one head.
 
-    def addresses(self, layer: int) -> tuple[int, int, int, int]:
-        """Where a layer's keys, values, key scales and value scales begin."""
-        elements, scales = self._n_kv_heads * self.head_bytes, self._n_kv_heads * self.scale_bytes
-        start = self._memory.address + 2 * layer * (elements + scales)
-        return start, start + elements, start + 2 * elements, start + 2 * elements + scales
+        First the elements of every layer, its keys before its values, then the scales likewise.
+        """
+        for heads in self._heads():
+            yield heads.elements, heads.head_bytes // self.max_seq_len
+        for heads in self._heads():
+            if heads.scale_bytes:
+                yield heads.scales, heads.scale_bytes // self.max_seq_len
+
+    def _heads(self) -> Iterator[Heads]:
+        for layer in self.layers.values():
+            yield layer.keys
+            yield layer.values
 
 
 def _whole(n: int) -> int:

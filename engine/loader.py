@@ -10,12 +10,13 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.config import ModelConfig
 from engine.errors import GGUFError
 from engine.gguf import GGUFFile, read_gguf
+from engine.models import expected_tensors, read_config
 from engine.weights import Weights
 
 if TYPE_CHECKING:
+    from engine.config import ModelConfig
     from engine.tokenizer import Tokenizer
 
 
@@ -39,8 +40,8 @@ def validate(path: str | os.PathLike[str]) -> Checked:
     try:
         if not gguf.tensors:
             raise GGUFError(f"{gguf.shown_name}: has no tensors: it is a vocabulary, not a model")
-        config = ModelConfig.from_gguf(gguf)
-        weights = Weights.check(gguf, config)
+        config = read_config(gguf)
+        weights = Weights.check(gguf, config, expected_tensors(config))
         return Checked(gguf, config, _tokenizer(gguf), weights)
     except BaseException:
         gguf.close()

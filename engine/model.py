@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 from engine import address_space, host, residency
 from engine.compilation import Progress, ProgressCallback
 from engine.errors import EngineError, MemoryPlanError, ModelChangedError, UnsupportedCPUError
-from engine.kv_cache import KVType, kv_type_of
+from engine.kv_cache import kv_type_of, memory_needs
+from engine.kv_types import KVType
 from engine.loader import validate
 from engine.memory import shown_bytes
+from engine.models import expected_tensors
 from engine.session import Session
 from engine.weight_modes import MMAP, RESERVE_BYTES, WEIGHT_MODES, RoomForBoth, WeightModes
+from engine.weights import multiplied
 
 if TYPE_CHECKING:
     from engine.chat_prompt import ChatPrompt
@@ -111,14 +114,12 @@ class Model:
         name = self._checked.gguf.metadata.get("general.name")
         return name if isinstance(name, str) and name else self.path.stem
 
-    @property
+    @cached_property
     def bytes_per_token(self) -> int:
-        """Weights that one decode step reads: all but the embedding, of which one row, unless it is the output too."""
-        weights = self._weights
-        table = weights["token_embd.weight"]
-        if weights.get("output.weight") is None:
-            return weights.total_bytes
-        return weights.total_bytes - table.size_bytes + table.row_bytes
+        """Weights that one decode step reads: one row of a table that tokens are looked up in, all of the rest."""
+        tensors = self._weights.tensors
+        specs = multiplied(tensors, expected_tensors(self.config))
+        return sum(specs[name].bytes_read(tensor.size_bytes) for name, tensor in tensors.items())
 
     @cached_property
     def fingerprint(self) -> str:
@@ -185,7 +186,7 @@ class Model:
 
         Args:
             n_ctx: tokens; None takes what the model was trained for, the memory allows and few conversations exceed.
-            kv: a key of ``engine.kv_cache.KV_TYPES``.
+            kv: a key of ``engine.KV_TYPES``.
             progress: told what is slow in place of what the model was opened with; what it raises passes through.
 
         Raises:
@@ -345,9 +346,9 @@ class Model:
 
     def _context(self, n_ctx: int | None, kv_type: KVType) -> int:
         """Check a wished context against the memory, or choose one."""
-        each = kv_type.bytes_per_position(self.config)
+        needs = memory_needs(self.config, kv_type)
         available = host.available_memory_bytes()
-        most = max(0, (available - RESERVE_BYTES) // each // 8 * 8)
+        most = needs.largest_context(available - RESERVE_BYTES)
         if n_ctx is None:
             n_ctx = min(self.config.context_length, DEFAULT_CONTEXT, max(256, most // 2))
         if n_ctx < 1:
@@ -358,8 +359,9 @@ class Model:
                 f"{shown_bytes(available)} of memory are available (end other programs, or raise a container's limit)"
             )
         if n_ctx > most:
+            wanted = shown_bytes(needs.bytes_for(n_ctx))
             raise MemoryPlanError(
-                f"a context of {n_ctx:,} tokens needs {shown_bytes(n_ctx * each)} for its KV cache ({kv_type.name}); "
+                f"a context of {n_ctx:,} tokens needs {wanted} for its KV cache ({kv_type.name}); "
                 f"{shown_bytes(available)} are available, {shown_bytes(RESERVE_BYTES)} of them for the program: "
                 f"the largest that fits is {most:,}"
             )

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from engine import host
 from engine.compilation import Progress
 from engine.errors import MemoryPlanError
-from engine.kv_cache import KV_TYPES, kv_type_of
+from engine.kv_cache import kv_type_of, memory_needs
+from engine.kv_types import KV_TYPES
 from engine.memory import gives_huge_pages, shown_bytes
 from engine.pipeline import BLOCK_BYTES
 from engine.tuning_options import Tell
@@ -132,7 +133,7 @@ class KVTrials:
         self._model, self._clock = model, clock
         self.present = session.kv_type
         self._n_ctx = session.n_ctx
-        self._each = {name: KV_TYPES[name].bytes_per_position(model.config) for name in self._possible()}
+        self._needs = {name: memory_needs(model.config, KV_TYPES[name]) for name in self._possible()}
         weights_bytes = model.weights_bytes if model.weights_mode == MMAP else 0
         self._available_bytes = host.available_memory_bytes() - weights_bytes - RESERVE_BYTES
         self.n_context, self.options = self._choose()
@@ -154,21 +155,21 @@ class KVTrials:
     def _choose(self) -> tuple[int, Sequence[str]]:
         """Return how many tokens fit into how many caches: rather a type less than a short context."""
         filled = min(MOST_FILLED, self._n_ctx // 2) // 8 * 8
-        small = [name for name in self._each if name == self.present or KV_TYPES[name].item_bytes < 4]
+        small = [name for name in self._needs if name == self.present or KV_TYPES[name].item_bytes < 4]
         while filled >= LEAST_FILLED:
-            for names in (list(self._each), small):
+            for names in (list(self._needs), small):
                 if self._needed_bytes(filled, names) <= self._available_bytes:
                     return filled, names
             filled = filled // 2 // 8 * 8
         return max(8, filled), (self.present,)
 
     def _needed_bytes(self, filled: int, names: Sequence[str]) -> int:
-        return sum((filled + SAMPLE_ROOM) * self._each[name] + BLOCK_BYTES for name in names)
+        return sum(self._needs[name].bytes_for(filled + SAMPLE_ROOM) + BLOCK_BYTES for name in names)
 
     @property
     def estimate(self) -> str:
         """What the caches take."""
-        names = self.options if len(self.options) > 1 else list(self._each)
+        names = self.options if len(self.options) > 1 else list(self._needs)
         needed = shown_bytes(self._needed_bytes(self.n_context, names))
         available = shown_bytes(max(0, self._available_bytes))
         return f"KV types: caches of {self.n_context:,} tokens, {needed}; {available} are available beside the weights"
@@ -176,7 +177,7 @@ class KVTrials:
     @property
     def left_out(self) -> str:
         """Which types are not tried, and why."""
-        missing = [name for name in self._each if name not in self.options]
+        missing = [name for name in self._needs if name not in self.options]
         if len(self.options) > 1:
             return (
                 f"{', '.join(missing)} is not tried: it does not fit into memory beside the others" if missing else ""
@@ -187,7 +188,7 @@ class KVTrials:
 
     def own_bytes(self, option: str) -> int:
         """The cache's size for the conversation's whole context."""
-        return self._n_ctx * self._each[option]
+        return self._needs[option].bytes_for(self._n_ctx)
 
     def open(self, tell: Tell) -> None:
         """Open a session for each type, and fill it.

@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.buffers import FEW_COLUMNS
+from engine.buffers import FEW_COLUMNS, Buffers
 from engine.compilation import ProgressCallback, compile_kernels
-from engine.kv_cache import KVCache, KVType
+from engine.kv_cache import KVCache
+from engine.kv_types import KVType
 from engine.memory import Memory
 from engine.models import decoder, load_architecture
 from engine.plan import Plan, scratch_bytes_per_thread
 from engine.profile import ProfileTable
 from engine.records import STEP
+from engine.rotation import rotations_of
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
     from engine.crew import Crew
+    from engine.layer_memory import LayerMemory
     from engine.weights import Weights
 
 WIDEST_BLOCK = 512
@@ -33,6 +36,9 @@ NARROWEST_BLOCK = 32
 ATTENTION_PRODUCTS = 400_000_000
 """Of one operation of prefill attention, about 15 ms on two cores of today and 80 on those of 2014."""
 STEP_BYTES = 128
+PLANS = ("decode", "few", "block", "head")
+VERIFY = "verify"
+"""``few`` with a head for every token; few sessions want it, so it is written when it is first asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +58,10 @@ class Pipeline:
 
     Attributes:
         columns: tokens of the widest prefill block.
-        logits: (vocab_size,) float32, overwritten by every ``head``.
-        rotation: how the plan turns keys by their positions; found once, so that asking for it never reads the map.
+        logits: (vocab_size,) float32, overwritten by every ``head`` and ``decode``.
+        every_logits: (``FEW_COLUMNS``, vocab_size) float32, overwritten by every ``verify``.
+        memory: what the layers remember.
+        rotations: how each rope turns keys by their positions; found once, so that asking never reads the map.
         profile: plan's name -> table that its walks are timed into; empty, nothing is timed.
     """
 
@@ -65,38 +73,42 @@ class Pipeline:
         self._config = config
         self._weights = weights
         self.columns = block_columns(config)
-        self.cache = KVCache(config, kv_type, max_seq_len)
-        self._buffers = decoder.DecoderBuffers(config, self.columns)
+        self.rotations = rotations_of(config, weights)
+        self._cache = KVCache(config, kv_type, max_seq_len, self.rotations)
+        self.memory: LayerMemory = self._cache
+        self.kv_type = kv_type
+        self._buffers = Buffers(self.columns)
         self._step = Memory(STEP_BYTES)
         self._tokens = Memory(4 * self.columns)
         self._words = self._step.array(np.int64, (STEP_BYTES // 8,))
         self._token_ids = self._tokens.array(np.int32, (self.columns,))
         self._words[STEP.tokens // 8] = self._tokens.address
-        each = scratch_bytes_per_thread(config.n_heads // config.n_kv_heads, config.head_dim, self.cache.max_seq_len)
+        each = scratch_bytes_per_thread(config, self._cache.max_seq_len)
         self._scratch = Memory(each * n_threads)
         self._scratch_each = each
-        self.logits = self._buffers.logits.array()[0]
+        self.logits = self._buffers.vector("logits", config.vocab_size, 1).array()[0]
+        self.every_logits = self._buffers.vector("logits", config.vocab_size, FEW_COLUMNS).array()
         self.plans = self._compose(weights)
-        self.rotation = self._rotation()
         self._addresses: dict[str, int] = {}
         self._tables: dict[str, tuple[int, int]] = {}
         self._kept: list[_Walkable] = []
         self.profile: dict[str, ProfileTable] = {}
 
     def _compose(self, weights: Weights) -> dict[str, Plan]:
-        scratch = self._scratch.address, self._scratch_each
-        plans = {name: Plan(self._step.address, width, scratch, self._room) for name, width in self._widths().items()}
-        architecture = load_architecture(self._config.architecture)
-        for name, plan in plans.items():
-            d = decoder.Decoder(plan, self._config, weights, self.cache, self._buffers)
-            if name != "head":
-                architecture.compose(d)
-            if name in ("decode", "head"):
-                decoder.output_head(d)
-        return plans
+        return {name: self._plan(name, weights) for name in PLANS}
 
-    def _widths(self) -> dict[str, int]:
-        return {"decode": 1, "few": FEW_COLUMNS, "block": self.columns, "head": 1}
+    def _plan(self, name: str, weights: Weights) -> Plan:
+        """Write one plan; whether it has layers and a head, and for how many tokens, follows from its name."""
+        width = self.columns if name == "block" else FEW_COLUMNS if name in ("few", VERIFY) else 1
+        plan = Plan(self._step.address, width, (self._scratch.address, self._scratch_each), self._room)
+        n_logits = FEW_COLUMNS if name == VERIFY else 1
+        d = decoder.Decoder(plan, self._config, weights, self._cache, self._buffers, self.rotations, n_logits)
+        architecture = load_architecture(self._config.architecture)
+        if name != "head":
+            architecture.compose(d)
+        if name not in ("few", "block"):
+            architecture.head(d)
+        return plan
 
     def compile(self, progress: ProgressCallback | None) -> None:
         """Make the plans runnable; until then they can only be described."""
@@ -111,6 +123,8 @@ class Pipeline:
             keep_others: hold on to those used before, so that going back to them costs nothing.
         """
         if weights is not self._weights:
+            for plans in (self.plans, self._tables):
+                plans.pop(VERIFY, None)  # written anew when it is asked for
             self._kept.append(_Walkable(self._weights, self.plans, self._tables))
             found = next((kept for kept in self._kept if kept.weights is weights), None)
             if found is None:
@@ -134,6 +148,18 @@ class Pipeline:
         """
         self._set_step(tokens, pos)
         return self._walk("few", n_threads)
+
+    def verify(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
+        """Do what ``few`` does and compute the logits of all the tokens in the same walk, each to the bit as alone.
+
+        The plan is written, and what it lacks is compiled, when this is first called.
+        """
+        if VERIFY not in self._tables:
+            self.plans[VERIFY] = plan = self._plan(VERIFY, self._weights)
+            self._addresses |= compile_kernels(plan.kernels())
+            self._tables[VERIFY] = plan.table(self._addresses)
+        self._set_step(tokens, pos)
+        return self._walk(VERIFY, n_threads)
 
     def block(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
         """Compute up to ``columns`` tokens from a position on, without logits; False if cancelled."""
@@ -159,14 +185,11 @@ class Pipeline:
 
     def columns_at(self, pos: int) -> int:
         """Tokens of a block at a position: fewer the more each must attend to, so that a cancel is seen soon."""
-        config = self._config
-        each = 2 * config.n_heads // config.n_kv_heads * config.head_dim * (pos + self.columns)
-        return max(NARROWEST_BLOCK, min(self.columns, ATTENTION_PRODUCTS // each // 8 * 8))
-
-    def _rotation(self) -> decoder.Rotation:
-        rope = next(row.arguments for row in self.plans["decode"].operations if row.kernel == "rope")
-        frequencies = decoder.rope_frequencies(self._config, self._weights)
-        return decoder.Rotation(frequencies, rope["pair_step"], rope["pair_distance"])
+        seen, fewest = pos + self.columns, self.columns
+        for one in self._config.attentions.values():
+            each = 2 * one.n_heads // one.n_kv_heads * one.key_dim * min(seen, one.window or seen)
+            fewest = min(fewest, ATTENTION_PRODUCTS // each // 8 * 8)
+        return max(NARROWEST_BLOCK, fewest)
 
     def _set_step(self, tokens: Sequence[int], pos: int) -> None:
         self._token_ids[: len(tokens)] = tokens
@@ -176,10 +199,12 @@ class Pipeline:
 
     def residual(self) -> np.ndarray[Any, np.dtype[np.float32]]:
         """The residual stream of the last block: (columns, dim) float32."""
-        return self._buffers.x.array()
+        return self._buffers.vector("x", self._config.dim).array()
 
 
 def block_columns(config: ModelConfig) -> int:
     """Tokens of a prefill block: as many as keep the activations small, a multiple of 32."""
-    floats = 4 * config.dim + 2 * config.n_heads * config.head_dim + 3 * config.hidden_dim
+    attended = max((one.q_dim for one in config.attentions.values()), default=0)
+    hidden = max(layer.feed_forward.hidden_dim for layer in config.layers)
+    floats = 4 * config.dim + 2 * attended + 3 * hidden
     return max(NARROWEST_BLOCK, min(WIDEST_BLOCK, BLOCK_BYTES // (4 * floats)) // 32 * 32)

@@ -7,6 +7,7 @@ named here and found later, so a plan can be printed before anything compiles.
 from __future__ import annotations
 
 import struct
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,12 +20,18 @@ from engine.quants import load_quant
 from engine.records import ATTENTION_CHUNK, BARRIER, COUNTER_BYTES, MATMUL_SCRATCH_BYTES, PARTIAL_HEADER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from engine.buffers import Activations
+    from engine.config import Attention, ModelConfig
     from engine.kv_cache import KVCache
+    from engine.rotation import Rotation
     from engine.weights import Tensor
 
 ROW_WORDS = 3
 RECORD_BYTES = 192
+GATES = {"silu": "swiglu", "gelu": "geglu"}
+"""Kernel of each gate function."""
 PRODUCTS_PER_OPERATION = 1 << 31
 """A prefill matmul of more products is split by rows: cancelling waits for one operation."""
 
@@ -83,6 +90,7 @@ class Plan:
         self._claim_bytes = COUNTER_BYTES * n_threads
         self._memory: list[Memory] = []
         self._parts: Memory | None = None
+        self._product: tuple[Activations, Activations, list[Operation]] | None = None
         self._add("reset claims", records.CLAIMS)
 
     @property
@@ -94,6 +102,22 @@ class Plan:
         arguments["step"] = self._step
         n_rows = arguments.get("n_rows", 1) if matrix is not None else 0
         self.operations.append(Operation(kernel, arguments, record, self.phase, matrix, n_rows))
+        self._product = None
+
+    @contextmanager
+    def counted_by(self, step: int) -> Iterator[None]:
+        """Rows written inside take their number of tokens from another step record.
+
+        A vector that was quantised for one number of tokens is read for the same number only.
+
+        Args:
+            step: its address; no more tokens than the plan has columns.
+        """
+        before, self._step = self._step, step
+        try:
+            yield
+        finally:
+            self._step = before
 
     def barrier(self) -> None:
         """What follows needs what stands before, from all threads."""
@@ -127,10 +151,10 @@ class Plan:
         form: str = load_quant(reader.quant).form(self._columns <= FEW_COLUMNS)
         return form
 
-    def matmul(self, weight: Tensor, x: Activations, out: Activations, add: Tensor | Activations | None = None) -> None:
-        """out = weight @ x, plus a bias or, where ``add`` is ``out`` itself, onto the residual."""
+    def matmul(self, weight: Tensor, x: Activations, out: Activations, bias: Tensor | None = None) -> None:
+        """out = weight @ x, plus a bias."""
         form = x.form(self._form(weight))
-        stride = 0 if add is None or not hasattr(add, "form") else weight.n_rows
+        n_before = len(self.operations)
         name = "matvec" if self.one_column else "few" if self._columns <= FEW_COLUMNS else "matmul"
         part = self._rows_at_once(weight)
         for first in range(0, weight.n_rows, part):
@@ -139,11 +163,38 @@ class Plan:
                 weights=weight.address + first * weight.row_bytes, row_bytes=weight.row_bytes,
                 n_rows=min(part, weight.n_rows - first), n_cols=weight.n_cols, q=form.q, d=form.d, sums=form.sums,
                 out=out.address + 4 * first, out_stride=weight.n_rows,
-                add=0 if add is None else add.address + 4 * first, add_stride=stride,
+                add=0 if bias is None else bias.address + 4 * first, add_stride=0,
                 scratch=self._scratch[0], scratch_bytes=self._scratch[1],
             )  # fmt: skip
             if part < weight.n_rows:
                 self.barrier()
+        if bias is None and self.operations[n_before - 1].barrier:  # nothing beside it may read what it adds to
+            self._product = x, out, self.operations[n_before:]
+
+    def add(self, x: Activations, branch: Activations, norm: Tensor | None = None, eps: float = 0.0) -> None:
+        """x += branch, normed if there is a norm; the branch means nothing afterwards.
+
+        A branch that a matrix product between two barriers wrote is added by that product itself: no row of its own.
+        """
+        read, written, rows = self._product or (None, None, [])
+        if norm is None and written is branch and read is not x:  # what it reads it must not write
+            for operation in rows:
+                place = operation.arguments["out"] - branch.address + x.address
+                operation.arguments |= {"out": place, "add": place, "add_stride": branch.n}
+            self._product = None
+            return
+        self._add(
+            "add" if norm is None else "add normed", records.ADD, x=x.address, branch=branch.address, n=x.n,
+            weight=norm.address if norm else 0, eps=_bits(eps),
+        )  # fmt: skip
+
+    def scale(self, x: Activations, factor: float) -> None:
+        """x *= factor. Tokens are dealt as ``embed`` deals them."""
+        self._add("scale", records.SCALE, x=x.address, n=x.n, factor=_bits(factor))
+
+    def soft_cap(self, x: Activations, cap: float) -> None:
+        """x = cap * tanh(x / cap)."""
+        self._add("soft cap", records.SCALE, x=x.address, n=x.n, factor=_bits(cap))
 
     def _rows_at_once(self, weight: Tensor) -> int:
         if self.one_column:
@@ -161,57 +212,62 @@ class Plan:
     def rope(
         self,
         x: Activations,
-        angles: Activations,
         head_dim: int,
-        neighbours: bool,
+        rotation: Rotation | None,
+        angles: Activations | None,
         norm: Tensor | None = None,
         eps: float = 0.0,
     ) -> None:
-        """Rotate every head; pairs are neighbours, or half the rotated width apart."""
-        n_pairs = angles.n // 2
+        """Norm every head, if there is a norm, and turn it, if there is a rotation; ``angles`` are the rotation's."""
+        turned = rotation is not None and angles is not None
+        if not turned and norm is None:
+            return
         self._add(
-            "rope", records.ROPE, x=x.address, n_heads=x.n // head_dim, head_dim=head_dim, n_pairs=n_pairs,
-            angles=angles.address, pair_step=2 if neighbours else 1, pair_distance=1 if neighbours else n_pairs,
+            "rope", records.ROPE, x=x.address, n_heads=x.n // head_dim, head_dim=head_dim,
+            n_pairs=angles.n // 2 if turned and angles else 0, angles=angles.address if turned and angles else 0,
+            pair_step=rotation.pair_step if rotation else 0, pair_distance=rotation.pair_distance if rotation else 0,
             weight=norm.address if norm else 0, eps=_bits(eps),
         )  # fmt: skip
 
-    def store_kv(self, cache: KVCache, layer: int, k: Activations, v: Activations, head_dim: int) -> None:
+    def store_kv(self, cache: KVCache, layer: int, k: Activations, v: Activations) -> None:
         """Write the step's keys and values behind the cache's length."""
+        width = cache.layers[layer].keys.width
         self._add(
             f"store {cache.kv_type.name}", records.CACHE, None, x=k.address, v=v.address,
-            head_dim=head_dim, n_kv_heads=k.n // head_dim, **_cache_words(cache, layer),
+            head_dim=width, n_kv_heads=k.n // width, **_cache_words(cache, layer),
         )  # fmt: skip
 
-    def attention(
-        self, cache: KVCache, layer: int, q: Activations, out: Activations, head_dim: int, n_kv_heads: int
-    ) -> None:
-        """Softmax attention of q over the cache, the step's own tokens included."""
+    def attention(self, cache: KVCache, layer: int, attention: Attention, q: Activations, out: Activations) -> None:
+        """Softmax attention of q over a layer's cache, the step's own tokens included."""
+        n_heads, head_dim = attention.n_heads, attention.key_dim
         words = {
-            "n_heads": q.n // head_dim, "n_kv_heads": n_kv_heads, "head_dim": head_dim, "scale": _bits(head_dim**-0.5),
-            "scratch": self._scratch[0], "scratch_bytes": self._scratch[1], "max_chunks": _n_chunks(cache),
-            **_cache_words(cache, layer),
+            "n_heads": n_heads, "n_kv_heads": attention.n_kv_heads, "head_dim": head_dim,
+            "scale": _bits(attention.scale), "window": attention.window or 0,
+            "soft_cap": _bits(attention.soft_cap or 0.0), "scratch": self._scratch[0],
+            "scratch_bytes": self._scratch[1], "max_chunks": _n_chunks(cache), **_cache_words(cache, layer),
         }  # fmt: skip
         if not self.one_column:
-            for head in range(n_kv_heads):
+            for head in range(attention.n_kv_heads):
                 self._add(
                     f"attention {cache.kv_type.name}", records.CACHE, None, x=q.address, out=out.address,
                     first_kv_head=head, end_kv_head=head + 1, **words,
                 )  # fmt: skip
                 self.barrier()  # nothing waits for it but a cancel
             return
-        parts = self._partial_results(words["n_heads"] * words["max_chunks"] * 4 * (PARTIAL_HEADER + head_dim))
+        parts = self._partial_results(n_heads * words["max_chunks"] * 4 * (PARTIAL_HEADER + head_dim))
         self._add(f"attention parts {cache.kv_type.name}", records.CACHE, None, x=q.address, out=parts, **words)
         self.barrier()
         self._add("join attention", records.CACHE, None, x=parts, out=out.address, **words)
 
     def _partial_results(self, n_bytes: int) -> int:
-        if self._parts is None:
+        if self._parts is None or self._parts.n_bytes < n_bytes:
             self._parts = Memory(n_bytes)
+            self._memory.append(self._parts)
         return self._parts.address
 
-    def swiglu(self, gate: Activations, up: Activations) -> None:
-        """gate = silu(gate) * up."""
-        self._add("swiglu", records.SWIGLU, gate=gate.address, up=up.address, n=gate.n)
+    def gate(self, function: str, gate: Activations, up: Activations) -> None:
+        """gate = function(gate) * up, with a function of ``GATES``."""
+        self._add(GATES[function], records.GATE, gate=gate.address, up=up.address, n=gate.n)
 
     def kernels(self) -> list[str]:
         """Names of the kernels this plan needs, each once, in order of first use."""
@@ -255,18 +311,22 @@ class Plan:
         return table.address, n
 
 
-def scratch_bytes_per_thread(group: int, head_dim: int, max_seq_len: int) -> int:
-    """Scratch of one thread: the larger of a matmul's tile and attention's scores and partial results."""
+def scratch_bytes_per_thread(config: ModelConfig, max_seq_len: int) -> int:
+    """Scratch of one thread: the larger of a matmul's tile and any layer's attention scores and partial results."""
     chunks = (max_seq_len + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK
-    attention = 4 * group * (ATTENTION_CHUNK + chunks * (PARTIAL_HEADER + head_dim))
-    return (max(MATMUL_SCRATCH_BYTES, attention) + 4095) // 4096 * 4096
+    attention = [
+        4 * one.n_heads // one.n_kv_heads * (ATTENTION_CHUNK + chunks * (PARTIAL_HEADER + one.value_dim))
+        for one in config.attentions.values()
+    ]
+    return (max(MATMUL_SCRATCH_BYTES, *attention) + 4095) // 4096 * 4096
 
 
 def _cache_words(cache: KVCache, layer: int) -> dict[str, int]:
-    k, v, k_scales, v_scales = cache.addresses(layer)
+    keys, values = cache.layers[layer].keys, cache.layers[layer].values
+    assert keys.width == values.width, "the kernels know one width of heads"
     return {
-        "k_cache": k, "v_cache": v, "k_scales": k_scales, "v_scales": v_scales,
-        "head_bytes": cache.head_bytes, "scale_bytes": cache.scale_bytes,
+        "k_cache": keys.address, "v_cache": values.address, "k_scales": keys.scales_address,
+        "v_scales": values.scales_address, "head_bytes": keys.head_bytes, "scale_bytes": keys.scale_bytes,
     }  # fmt: skip
 
 

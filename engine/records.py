@@ -19,7 +19,7 @@ MATMUL_SCRATCH_BYTES = 128 << 10
 
 
 class Step(NamedTuple):
-    """What changes from one walk of the plan to the next; one record for the whole session."""
+    """What changes from one walk of the plan to the next; rows may have a record of their own."""
 
     n_tokens: int = 0
     start_pos: int = 8
@@ -117,7 +117,10 @@ class Rope(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """One layer's KV cache, wherever k, v or a query meet it. Strides are bytes from one KV head to the next."""
+    """One layer's KV cache, wherever k, v or a query meet it. Strides are bytes from one KV head to the next.
+
+    ``window`` is how many positions a query sees, or 0 for all; ``soft_cap`` caps scores, or is 0.0 (all bits zero).
+    """
 
     step: int = 0
     x: int = 8
@@ -138,15 +141,37 @@ class Cache(NamedTuple):
     max_chunks: int = 128
     first_kv_head: int = 136
     end_kv_head: int = 144
+    window: int = 152
+    soft_cap: int = 160
 
 
-class SwiGLU(NamedTuple):
-    """gate[(token), n] = silu(gate) * up, f32, in place."""
+class Gate(NamedTuple):
+    """gate[(token), n] = f(gate) * up, f32, in place; f is the kernel's."""
 
     step: int = 0
     gate: int = 8
     up: int = 16
     n: int = 24
+
+
+class Add(NamedTuple):
+    """x[(token), n] += branch, or rmsnorm(branch) where ``weight`` is not 0."""
+
+    step: int = 0
+    x: int = 8
+    branch: int = 16
+    n: int = 24
+    weight: int = 32
+    eps: int = 40
+
+
+class Scale(NamedTuple):
+    """x[(token), n] *= factor, in place; or, as a soft cap, x = factor * tanh(x / factor)."""
+
+    step: int = 0
+    x: int = 8
+    n: int = 16
+    factor: int = 24
 
 
 class TakeColumn(NamedTuple):
@@ -167,5 +192,5 @@ class Probe(NamedTuple):
 
 
 STEP, EMBED, RMSNORM, QUANTIZE, MATMUL = Step(), Embed(), RmsNorm(), Quantize(), Matmul()
-ANGLES, ROPE, CACHE, SWIGLU, TAKE_COLUMN, PROBE = Angles(), Rope(), Cache(), SwiGLU(), TakeColumn(), Probe()
-CLAIMS = Claims()
+ANGLES, ROPE, CACHE, GATE, TAKE_COLUMN, PROBE = Angles(), Rope(), Cache(), Gate(), TakeColumn(), Probe()
+CLAIMS, ADD, SCALE = Claims(), Add(), Scale()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import context_shift
+from engine.buffers import FEW_COLUMNS
 from engine.cached_tokens import CachedTokens, common_prefix
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
 from engine.profile import PhaseTime, Profile
@@ -20,10 +21,11 @@ from engine.sampling import Sampler, Sampling
 from engine.stopping import StopStrings
 
 if TYPE_CHECKING:
-    from engine.kv_cache import KVCache
+    from engine.config import Rope
+    from engine.layer_memory import LayerMemory
     from engine.model import Model
-    from engine.models.decoder import Rotation
     from engine.pipeline import Pipeline
+    from engine.rotation import Rotation
     from engine.weights import Weights
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
@@ -90,23 +92,23 @@ class Session:
 
     @property
     def kv_type(self) -> str:
-        """How the cache keeps keys and values: a key of ``engine.kv_cache.KV_TYPES``."""
-        return self._pipeline.cache.kv_type.name
+        """How the cache keeps keys and values: a key of ``engine.KV_TYPES``."""
+        return self._pipeline.kv_type.name
 
     @property
     def kv_bytes(self) -> int:
-        """Memory of the whole cache."""
-        return self._pipeline.cache.n_bytes
+        """Memory of everything that layers remember."""
+        return self.memory.n_bytes
 
     @property
-    def cache(self) -> KVCache:
-        """The keys and values themselves."""
-        return self._pipeline.cache
+    def memory(self) -> LayerMemory:
+        """What the layers remember of the tokens: keys and values."""
+        return self._pipeline.memory
 
     @property
-    def rotation(self) -> Rotation:
-        """How the keys in the cache are turned by their positions."""
-        return self._pipeline.rotation
+    def rotations(self) -> Mapping[Rope, Rotation]:
+        """How the keys of layers with some rope are turned by their positions."""
+        return self._pipeline.rotations
 
     def adopt(self, ids: Sequence[int]) -> None:
         """Count tokens whose keys and values somebody has put into the empty cache.
@@ -118,13 +120,14 @@ class Session:
         if self._tokens:
             raise EngineError("only an empty session takes over saved tokens")
         self._tokens += self._check_ids(ids)
+        self.memory.reach(self.length)
 
     def kv_resident_bytes(self) -> int | None:
         """How much of the cache lies in memory: what was written, in whole pages. None where the system does not say.
 
         Any thread may ask.
         """
-        return self._pipeline.cache.resident_bytes()
+        return self.memory.resident_bytes()
 
     def feed(self, ids: Sequence[int], every: bool = False, on_progress: PrefillProgress | None = None) -> Logits:
         """Append tokens.
@@ -146,17 +149,37 @@ class Session:
         self._begin()
         return self._feed(ids, every, on_progress)
 
+    def verify(self, ids: Sequence[int]) -> Logits:
+        """Append a few tokens that something proposed, as single steps would, and return all their logits.
+
+        Weights are read once for all of them, the output matrix too. What turns out wrong is taken back by
+        ``truncate``.
+
+        Args:
+            ids: one to ``engine.buffers.FEW_COLUMNS`` token ids.
+
+        Returns:
+            (n, vocab_size) float32, to the bit what feeding one after the other gives. Raises what ``feed`` raises.
+        """
+        self._begin()
+        checked = self._check_ids(ids)
+        if len(checked) > FEW_COLUMNS:
+            raise EngineError(f"at most {FEW_COLUMNS} tokens are verified at once")
+        rows = self._verified(checked, self.model.threads)
+        self._grow(checked, rows[-1])
+        return np.stack(rows)
+
     def prefill(self, ids: Sequence[int], on_progress: PrefillProgress | None = None) -> Prefilled:
         """Make the cache hold exactly ``ids``, computing only what lies behind the longest common prefix.
 
-        The last token is always computed, for its logits. Raises what ``feed`` raises.
+        Where layers cannot go back to its end, they go back further, and more is computed. The last token is always
+        computed, for its logits. Raises what ``feed`` raises.
         """
         self._begin()
         if len(ids) > self.n_ctx:
             raise self._full(len(ids))
         start = time.monotonic()
-        reused = min(common_prefix(self._tokens, ids), len(ids) - 1)
-        self.truncate(max(0, reused))
+        reused = self.truncate(max(0, min(common_prefix(self._tokens, ids), len(ids) - 1)))
         self._feed(ids[reused:], False, on_progress)
         return Prefilled(reused, len(ids) - reused, time.monotonic() - start)
 
@@ -239,8 +262,10 @@ class Session:
         except Cancelled:
             self.finish_reason = "cancelled"
 
-    def truncate(self, n: int) -> None:
-        """Forget every token behind the first n; more than there are changes nothing.
+    def truncate(self, n: int) -> int:
+        """Forget every token behind the first n, and more where layers cannot go back to n; returns how many are left.
+
+        More than there are changes nothing.
 
         Raises:
             EngineError: n is negative.
@@ -248,7 +273,17 @@ class Session:
         if n < 0:
             raise EngineError(f"cannot keep {n} tokens")
         if n < len(self._tokens):
+            self._rewind(n)
+        return len(self._tokens)
+
+    def _rewind(self, n: int) -> None:
+        """Have the layers go back to n tokens; what they cannot keep is forgotten."""
+        if n < len(self._tokens):
             self.cached.cut(n)
+            self._logits = None
+        left = self.memory.rewind(n)
+        if left < n:
+            self.cached.cut(left)
             self._logits = None
 
     def shift(self, n_keep: int, n_drop: int) -> None:
@@ -257,23 +292,28 @@ class Session:
         What moved still knows of what was forgotten: see PERFORMANCE.md on when to compute it anew instead.
 
         Raises:
-            EngineError: so many tokens are not there.
+            EngineError: there are not that many tokens, or what the layers remember cannot be moved.
         """
         length = self.length
         if n_keep < 0 or n_drop < 1 or n_keep + n_drop > length:
             raise EngineError(f"cannot forget {n_drop} tokens behind {n_keep}: there are {length}")
         rest = self._tokens[n_keep + n_drop :]
-        self.truncate(n_keep)
-        if rest:
-            context_shift.drop_positions(self.cache, self.rotation, n_keep, n_drop, length)
-            self._tokens += rest
+        if not rest:
+            self.truncate(n_keep)
+            return
+        if not self.memory.can_shift:
+            raise EngineError("this model's layers cannot forget tokens from the midst of a conversation")
+        self.cached.cut(n_keep)
+        self._logits = None
+        self.memory.shift(n_keep, n_drop, length)
+        self._tokens += rest
 
     def shift_towards(self, ids: Sequence[int]) -> int:
         """Shift if the cache holds the beginning of ``ids`` but for a run of tokens that were dropped from its midst.
 
         Call it before ``prefill(ids)``, which then computes only what is new. Returns how many tokens were dropped.
         """
-        gap = context_shift.find_gap(self._tokens, ids, FEWEST_SHIFTED)
+        gap = context_shift.find_gap(self._tokens, ids, FEWEST_SHIFTED) if self.memory.can_shift else None
         if gap is None:
             return 0
         self.shift(*gap)
@@ -287,6 +327,7 @@ class Session:
         forgotten inside, by ``truncate``, stays forgotten.
         """
         length, logits = self.length, self._logits
+        self.memory.keep(length)
         watch = self.cached.watch()
         with self.cached.trying():
             try:
@@ -294,8 +335,7 @@ class Session:
             finally:
                 kept = min(length, watch.stands())
                 self.cached.unwatch(watch)
-                self.truncate(kept)
-                if kept == length:
+                if self.truncate(kept) == length:
                     self._logits = logits
 
     def stretch(self, n: int) -> None:
@@ -307,7 +347,7 @@ class Session:
         if n > self.n_ctx:
             raise self._full(n)
         if n > length:
-            self._pipeline.cache.repeat(length, n)
+            self.memory.repeat(length, n)
             self._tokens += [self._tokens[i % length] for i in range(length, n)]
             self._logits = None
 
@@ -370,31 +410,46 @@ class Session:
     def _feed_block(self, ids: list[int], every: bool) -> list[Logits]:
         """Compute one block; the length grows only when all of it is done."""
         pos = len(self._tokens)
+        is_few = len(ids) <= FEW_UP_TO
+        n_threads = self.model.threads if is_few else self.model.prefill_threads
         if len(ids) == 1:
-            self._run(self._pipeline.decode(ids[0], pos, self.model.threads))
+            self._run(self._pipeline.decode(ids[0], pos, n_threads))
             rows = [self._finite_logits()]
+        elif is_few and every:
+            rows = self._verified(ids, n_threads)
         else:
-            is_few = len(ids) <= FEW_UP_TO
-            n_threads = self.model.threads if is_few else self.model.prefill_threads
             compute = self._pipeline.few if is_few else self._pipeline.block
             self._run(compute(ids, pos, n_threads))
             rows = []
             for column in range(0 if every else len(ids) - 1, len(ids)):
                 self._run(self._pipeline.head(column, n_threads))
                 rows.append(self._finite_logits())
-        self._tokens += ids
-        self._logits = rows[-1]
+        self._grow(ids, rows[-1])
         return rows
+
+    def _verified(self, ids: list[int], n_threads: int) -> list[Logits]:
+        """Compute a few tokens and all their logits in one walk."""
+        self._run(self._pipeline.verify(ids, len(self._tokens), n_threads))
+        return [self._finite_logits(row) for row in self._pipeline.every_logits[: len(ids)]]
+
+    def _grow(self, ids: list[int], logits: Logits) -> None:
+        """Count tokens that were computed behind the others."""
+        self._tokens += ids
+        self._logits = logits
+        self.memory.reach(len(self._tokens))
 
     def _run(self, finished: bool) -> None:
         if not finished or self._cancelled.is_set():
+            self._rewind(len(self._tokens))  # some layers may be further than others
             raise Cancelled("stopped")
 
-    def _finite_logits(self) -> Logits:
+    def _finite_logits(self, computed: Logits | None = None) -> Logits:
         from engine import sampling_kernels as compiled
 
-        logits: Logits = np.empty_like(self._pipeline.logits)
-        if not compiled.copy_logits(self._pipeline.logits, logits):
+        computed = self._pipeline.logits if computed is None else computed
+        logits: Logits = np.empty_like(computed)
+        if not compiled.copy_logits(computed, logits):
+            self._rewind(len(self._tokens))
             raise BrokenModelError(
                 f"{self.model.shown_name}: the model computed NaN or infinity: its weights are damaged "
                 "(download it again)"

@@ -12,17 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.ggml_types import GGML_TYPES
+from engine.ggml_types import TYPES_BY_NAME
 
 if TYPE_CHECKING:
     from engine.weights import Tensor, Weights
 
-SCALE_OFFSETS: dict[str, tuple[int, ...]] = {
-    "Q8_0": (0,), "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2),
-    "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,),
-    "IQ4_NL": (0,), "IQ4_XS": (0,),
-}  # fmt: skip
-"""Where in a block the float16 scales and minima are. Source: the block structures of ggml-common.h."""
 _PLAIN: dict[str, tuple[str, int]] = {
     "F32": ("<u4", 0x7F800000),
     "F16": ("<u2", 0x7C00),
@@ -31,7 +25,6 @@ _PLAIN: dict[str, tuple[str, int]] = {
 """Plain types: how to read their bits, and the exponent that NaN and infinity have and no number has."""
 _F16_EXPONENT = 0x7C00
 _STEP_BYTES = 8 << 20
-_TYPE_SIZES = {layout.name: layout.type_size for layout in GGML_TYPES.values()}
 
 ScanProgress = Callable[[int, int, str], None]
 
@@ -82,9 +75,10 @@ def _bad_by_row(rows: np.ndarray[Any, np.dtype[np.uint8]], tensor: Tensor) -> np
         dtype, exponent = _PLAIN[tensor.quant]
         bits = np.ascontiguousarray(rows).view(dtype)
         return np.asarray(np.count_nonzero((bits & exponent) == exponent, axis=1), np.int64)
-    blocks = rows.reshape(len(rows), -1, _TYPE_SIZES[tensor.quant])  # (n_rows, n_blocks, type_size)
+    layout = TYPES_BY_NAME[tensor.quant]
+    blocks = rows.reshape(len(rows), -1, layout.type_size)  # (n_rows, n_blocks, type_size)
     counts = np.zeros(len(rows), np.int64)
-    for at in SCALE_OFFSETS[tensor.quant]:
+    for at in layout.halves:
         bits = np.ascontiguousarray(blocks[:, :, at : at + 2]).view("<u2")[:, :, 0]
         counts += np.count_nonzero((bits & _F16_EXPONENT) == _F16_EXPONENT, axis=1)
     return counts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,28 +16,40 @@ import numpy as np
 
 from engine import residency
 from engine.errors import BrokenModelError, EngineError, GGUFError, UnsupportedQuantError
-from engine.ggml_types import GGML_TYPES
+from engine.ggml_types import GGML_TYPES, MIXES
 from engine.memory import Memory
-from engine.models import load_architecture
 from engine.quants import QUANTS
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
     from engine.gguf import GGUFFile, TensorInfo
-    from engine.models.base import TensorSpec
 
-FILE_TYPES: dict[int, str] = {
-    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
-    13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 21: "Q2_K_S", 25: "IQ4_NL",
-    30: "IQ4_XS", 32: "BF16",
-}  # fmt: skip
-"""The mixes ``general.file_type`` can name that are made of supported types. Source: enum llama_ftype, llama.h."""
-
-
-ROPE_FACTORS = "rope_freqs.weight"
 _COPY_ALIGNMENT = 128
 _COPY_STEP_BYTES = 8 << 20
 _GLANCE_PAGES = 16 << 10
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One tensor an architecture asks for.
+
+    Attributes:
+        shape: (n_rows, n_cols) of a matrix, (n,) of a vector; the reverse of GGUF's dimensions.
+        required: a file without it is refused.
+        is_table: rows are looked up in it, one for a token.
+        read_share: of the whole, what a token reads: less than 1 where only some of the experts are asked.
+        replaces: a table that is multiplied with in this one's place where the file does without it.
+    """
+
+    shape: tuple[int, ...]
+    required: bool = True
+    is_table: bool = False
+    read_share: float = 1.0
+    replaces: str = ""
+
+    def bytes_read(self, size_bytes: int) -> int:
+        """What a decode step reads of a tensor of this size."""
+        return size_bytes // self.shape[0] if self.is_table else round(size_bytes * self.read_share)
 
 
 @dataclass(frozen=True)
@@ -80,16 +92,16 @@ class Weights:
         self.total_bytes = sum(tensor.size_bytes for tensor in self.tensors.values())
 
     @classmethod
-    def check(cls, gguf: GGUFFile, config: ModelConfig) -> Weights:
-        """Compare the file's tensors with what the architecture asks for.
+    def check(cls, gguf: GGUFFile, config: ModelConfig, expected: Mapping[str, TensorSpec]) -> Weights:
+        """Compare the file's tensors with what the architecture expects.
 
         Raises:
             GGUFError: a tensor is missing, unexpected, of the wrong shape, or a vector that is not F32.
             UnsupportedQuantError: a tensor's type is not in ``QUANTS``.
             BrokenModelError: a norm, bias or rope factor is NaN or infinite, or a rope factor is not above zero.
         """
-        weights = cls(gguf, checked_tensors(gguf, config))
-        weights._check_vectors(gguf)
+        weights = cls(gguf, checked_tensors(gguf, config, expected))
+        weights._check_vectors(gguf, [rope.factors for rope in config.ropes])
         return weights
 
     def copied_to_huge_pages(self, progress: Callable[[int, int], None]) -> Weights:
@@ -180,41 +192,55 @@ class Weights:
         """Name the mix: what the file says (``Q4_K_M``) if its tensors agree, else its matrices' commonest type."""
         matrices = [tensor for tensor in self.tensors.values() if tensor.name.startswith("blk.") and tensor.n_rows > 1]
         counts = Counter(tensor.quant for tensor in matrices)
-        claimed = FILE_TYPES.get(self._file_type) if isinstance(self._file_type, int) else None
-        if claimed and any(claimed == quant or claimed.startswith(f"{quant}_") for quant in counts):
+        quant, claimed = MIXES.get(self._file_type, ("", "")) if isinstance(self._file_type, int) else ("", "")
+        if quant in counts:
             return claimed
         return counts.most_common(1)[0][0]
 
-    def _check_vectors(self, gguf: GGUFFile) -> None:
-        """Refuse damaged vectors at once; damaged matrices show in the first logits."""
+    def _check_vectors(self, gguf: GGUFFile, factors: Iterable[str]) -> None:
+        """Refuse damaged vectors at once; damaged matrices show in the first logits.
+
+        Args:
+            factors: names of tensors that frequencies are divided by.
+        """
         for tensor in self.tensors.values():
-            if tensor.n_rows == 1 and tensor.quant == "F32" and not np.isfinite(self._float32(tensor.name)).all():
+            if tensor.n_rows == 1 and tensor.quant == "F32" and not np.isfinite(self.float32(tensor.name)).all():
                 raise BrokenModelError(
                     f"{gguf.shown_name}: tensor {tensor.name} holds NaN or infinity: "
                     f"its weights are damaged (download it again)"
                 )
-        if ROPE_FACTORS in self.tensors and not (self._float32(ROPE_FACTORS) > 0).all():
-            raise BrokenModelError(
-                f"{gguf.shown_name}: tensor {ROPE_FACTORS} holds a factor that is not above zero: "
-                f"its weights are damaged (download it again)"
-            )
+        for name in factors:
+            if name in self.tensors and not (self.float32(name) > 0).all():
+                raise BrokenModelError(
+                    f"{gguf.shown_name}: tensor {name} holds a factor that is not above zero: "
+                    f"its weights are damaged (download it again)"
+                )
 
-    def _float32(self, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def float32(self, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Look at a tensor of type F32: (n_rows, n_cols)."""
         return self.rows(name).view(np.float32)
 
 
-def checked_tensors(gguf: GGUFFile, config: ModelConfig) -> dict[str, TensorInfo]:
-    """Compare what the header says of the file's tensors with what the architecture asks for, and return them.
+def checked_tensors(gguf: GGUFFile, config: ModelConfig, expected: Mapping[str, TensorSpec]) -> dict[str, TensorInfo]:
+    """Compare what the header says of the file's tensors with what the architecture expects, and return them.
 
     Raises:
         GGUFError, UnsupportedQuantError: as ``Weights.check`` says.
     """
-    expected = load_architecture(config.architecture).expected_tensors(config)
     present = _present(gguf, expected)
     _refuse_unexpected(gguf, expected, config)
     for name, info in present.items():
         _check_tensor(gguf, info, expected[name].shape)
     return present
+
+
+def multiplied(present: Collection[str], expected: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
+    """What is expected of the tensors that a file holds; a table that is multiplied with, too, is none."""
+    found = {name: expected[name] for name in present}
+    for name, spec in expected.items():
+        if spec.replaces in found and name not in found:
+            found[spec.replaces] = replace(found[spec.replaces], is_table=False)
+    return found
 
 
 def _tensor(info: TensorInfo, base: int) -> Tensor:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.kernels import KERNELS
+from engine import KV_TYPES
+from engine.kernels import CACHE_KERNELS, KERNELS
 from engine.models import ARCHITECTURES
 from engine.quants import QUANTS, load_quant
 
@@ -54,7 +55,11 @@ def test_only_the_policy_module_uses_numbas_decorators() -> None:
     ("folder", "registry", "shared"),
     [
         ("quants", {name.rsplit(".", 1)[1] for name in QUANTS.values()}, {"__init__", "base"}),
-        ("models", {name.rsplit(".", 1)[1] for name in ARCHITECTURES.values()}, {"__init__", "base", "decoder"}),
+        (
+            "models",
+            {name.rsplit(".", 1)[1] for name in ARCHITECTURES.values()},
+            {"__init__", "base", "decoder", "reading"},
+        ),
     ],
 )
 def test_no_type_and_no_architecture_is_half_added(folder: str, registry: set[str], shared: set[str]) -> None:
@@ -62,10 +67,36 @@ def test_no_type_and_no_architecture_is_half_added(folder: str, registry: set[st
     assert files - shared == registry
 
 
+def test_each_architecture_has_its_file_of_tests_and_each_cache_type_its_kernels() -> None:
+    tested = {file.stem.removeprefix("test_") for file in (ROOT / "tests/engine/architectures").glob("test_*.py")}
+    assert tested == {name.rsplit(".", 1)[1] for name in ARCHITECTURES.values()}
+    kernels = {file.stem.removeprefix("kv_") for file in (ROOT / "engine/kernels").glob("kv_*.py")}
+    assert kernels == set(KV_TYPES)
+    assert {name: kv_type.name for name, kv_type in KV_TYPES.items()} == {name: name for name in KV_TYPES}
+
+
+def test_nothing_but_its_own_files_branches_on_an_architectures_name() -> None:
+    name = rf"""["']({"|".join(map(re.escape, ARCHITECTURES))})["']"""
+    branch = re.compile(rf"""architecture\W*(==|!=|\bin\b)\W*{name}|{name}\s*(==|!=|\bin\b)\s*[\w.]*architecture""")
+    assert branch.search('if config.architecture == "llama":')  # or it would find nothing whatever there is
+    own = {f"{name.rsplit('.', 1)[1]}.py" for name in ARCHITECTURES.values()}
+    own |= {f"test_{name}" for name in own}
+    found = [
+        f"{file.relative_to(ROOT)}: {line.strip()}"
+        for folder in FOLDERS
+        for file in (ROOT / folder).rglob("*.py")
+        if file.name not in own and file != Path(__file__).resolve()
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if branch.search(line) and not line.lstrip().startswith("assert ")
+    ]
+    assert found == []
+
+
 def test_registered_names_lead_to_what_they_name() -> None:
     for name in QUANTS:
         assert load_quant(name).name == name
-    for place in KERNELS.values():
+    cache = [f"engine.kernels.kv_{kind}:{operation}" for kind in KV_TYPES for operation in CACHE_KERNELS.values()]
+    for place in [*KERNELS.values(), *cache]:
         module, attribute = place.split(":")
         source = (ROOT / (module.replace(".", "/") + ".py")).read_text(encoding="utf-8")
         assert f"def {attribute}(op, thread, n_threads)" in source

@@ -11,6 +11,7 @@ from typing import Any
 from app import exit_codes, paths
 from app.record import record
 from app.refusals import Refusal
+from engine import KV_TYPES
 from engine.fit import Fit, MachineMemory, MachineRates, ModelNeeds, fit
 
 READING_TPS = 4.0
@@ -19,8 +20,6 @@ USUAL_TYPE = "Q4_K_M"
 """Fewer bits than this cost more sense than they bring speed."""
 CHAT_CONTEXT = 4096
 """Tokens of context that advice reckons with."""
-_KV_BYTES = {"f16": 2.0, "f32": 4.0, "q8_0": 1.125}
-"""Of one element; q8_0 has a float32 scale for 32 of them."""
 _SMALLEST_PARAMETERS, _MOST_PARAMETERS = 1e6, 2e12
 
 
@@ -107,7 +106,7 @@ def needs_of_size(parameters: float, quantization: str, kv: str = "f16") -> Mode
         weights_bytes=int(n_bytes),
         read_bytes={kernel: int(inner * bits / 8)},
         products={kernel: int(inner)},
-        kv_bytes_per_position=int(shape.kv_elements * _KV_BYTES[kv]),
+        kv_bytes_per_position=int(shape.kv_elements * KV_TYPES[kv].bytes_per_element),
         context_length=shape.context,
         n_layers=shape.layers,
         is_estimate=True,

@@ -100,18 +100,19 @@ def _described(gguf: GGUFFile) -> ModelHeader:
 
 
 def _with_needs(header: ModelHeader, gguf: GGUFFile) -> ModelHeader:
-    from engine.config import ModelConfig
+    from engine import KV_TYPES
     from engine.fit import needs_of
-    from engine.kv_cache import KV_TYPES
+    from engine.kv_cache import memory_needs
+    from engine.models import read_config
 
-    needs, config = needs_of(gguf), ModelConfig.from_gguf(gguf)
+    needs, config = needs_of(gguf), read_config(gguf)
     return replace(
         header,
         name=needs.name,
         quantization=needs.quantization,
         context_length=needs.context_length,
         needs=needs,
-        kv_bytes={name: kv_type.bytes_per_position(config) for name, kv_type in KV_TYPES.items()},
+        kv_bytes={name: memory_needs(config, kv_type).position_bytes for name, kv_type in KV_TYPES.items()},
     )
 
 

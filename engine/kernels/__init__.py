@@ -23,21 +23,19 @@ KERNELS: dict[str, str] = {
     "angles": "engine.kernels.rope:angles",
     "rope": "engine.kernels.rope:rope",
     "swiglu": "engine.kernels.swiglu:swiglu",
+    "geglu": "engine.kernels.geglu:geglu",
+    "add": "engine.kernels.add:add",
+    "add normed": "engine.kernels.add:add_normed",
+    "scale": "engine.kernels.scale:scale",
+    "soft cap": "engine.kernels.scale:soft_cap",
     "probe": "engine.kernels.probe:read_all",
     "reset claims": "engine.kernels.share:reset_claims",
     "take column": "engine.kernels.take_column:take_column",
-    "store f16": "engine.kernels.kv_f16:store",
-    "store f32": "engine.kernels.kv_f32:store",
-    "store q8_0": "engine.kernels.kv_q8_0:store",
-    "attention f16": "engine.kernels.kv_f16:attention",
-    "attention f32": "engine.kernels.kv_f32:attention",
-    "attention q8_0": "engine.kernels.kv_q8_0:attention",
-    "attention parts f16": "engine.kernels.kv_f16:attention_parts",
-    "attention parts f32": "engine.kernels.kv_f32:attention_parts",
-    "attention parts q8_0": "engine.kernels.kv_q8_0:attention_parts",
     "join attention": "engine.kernels.join_attention:join_attention",
 }
 """Operations on unquantised data; ``embed``, ``matvec`` and ``matmul`` are followed by a type of ``QUANTS``."""
+CACHE_KERNELS = {"store": "store", "attention": "attention", "attention parts": "attention_parts"}
+"""Operations on the cache, followed by a type of ``KV_TYPES`` -> their names in ``engine.kernels.kv_TYPE``."""
 
 
 def find_kernel(name: str) -> Kernel:
@@ -45,7 +43,9 @@ def find_kernel(name: str) -> Kernel:
     if name in KERNELS:
         module, attribute = KERNELS[name].split(":")
         return getattr(import_module(module), attribute)
+    operation, _, kind = name.rpartition(" ")
+    if operation in CACHE_KERNELS:
+        return getattr(import_module(f"engine.kernels.kv_{kind}"), CACHE_KERNELS[operation])
     from engine.quants import load_quant
 
-    operation, quant = name.split(" ")
-    return getattr(load_quant(quant), operation)
+    return getattr(load_quant(kind), operation)

@@ -13,6 +13,7 @@ A cache type (``kv_f16.py`` and its like) supplies three functions and two numbe
 
 from engine.jit import inner
 from engine.kernels.exp import exp_f32x8
+from engine.kernels.scale import capped
 from engine.records import ATTENTION_CHUNK as CHUNK
 from engine.records import CACHE as F
 from engine.records import PARTIAL_HEADER as HEADER
@@ -88,9 +89,22 @@ def store_scores(scores, s, factor):
 
 
 @inner
-def softmax_chunk(scores, n, partial):
-    """Turn n scores into weights exp(score - maximum); leaves maximum and sum in the partial result's header."""
+def cap_scores(scores, n, cap):
+    """Hold n scores within the soft cap."""
+    for i in range(0, n, 8):
+        store_f32x8(scores + 4 * i, capped(load_f32x8(scores + 4 * i), cap))
+
+
+@inner
+def softmax_chunk(scores, n, hidden, partial):
+    """Turn n scores into weights exp(score - maximum); leaves maximum and sum in the partial result's header.
+
+    Args:
+        hidden: of the first scores, so many are masked: fewer than eight, which lie before the window.
+    """
     tiles = (n + 7) // 8 * 8
+    for i in range(hidden):
+        store_f32(scores + 4 * i, MASKED)
     for i in range(n, tiles):
         store_f32(scores + 4 * i, MASKED)
     top = splat_f32x8(MASKED)
@@ -149,8 +163,15 @@ def one_value(load_v, item_bytes, head_dim, n, weights, values, v_scales, scale_
 
 
 @inner
-def attend_chunk(cache, op, group, q, kv_head, start, end, scores, partial, partial_step):
-    """Attend to positions start <= p < end, which lie in one chunk, with all queries of one KV head.
+def first_seen(op, pos):
+    """The first position that a query at ``pos`` sees."""
+    window = load_i64(op + F.window)
+    return max(0, pos + 1 - window) if window > 0 else 0
+
+
+@inner
+def attend_chunk(cache, op, group, q, kv_head, seen, end, scores, partial, partial_step):
+    """Attend to positions seen <= p < end, which lie in one chunk, with all queries of one KV head.
 
     Args:
         cache: (load_k, scale_k, load_v, item_bytes, block).
@@ -163,6 +184,7 @@ def attend_chunk(cache, op, group, q, kv_head, start, end, scores, partial, part
     keys, values = load_i64(op + F.k_cache) + offset, load_i64(op + F.v_cache) + offset
     k_scales, v_scales = load_i64(op + F.k_scales) + scale_offset, load_i64(op + F.v_scales) + scale_offset
     scale_row = 4 * ((head_dim + block - 1) // block)
+    start = seen - seen % 8
     n, quads = end - start, group - group % 4
     for p in range(start, end, 8):
         tile, tile_scales = keys + p * head_dim * item_bytes, k_scales + p * scale_row
@@ -177,8 +199,11 @@ def attend_chunk(cache, op, group, q, kv_head, start, end, scores, partial, part
                 load_k, scale_k, item_bytes, block, head_dim, q + 4 * h * head_dim, tile, tile_scales, factor,
                 at + 4 * CHUNK * h,
             )  # fmt: skip
+    cap = load_f64(op + F.soft_cap)
     for h in range(group):
-        softmax_chunk(scores + 4 * CHUNK * h, n, partial + h * partial_step)
+        if cap != 0.0:
+            cap_scores(scores + 4 * CHUNK * h, n, cap)
+        softmax_chunk(scores + 4 * CHUNK * h, n, seen - start, partial + h * partial_step)
     whole = head_dim - head_dim % 16
     values, v_scales = values + start * head_dim * item_bytes, v_scales + start * scale_row
     for h in range(0, quads, 4):
@@ -223,14 +248,16 @@ def attend_parts(cache, op, thread, n_threads):
     head_dim, max_chunks = load_i64(op + F.head_dim), load_i64(op + F.max_chunks)
     group, part_bytes = n_heads // n_kv_heads, 4 * (HEADER + head_dim)
     scores = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
-    n_chunks = (pos + CHUNK) // CHUNK
+    seen = first_seen(op, pos)
+    first_chunk, n_chunks = seen // CHUNK, (pos + CHUNK) // CHUNK - seen // CHUNK
     for item in range(thread, n_chunks * n_kv_heads, n_threads):
         chunk, kv_head = item // n_kv_heads, item % n_kv_heads
         head = kv_head * group
         partial = load_i64(op + F.out) + (head * max_chunks + chunk) * part_bytes
         q = load_i64(op + F.x) + 4 * head * head_dim
-        end = min((chunk + 1) * CHUNK, pos + 1)
-        attend_chunk(cache, op, group, q, kv_head, chunk * CHUNK, end, scores, partial, max_chunks * part_bytes)
+        start = max(seen, (first_chunk + chunk) * CHUNK)
+        end = min((first_chunk + chunk + 1) * CHUNK, pos + 1)
+        attend_chunk(cache, op, group, q, kv_head, start, end, scores, partial, max_chunks * part_bytes)
 
 
 @inner
@@ -250,11 +277,13 @@ def attend_tokens(cache, op, thread, n_threads):
     for item in range(first_item + thread, end_item, n_threads):
         kv_head, t = item // n_tokens, item % n_tokens
         first, pos = (t * n_heads + kv_head * group) * head_dim, start_pos + t
-        n_chunks = (pos + CHUNK) // CHUNK
+        seen = first_seen(op, pos)
+        first_chunk, n_chunks = seen // CHUNK, (pos + CHUNK) // CHUNK - seen // CHUNK
         for chunk in range(n_chunks):
             attend_chunk(
-                cache, op, group, load_i64(op + F.x) + 4 * first, kv_head, chunk * CHUNK,
-                min((chunk + 1) * CHUNK, pos + 1), scores, partial + chunk * part_bytes, max_chunks * part_bytes,
+                cache, op, group, load_i64(op + F.x) + 4 * first, kv_head, max(seen, (first_chunk + chunk) * CHUNK),
+                min((first_chunk + chunk + 1) * CHUNK, pos + 1), scores, partial + chunk * part_bytes,
+                max_chunks * part_bytes,
             )  # fmt: skip
         for h in range(group):
             out = load_i64(op + F.out) + 4 * (first + h * head_dim)

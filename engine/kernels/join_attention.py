@@ -1,7 +1,7 @@
 """Decode, second half of attention: every head's chunks become one result, whatever the cache's type."""
 
 from engine.jit import kernel
-from engine.kernels.attention import join_chunks
+from engine.kernels.attention import first_seen, join_chunks
 from engine.kernels.share import share
 from engine.records import ATTENTION_CHUNK as CHUNK
 from engine.records import CACHE as F
@@ -15,7 +15,8 @@ def join_attention(op, thread, n_threads):
     """Heads are dealt to the threads; ``x`` holds the partial results."""
     pos = load_i64(load_i64(op + F.step) + STEP.start_pos)
     head_dim, max_chunks = load_i64(op + F.head_dim), load_i64(op + F.max_chunks)
+    n_chunks = (pos + CHUNK) // CHUNK - first_seen(op, pos) // CHUNK
     first, last = share(load_i64(op + F.n_heads), 1, thread, n_threads)
     for head in range(first, last):
         partial = load_i64(op + F.x) + head * max_chunks * 4 * (HEADER + head_dim)
-        join_chunks(partial, (pos + CHUNK) // CHUNK, head_dim, load_i64(op + F.out) + 4 * head * head_dim)
+        join_chunks(partial, n_chunks, head_dim, load_i64(op + F.out) + 4 * head * head_dim)

@@ -1,28 +1,47 @@
-"""SwiGLU's gate (Shazeer 2020, arXiv:2002.05202)."""
+"""SwiGLU's gate (Shazeer 2020, arXiv:2002.05202), and the loop that every gate shares."""
 
 import math
 
-from engine.jit import kernel
+from engine.jit import inner, kernel
 from engine.kernels.exp import exp_f32x8
 from engine.kernels.share import share
+from engine.records import GATE as F
 from engine.records import STEP
-from engine.records import SWIGLU as F
 from engine.simd import fadd, fdiv, fmul, fsub, load_f32, load_f32x8, load_i64, splat_f32x8, store_f32, store_f32x8
+
+
+@inner
+def gated(eight, one, op, thread, n_threads):
+    """gate = f(gate) * up, in place.
+
+    Args:
+        eight, one: f of f32x8, and of the elements that are left over.
+    """
+    gate, up, n = load_i64(op + F.gate), load_i64(op + F.up), load_i64(op + F.n)
+    first, last = share(n, 256, thread, n_threads)
+    whole = last - last % 8
+    for t in range(load_i64(load_i64(op + F.step) + STEP.n_tokens)):
+        for i in range(first, whole, 8):
+            at = 4 * (t * n + i)
+            store_f32x8(gate + at, fmul(eight(load_f32x8(gate + at)), load_f32x8(up + at)))
+        for i in range(whole, last):
+            at = 4 * (t * n + i)
+            store_f32(gate + at, one(load_f32(gate + at)) * load_f32(up + at))
+
+
+@inner
+def silu_f32x8(x):
+    """x / (1 + exp(-x))."""
+    return fdiv(x, fadd(splat_f32x8(1.0), exp_f32x8(fsub(splat_f32x8(0.0), x))))
+
+
+@inner
+def silu_f32(x):
+    """The same of one number."""
+    return x / (1.0 + math.exp(-x))
 
 
 @kernel
 def swiglu(op, thread, n_threads):
-    """gate = gate / (1 + exp(-gate)) * up, in place."""
-    gate, up, n = load_i64(op + F.gate), load_i64(op + F.up), load_i64(op + F.n)
-    first, last = share(n, 256, thread, n_threads)
-    one, whole = splat_f32x8(1.0), last - last % 8
-    for t in range(load_i64(load_i64(op + F.step) + STEP.n_tokens)):
-        for i in range(first, whole, 8):
-            at = 4 * (t * n + i)
-            g = load_f32x8(gate + at)
-            silu = fdiv(g, fadd(one, exp_f32x8(fsub(splat_f32x8(0.0), g))))
-            store_f32x8(gate + at, fmul(silu, load_f32x8(up + at)))
-        for i in range(whole, last):
-            at = 4 * (t * n + i)
-            g = load_f32(gate + at)
-            store_f32(gate + at, g / (1.0 + math.exp(-g)) * load_f32(up + at))
+    """gate = silu(gate) * up."""
+    gated(silu_f32x8, silu_f32, op, thread, n_threads)

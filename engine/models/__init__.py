@@ -3,23 +3,72 @@
 Knows which architectures exist and where they live. Importing this package imports none of them.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import GGUFError, UnsupportedArchitectureError, shown
+from engine.hyperparameters import Hyperparameters, kind_of
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf import GGUFFile
+    from engine.models.base import Architecture
+    from engine.weights import TensorSpec
 
 ARCHITECTURES: dict[str, str] = {
     "llama": "engine.models.llama",
     "qwen2": "engine.models.qwen2",
     "qwen3": "engine.models.qwen3",
+    "gemma3": "engine.models.gemma3",
 }
 
 
-def load_architecture(name: str) -> ModuleType:
-    """Import the module of an architecture; it offers ``expected_tensors(config)``.
+def load_architecture(name: str) -> Architecture:
+    """Import the module of an architecture and return its ``ARCHITECTURE``.
 
     Args:
         name: a key of ``ARCHITECTURES``.
 
     Raises:
-        KeyError: the architecture is not registered; files are checked for that before (``engine.config``).
+        KeyError: the architecture is not registered; ``read_config`` checks files for that before.
     """
-    return import_module(ARCHITECTURES[name])
+    architecture: Architecture = import_module(ARCHITECTURES[name]).ARCHITECTURE
+    return architecture
+
+
+def read_config(gguf: GGUFFile) -> ModelConfig:
+    """Read and check every hyperparameter of a file, as its architecture does.
+
+    Raises:
+        UnsupportedArchitectureError: a sound file of an architecture that is not in ``ARCHITECTURES``.
+        GGUFError: a key is missing, has the wrong type, or contradicts another or the engine's bounds.
+    """
+    return config_of(gguf.metadata, gguf.shown_name)
+
+
+def config_of(metadata: Mapping[str, Any], file_name: str) -> ModelConfig:
+    """Do what ``read_config`` does for bare metadata; ``file_name`` begins each message."""
+    name = _architecture(metadata, file_name)
+    return load_architecture(name).read(Hyperparameters(metadata, name, file_name))
+
+
+def expected_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    """List every tensor that a file with this configuration may hold, by GGUF name."""
+    return load_architecture(config.architecture).tensors(config)
+
+
+def _architecture(metadata: Mapping[str, Any], file_name: str) -> str:
+    value = metadata.get("general.architecture")
+    if value is None:
+        raise GGUFError(f"{file_name}: general.architecture is missing")
+    if not isinstance(value, str):
+        raise GGUFError(f"{file_name}: general.architecture is {kind_of(value)}: must be a string")
+    if value not in ARCHITECTURES:
+        raise UnsupportedArchitectureError(
+            f"{file_name}: general.architecture '{shown(value)}' is not supported; "
+            f"supported: {', '.join(ARCHITECTURES)}"
+        )
+    return value

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.models import decoder
-from engine.models.base import TensorSpec, decoder_tensors, qkv_biases
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors, qkv_biases, rope_factors
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
-    from engine.models.decoder import Decoder
+    from engine.hyperparameters import Hyperparameters
+    from engine.weights import TensorSpec
 
 
-def expected_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    """List every tensor a llama file may hold; ``rope_freqs`` are Llama 3.1's divisors, one per rotated pair."""
-    return {
-        **decoder_tensors(config),
-        **qkv_biases(config, required=False),
-        "rope_freqs.weight": TensorSpec((config.rope_dim // 2,), required=False),
-    }
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope turns neighbouring elements: the converter has permuted q and k so. Llama 3.1 divides frequencies."""
+    return reading.decoder_config(read, reading.plain_layer, neighbours=True, factors="rope_freqs.weight")
 
 
-def compose(d: Decoder) -> None:
-    """Write the layers, from token ids to the residual stream.
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    return {**decoder_tensors(config), **qkv_biases(config, required=False), **rope_factors(config)}
 
-    Rope turns neighbouring elements: the converter has permuted q and k so.
-    """
-    decoder.embedding(d)
-    for layer in range(d.config.n_layers):
-        decoder.self_attention(d, layer, neighbours=True)
-        decoder.feed_forward(d, layer)
+
+ARCHITECTURE = Architecture(_read, _tensors)

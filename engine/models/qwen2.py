@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.models import decoder
-from engine.models.base import TensorSpec, decoder_tensors, qkv_biases
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors, qkv_biases
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
-    from engine.models.decoder import Decoder
+    from engine.hyperparameters import Hyperparameters
+    from engine.weights import TensorSpec
 
 
-def expected_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    """List every tensor a qwen2 file may hold."""
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope pairs the two halves of a head."""
+    return reading.decoder_config(read, reading.plain_layer, neighbours=False)
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     return {**decoder_tensors(config), **qkv_biases(config, required=True)}
 
 
-def compose(d: Decoder) -> None:
-    """Write the layers, from token ids to the residual stream.
-
-    Rope pairs the two halves of a head.
-    """
-    decoder.embedding(d)
-    for layer in range(d.config.n_layers):
-        decoder.self_attention(d, layer, neighbours=False)
-        decoder.feed_forward(d, layer)
+ARCHITECTURE = Architecture(_read, _tensors)

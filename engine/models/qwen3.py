@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.models import decoder
-from engine.models.base import TensorSpec, decoder_tensors
+from engine.config import Attention, Dense, Layer
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
-    from engine.models.decoder import Decoder
+    from engine.hyperparameters import Hyperparameters
 
 
-def expected_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    """List every tensor a qwen3 file may hold."""
-    tensors = decoder_tensors(config)
-    for layer in range(config.n_layers):
-        tensors[f"blk.{layer}.attn_q_norm.weight"] = TensorSpec((config.head_dim,))
-        tensors[f"blk.{layer}.attn_k_norm.weight"] = TensorSpec((config.head_dim,))
-    return tensors
+def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+    return Layer(replace(attention, head_norms=True), feed_forward)
 
 
-def compose(d: Decoder) -> None:
-    """Write the layers, from token ids to the residual stream.
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope pairs the two halves of a head."""
+    return reading.decoder_config(read, _layer, neighbours=False)
 
-    Rope pairs the two halves of a head, behind the head's norm.
-    """
-    decoder.embedding(d)
-    for layer in range(d.config.n_layers):
-        decoder.self_attention(d, layer, neighbours=False)
-        decoder.feed_forward(d, layer)
+
+ARCHITECTURE = Architecture(_read, decoder_tensors)

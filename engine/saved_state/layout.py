@@ -5,7 +5,7 @@
     header   256 bytes   which model, which kind of cache; ends with the SHA-256 of what stands before
     record   64 bytes    first position, number of positions, size and CRC-32 of the payload, chained digest
              token ids   int32, padded to 64 bytes
-             payload     K and V of those positions, all layers, as the cache keeps them (``KVCache.copy_out``)
+             payload     K and V of those positions, all layers, as the cache keeps them (``LayerMemory.copy_out``)
     record   ...
 
 A record says: *what the records before said up to ``first``, then these positions.* So a conversation that grows
@@ -28,13 +28,17 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.config import Rope
 from engine.errors import EngineError
 from engine.kv_cache import LAYOUT_VERSION, POSITIONS
 
 if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.rotation import Rotation
     from engine.session import Session
 
 MAGIC, VERSION = b"JALOPYKV", 1
@@ -77,7 +81,11 @@ class StateSummary:
 
 @dataclass(frozen=True)
 class Header:
-    """Whose keys and values these are, and how they lie. Two are interchangeable where all but ``file_id`` is equal."""
+    """Whose keys and values these are, and how they lie. Two are interchangeable where all but ``file_id`` is equal.
+
+    Heads and rope are those of the first layer that attends; what other layers have is in the fingerprint, which covers
+    the metadata, and in ``frequencies_digest``, which covers all layers' rotations where they differ.
+    """
 
     fingerprint: str
     kv_type: str
@@ -96,22 +104,24 @@ class Header:
 
     @classmethod
     def of(cls, session: Session, file_id: bytes) -> Header:
-        """Describe what a session would write."""
-        model, rotation = session.model, session.rotation
-        config = model.config
+        """Describe what a session would write: heads and rope of the first layer that attends, a digest of all."""
+        model, config = session.model, session.model.config
+        attention = next(iter(config.attentions.values()))
+        rope = attention.rope or Rope(0.0, 0, neighbours=False)
+        rotation = session.rotations.get(rope)
         return cls(
             model.fingerprint,
-            session.cache.kv_type.name,
+            session.kv_type,
             config.n_layers,
-            config.n_kv_heads,
-            config.head_dim,
+            attention.n_kv_heads,
+            attention.key_dim,
             config.vocab_size,
-            config.rope_theta,
-            config.rope_scaling_factor,
-            config.rope_dim,
-            rotation.pair_step,
-            rotation.pair_distance,
-            hashlib.sha256(rotation.frequencies.astype("<f8").tobytes()).digest()[:16],
+            rope.theta,
+            rope.scaling_factor,
+            rope.dim,
+            rotation.pair_step if rotation else 0,
+            rotation.pair_distance if rotation else 0,
+            _rotations_digest(config, session.rotations),
             LAYOUT_VERSION,
             file_id,
         )
@@ -126,6 +136,19 @@ class Header:
         )  # fmt: skip
         padded = fields.ljust(HEADER_BYTES - HEADER_DIGEST_BYTES, b"\0")
         return padded + hashlib.sha256(padded).digest()
+
+
+def _rotations_digest(config: ModelConfig, rotations: Mapping[Rope, Rotation]) -> bytes:
+    """Digest of how keys are turned: of the frequencies where all layers turn alike, else of every layer's rotation."""
+    turned = [rotations[one.rope] if one.rope is not None else None for one in config.attentions.values()]
+    if len(set(turned)) == 1 and turned[0] is not None:
+        return hashlib.sha256(turned[0].frequencies.astype("<f8").tobytes()).digest()[:16]
+    digest = hashlib.sha256()
+    for one in turned:
+        pairs = (0, 0, 0) if one is None else (len(one.frequencies), one.pair_step, one.pair_distance)
+        digest.update(struct.pack("<3I", *pairs))
+        digest.update(b"" if one is None else one.frequencies.astype("<f8").tobytes())
+    return digest.digest()[:16]
 
 
 def read_header(raw: bytes, name: str) -> Header:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.kv_cache import POSITIONS
 from engine.saved_state.layout import HEADER_BYTES, RECORD_POSITIONS
 
 if TYPE_CHECKING:
-    from engine.kv_cache import KVCache
+    from engine.layer_memory import LayerMemory
 
 RECORD_MAGIC = b"KVrc"
 RECORD_BYTES, DIGEST_BYTES, ALIGNMENT = 64, 16, 64
@@ -54,16 +53,10 @@ def head_bytes(count: int) -> int:
     return RECORD_BYTES + (4 * count + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
 
 
-def payload_bytes(cache: KVCache, count: int) -> int:
-    """Bytes of so many positions from a tile's first one on."""
-    return (count + POSITIONS - 1) // POSITIONS * cache.tile_bytes
-
-
-def file_bytes(cache: KVCache, n_tokens: int) -> int:
-    """Bytes of a file that holds so many tokens and nothing dead."""
-    n_full, rest = divmod(n_tokens, RECORD_POSITIONS)
-    each = head_bytes(RECORD_POSITIONS) + payload_bytes(cache, RECORD_POSITIONS)
-    return HEADER_BYTES + n_full * each + (head_bytes(rest) + payload_bytes(cache, rest) if rest else 0)
+def file_bytes(memory: LayerMemory, n_tokens: int) -> int:
+    """Bytes of a file that holds some tokens and nothing dead."""
+    parts = [(first, min(n_tokens, first + RECORD_POSITIONS)) for first in range(0, n_tokens, RECORD_POSITIONS)]
+    return HEADER_BYTES + sum(head_bytes(last - first) + memory.copied_bytes(first, last) for first, last in parts)
 
 
 def record_head(first: int, token_ids: list[int], n_payload: int, crc: int, before: bytes) -> tuple[bytes, bytes]:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.errors import EngineError, shown
-from engine.saved_state.layout import RECORD_POSITIONS, Header, StateRefusedError, StateSummary, refuse_other
+from engine.saved_state.layout import Header, StateRefusedError, StateSummary, refuse_other
 from engine.saved_state.origin import Origin
-from engine.saved_state.record import Record, payload_bytes
+from engine.saved_state.record import Record
 from engine.saved_state.state_file import Chain, opened, read_chain, read_into
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def restore_state(session: Session, path: Path) -> Restored:
     with opened(path) as fd:
         if os.fstat(fd).st_size == 0:
             return Restored(0, time.monotonic() - started_s, 0)
-        chain = read_chain(fd, name, session.cache.tile_bytes)
+        chain = read_chain(fd, name, session.memory)
         refuse_other(chain.header, wanted, name)
         length, n_bytes = _copy_payloads(fd, session, chain)
         has_more = os.fstat(fd).st_size > chain.end
@@ -83,9 +83,9 @@ def restore_state(session: Session, path: Path) -> Restored:
 
 def _copy_payloads(fd: int, session: Session, chain: Chain) -> tuple[int, int]:
     """Verify the payloads that count and put them into the cache; returns tokens that are good, and bytes read."""
-    cache = session.cache
+    memory = session.memory
     length, n_bytes = min(len(chain.token_ids), session.n_ctx), 0
-    buffer = np.empty(payload_bytes(cache, RECORD_POSITIONS), np.uint8)
+    buffer = np.empty(max((record.payload_bytes for record in chain.records), default=0), np.uint8)
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
     for record in chain.live():
@@ -93,7 +93,7 @@ def _copy_payloads(fd: int, session: Session, chain: Chain) -> tuple[int, int]:
             break
         if not _sound_payload(fd, record, buffer.data):
             return min(length, record.first), n_bytes
-        cache.copy_in(record.first, record.last, buffer[: record.payload_bytes])
+        memory.copy_in(record.first, record.last, buffer[: record.payload_bytes])
         n_bytes += record.payload_bytes
     return length, n_bytes
 

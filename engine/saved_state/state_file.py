@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.errors import shown
 from engine.kv_cache import POSITIONS
@@ -21,6 +22,9 @@ from engine.saved_state.layout import (
     read_header,
 )
 from engine.saved_state.record import Record, head_bytes, parse_record
+
+if TYPE_CHECKING:
+    from engine.layer_memory import LayerMemory
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -86,11 +90,11 @@ def unsafe(found: os.stat_result) -> str:
     return ""
 
 
-def read_chain(fd: int, name: str, tile_bytes: int | None) -> Chain:
+def read_chain(fd: int, name: str, memory: LayerMemory | None) -> Chain:
     """Read header and record heads up to the first that is not sound; payloads are not looked at.
 
     Args:
-        tile_bytes: of the cache it must fit; None takes the sizes of payloads as they are stated.
+        memory: that payloads must fit; None takes their sizes as they are stated.
 
     Raises:
         StateRefusedError: see ``read_header``.
@@ -102,7 +106,7 @@ def read_chain(fd: int, name: str, tile_bytes: int | None) -> Chain:
     records, token_ids, end, digest = chain.records, chain.token_ids, chain.end, chain.digest
     while True:
         record = parse_record(_read_at(fd, end, head_bytes(RECORD_POSITIONS)), end, digest)
-        if record is None or not _fits(record, header, len(token_ids), size_bytes, tile_bytes):
+        if record is None or not _fits(record, header, len(token_ids), size_bytes, memory):
             return Chain(header, records, token_ids, end, digest)
         del token_ids[record.first :]
         token_ids += record.token_ids.tolist()
@@ -110,13 +114,12 @@ def read_chain(fd: int, name: str, tile_bytes: int | None) -> Chain:
         end, digest = record.end, record.digest
 
 
-def _fits(record: Record, header: Header, length: int, size_bytes: int, tile_bytes: int | None) -> bool:
-    n_tiles = (len(record.token_ids) + POSITIONS - 1) // POSITIONS
+def _fits(record: Record, header: Header, length: int, size_bytes: int, memory: LayerMemory | None) -> bool:
     return (
         record.first % POSITIONS == 0
         and record.first <= length
         and record.end <= size_bytes
-        and (tile_bytes is None or record.payload_bytes == n_tiles * tile_bytes)
+        and (memory is None or record.payload_bytes == memory.copied_bytes(record.first, record.last))
         and int(record.token_ids.min()) >= 0
         and int(record.token_ids.max()) < header.vocab_size
     )

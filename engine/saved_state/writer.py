@@ -19,7 +19,7 @@ from engine.memory import shown_bytes
 from engine.saved_state.appending import RESERVE_BYTES, NoRoomError, StateFile, refuse_newer
 from engine.saved_state.layout import RECORD_POSITIONS, Header
 from engine.saved_state.origin import Origin, forget_origin
-from engine.saved_state.record import file_bytes, head_bytes, payload_bytes
+from engine.saved_state.record import file_bytes, head_bytes
 
 if TYPE_CHECKING:
     from engine.session import Session
@@ -60,13 +60,15 @@ class StateWriter:
         self.quota_bytes = quota_bytes
         self._session = session
         self._path = path
-        self._cache = session.cache  # stays alive with this, whatever becomes of the session
+        self._memory = session.memory  # stays alive with this, whatever becomes of the session
         self._header = Header.of(session, bytes(16))
         self._watch = session.cached.watch()
         self._file: StateFile | None = None
         self._saved = 0
-        self._buffer = np.empty(payload_bytes(self._cache, RECORD_POSITIONS), np.uint8)
-        self._margin_bytes = self._cache.tile_bytes + head_bytes(RECORD_POSITIONS)  # a tile that is written again
+        self._buffer = np.empty(0, np.uint8)
+        self._margin_bytes = self._memory.copied_bytes(0, POSITIONS) + head_bytes(
+            RECORD_POSITIONS
+        )  # a tile that is written again
         self._problem: str | None = None
         self._changed = threading.Condition()
         self._noted_s: float | None = None
@@ -203,7 +205,10 @@ class StateWriter:
     def _append_next(self, file: StateFile, token_ids: list[int], goal: int) -> None:
         first = self._saved // POSITIONS * POSITIONS
         last = min(goal, first + RECORD_POSITIONS)
-        payload = self._buffer.data[: self._cache.copy_out(first, last, self._buffer)]
+        n_bytes = self._memory.copied_bytes(first, last)
+        if len(self._buffer) < n_bytes:
+            self._buffer = np.empty(n_bytes, np.uint8)
+        payload = self._buffer.data[: self._memory.copy_out(first, last, self._buffer)]
         if self._watch.stands() >= last:  # else it was cut, and perhaps written anew, while it was copied
             file.append(first, token_ids[first:last], payload, zlib.crc32(payload))
             self._saved = last
@@ -228,7 +233,7 @@ class StateWriter:
         Raises:
             OSError: there is no room.
         """
-        needed_bytes = file_bytes(self._cache, goal) + self._margin_bytes
+        needed_bytes = file_bytes(self._memory, goal) + self._margin_bytes
         if self.quota_bytes is not None and needed_bytes > self.quota_bytes:
             raise self._over_quota(needed_bytes)
         if self._file is not None and not self._is_worth_keeping(self._file, goal, may_rewrite):
@@ -242,8 +247,8 @@ class StateWriter:
     def _is_worth_keeping(self, file: StateFile, goal: int, may_rewrite: bool) -> bool:
         if not file.is_in_place():
             return False
-        live_bytes = file_bytes(self._cache, self._saved)
-        to_come_bytes = file_bytes(self._cache, goal) - live_bytes + self._margin_bytes
+        live_bytes = file_bytes(self._memory, self._saved)
+        to_come_bytes = file_bytes(self._memory, goal) - live_bytes + self._margin_bytes
         if self.quota_bytes is not None and file.end + to_come_bytes > self.quota_bytes:
             if file.end < live_bytes + SLACK_BYTES // 8:
                 raise self._over_quota(file.end + to_come_bytes)

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from engine.config import Attention, Dense, Layer, ModelConfig, Rope
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError, MemoryPlanError, TemplateError
 
 BOS, EOS, SYSTEM, USER, ASSISTANT, END = range(6)
@@ -334,17 +335,9 @@ class FakeModel:
         self.tokenizer = FakeTokenizer()
         self.tokenizer.control = script.control
         self.chat_template = SimpleNamespace(source="{{ messages }}" if script.has_template else None, notice=None)
-        self.config = SimpleNamespace(
-            architecture="llama",
-            dim=64,
-            hidden_dim=172,
-            n_layers=2,
-            n_heads=8,
-            n_kv_heads=4,
-            head_dim=32,
-            vocab_size=self.tokenizer.vocab_size,
-            context_length=2048,
-        )
+        attention = Attention(8, 4, 32, 32, Rope(10000.0, 32, neighbours=True), 32**-0.5)
+        layers = (Layer(attention, Dense(172)),) * 2
+        self.config = ModelConfig("llama", 64, layers, 1e-5, 2048, self.tokenizer.vocab_size)
         self.weights_mode = "mmap"
         self.threads, self.prefill_threads, self.pinned = 2, 2, False
         self.most_threads, self.can_pin = max(script.thread_speeds or {4: 1.0}), False

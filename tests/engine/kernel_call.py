@@ -9,6 +9,7 @@ import gguf
 import numpy as np
 
 from engine.buffers import FORMS, in_columns, in_pairs
+from engine.ggml_types import TYPES_BY_NAME
 from engine.kernels.tiles import SCRATCH_BYTES
 from engine.quants.base import QuantType
 from engine.records import COUNTER_BYTES, EMBED, MATMUL, STEP
@@ -16,19 +17,13 @@ from engine.records import COUNTER_BYTES, EMBED, MATMUL, STEP
 PADDING_BYTES = 4096
 """Room behind the weights: kernels may ask for lines there, and must not need them."""
 
-F16_FIELDS = {
-    "Q8_0": (0,), "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "IQ4_NL": (0,), "Q2_K": (80, 82),
-    "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_XS": (0,),
-}  # fmt: skip
-"""Where the halves of a block lie; every other byte may hold anything."""
-
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
 def random_weights(quant: QuantType, n_rows: int, n_cols: int, seed: int = 0) -> np.ndarray:
     """Rows of blocks with random bytes: (n_rows, row_bytes) uint8."""
     rng = np.random.default_rng(seed)
-    if quant.name not in F16_FIELDS:
+    if not TYPES_BY_NAME[quant.name].halves:
         return gguf.quants.quantize(rng.standard_normal((n_rows, n_cols), np.float32), ggml_type(quant)).view(np.uint8)
     return with_halves(quant, random_blocks(quant, n_rows, n_cols, seed), lambda n: rng.standard_normal(n) * 0.01)
 
@@ -47,7 +42,7 @@ def filled_weights(quant: QuantType, n_rows: int, n_cols: int, byte: int) -> np.
 
 def with_halves(quant: QuantType, blocks: np.ndarray, values: Callable[[tuple[int, ...]], np.ndarray]) -> np.ndarray:
     """Put halves in their places, and make rows of the blocks: (n_rows, row_bytes)."""
-    for at in F16_FIELDS[quant.name]:
+    for at in TYPES_BY_NAME[quant.name].halves:
         halves = values(blocks.shape[:2]).astype(np.float16)
         blocks[:, :, at : at + 2] = halves.view(np.uint8).reshape(*blocks.shape[:2], 2)
     return blocks.reshape(len(blocks), -1)

@@ -1,13 +1,15 @@
-"""Plain NumPy twins of what the engine compiles, written to be read."""
+"""Plain NumPy twins of what the engine compiles, written to be read: parts that architectures' twins are made of."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType, quants
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
+Turn = Callable[[Array], Array]
 
 
 def rmsnorm(x: Array, weight: Array, eps: float) -> Array:
@@ -21,6 +23,10 @@ def softmax(x: Array) -> Array:
 
 def silu(x: Array) -> Array:
     return x / (1 + np.exp(-x))
+
+
+def gelu(x: Array) -> Array:
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
 def rope(heads: Array, positions: Array, frequencies: Array, neighbours: bool) -> Array:
@@ -37,21 +43,37 @@ def rope(heads: Array, positions: Array, frequencies: Array, neighbours: bool) -
     return turned
 
 
-def causal_attention(q: Array, k: Array, v: Array) -> Array:
-    """q: (n, n_heads, head_dim); k, v: (n, n_kv_heads, head_dim)."""
-    n, n_heads, head_dim = q.shape
+def causal_attention(q: Array, k: Array, v: Array, window: int | None = None, soft_cap: float | None = None) -> Array:
+    """q: (n, n_heads, head_dim), scaled already; k, v: (n, n_kv_heads, head_dim)."""
+    n, n_heads, _ = q.shape
     group = n_heads // k.shape[1]
     k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
-    scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(head_dim)
-    scores = np.where(np.tril(np.ones((n, n), bool)), scores, -np.inf)
+    scores = np.einsum("ihd,jhd->hij", q, k)
+    if soft_cap:
+        scores = soft_cap * np.tanh(scores / soft_cap)
+    distance = np.arange(n)[:, None] - np.arange(n)
+    scores = np.where((distance >= 0) & (distance < (window or n)), scores, -np.inf)
     return np.einsum("hij,jhd->ihd", softmax(scores), v)
 
 
-class Reference:
-    """The whole forward pass of a decoder in float64, over a file's dequantised weights."""
+class Twin:
+    """A checked file's keys and dequantised tensors in float64, read without the engine's configuration."""
 
     def __init__(self, checked: Any) -> None:
-        self.config, self.weights = checked.config, checked.weights
+        self.metadata, self.weights = checked.gguf.metadata, checked.weights
+        self.eps = self.key("attention.layer_norm_rms_epsilon")
+
+    def key(self, name: str, default: Any = None) -> Any:
+        return self.metadata.get(f"{self.metadata['general.architecture']}.{name}", default)
+
+    @property
+    def blocks(self) -> list[str]:
+        return [f"blk.{layer}." for layer in range(self.key("block_count"))]
+
+    def heads_of(self, key: str, block: str) -> int:
+        """A number of heads, which may be given for every layer."""
+        value = self.key(key)
+        return int(value[self.blocks.index(block)]) if isinstance(value, np.ndarray) else value
 
     def tensor(self, name: str) -> Array | None:
         found = self.weights.get(name)
@@ -66,28 +88,52 @@ class Reference:
         bias = self.tensor(name + ".bias")
         return out if bias is None else out + bias
 
-    def logits(self, ids: list[int]) -> Array:
-        """(n, vocab_size)."""
-        c = self.config
-        positions = np.arange(len(ids))
-        frequencies = c.rope_theta ** (-np.arange(0, c.rope_dim, 2) / c.rope_dim) / c.rope_scaling_factor
+    def norm(self, x: Array, name: str) -> Array:
+        return rmsnorm(x, self.tensor(name + ".weight"), self.eps)
+
+    def embed(self, ids: list[int]) -> Array:
+        return self.tensor("token_embd.weight")[ids]
+
+    def turner(self, n: int, *, neighbours: bool, theta: float | None = None, divisor: float | None = None) -> Turn:
+        """Rope of n positions, by the file's keys unless others are given."""
+        dim = self.key("rope.dimension_count", self.key("attention.key_length"))
+        divisor = divisor or self.key("rope.scaling.factor", 1.0)
+        theta = theta or self.key("rope.freq_base", 10000.0)
+        frequencies = theta ** (-np.arange(0, dim, 2) / dim) / divisor
         factors = self.tensor("rope_freqs.weight")
         frequencies = frequencies if factors is None else frequencies / factors
-        neighbours = c.architecture == "llama"
-        x = self.tensor("token_embd.weight")[ids]
-        for layer in range(c.n_layers):
-            block = f"blk.{layer}."
-            h = rmsnorm(x, self.tensor(block + "attn_norm.weight"), c.norm_eps)
-            q, k, v = (self.project(h, block + f"attn_{n}").reshape(len(ids), -1, c.head_dim) for n in "qkv")
-            if self.tensor(block + "attn_q_norm.weight") is not None:
-                q = rmsnorm(q, self.tensor(block + "attn_q_norm.weight"), c.norm_eps)
-                k = rmsnorm(k, self.tensor(block + "attn_k_norm.weight"), c.norm_eps)
-            q, k = (rope(heads, positions, frequencies, neighbours) for heads in (q, k))
-            attended = causal_attention(q, k, v).reshape(len(ids), -1)
-            x = x + self.project(attended, block + "attn_output")
-            h = rmsnorm(x, self.tensor(block + "ffn_norm.weight"), c.norm_eps)
-            hidden = silu(self.project(h, block + "ffn_gate")) * self.project(h, block + "ffn_up")
-            x = x + self.project(hidden, block + "ffn_down")
-        x = rmsnorm(x, self.tensor("output_norm.weight"), c.norm_eps)
+        return lambda heads: rope(heads, np.arange(n), frequencies, neighbours)
+
+    def attention(
+        self,
+        block: str,
+        h: Array,
+        turn: Turn,
+        *,
+        has_head_norms: bool = False,
+        scale: float | None = None,
+        window: int | None = None,
+        soft_cap: float | None = None,
+    ) -> Array:
+        n, n_kv_heads = len(h), self.heads_of("attention.head_count_kv", block)
+        k, v = (self.project(h, block + f"attn_{letter}").reshape(n, n_kv_heads, -1) for letter in "kv")
+        q = self.project(h, block + "attn_q").reshape(n, -1, k.shape[-1])
+        if has_head_norms:
+            q, k = self.norm(q, block + "attn_q_norm"), self.norm(k, block + "attn_k_norm")
+        q, k = turn(q) * (scale or k.shape[-1] ** -0.5), turn(k)
+        return self.project(causal_attention(q, k, v, window, soft_cap).reshape(n, -1), block + "attn_output")
+
+    def feed_forward(self, block: str, h: Array, gate: Callable[[Array], Array] = silu) -> Array:
+        hidden = gate(self.project(h, block + "ffn_gate")) * self.project(h, block + "ffn_up")
+        return self.project(hidden, block + "ffn_down")
+
+    def pre_norm_layers(self, x: Array, attention: Callable[[str, Array], Array]) -> Array:
+        """Layers whose branches read the normed residual stream and follow each other."""
+        for block in self.blocks:
+            x = x + attention(block, self.norm(x, block + "attn_norm"))
+            x = x + self.feed_forward(block, self.norm(x, block + "ffn_norm"))
+        return x
+
+    def head(self, x: Array) -> Array:
         output = self.tensor("output.weight")
-        return x @ (self.tensor("token_embd.weight") if output is None else output).T
+        return self.norm(x, "output_norm") @ (self.tensor("token_embd.weight") if output is None else output).T

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from engine.config import ModelConfig
 from engine.errors import EngineError
-from engine.gguf import read_gguf
+from engine.gguf import GGUFFile, read_gguf
+from engine.models import expected_tensors, read_config
 from engine.weights import Weights
 from tests.engine import tiny_gguf
 from tests.engine.tiny_gguf import TinyGGUF
@@ -20,11 +20,16 @@ Break = Callable[[TinyGGUF], Any]
 MOST_BYTES = 50 << 20
 
 
+def weights_of(gguf: GGUFFile) -> Weights:
+    config = read_config(gguf)
+    return Weights.check(gguf, config, expected_tensors(config))
+
+
 def check(path: Path) -> Weights:
     """Everything that is checked without a tokenizer."""
     gguf = read_gguf(path)
     try:
-        return Weights.check(gguf, ModelConfig.from_gguf(gguf))
+        return weights_of(gguf)
     finally:
         gguf.close()
 

@@ -14,11 +14,19 @@ from typing import Any
 import numpy as np
 
 from engine.cached_tokens import CachedTokens
-from engine.config import ModelConfig
+from engine.config import Attention, Dense, Layer, ModelConfig, Rope
 from engine.kv_cache import POSITIONS, KVCache, kv_type_of
-from engine.models.decoder import Rotation
+from engine.rotation import rotations_of
 
-CONFIG = ModelConfig("llama", 64, 96, 2, 4, 2, 32, 1e-5, 10000.0, 32, 1.0, 4096, 300)
+
+def config_with(*ropes: Rope | None) -> ModelConfig:
+    """A small model with a layer for each rope."""
+    layers = tuple(Layer(Attention(4, 2, 32, 32, rope, 32**-0.5), Dense(96)) for rope in ropes)
+    return ModelConfig("llama", 64, layers, 1e-5, 4096, 300)
+
+
+ROPE = Rope(10000.0, 32, neighbours=True)
+CONFIG = config_with(ROPE, ROPE)
 FINGERPRINT = "ab" * 32
 
 
@@ -37,8 +45,9 @@ class ScriptedSession:
     ) -> None:
         self.n_ctx = n_ctx
         self.model: Any = SimpleNamespace(config=config, fingerprint=fingerprint)
-        self.cache = KVCache(config, kv_type_of(kv, config), n_ctx)
-        self.rotation = Rotation(config.rope_theta ** (-np.arange(0, 32, 2) / 32), 2, 1)
+        self.rotations = rotations_of(config)
+        self.cache = KVCache(config, kv_type_of(kv, config), n_ctx, self.rotations)
+        self.memory, self.kv_type = self.cache, kv
         self.origin: object = None
         self.cached = CachedTokens()
         self._tokens = self.cached.ids
@@ -82,14 +91,16 @@ class ScriptedSession:
 
     def _places(self, at: int) -> list[np.ndarray[Any, Any]]:
         """Where a position's keys, values, and their scales lie, as the kernels write them."""
+        tile, lane = divmod(at, POSITIONS)
         found = []
-        for heads, item_bytes in ((self.cache.elements, self.cache.kv_type.item_bytes), (self.cache.scales, 4)):
-            if heads.size:
-                n_layers, n_heads, n_bytes = heads.shape
-                keys, values = heads[:, : n_heads // 2], heads[:, n_heads // 2 :]
-                tile, lane = divmod(at, POSITIONS)
-                shape = n_layers, n_heads // 2, self.cache.max_seq_len // POSITIONS, -1, POSITIONS, item_bytes
-                found.append(keys.reshape(shape)[:, :, tile, :, lane])
-                each = n_bytes // self.cache.max_seq_len
-                found.append(values[:, :, at * each : (at + 1) * each])
+        for layer in self.cache.layers.values():
+            for keys, values, item_bytes in (
+                (layer.keys.elements, layer.values.elements, self.cache.kv_type.item_bytes),
+                (layer.keys.scales, layer.values.scales, 4),
+            ):
+                if keys.size:
+                    shape = len(keys), self.cache.max_seq_len // POSITIONS, -1, POSITIONS, item_bytes
+                    found.append(keys.reshape(shape)[:, tile, :, lane])
+                    each = values.shape[1] // self.cache.max_seq_len
+                    found.append(values[:, at * each : (at + 1) * each])
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from engine.config import ModelConfig
 from engine.errors import UnsupportedArchitectureError
 from engine.gguf import read_gguf
+from engine.models import read_config
 from tests.engine import tiny_gguf
 from tests.engine.refusals import Break, broken, check, refusal
 from tests.engine.tiny_gguf import F64, I32, U64
@@ -22,33 +22,39 @@ NAN, INF = float("nan"), float("inf")
 def config_of(path: Path) -> ModelConfig:
     gguf = read_gguf(path)
     try:
-        return ModelConfig.from_gguf(gguf)
+        return read_config(gguf)
     finally:
         gguf.close()
 
 
 def test_every_field_is_read_from_its_key(tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "model.gguf", "qwen3", dim=96, head_dim=32, n_layers=3)
-    assert dataclasses.asdict(config_of(path)) == {
+    assert config_of(path).summary() == {
         "architecture": "qwen3",
         "dim": 96,
-        "hidden_dim": 96,
+        "norm_eps": float(np.float32(1e-5)),
+        "context_length": 128,
+        "vocab_size": 267,
+        "embedding_scale": 1.0,
         "n_layers": 3,
         "n_heads": 4,
         "n_kv_heads": 2,
-        "head_dim": 32,
-        "norm_eps": float(np.float32(1e-5)),
+        "key_dim": 32,
+        "value_dim": 32,
         "rope_theta": 10000.0,
         "rope_dim": 32,
         "rope_scaling_factor": 1.0,
-        "context_length": 128,
-        "vocab_size": 267,
+        "scale": 32**-0.5,
+        "head_norms": True,
+        "hidden_dim": 96,
+        "gate": "silu",
+        "norm_before": True,
     }
 
 
 def test_widths_of_all_heads_follow_from_the_head_not_from_the_model(tmp_path: Path) -> None:
     config = config_of(tiny_gguf.write(tmp_path / "model.gguf", "qwen3", dim=96, head_dim=32))
-    assert (config.q_dim, config.kv_dim) == (128, 64)
+    assert (config.attentions[0].q_dim, config.attentions[0].k_dim, config.attentions[0].v_dim) == (128, 64, 64)
 
 
 def test_what_older_files_leave_out_follows_from_the_rest(tmp_path: Path) -> None:
@@ -56,12 +62,13 @@ def test_what_older_files_leave_out_follows_from_the_rest(tmp_path: Path) -> Non
     for key in ("attention.key_length", "attention.value_length", "attention.head_count_kv", "rope.dimension_count"):
         tiny.drop(f"llama.{key}")
     tiny.drop("llama.rope.freq_base")
-    config = config_of(tiny.write(tmp_path / "model.gguf"))
-    assert (config.head_dim, config.n_kv_heads, config.rope_dim, config.rope_theta) == (16, 4, 16, 10000.0)
+    [attention] = set(config_of(tiny.write(tmp_path / "model.gguf")).attentions.values())
+    assert attention.rope is not None
+    assert (attention.key_dim, attention.n_kv_heads, attention.rope.dim, attention.rope.theta) == (16, 4, 16, 10000.0)
 
 
 def test_part_of_a_head_may_be_rotated(tmp_path: Path) -> None:
-    assert config_of(broken(tmp_path, lambda t: t.set("llama.rope.dimension_count", 8))).rope_dim == 8
+    assert config_of(broken(tmp_path, lambda t: t.set("llama.rope.dimension_count", 8))).ropes[0].dim == 8
 
 
 def test_the_same_value_for_every_layer_counts_as_one(tmp_path: Path) -> None:
@@ -70,7 +77,7 @@ def test_the_same_value_for_every_layer_counts_as_one(tmp_path: Path) -> None:
         tiny.set("llama.feed_forward_length", np.array([96, 96], "<u4"))
 
     config = config_of(broken(tmp_path, per_layer))
-    assert (config.n_kv_heads, config.hidden_dim) == (2, 96)
+    assert config == config_of(broken(tmp_path, lambda t: None))
 
 
 def test_integers_of_any_width_are_read(tmp_path: Path) -> None:
@@ -92,7 +99,7 @@ def test_linear_rope_scaling_is_read(entries: dict[str, Any], factor: float, tmp
         for key, value in entries.items():
             tiny.set(f"llama.{key}", value)
 
-    assert config_of(broken(tmp_path, scale)).rope_scaling_factor == factor
+    assert config_of(broken(tmp_path, scale)).ropes[0].scaling_factor == factor
 
 
 @pytest.mark.parametrize("key", ["rope.scaling.factor", "rope.freq_base", "attention.layer_norm_rms_epsilon"])
@@ -109,7 +116,9 @@ def test_an_unknown_architecture_has_its_own_error(tmp_path: Path) -> None:
 
 def test_a_trained_small_model_is_read(shared_data: Path) -> None:
     config = config_of(shared_data / "models" / "stories260K.gguf")
-    assert (config.dim, config.hidden_dim, config.n_layers, config.head_dim, config.vocab_size) == (64, 172, 5, 8, 512)
+    layer = config.layers[0]
+    assert (config.dim, layer.feed_forward.hidden_dim, config.n_layers, layer.mixer.key_dim) == (64, 172, 5, 8)
+    assert config.vocab_size == 512
 
 
 ARCHITECTURE: dict[str, tuple[Break, str]] = {

@@ -1,5 +1,6 @@
 """Tokens dropped from the middle: what lies behind moves down and means the same at its new place."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,14 @@ import numpy as np
 import pytest
 
 from engine import EngineError, Model
+from engine.config import Rope
+from engine.kv_cache import KVCache, kv_type_of
+from engine.models import ARCHITECTURES
+from engine.rotation import rotations_of
 from engine.saved_state import StateWriter, restore_state
+from engine.saved_state.layout import Header, read_header
 from tests.engine import tiny_gguf
+from tests.engine.scripted_session import ScriptedSession, config_with
 
 pytestmark = pytest.mark.slow
 
@@ -18,19 +25,22 @@ IDS = np.random.default_rng(0).integers(3, 250, 90).tolist()
 def one_layer(tmp_path: Path, architecture: str, **arguments: Any) -> Model:
     """With one layer keys and values depend on token and position alone, so that moving them must be exact."""
     path = tmp_path / f"{architecture}.gguf"
-    tiny = tiny_gguf.model(architecture, n_layers=1, n_heads=2, n_kv_heads=2, rope_factors=architecture == "llama")
-    for key, value in arguments.items():
+    keys = {key: arguments.pop(key) for key in list(arguments) if "." in key}
+    tiny = tiny_gguf.model(architecture, n_layers=1, n_heads=2, n_kv_heads=2, **arguments)
+    for key, value in keys.items():
         tiny.set(f"{architecture}.{key}", value)
     return Model.open(tiny.write(path), threads=1)
 
 
 @pytest.mark.parametrize(("kv", "most"), [("f32", 1e-4), ("f16", 5e-3), ("q8_0", 0.05)])
-@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    ("architecture", "arguments"), [*((name, {}) for name in ARCHITECTURES), ("llama", {"rope_factors": True})]
+)
 @pytest.mark.parametrize(("n_keep", "n_drop"), [(8, 16), (5, 13), (0, 7), (1, 80), (40, 1)])
 def test_with_one_layer_moved_tokens_are_as_if_computed_there(
-    tmp_path: Path, architecture: str, kv: str, most: float, n_keep: int, n_drop: int
+    tmp_path: Path, architecture: str, arguments: dict[str, Any], kv: str, most: float, n_keep: int, n_drop: int
 ) -> None:
-    model = one_layer(tmp_path, architecture)
+    model = one_layer(tmp_path, architecture, **arguments)
     moved, fresh = model.session(n_ctx=128, kv=kv), model.session(n_ctx=128, kv=kv)
     moved.feed(IDS)
     moved.shift(n_keep, n_drop)
@@ -107,3 +117,39 @@ def test_a_state_follows_a_shift(tmp_path: Path, kv: str) -> None:
     assert back.tokens == session.tokens
     assert (back.feed([5, 4, 3]) == session.feed([5, 4, 3])).all()
     model.close()
+
+
+@pytest.mark.parametrize(("kv", "most"), [("f32", 1e-5), ("f16", 3e-3), ("q8_0", 0.03)])
+def test_the_keys_of_each_layer_are_turned_by_its_own_rope(kv: str, most: float) -> None:
+    """Made-up keys in a made-up model: two ropes that pair elements differently, one stretched, and a layer without."""
+    ropes = Rope(10000.0, 32, neighbours=True), Rope(500.0, 16, neighbours=False, scaling_factor=4.0), None
+    config = config_with(*ropes)
+    rotations = rotations_of(config)
+    cache = KVCache(config, kv_type_of(kv, config), 64, rotations)
+    rng = np.random.default_rng(0)
+    plain = rng.standard_normal((len(ropes), 2, 50, 32)).astype(np.float32)  # of (layer, head, position)
+
+    def turned(layer: int, position: int, at: int) -> np.ndarray:
+        keys = plain[layer, :, position : position + 1].copy()
+        rope = ropes[layer]
+        if rope is not None:
+            rotations[rope].turn(keys, at)
+        return keys
+
+    for layer in range(len(ropes)):
+        for position in range(50):
+            cache.layers[layer].keys.write_tiles(position, turned(layer, position, position))
+    cache.shift(10, 13, 50)
+    for layer in range(len(ropes)):
+        found = cache.layers[layer].keys.read_tiles(10, 37)
+        wanted = np.concatenate([turned(layer, position, position - 13) for position in range(23, 50)], axis=1)
+        assert np.abs(found - wanted).max() < most * np.abs(wanted).max()
+
+
+def test_a_states_header_tells_models_with_several_ropes_apart() -> None:
+    a, b = Rope(10000.0, 32, neighbours=True), Rope(500.0, 32, neighbours=True)
+    models = [(a, a), (a, b), (b, a), (a, None), (None, None), (a, replace(b, scaling_factor=2.0))]
+    headers = {Header.of(ScriptedSession(config=config_with(*ropes)), bytes(16)) for ropes in models}  # type: ignore[arg-type]
+    assert len({(one.frequencies_digest, one.rope_theta) for one in headers}) == len(models)
+    for header in headers:
+        assert read_header(header.to_bytes(), "kv.state") == header

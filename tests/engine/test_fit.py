@@ -8,7 +8,7 @@ import pytest
 from engine import Model, fit
 from engine.errors import EngineError, GGUFError, UnsupportedArchitectureError
 from engine.fit import MachineMemory, MachineRates, ModelNeeds
-from engine.kv_cache import kv_type_of
+from engine.kv_cache import kv_type_of, memory_needs
 from engine.weight_modes import RESERVE_BYTES
 from tests.engine import tiny_gguf
 
@@ -33,7 +33,7 @@ def test_needs_read_from_the_header_are_those_of_the_opened_model(tmp_path: Path
     needs, model = fit.needs_of_file(path, "f32"), Model.open(path, threads=1)
     assert needs.weights_bytes == model.weights_bytes
     assert needs.bytes_per_token == pytest.approx(model.bytes_per_token, abs=model.config.dim * 4)
-    assert needs.kv_bytes_per_position == kv_type_of("f32", model.config).bytes_per_position(model.config)
+    assert needs.kv_bytes_per_position == memory_needs(model.config, kv_type_of("f32", model.config)).position_bytes
     assert (needs.quantization, needs.context_length) == (model.quantization, model.config.context_length)
     matrices = [tensor for tensor in model._weights.tensors.values() if tensor.name.startswith("blk.")]
     assert sum(needs.products.values()) == sum(t.n_rows * t.n_cols for t in matrices if t.n_rows > 1)

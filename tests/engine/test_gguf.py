@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, LlamaFileType
 
 from engine.errors import GGUFError, shown
+from engine.ggml_types import MIXES
 from engine.gguf import GGML_TYPES, read_gguf
 from engine.gguf_strings import StringArray
 from engine.loader import validate
@@ -21,11 +22,16 @@ from tests.engine.tiny_gguf import F64, I8, I16, I32, I64, U8, U16, U64
 
 def test_type_sizes_are_those_of_the_gguf_package() -> None:
     theirs = {int(kind): (kind.name, *GGML_QUANT_SIZES[kind]) for kind in GGMLQuantizationType}
-    ours = {number: tuple(layout) for number, layout in GGML_TYPES.items()}
+    ours = {number: tuple(layout[:3]) for number, layout in GGML_TYPES.items()}
     assert {number: ours[number] for number in theirs.keys() & ours.keys()} == {
         number: theirs[number] for number in theirs.keys() & ours.keys()
     }
     assert theirs.keys() & ours.keys() >= {0, 1, 2, 3, *range(6, 31)}
+
+
+def test_the_names_of_mixes_are_those_of_the_gguf_package() -> None:
+    theirs = {int(kind): kind.name.removeprefix("MOSTLY_").removeprefix("ALL_") for kind in LlamaFileType}
+    assert [mix for number, (_, mix) in MIXES.items() if theirs[number] != mix] == []
 
 
 @pytest.mark.parametrize(
@@ -166,7 +172,8 @@ def test_checking_a_model_imports_no_numba(tmp_path: Path) -> None:
     program = (
         "import sys, engine.loader, engine.config, engine.weights, engine.gguf\n"
         "gguf = engine.gguf.read_gguf(sys.argv[1])\n"
-        "engine.weights.Weights.check(gguf, engine.config.ModelConfig.from_gguf(gguf))\n"
+        "config = engine.models.read_config(gguf)\n"
+        "engine.weights.Weights.check(gguf, config, engine.models.expected_tensors(config))\n"
         "sys.exit('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode == 0

@@ -4,11 +4,10 @@ import gguf
 import numpy as np
 import pytest
 
-from engine.ggml_types import GGML_TYPES
+from engine.ggml_types import TYPES_BY_NAME
 from engine.quants import QUANTS, load_quant
 from engine.quants.base import QuantType
 from tests.engine.kernel_call import (
-    F16_FIELDS,
     columns_of,
     dequantize,
     embed,
@@ -27,13 +26,20 @@ N_ROWS, N_TOKENS = 61, 13
 TOLERANCE = 1e-6
 """Largest error relative to the largest result: what is left is the rounding of float32 sums."""
 
-COLUMN_COUNTS = {1: (7, 64, 172), 32: (32, 288, 896), 256: (256, 1280)}
-BLOCK_SIZES = {layout.name: layout.block_size for layout in GGML_TYPES.values()}
+
+def column_counts(name: str) -> tuple[int, ...]:
+    """Lengths of rows: one block, and several with a rest that no kernel takes at once."""
+    block = TYPES_BY_NAME[name].block_size
+    return (7, 64, 172) if block == 1 else (block, 9 * block, 28 * block) if block < 256 else (block, 5 * block)
+
+
 every_type = pytest.mark.parametrize("quant", QUANTS, indirect=True)
 every_length = pytest.mark.parametrize(
-    ("quant", "n_cols"), [(name, n) for name in QUANTS for n in COLUMN_COUNTS[BLOCK_SIZES[name]]], indirect=["quant"]
+    ("quant", "n_cols"), [(name, n) for name in QUANTS for n in column_counts(name)], indirect=["quant"]
 )
-without_floats = pytest.mark.parametrize("quant", F16_FIELDS, indirect=True)
+without_floats = pytest.mark.parametrize(
+    "quant", [name for name in QUANTS if TYPES_BY_NAME[name].halves], indirect=True
+)
 
 
 @pytest.fixture
@@ -42,7 +48,7 @@ def quant(request: pytest.FixtureRequest) -> QuantType:
 
 
 def some_cols(quant: QuantType) -> int:
-    return COLUMN_COUNTS[quant.block_size][-1]
+    return column_counts(quant.name)[-1]
 
 
 def assert_close(found: np.ndarray, wanted: np.ndarray) -> None:
@@ -51,7 +57,7 @@ def assert_close(found: np.ndarray, wanted: np.ndarray) -> None:
 
 @every_type
 def test_layout_is_that_of_ggml(quant: QuantType) -> None:
-    layout = next(known for known in GGML_TYPES.values() if known.name == quant.name)
+    layout = TYPES_BY_NAME[quant.name]
     assert (quant.block_size, quant.type_size) == (layout.block_size, layout.type_size)
     assert gguf.GGML_QUANT_SIZES[ggml_type(quant)] == (quant.block_size, quant.type_size)
 
@@ -102,7 +108,7 @@ def test_largest_values_fit_the_integers_on_the_way(quant: QuantType) -> None:
 
 @without_floats
 def test_integers_are_exact(quant: QuantType) -> None:
-    n_cols = COLUMN_COUNTS[quant.block_size][0]
+    n_cols = column_counts(quant.name)[0]
     weights = with_halves(quant, random_blocks(quant, 9, n_cols), np.ones)
     columns = columns_of(quant, np.random.default_rng(5).integers(-3, 4, (4, n_cols)), d=1.0)
     wanted = columns.values @ dequantize(quant, weights).astype(np.float64).T  # below 2^24, so float32 rounds nothing

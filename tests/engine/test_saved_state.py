@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine import EngineError, Model, Sampling, Session
-from engine.kv_cache import KV_TYPES
+from engine.kv_types import KV_TYPES
 from engine.saved_state import StateRefusedError, StateWriter, read_summary, restore_state, writer
 from tests.engine import tiny_gguf
 
@@ -44,8 +44,8 @@ def same_cache(a: Session, b: Session) -> bool:
     """Compare the keys and values of all whole tiles, and the values of the rest, by copying them out."""
     assert a.tokens == b.tokens
     whole = a.length // 8 * 8
-    copies = [np.empty(max(1, whole // 8) * s.cache.tile_bytes, np.uint8) for s in (a, b)]
-    sizes = [s.cache.copy_out(0, whole, copy) for s, copy in zip((a, b), copies, strict=True)]
+    copies = [np.empty(s.memory.copied_bytes(0, whole), np.uint8) for s in (a, b)]
+    sizes = [s.memory.copy_out(0, whole, copy) for s, copy in zip((a, b), copies, strict=True)]
     return sizes[0] == sizes[1] and bool((copies[0][: sizes[0]] == copies[1][: sizes[1]]).all())
 
 

@@ -25,7 +25,7 @@ from engine.saved_state import (
 )
 from engine.saved_state.layout import HEADER_BYTES, Header
 from engine.saved_state.state_file import opened, read_chain
-from tests.engine.scripted_session import CONFIG, ScriptedSession
+from tests.engine.scripted_session import ROPE, ScriptedSession, config_with
 
 pytestmark = pytest.mark.slow
 
@@ -228,7 +228,7 @@ def test_a_state_from_other_conditions_is_refused_with_the_reason(
     [
         (({"kv": "f32"}, {"kv": "f16"}), "another type"),
         (({"kv": "f16"}, {"kv": "q8_0"}), "another type"),
-        (({}, {"config": replace(CONFIG, rope_theta=5000.0)}), "rope"),
+        (({}, {"config": config_with(replace(ROPE, theta=5000.0), ROPE)}), "rope"),
         (({}, {"fingerprint": "12" * 32}), "another model"),
     ],
 )

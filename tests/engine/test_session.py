@@ -314,7 +314,7 @@ except ModelChangedError as error:
     ("asked", "is_refused"),
     [
         ("session.shift(2, 8)", False),
-        ("session.rotation", False),
+        ("session.rotations", False),
         ("model.session(n_ctx=32)", True),
         ("model.describe_plan()", True),
         ("model.use_weights('huge')", True),
@@ -384,6 +384,34 @@ def test_a_few_tokens_at_once_are_single_steps_to_the_bit(tmp_path: Path, kind: 
         found = together.feed(ids[first:last], every=True)
         wanted = np.stack([alone.feed([token]) for token in ids[first:last]])
         assert found.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize(("kind", "tied"), [("F32", False), ("Q8_0", False), ("Q4_K", True)])
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+def test_proposed_tokens_are_verified_in_one_walk_to_the_bit(tmp_path: Path, kind: str, tied: bool, n: int) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", kind, tied=tied), threads=2)
+    together, alone = model.session(n_ctx=64), model.session(n_ctx=64)
+    for session in (together, alone):
+        session.feed([3, 1, 4, 1, 5, 9])
+    proposed = [2, 6, 5, 3, 5, 8, 9, 7][:n]
+    found = together.verify(proposed)
+    wanted = np.stack([alone.feed([token]) for token in proposed])
+    assert found.tobytes() == wanted.tobytes()
+    assert together.tokens == alone.tokens
+    assert together.truncate(6 + n // 2) == 6 + n // 2  # the rest was proposed wrongly
+    alone.truncate(6 + n // 2)
+    assert together.feed([11]).tobytes() == alone.feed([11]).tobytes()
+    head = "token_embd.weight" if tied else "output.weight"
+    read = [row for row in together._pipeline.plans["verify"].describe() if row.get("weights") == head]
+    assert [row["op"].split()[0] for row in read if row["op"] != f"embed {row['type']}"] == ["few"]
+    model.close()
+
+
+def test_no_more_is_verified_than_a_walk_holds(model: Model) -> None:
+    session = model.session(n_ctx=64)
+    with pytest.raises(EngineError, match="at most 8"):
+        session.verify([1] * 9)
+    assert session.length == 0
 
 
 def test_what_is_fed_while_forgetting_leaves_no_trace(model: Model) -> None:

@@ -11,22 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.config import ModelConfig
 from engine.errors import EngineError
 from engine.fit import needs_of_file
 from engine.gguf import read_gguf
 from engine.loader import validate
 from engine.split_gguf import PartName, part_name
-from engine.weights import Weights
 from tests.engine import tiny_gguf
+from tests.engine.refusals import weights_of
 from tests.engine.tiny_gguf import TinyGGUF
 
 
 def test_a_model_in_three_files_has_the_tensors_of_the_whole_one(tmp_path: Path) -> None:
     whole = read_gguf(tiny_gguf.write(tmp_path / "whole.gguf"))
     parts = read_gguf(tiny_gguf.write_parts(tmp_path, "m", 3)[0])
-    one = Weights.check(whole, ModelConfig.from_gguf(whole))
-    other = Weights.check(parts, ModelConfig.from_gguf(parts))
+    one = weights_of(whole)
+    other = weights_of(parts)
     assert other.tensors.keys() == one.tensors.keys()
     assert {info.part for info in parts.tensors.values()} == {0, 1, 2}
     for name, tensor in one.tensors.items():

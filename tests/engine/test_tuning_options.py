@@ -371,13 +371,14 @@ def test_a_stretched_cache_repeats_keys_and_values_and_computes_on(tmp_path: Pat
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", "F32", context_length=256, head_dim=32), threads=1)
     session = model.session(n_ctx=128, kv=kv)
     session.prefill(list(range(1, 17)))
-    cache = session._pipeline.cache
+    cache = session._pipeline._cache
+    keys = cache.layers[0].keys
     before = cache._memory.bytes.copy()
     with session.forgetting():
         session.stretch(104)
         assert session.length == 104
-        heads = cache._memory.bytes[: cache.head_bytes]
-        each = cache.head_bytes // cache.max_seq_len
+        heads = keys.elements[0]
+        each = keys.head_bytes // cache.max_seq_len
         assert heads.any()
         for at in range(16, 104, 16):
             n = min(16, 104 - at) * each
@@ -385,6 +386,6 @@ def test_a_stretched_cache_repeats_keys_and_values_and_computes_on(tmp_path: Pat
         assert not heads[104 * each :].any()
         session.feed([3])
     assert session.tokens == list(range(1, 17))
-    kept = cache._memory.bytes[: cache.head_bytes].reshape(-1)[: 16 * each]
+    kept = keys.elements[0].reshape(-1)[: 16 * each]
     assert (kept == before[: 16 * each]).all()
     model.close()

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
 
+from engine.ggml_types import TYPES_BY_NAME
 from engine.loader import validate
 from engine.quants import QUANTS
-from engine.weight_scan import SCALE_OFFSETS, DamagedTensor, damaged_tensors
+from engine.weight_scan import DamagedTensor, damaged_tensors
 from tests.engine import tiny_gguf
 
 NAME = "blk.1.ffn_up.weight"
@@ -37,22 +38,30 @@ def test_one_damaged_number_is_found_with_its_tensor_and_row(quant: str, tmp_pat
         at, bits = 3 * row_bytes + len(PLAIN[quant]), PLAIN[quant]
     else:
         block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[quant]][1]
-        at, bits = 3 * row_bytes + (row_bytes - block_bytes) + SCALE_OFFSETS[quant][-1], struct.pack("<H", 0x7E00)
+        at, bits = (
+            3 * row_bytes + (row_bytes - block_bytes) + TYPES_BY_NAME[quant].halves[-1],
+            struct.pack("<H", 0x7E00),
+        )
     data[at : at + len(bits)] = bits
     tensor.data = bytes(data)
     assert scan(tiny.write(tmp_path / "m.gguf")) == [DamagedTensor(NAME, quant, 1, 3)]
 
 
-@pytest.mark.parametrize("quant", sorted(SCALE_OFFSETS))
+@pytest.mark.parametrize(
+    "quant", [name for name, layout in TYPES_BY_NAME.items() if layout.halves and hasattr(quants, name)]
+)
 def test_the_places_of_the_scales_are_those_another_reader_uses(quant: str) -> None:
     block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[quant]][1]
     sound = np.zeros(block_bytes, np.uint8)
-    for at in SCALE_OFFSETS[quant]:
+    for at in TYPES_BY_NAME[quant].halves:
         damaged = sound.copy()
         damaged[at : at + 2] = np.frombuffer(struct.pack("<H", 0x7E00), np.uint8)
         with np.errstate(invalid="ignore"):
             assert np.isnan(quants.dequantize(damaged, GGMLQuantizationType[quant])).any()
-    assert set(SCALE_OFFSETS) | set(PLAIN) == set(QUANTS)
+
+
+def test_every_type_is_plain_or_has_scales_to_look_at() -> None:
+    assert {name for name in QUANTS if not TYPES_BY_NAME[name].halves} == set(PLAIN)
 
 
 def test_progress_ends_with_all_bytes_and_can_end_the_scan(tmp_path: Path) -> None:

@@ -8,19 +8,18 @@ from pathlib import Path
 import pytest
 from gguf import GGUFReader
 
-from engine.config import ModelConfig
 from engine.errors import BrokenModelError, UnsupportedQuantError
 from engine.gguf import read_gguf
+from engine.models import ARCHITECTURES
 from engine.quants import QUANTS
-from engine.weights import Weights
 from tests.engine import tiny_gguf
-from tests.engine.refusals import broken, check, edit, refusal
+from tests.engine.refusals import broken, check, edit, refusal, weights_of
 
 NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize("quant", QUANTS)
-@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_tensor_is_found_as_another_reader_finds_it(architecture: str, quant: str, tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "model.gguf", architecture, quant)
     weights = check(path)
@@ -42,7 +41,7 @@ def test_every_tensor_is_found_as_another_reader_finds_it(architecture: str, qua
 def test_addresses_stay_valid_while_the_weights_live_though_the_file_is_closed_and_gone(tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "model.gguf")
     gguf = read_gguf(path)
-    weights = Weights.check(gguf, ModelConfig.from_gguf(gguf))
+    weights = weights_of(gguf)
     norm = weights["output_norm.weight"]
     before = ctypes.string_at(norm.address, norm.size_bytes)
     gguf.close()
@@ -96,7 +95,7 @@ def test_trained_models_have_the_size_their_tensors_add_up_to(shared_data: Path)
     assert check(shared_data / "models" / "babyllama105.gguf").quantization_label() == "F32"
 
 
-@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_each_missing_tensor_is_named(architecture: str, tmp_path: Path) -> None:
     for tensor in tiny_gguf.model(architecture, n_layers=1).tensors:
         if tensor.name != "output.weight":

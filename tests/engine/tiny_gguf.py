@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
+from gguf import GGMLQuantizationType, quants
+
+from engine.ggml_types import TYPES_BY_NAME
+from tests.engine import architectures
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 _FORMATS = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q", F64: "d"}
 _ARRAY_KINDS = {"u1": U8, "i1": I8, "u2": U16, "i2": I16, "u4": U32, "i4": I32, "f4": F32, "b1": BOOL, "u8": U64,
                 "i8": I64, "f8": F64}  # fmt: skip
-K_QUANTS = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
 
 
 def string(text: str | bytes, length: int | None = None) -> bytes:
@@ -210,10 +213,18 @@ def byte_characters() -> list[str]:
     return [chr(byte) if byte in printable else chr(next(spare)) for byte in range(256)]
 
 
-def model(
-    architecture: str = "llama",
+def model(architecture: str = "llama", quant: str = "F32", vocabulary: str | None = None, **arguments: Any) -> TinyGGUF:
+    """Describe a complete model as the architecture's own file does, with the arguments of ``decoder``."""
+    if vocabulary is not None:
+        arguments["vocabulary"] = vocabulary
+    described: TinyGGUF = architectures.load(architecture).tiny(quant=quant, **arguments)
+    return described
+
+
+def decoder(
+    architecture: str,
     quant: str = "F32",
-    vocabulary: str | None = None,
+    vocabulary: str = "spm",
     *,
     n_layers: int = 2,
     dim: int | None = None,
@@ -223,22 +234,25 @@ def model(
     head_dim: int | None = None,
     context_length: int = 128,
     tied: bool = False,
-    biases: bool | None = None,
+    biases: bool = False,
+    head_norms: bool = False,
+    norms_behind: bool = False,
     rope_factors: bool = False,
     seed: int = 0,
 ) -> TinyGGUF:
-    """Describe a complete model with random weights, the same for the same arguments.
+    """Describe a decoder with random weights, the same for the same arguments.
 
     Args:
         quant: type of every matrix; widths default to 64 and 96, or 256 and 512 where blocks have 256 elements.
-        vocabulary: ``"spm"`` or ``"bpe"``; by default what the architecture's files have.
-        biases: on query, key and value; by default as the architecture demands.
+        vocabulary: ``"spm"`` or ``"bpe"``.
+        biases: on query, key and value.
+        head_norms: of every head's query and key.
+        norms_behind: both branches.
     """
-    wide = quant in K_QUANTS
+    wide = TYPES_BY_NAME[quant].block_size == 256
     dim = dim or (256 if wide else 64)
     hidden_dim = hidden_dim or (512 if wide else 96)
     head_dim = head_dim or dim // n_heads
-    vocabulary = vocabulary or ("spm" if architecture == "llama" else "bpe")
     tiny = TinyGGUF()
     tiny.set("general.architecture", architecture)
     tiny.set("general.name", f"tiny {architecture} {quant}")
@@ -282,12 +296,15 @@ def model(
         matrix(block + "ffn_gate.weight", hidden_dim, dim, 1 / dim**0.5)
         matrix(block + "ffn_up.weight", hidden_dim, dim, 1 / dim**0.5)
         matrix(block + "ffn_down.weight", dim, hidden_dim, 0.3 / hidden_dim**0.5)
-        if architecture == "qwen2" if biases is None else biases:
+        if biases:
             for letter, width in (("q", q_dim), ("k", kv_dim), ("v", kv_dim)):
                 vector(f"{block}attn_{letter}.bias", 0.1 * rng.standard_normal(width))
-        if architecture == "qwen3":
+        if head_norms:
             norm(block + "attn_q_norm.weight", head_dim)
             norm(block + "attn_k_norm.weight", head_dim)
+        if norms_behind:
+            norm(block + "post_attention_norm.weight", dim)
+            norm(block + "post_ffw_norm.weight", dim)
     return tiny
 
 
@@ -302,27 +319,31 @@ def quantised(name: str, quant: str, rows: int, cols: int, std: float, rng: np.r
     return TensorEntry(name, [cols, rows], ggml_type, data)
 
 
-# Where a block keeps its float16 scales, and what they are divided by to give weights of about unit deviation.
-_SCALES = {
-    "Q2_K": ((80, 14.0), (82, 9.3)),
-    "Q3_K": ((108, 44.0),),
-    "Q4_K": ((0, 262.0), (2, 34.0)),
-    "Q5_K": ((0, 522.0), (2, 34.0)),
-    "Q6_K": ((208, 592.0),),
-    "IQ4_NL": ((0, 70.0),),
-    "IQ4_XS": ((0, 1265.0),),
-}
-
-
 def random_blocks(quant: str, n_elements: int, std: float, rng: np.random.Generator) -> bytes:
     """Random bits with scales that keep the weights near ``std``, for types nothing here can quantise to."""
-    block_size, type_size = GGML_QUANT_SIZES[GGMLQuantizationType[quant]]
-    blocks = rng.integers(0, 256, (n_elements // block_size, type_size), np.uint8)
-    if quant == "Q6_K":
-        blocks[:, 192:208] = rng.integers(24, 40, blocks[:, 192:208].shape)  # signed sub-block scales, else up to 128
-    for at, divisor in _SCALES[quant]:
-        blocks[:, at : at + 2] = np.frombuffer(np.float16(std / divisor).tobytes(), np.uint8)
+    layout = TYPES_BY_NAME[quant]
+    blocks = rng.integers(0, 256, (n_elements // layout.block_size, layout.type_size), np.uint8)
+    for at, value in zip(layout.halves, _scales(quant), strict=True):
+        blocks[:, at : at + 2] = np.frombuffer(np.float16(std * value).tobytes(), np.uint8)
     return blocks.tobytes()
+
+
+@cache
+def _scales(quant: str) -> list[float]:
+    """What a block's halves must be for weights of mean zero and unit deviation: found by reading random blocks."""
+    layout = TYPES_BY_NAME[quant]
+    blocks = np.random.default_rng(0).integers(0, 256, (500, layout.type_size), np.uint8)
+
+    def weights(*halves: float) -> np.ndarray:
+        for at, half in zip(layout.halves, halves, strict=True):
+            blocks[:, at : at + 2] = np.frombuffer(np.float16(half).tobytes(), np.uint8)
+        return quants.dequantize(blocks, GGMLQuantizationType[quant])
+
+    if len(layout.halves) == 1:
+        return [1 / weights(1.0).std()]
+    minimum = -weights(1.0, 0.0).mean() / weights(0.0, 1.0).mean()
+    deviation = weights(1.0, minimum).std()
+    return [1 / deviation, minimum / deviation]
 
 
 def build(**arguments: Any) -> bytes:

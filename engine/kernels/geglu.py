@@ -1,0 +1,30 @@
+"""GeGLU's gate (Shazeer 2020, arXiv:2002.05202), with the approximation of GELU by tanh (arXiv:1606.08415)."""
+
+import math
+
+from engine.jit import inner, kernel
+from engine.kernels.exp import exp_f32x8
+from engine.kernels.swiglu import gated
+from engine.simd import fadd, fdiv, fma, fmul, splat_f32x8
+
+LINEAR, CUBIC = -2 * (2 / math.pi) ** 0.5, -2 * (2 / math.pi) ** 0.5 * 0.044715
+"""0.5 (1 + tanh(u)) is 1 / (1 + exp(-2 u)); these are the coefficients of -2 u."""
+
+
+@inner
+def gelu_f32x8(x):
+    """x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3)."""
+    u = fmul(x, fma(fmul(x, x), splat_f32x8(CUBIC), splat_f32x8(LINEAR)))
+    return fdiv(x, fadd(splat_f32x8(1.0), exp_f32x8(u)))
+
+
+@inner
+def gelu_f32(x):
+    """The same of one number."""
+    return x / (1.0 + math.exp(x * (x * x * CUBIC + LINEAR)))
+
+
+@kernel
+def geglu(op, thread, n_threads):
+    """gate = gelu(gate) * up."""
+    gated(gelu_f32x8, gelu_f32, op, thread, n_threads)

@@ -1,0 +1,46 @@
+"""The gemma3 architecture (Gemma 3, text): windows that alternate with full attention, each with a rope of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer, Rope
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.hyperparameters import Hyperparameters
+
+PERIOD = 6
+"""Every sixth layer attends to everything, unless the file says otherwise."""
+LAYERS_OF_27B = 62
+"""The model whose queries are scaled by the width of the model instead of the head's."""
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope pairs the two halves of a head; that of windows is never stretched."""
+    dim, window = reading.width(read), reading.window(read)
+    slides = reading.sliding_layers(read, PERIOD)
+    theta = read.positive("rope.freq_base_swa", 10000.0)
+
+    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+        whole = attention.rope
+        assert whole is not None
+        scale = attention.scale if len(slides) != LAYERS_OF_27B else (dim / attention.n_heads) ** -0.5
+        mixer = replace(attention, head_norms=True, scale=scale, soft_cap=read.positive_or_none(reading.SCORE_CAP))
+        if window is not None and slides[number]:
+            mixer = replace(mixer, window=window, rope=Rope(theta, whole.dim, whole.neighbours))
+        return Layer(mixer, replace(feed_forward, gate="gelu"), norm_behind=True)
+
+    return reading.decoder_config(
+        read,
+        layer,
+        neighbours=False,
+        embedding_scale=dim**0.5,
+        logit_soft_cap=read.positive_or_none(reading.LOGIT_CAP),
+    )
+
+
+ARCHITECTURE = Architecture(_read, decoder_tensors)

@@ -1,0 +1,190 @@
+"""Hyperparameters that decoder-only architectures share: their keys, and the bounds that the kernels set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.config import Attention, Dense, Layer, ModelConfig, Rope
+from engine.errors import shown
+from engine.gguf_strings import StringArray, StringCount
+from engine.hyperparameters import kind_of
+
+if TYPE_CHECKING:
+    from engine.hyperparameters import Hyperparameters
+
+MAX_LAYERS = 512
+MAX_DIM = 1 << 20
+MAX_HEADS = 1 << 10
+MAX_HEAD_DIM = 1 << 10
+MAX_CONTEXT_LENGTH = 1 << 30
+MAX_VOCAB_SIZE = 1 << 21
+SCORE_CAP, LOGIT_CAP = "attn_logit_softcapping", "final_logit_softcapping"
+LayerMaker = Callable[[int, Attention, Dense], Layer]
+DIM_MULTIPLE = 8
+"""Of the width and of a head: kernels take eight floats at a time and have no rest."""
+
+
+def decoder_config(
+    read: Hyperparameters, layer: LayerMaker, *, neighbours: bool, factors: str = "", **more: float | None
+) -> ModelConfig:
+    """Read what every decoder has.
+
+    Args:
+        layer: makes layer i of its attention and its feed-forward, as the shared keys describe them.
+        neighbours, factors: of the rope, see ``Rope``.
+        more: fields of ``ModelConfig`` that have a default.
+    """
+    refuse_what_is_no_whole_model(read)
+    n_layers, dim = read.integer("block_count", 1, MAX_LAYERS), width(read)
+    mixers = attentions(read, n_layers, dim, neighbours, factors)
+    hidden = read.per_layer("feed_forward_length", n_layers, 1, MAX_DIM)
+    return ModelConfig(
+        architecture=read.architecture,
+        dim=dim,
+        layers=tuple(layer(i, mixers[i], Dense(hidden[i])) for i in range(n_layers)),
+        norm_eps=norm_eps(read),
+        context_length=read.integer("context_length", 1, MAX_CONTEXT_LENGTH),
+        vocab_size=vocab_size(read),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def plain_layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+    """A layer that is what the shared keys say."""
+    return Layer(attention, feed_forward)
+
+
+def width(read: Hyperparameters) -> int:
+    """Width of the residual stream."""
+    dim = read.integer("embedding_length", 1, MAX_DIM)
+    if dim % DIM_MULTIPLE:
+        raise read.fail(f"{read.key('embedding_length')} is {dim}: must be a multiple of {DIM_MULTIPLE}")
+    return dim
+
+
+def attentions(read: Hyperparameters, n_layers: int, dim: int, neighbours: bool, factors: str = "") -> list[Attention]:
+    """Attention of every layer; the numbers of heads may differ between layers."""
+    heads = read.per_layer("attention.head_count", n_layers, 1, MAX_HEADS)
+    kv_heads = heads
+    if read.raw("attention.head_count_kv") is not None:
+        kv_heads = read.per_layer("attention.head_count_kv", n_layers, 1, MAX_HEADS)
+    for n_heads, n_kv_heads in zip(heads, kv_heads, strict=True):
+        if n_heads % n_kv_heads:
+            key = read.key("attention.head_count_kv")
+            raise read.fail(f"{key} is {n_kv_heads}, which does not divide the {n_heads} heads")
+    head_dim = head_width(read, dim, heads[0])
+    turned = rope(read, head_dim, neighbours, factors)
+    return [Attention(n, m, head_dim, head_dim, turned, head_dim**-0.5) for n, m in zip(heads, kv_heads, strict=True)]
+
+
+def head_width(read: Hyperparameters, dim: int, n_heads: int) -> int:
+    """Width of a head of keys, which must be that of values too."""
+    key = read.key("attention.key_length")
+    if read.raw("attention.key_length") is None and dim % n_heads:
+        heads = read.key("attention.head_count")
+        raise read.fail(f"{heads} is {n_heads}, which does not divide {read.key('embedding_length')} {dim}")
+    head_dim = read.integer("attention.key_length", 1, MAX_HEAD_DIM, default=dim // n_heads)
+    if head_dim > MAX_HEAD_DIM or head_dim < DIM_MULTIPLE or head_dim % DIM_MULTIPLE:
+        raise read.fail(
+            f"heads of {head_dim} elements are not supported ({key}, or {read.key('embedding_length')} / "
+            f"{read.key('attention.head_count')}): must be a multiple of {DIM_MULTIPLE} up to {MAX_HEAD_DIM}"
+        )
+    value_dim = read.integer("attention.value_length", 1, MAX_HEAD_DIM, default=head_dim)
+    if value_dim != head_dim:
+        raise read.fail(f"{read.key('attention.value_length')} is {value_dim}, keys have {head_dim}: must be equal")
+    return head_dim
+
+
+def rope(read: Hyperparameters, head_dim: int, neighbours: bool, factors: str = "") -> Rope:
+    """The rotation that all layers share, by the usual keys; see ``Rope`` for the arguments."""
+    dim = read.integer("rope.dimension_count", 2, head_dim, default=head_dim)
+    if dim % 2:
+        raise read.fail(f"{read.key('rope.dimension_count')} is {dim}: must be even")
+    return Rope(read.positive("rope.freq_base", 10000.0), dim, neighbours, linear_scaling(read), factors)
+
+
+def window(read: Hyperparameters) -> int | None:
+    """Positions that the queries of sliding layers see; None where no layer slides."""
+    n = read.integer("attention.sliding_window", 0, MAX_CONTEXT_LENGTH, default=0)
+    return n or None
+
+
+def sliding_layers(read: Hyperparameters, period: int) -> list[bool]:
+    """Which layers slide: as a list says, or all but each ``period``-th, the last of its period.
+
+    Args:
+        period: where the file does not say.
+    """
+    key, n_layers = "attention.sliding_window_pattern", read.integer("block_count", 1, MAX_LAYERS)
+    value = read.raw(key)
+    if not isinstance(value, np.ndarray):
+        period = read.integer(key, 1, MAX_LAYERS, default=period)
+        return [number % period < period - 1 for number in range(n_layers)]
+    if value.dtype != np.bool_ or len(value) != n_layers:
+        raise read.fail(f"{read.key(key)} must be a number or {n_layers} bools")
+    return [bool(one) for one in value]
+
+
+def linear_scaling(read: Hyperparameters) -> float:
+    """What positions are divided by; without a type it is linear, and the older key counts where the newer is missing.
+
+    Raises:
+        GGUFError: scaling of another type.
+    """
+    kind = read.raw("rope.scaling.type")
+    if kind is not None and not isinstance(kind, str):
+        raise read.fail(f"{read.key('rope.scaling.type')} is {kind_of(kind)}: must be a string")
+    if kind not in (None, "none", "linear"):
+        raise read.fail(
+            f"{read.key('rope.scaling.type')}: rope scaling '{shown(kind)}' is not supported; supported: linear"
+        )
+    if kind == "none":
+        return 1.0
+    return read.positive("rope.scaling.factor", default=read.positive("rope.scale_linear", default=1.0))
+
+
+def norm_eps(read: Hyperparameters) -> float:
+    """What is added to the mean square of a norm."""
+    eps = read.positive("attention.layer_norm_rms_epsilon")
+    if eps >= 1:
+        raise read.fail(f"{read.key('attention.layer_norm_rms_epsilon')} is {eps}: must be below 1")
+    return eps
+
+
+def vocab_size(read: Hyperparameters) -> int:
+    """Length of the list of tokens, which a key may state too."""
+    key = "tokenizer.ggml.tokens"
+    tokens = read.metadata.get(key)
+    if tokens is None:
+        raise read.fail(f"{key} is missing")
+    if not isinstance(tokens, (list, StringArray, StringCount)):
+        raise read.fail(f"{key} is not an array of strings")
+    if not len(tokens):
+        raise read.fail(f"{key} is empty")
+    declared = read.integer("vocab_size", 1, MAX_VOCAB_SIZE, default=len(tokens))
+    if declared != len(tokens):
+        raise read.fail(f"{read.key('vocab_size')} is {declared} but {key} has {len(tokens)} entries")
+    return len(tokens)
+
+
+def refuse_what_is_no_whole_model(read: Hyperparameters) -> None:
+    """Refuse adapters, parts of split models, embedding models and mixtures of experts, by name."""
+    kind = read.metadata.get("general.type", "model")
+    if not isinstance(kind, str) or kind != "model":  # an array compares entry by entry
+        what = f"'{shown(kind)}'" if isinstance(kind, str) else kind_of(kind)
+        raise read.fail(f"general.type is {what}: this is not a language model (get the model itself)")
+    n_parts = read.metadata.get("split.count", 0)
+    if not isinstance(n_parts, int) or isinstance(n_parts, bool):
+        raise read.fail(f"split.count is {kind_of(n_parts)}: must be an integer")
+    if n_parts > 1:
+        raise read.fail(f"split.count is {n_parts}: the model is split into files (open its first part)")
+    if read.integer("expert_count", 0, MAX_DIM, default=0):
+        raise read.fail(
+            f"{read.key('expert_count')} is {read.raw('expert_count')}: mixtures of experts are not supported"
+        )
+    causal = read.raw("attention.causal")
+    if causal is not None and causal is not True:
+        raise read.fail(f"{read.key('attention.causal')} is not true: only models that write text are supported")

@@ -1,0 +1,75 @@
+"""The llama architecture: twin, tiny model, and its variants."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import Model
+from tests.engine import tiny_gguf
+from tests.engine.reference import Array, Twin
+from tests.engine.test_models import IDS, nmse
+
+
+def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
+    return tiny_gguf.decoder("llama", **{"vocabulary": "spm", **arguments})
+
+
+def logits(twin: Twin, ids: list[int]) -> Array:
+    turn = twin.turner(len(ids), neighbours=True)
+    return twin.head(twin.pre_norm_layers(twin.embed(ids), partial(twin.attention, turn=turn)))
+
+
+@pytest.mark.parametrize("arguments", [{"rope_factors": True}, {"tied": True}, {"n_kv_heads": 4}, {"biases": True}])
+def test_variants_equal_the_numpy_twin(arguments: dict[str, Any], tmp_path: Path) -> None:
+    model = Model.open(tiny(**arguments).write(tmp_path / "m.gguf"), threads=1)
+    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
+    assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-9
+    model.close()
+
+
+def test_stretched_positions_equal_the_numpy_twin(tmp_path: Path) -> None:
+    described = tiny(n_layers=1)
+    described.set("llama.rope.scaling.factor", 4.0)
+    model = Model.open(described.write(tmp_path / "m.gguf"), threads=1)
+    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
+    assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-9
+    model.close()
+
+
+def test_layers_with_other_numbers_of_heads_and_other_widths_equal_the_numpy_twin(tmp_path: Path) -> None:
+    model = Model.open(unlike_layers().write(tmp_path / "m.gguf"), threads=2)
+    assert [one.n_kv_heads for one in model.config.attentions.values()] == [2, 4, 1]
+    wanted = logits(Twin(model._checked), IDS)
+    for kv, bound in (("f32", 1e-9), ("f16", 1e-6)):
+        session = model.session(n_ctx=64, kv=kv)
+        assert nmse(session.feed(IDS, every=True), wanted) < bound
+        session.truncate(0)
+        assert nmse(np.stack([session.feed([token]) for token in IDS]), wanted) < bound
+    model.close()
+
+
+def unlike_layers(head_dim: int = 16) -> tiny_gguf.TinyGGUF:
+    """Three layers, none like another."""
+    described = tiny(n_layers=3, head_dim=head_dim)
+    kv_heads, hidden = [2, 4, 1], [96, 64, 128]
+    described.set("llama.attention.head_count_kv", np.array(kv_heads, "<u4"))
+    described.set("llama.feed_forward_length", np.array(hidden, "<u4"))
+    rng = np.random.default_rng(1)
+    for layer in range(3):
+        block = f"blk.{layer}."
+        for name, rows, cols in (
+            ("attn_k", head_dim * kv_heads[layer], 64),
+            ("attn_v", head_dim * kv_heads[layer], 64),
+            ("ffn_gate", hidden[layer], 64),
+            ("ffn_up", hidden[layer], 64),
+            ("ffn_down", 64, hidden[layer]),
+        ):
+            full_name = f"{block}{name}.weight"
+            described.drop_tensor(full_name)
+            described.tensors.append(tiny_gguf.quantised(full_name, "F32", rows, cols, cols**-0.5, rng))
+    return described

@@ -1,0 +1,59 @@
+"""A plan as text: every row with its arguments, addresses replaced by names, so that two ways to write it compare."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from engine import Model
+from engine.kv_cache import kv_type_of
+
+PLANS = ("decode", "few", "block", "head")
+N_CTX = 256
+_ADDRESSES = frozenset(
+    ("weights", "weight", "x", "q", "d", "sums", "out", "add", "scratch", "frequencies", "angles", "v", "gate", "up")
+) | {"k_cache", "v_cache", "k_scales", "v_scales"}
+_LEFT_OUT = frozenset({"step", "claims", "address", "n_bytes"})
+"""The same in every row, or given out when the table is written."""
+
+
+class _Names:
+    """Names addresses: weights by their tensor and offset, everything else in the order it is first met."""
+
+    def __init__(self, tensors: Mapping[str, Any]) -> None:
+        self._tensors = sorted((one.address, one.size_bytes, name) for name, one in tensors.items())
+        self._found: dict[int, str] = {}
+
+    def name(self, address: int) -> str:
+        for start, size, name in self._tensors:
+            if start <= address < start + size:
+                return name + (f"+{address - start}" if address > start else "")
+        return self._found.setdefault(address, f"@{len(self._found)}")
+
+
+def plan_lines(model: Model, kv: str = "f16") -> Iterator[str]:
+    """All rows of a session's four tables.
+
+    Addresses in the middle of a buffer have names of their own: of which buffer they are shows in the difference only.
+    """
+    pipeline = model._pipeline(kv_type_of(kv, model.config), N_CTX)
+    names = _Names(model._weights.tensors)
+    for plan in PLANS:
+        yield f"[{plan}]"
+        for operation in pipeline.plans[plan].operations:
+            yield _line(operation, names)
+
+
+def _line(operation: Any, names: _Names) -> str:
+    found = dict(operation.describe())
+    shown = [found["phase"], found["op"] + (" |" if found["barrier"] else "")]
+    if "weights" in found:
+        shown.append(f"{found['type']} {found['shape'][0]}x{found['shape'][1]} {found['bytes']} bytes")
+    is_address = re.compile(rf"({'|'.join(_ADDRESSES)})\Z")
+    left_out = _LEFT_OUT if operation.arguments.get("scale_bytes") else {*_LEFT_OUT, "k_scales", "v_scales"}
+    for name, value in sorted(operation.arguments.items()):
+        if value and name not in left_out:
+            is_count = operation.kernel.startswith("rope") and name == "d"
+            shown.append(f"{name}={names.name(value) if is_address.match(name) and not is_count else value}")
+    return "; ".join(shown)

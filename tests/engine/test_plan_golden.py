@@ -1,0 +1,32 @@
+"""The rows that run, against those recorded: what a tidier way to compose them must not change."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from engine import Model
+from tests.engine import tiny_gguf
+from tests.engine.plan_text import plan_lines
+
+GOLDEN = Path(__file__).parent / "golden"
+CASES = {
+    "llama": {"architecture": "llama", "quant": "Q8_0", "rope_factors": True},
+    "llama-tied-biases": {"architecture": "llama", "quant": "F32", "tied": True, "biases": True},
+    "llama-mixed": {"architecture": "llama", "quant": "Q4_K", "n_layers": 1},
+    "qwen2": {"architecture": "qwen2", "quant": "Q8_0"},
+    "qwen3": {"architecture": "qwen3", "quant": "Q8_0", "head_dim": 32},
+    "wide": {"architecture": "qwen3", "quant": "Q8_0", "n_layers": 1, "dim": 1024, "hidden_dim": 8192, "n_heads": 8},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_rows_of_a_plan_are_those_recorded(case: str, tmp_path: Path) -> None:
+    """JALOPY_WRITE_PLANS=1 records them anew, where a change is meant."""
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", **CASES[case]), threads=2)
+    found = "\n".join(plan_lines(model, "q8_0" if case == "qwen3" else "f16")) + "\n"
+    model.close()
+    place = GOLDEN / f"{case}.plan"
+    if os.environ.get("JALOPY_WRITE_PLANS"):
+        place.write_text(found, encoding="utf-8")
+    assert found == place.read_text(encoding="utf-8")
