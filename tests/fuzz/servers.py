@@ -319,7 +319,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
 
 def _asked(server: _Server) -> str:
     pauses: list[float] = []
-    web = Web("secret", server.address.removeprefix("http://"), _TIMEOUT_S, pauses.append)
+    web = Web("secret", server.address.removeprefix("http://"), _TIMEOUT_S, pause=pauses.append)
     try:
         repository = hub.read_repository(web, REPOSITORY, base=server.address)
     except DownloadError as error:
@@ -335,7 +335,7 @@ def _asked(server: _Server) -> str:
 
 def _downloaded(server: _Server, target: Path) -> str:
     pauses: list[float] = []
-    web = Web("", "", _TIMEOUT_S, pauses.append)
+    web = Web("", "", _TIMEOUT_S, pause=pauses.append)
     remote = RemoteFile(NAME, f"{server.address}/{NAME}", len(content()), hashlib.sha256(content()).hexdigest())
     try:
         download(make_plan((remote,), target), web, lambda _: None)

@@ -19,7 +19,7 @@ from typing import Any
 from engine.saved_state import StateRefusedError, StateWriter, read_summary, restore_state
 from engine.saved_state.appending import StateFile
 from engine.saved_state.layout import HEADER_BYTES, HEADER_DIGEST_BYTES, RECORD_POSITIONS, Header
-from engine.saved_state.record import RECORD_BYTES, Record, head_bytes, parse_record, payload_bytes, record_head
+from engine.saved_state.record import RECORD_BYTES, Record, head_bytes, parse_record, record_head
 from tests.engine.scripted_session import ScriptedSession
 from tests.fuzz.mutation import edge, mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch, require_clean_line
@@ -49,14 +49,14 @@ def _write(path: Path, number: int, steps: Sequence[tuple[int, int]]) -> list[li
 
     session: Any = ScriptedSession()
     file = StateFile.create(path, Header.of(session, bytes([number]) * 16))
-    buffer, histories = np.empty(payload_bytes(session.cache, RECORD_POSITIONS), np.uint8), []
+    buffer, histories = np.empty(session.memory.copied_bytes(0, RECORD_POSITIONS), np.uint8), []
     for cut, n in steps:
         session.truncate(cut)
         start = session.length
         session.feed([(3 * i + n + number) % 300 for i in range(n)])
         for first in range(start // 8 * 8, session.length, RECORD_POSITIONS):
             last = min(session.length, first + RECORD_POSITIONS)
-            payload = buffer.data[: session.cache.copy_out(first, last, buffer)]
+            payload = buffer.data[: session.memory.copy_out(first, last, buffer)]
             file.append(first, session.tokens[first:last], payload, zlib.crc32(payload))
         histories.append(session.tokens)
     file.publish()
