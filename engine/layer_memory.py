@@ -55,7 +55,7 @@ class LayerMemory(Protocol):
         """Note that positions up to n were computed; what a walk that failed wrote behind them does not count."""
 
     def keep(self, n: int) -> None:
-        """Remember the present end n so that ``rewind(n)`` reaches it, as long as nothing before it was given up."""
+        """Make ``rewind(n)`` reach n, the present end, until positions before it are given up."""
 
     def rewind(self, n: int) -> int:
         """Go back to n positions, or to fewer where that is not possible; returns how many are left."""

@@ -90,6 +90,12 @@ def test_memory_is_weights_and_cache_and_program() -> None:
     assert answer.verdict == "yes"
 
 
+def test_what_layers_remember_whatever_the_context_counts_too() -> None:
+    fixed = replace(NEEDS, kv_fixed_bytes=GIB)
+    assert fit.fit(fixed, ROOMY, RATES, 4096).kv_bytes == 4096 * 131_072 + GIB
+    assert fit.largest_context(fixed, 8 * GIB) == fit.largest_context(NEEDS, 7 * GIB)
+
+
 @pytest.mark.parametrize(
     ("total_gib", "available_gib", "verdict"), [(32, 30, "yes"), (8, 4, "tight"), (4, 3, "no"), (6, 5.9, "no")]
 )
