@@ -193,7 +193,9 @@ class JalopyApp(App[None], inherit_bindings=False):
             carrier = carriers.get(action.scope)
             if carrier is not None and action.name != "command_palette":
                 help_text = "   ".join(filter(None, (self.keymap.shown_keys(action_id), _usage(action))))
-                yield SystemCommand(action.title, help_text, partial(self.run_action, action.name, carrier))
+                begin = partial(self.chat.begin_command, action.command)
+                act = partial(self.run_action, action.name, carrier)
+                yield SystemCommand(action.title, help_text, begin if action.needs_argument else act)
         if screen is self.chat:
             for name in persona_names():
                 yield SystemCommand(f"Persona: {name}", f"/persona {name}", partial(self.chat.action_persona, name))

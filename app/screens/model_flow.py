@@ -130,10 +130,16 @@ class ModelFlow(ConversationFlow):
             self.note(f"threads could not be measured: {message.trouble}", is_error=True)
         self._ask_next()
 
+    def begin_command(self, command: str) -> None:
+        """Let the user write what a command takes; what stands in the prompt already is recalled behind it."""
+        if self.prompt.text.strip():
+            self.prompt.past.add(self.prompt.draft)
+        self.prompt.show_text(f"/{command} ")
+
     def action_model(self, wanted: str = "") -> None:
         """Load another model, after asking what becomes of the conversation."""
         if not wanted:
-            self.prompt.show_text("/model ")
+            self.begin_command("model")
             return
         path = model_path(wanted)
         if not self._jalopy.open_model(path, clean_line(path.name)):

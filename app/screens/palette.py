@@ -6,6 +6,7 @@ from textual.await_complete import AwaitComplete
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.widgets import Input
+from textual.worker import Worker
 
 HINT = "Type to search · Enter does it · Esc back"
 
@@ -36,7 +37,7 @@ class Palette(CommandPalette):
     CSS_PATH = "palette.tcss"
 
     def __init__(self) -> None:
-        super().__init__([Commands], placeholder=HINT, id="--command-palette")
+        super().__init__([Commands], placeholder=HINT)
 
     def dismiss(self, result: None = None) -> AwaitComplete:
         """Leave once, whatever is pressed meanwhile, as ``dismiss_once`` does."""
@@ -44,6 +45,10 @@ class Palette(CommandPalette):
 
     def on_mount(self) -> None:
         """A blinking cursor draws twice a second for nothing; each letter of a long text costs more than the last."""
-        typed = self.query_one(Input)
-        typed.cursor_blink = False
-        typed.max_length = MOST_CHARS
+        for typed in self.query(Input):  # none where it is left before it stands
+            typed.cursor_blink = False
+            typed.max_length = MOST_CHARS
+
+    def _gather_commands(self, search_value: str) -> Worker[None] | None:  # type: ignore[override]
+        """Look for commands, unless the palette has been left: Textual 8.2 ends the program then. Remove when not."""
+        return super()._gather_commands(search_value) if self.is_active else None

@@ -8,9 +8,11 @@ import pytest
 from textual import events
 from textual.binding import BindingType
 
-from app.actions import bindings
+from app.actions import ACTIONS, bindings
+from app.draft import Draft
 from app.screens.help import HelpScreen
 from app.screens.list_screen import ListScreen
+from app.screens.palette import Palette
 from tests.app.chat_driver import Driver, chatting
 
 WORDS = ("apple", "banana", "cherry")
@@ -161,3 +163,27 @@ async def test_a_key_pressed_three_times_leaves_one_screen(opening: str, key: st
         await driver.until(lambda: driver.app.screen is not screen, "it is left")
         await driver.pilot.pause()
         assert driver.app.crash_line is None
+
+
+async def test_the_palette_is_opened_anew_while_it_is_left() -> None:
+    async with chatting() as driver:
+        driver.app.action_command_palette()
+        left = driver.app.screen
+        assert isinstance(left, Palette)
+        left.dismiss()  # goes when its messages are heeded
+        driver.app.action_command_palette()
+        await driver.until(lambda: isinstance(driver.app.screen, Palette) and driver.app.screen is not left)
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+
+
+async def test_whatever_is_chosen_in_the_palette_can_be_done() -> None:
+    async with chatting() as driver:
+        needing = [action for action in ACTIONS.values() if action.scope == "chat" and action.needs_argument]
+        assert {action.command for action in needing} >= {"read", "title"}
+        commands = {command.title: command for command in driver.app.get_system_commands(driver.chat)}
+        for action in needing:
+            driver.prompt.show_text("a draft")
+            commands[action.title].callback()
+            assert driver.prompt.text == f"/{action.command} "
+            assert driver.prompt.past.older() == Draft("a draft")
