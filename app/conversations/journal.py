@@ -62,6 +62,8 @@ class Journal:
         self._waiting: list[str] = []
         """Messages of the log that wait for their turn."""
         self._flushed = Partial()
+        self._parts_link = NOTHING
+        """What stands for the parts of the running reply that were written."""
         self._is_trying = False
         self._model = self._written_model = ("", "")
         self._n_dropped = 0
@@ -178,10 +180,10 @@ class Journal:
         if not partial.text.startswith(before.text) or not partial.thought.startswith(before.thought):
             return
         self._catch_up(conversation)
-        record = {
+        record: Record = {
             "k": "part",
             "on": self._links[-1],
-            "at": len(before.text) + len(before.thought),
+            "after": self._parts_link if before.text or before.thought else NOTHING,
             "text": partial.text[len(before.text) :],
             "thought": partial.thought[len(before.thought) :],
             "ids": list(partial.ids[len(before.ids) :]),
@@ -189,7 +191,8 @@ class Journal:
             "edited": partial.is_edited,
         }
         self._flushed = partial
-        self._add(conversation, record, is_durable=False)
+        line = self._add(conversation, record, is_durable=False)
+        self._parts_link = linked(record["after"], checksum_of(line))
 
     def note_settled(self, conversation: Conversation) -> None:
         """The turn is over: there is a reply, or everything is as it was, or the question stays."""

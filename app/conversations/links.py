@@ -37,6 +37,12 @@ class LinkedMessages:
         self._conversation = conversation
         self.links = [NOTHING]
         self._places = {NOTHING: 0}
+        self._first_gap: int | None = None
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether something unknown stands between the messages: nobody knows how many were there."""
+        return self._first_gap is not None
 
     def add(self, message: ChatMessage, checksum: int) -> None:
         """Append one."""
@@ -46,6 +52,8 @@ class LinkedMessages:
     def cut(self, n_messages: int) -> None:
         """Keep the first ones only."""
         self._conversation.cut(n_messages)
+        if self._first_gap is not None and self._first_gap >= n_messages:
+            self._first_gap = None
         for n in range(n_messages + 1, len(self.links)):
             if self._places.get(self.links[n]) == n:
                 del self._places[self.links[n]]
@@ -61,6 +69,8 @@ class LinkedMessages:
 
     def leave_gap(self, role: Role, link: int | None) -> None:
         """Something unknown stood here, before a message of this side that was written behind this number."""
+        if self._first_gap is None:
+            self._first_gap = len(self._conversation.messages)
         missing = [Role.ASSISTANT] if self._conversation.awaits_reply else []
         if role is Role.ASSISTANT:
             missing.append(Role.USER)

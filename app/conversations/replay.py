@@ -15,8 +15,8 @@
 ==========  ==================================================================================================
 
 A record of another kind was written by a newer version. Everything is checked: the file may hold anything. Lines may be
-missing between two records: ``on`` says which messages one was written behind (see ``links``), and ``at`` of a ``part``
-at which character of the reply it begins.
+missing between two records: ``on`` says which messages one was written behind (see ``links``), and ``after`` of a
+``part`` behind which parts of its reply.
 """
 
 from __future__ import annotations
@@ -153,6 +153,9 @@ class Replay:
         """The log ends here: a reply of which only parts came is a reply that was interrupted."""
         self._end_part()
         conversation, saved = self.saved.conversation, self.saved
+        if conversation.awaits_reply and self._messages[-1].is_missing:  # nobody can answer that
+            self._linked.cut(len(self._messages) - 1)
+            self._is_unsure = True
         conversation.drop_gaps()
         conversation.is_cut_off = conversation.awaits_reply
         saved.links, saved.has_head, saved.is_end_lost = self._linked.links, self._has_head, self._is_unsure
@@ -210,9 +213,10 @@ class Replay:
     def _take_part(self, record: Record, checksum: int) -> None:
         text, thought = _text(record, "text"), _text(record, "thought")
         ids, raw, edited = _ids(record), _text(record, "raw"), record.get("edited") is True
-        on, at = link_in(record.get("on")), _count(record, "at") if "at" in record else None
+        on, after = link_in(record.get("on")), link_in(record.get("after"))
         part = self._part if self._part is not None and self._is_of(self._part, on) else None
-        if at is not None and at != (part.n_chars if part is not None else 0):
+        is_known = not self._is_unsure if after is None else after == (part.checksum if part is not None else NOTHING)
+        if not is_known:
             raise UnsoundRecordError  # what stood before it is missing, and it would be put behind other words
         if part is None:
             part = self._first_part(on)
@@ -223,7 +227,6 @@ class Replay:
             (*part.ids, *ids),
             part.raw + raw,
             edited,
-            part.n_chars + len(text) + len(thought),
             linked(part.checksum, checksum),
         )
         self.saved.unsent = ""
@@ -231,9 +234,9 @@ class Replay:
     def _first_part(self, on: int | None) -> _Part:
         place = self._linked.place_of(on) if on is not None else None
         is_answer = place is not None and place > 0 and self._messages[place - 1].role is Role.USER
-        if on is None and self._is_unsure:
-            raise UnsoundRecordError
-        if (on is None and not self.saved.conversation.awaits_reply) or (place is not None and not is_answer):
+        if on is None:
+            is_answer = self.saved.conversation.awaits_reply and self._part is None
+        if (on is None or place is not None) and not is_answer:
             raise UnsoundRecordError
         self._end_part()
         if place is not None:
@@ -248,7 +251,7 @@ class Replay:
     def _keep(self, record: Record, _: int) -> None:
         n, on = _count(record, "n"), link_in(record.get("on"))
         self._end_part()
-        place = n if on is None and not self._is_unsure else self._linked.place_of(on) if on is not None else None
+        place = self._place(n, on)
         if place is None:
             self._is_unsure = True
         elif place > len(self._messages):
@@ -259,6 +262,12 @@ class Replay:
             if record.get("lost") is True:
                 self.saved.lost_behind.append(place)
         self.saved.unsent = ""
+
+    def _place(self, n: int, on: int | None) -> int | None:
+        """Return how many messages here are the first n of those that a record speaks of; None where nobody knows."""
+        if on is not None:
+            return self._linked.place_of(on)
+        return n if n == 0 or not (self._is_unsure or self._linked.has_gap) else None
 
     def _try(self, record: Record, _: int) -> None:
         self.saved.unsent = clean_text(_text(record, "text"))
@@ -272,10 +281,7 @@ class Replay:
 
     def _drop(self, record: Record, _: int) -> None:
         n, on = _count(record, "n"), link_in(record.get("on"))
-        if on is not None:
-            place = self._linked.place_of(on)
-        else:
-            place = None if self._is_unsure else n
+        place = self._place(n, on)
         if place is None:
             return  # of messages that are not there; what is too much goes again when the context is full
         if place > len(self._messages):
@@ -326,7 +332,6 @@ class _Part:
 
     Attributes:
         on: what its records were written behind.
-        n_chars: of text and thought, as they were written.
         checksum: of all its lines.
     """
 
@@ -336,7 +341,6 @@ class _Part:
     ids: tuple[int, ...] = ()
     raw: str = ""
     is_edited: bool = False
-    n_chars: int = 0
     checksum: int = 0
 
     def message(self) -> ChatMessage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,13 +15,16 @@ from textual import events
 
 from app import external_editor
 from app.conversations import log_file, replay
+from app.conversations.journal import Journal
+from app.conversations.store import Opened
 from app.downloads.part_file import PartFile
 from app.widgets.prompt import Prompt
 from engine.chat_prompt import ChatPrompt
 from engine.saved_state import restore
 from tests.fuzz import __main__ as command
-from tests.fuzz import chat_templates, gguf_files, kept, keys, logs, planted, servers
+from tests.fuzz import chat_templates, gguf_files, kept, keys, planted, servers
 from tests.fuzz.campaign import Campaign
+from tests.fuzz.log_corpus import sound_logs
 from tests.fuzz.target import Fault, Watch
 from tests.fuzz.targets import TARGETS, load
 from tests.fuzz.worker import Result, Worker, execute, mutated
@@ -94,24 +98,65 @@ def test_a_word_that_nobody_said_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_reply_joined_over_a_damaged_part_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = log_file.read_record
     monkeypatch.setattr(log_file, "read_record", lambda line: sound(line) or {"k": "title", "text": "passed over"})
-    assert "joined over a damaged line" in _joined_over_damage()
+    assert "does not belong together" in _joined_over_damage()
 
 
 def _joined_over_damage() -> str:
     """Damage the first part of an interrupted reply, with a reader that passes over what is damaged."""
-    for log in logs.logs():
-        for at, line in enumerate(log[:-1]):
-            if b'"part"' in line and b'"part"' in log[at + 1]:
-                data = b"".join([*log[:at], b"damaged\n", *log[at + 1 :]])
+    for lines in (log.lines for log in sound_logs()):
+        for at, line in enumerate(lines[:-1]):
+            if b'"part"' in line and b'"part"' in lines[at + 1]:
+                data = b"".join([*lines[:at], b"00000000 damaged\n", *lines[at + 1 :]])
                 result = execute(load("log"), data, enforces=False)
                 if result.fault:
                     return result.fault
     return ""
 
 
+@pytest.mark.parametrize(("lost", "told"), [(b'"part"', "does not belong together"), (b'"say"', "side by side")])
+def test_lines_that_vanish_unnoticed_are_found(monkeypatch: pytest.MonkeyPatch, lost: bytes, told: str) -> None:
+    sound = replay.link_in
+    monkeypatch.setattr(replay, "link_in", lambda value: sound(value) and None)
+    faults = [execute(load("log"), data, enforces=False).fault for data in _with_a_hole(lost)]
+    assert any(told in fault for fault in faults)
+
+
+def _with_a_hole(kind: bytes) -> list[bytes]:
+    """Logs that have links, each without what stands from one line of a kind to the next of them."""
+    made = []
+    for lines in (log.lines for log in sound_logs() if log.has_links):
+        places = [at for at, line in enumerate(lines) if kind in line]
+        made += [b"".join([*lines[:at], *lines[end:]]) for at, end in pairwise(places)]
+    return made
+
+
 def test_a_lost_message_that_is_written_over_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay.Replay, "_keep", lambda self, record: self._messages.reverse())
+    monkeypatch.setattr(replay.Replay, "_keep", lambda self, record, checksum: self._messages.reverse())
     assert "out of their order" in found_in("log").fault
+
+
+def test_damage_that_nobody_tells_of_any_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = Journal.adopt
+
+    def forgetting(self: Journal, opened: Opened) -> None:
+        opened.saved.is_end_lost = False
+        sound(self, opened)
+
+    monkeypatch.setattr(Journal, "adopt", forgetting)
+    data = b"".join([*sound_logs()[0].lines, b"damaged\n"])
+    assert "nobody says any more" in execute(load("log"), data, enforces=False).fault
+
+
+def test_messages_that_come_and_go_when_a_log_is_gone_on_with_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = Journal.adopt
+
+    def mislinked(self: Journal, opened: Opened) -> None:
+        opened.saved.links[-1] ^= 1
+        sound(self, opened)
+
+    monkeypatch.setattr(Journal, "adopt", mislinked)
+    data = b"".join(sound_logs()[0].lines)
+    assert "after going on there is" in execute(load("log"), data, enforces=False).fault
 
 
 def test_text_that_becomes_a_control_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

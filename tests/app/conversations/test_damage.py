@@ -145,10 +145,7 @@ def test_a_log_without_its_beginning_is_read_and_says_so(root, log):
 
 
 def test_a_log_of_a_version_that_knew_no_links_is_read_as_far_as_that_is_sure(root, log):
-    old = [
-        write_record({name: value for name, value in read_record(line[:-1]).items() if name not in ("on", "at")})
-        for line in lines_of(log)
-    ]
+    old = old_lines(lines_of(log))
     texts, kinds = texts_in(root), kinds_of(old)
     log.write_bytes(b"".join(old))
     assert go_on(root) == texts
@@ -177,6 +174,110 @@ def test_a_copy_of_a_damaged_conversation_knows_what_is_missing(root, log):
     copy = Store(root).read("000002").conversation
     assert [m.is_missing for m in copy.messages] == [False, False, True, False, False, False, False]
     assert copy.n_dropped == 4
+
+
+def old_lines(lines):
+    """As versions wrote them that knew no links."""
+    records = [read_record(line[:-1]) for line in lines]
+    gone = [("on", "after") if record["k"] == "part" else ("on",) for record in records]
+    return [
+        write_record({name: value for name, value in record.items() if name not in names})
+        for record, names in zip(records, gone, strict=True)
+    ]
+
+
+def shown(root):
+    return [m.text for m in open_and_close(root).saved.conversation.messages if not m.is_missing]
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_behind_a_gap_a_number_of_messages_takes_none_away_that_it_did_not_mean(root, is_old):
+    made, conversation = journal(root), Conversation()
+    for n in range(4):
+        ask(made, conversation, f"question {n}")
+        answer(made, conversation, f"answer {n}")
+    conversation.cut(6)
+    conversation.add_user("edited")
+    made.note_asked(conversation, is_replacing=True)
+    answer(made, conversation, "answer to that")
+    assert made.close(PATIENCE_S) == ""
+    log = root / "000001" / LOG_NAME
+    lines = old_lines(lines_of(log)) if is_old else lines_of(log)
+    log.write_bytes(b"".join(lines))
+    break_lines(log, kinds_of(lines).index("reply"))  # its parts are there, so nothing may be missing
+    messages = open_and_close(root).saved.conversation.messages
+    at = next(n for n, message in enumerate(messages) if message.text == "edited")
+    assert messages[at - 1].is_missing or messages[at - 1].text == "answer 2"
+    assert messages[at + 1].text == "answer to that"
+
+
+def test_an_edited_first_message_is_known_even_behind_damage(root, log):
+    made, conversation = journal(root), Conversation()
+    made.adopt(Store(root).open("000001"))
+    conversation.add_user("edited")
+    made.note_asked(conversation, is_replacing=True)
+    answer(made, conversation, "answer to that")
+    assert made.close(PATIENCE_S) == ""
+    log.write_bytes(b"".join(old_lines(lines_of(log))))
+    break_lines(log, 2)
+    assert shown(root) == ["edited", "answer to that"]
+
+
+def test_a_question_that_is_lost_and_awaits_another_reply_is_still_told(root, log):
+    made, opened = journal(root), Store(root).open("000001")
+    conversation = opened.saved.conversation
+    made.adopt(opened)
+    conversation.drop_reply()
+    made.note_asked(conversation, is_replacing=True)
+    made.flush(conversation, Partial("x", "", (1,), "x"))
+    assert made.close(PATIENCE_S) == ""
+    kinds = kinds_of(lines_of(log))
+    break_lines(log, max(n for n, kind in enumerate(kinds) if kind == "say"), kinds.index("keep") + 1)
+    opened = open_and_close(root)
+    assert opened.saved.conversation.unanswered is None
+    assert "what was said behind message 4 is missing" in opened.notice
+    before = shown(root)
+    go_on(root)
+    assert texts_in(root) == [*before, "and now?", "now it goes on"]
+    assert "what was said between messages 4 and 5 is missing" in open_and_close(root).notice
+
+
+def test_parts_of_two_answers_to_one_question_are_never_joined(root):
+    made, conversation = journal(root), Conversation()
+    ask(made, conversation, "count")
+    for words in (["one ", "two "], ["six ", "ten "]):
+        for n in (1, 2):
+            text = "".join(words[:n])
+            made.flush(conversation, Partial(text, "", tuple(range(n)), text))
+        if words[0] == "one ":
+            conversation.add_reply("one two ", Ending.STOPPED, None)
+            made.note_settled(conversation)
+            conversation.drop_reply()
+            made.note_asked(conversation, is_replacing=True)
+    assert made.close(PATIENCE_S) == ""
+    log = root / "000001" / LOG_NAME
+    kinds = kinds_of(lines_of(log))
+    parts = [n for n, kind in enumerate(kinds) if kind == "part"]
+    for is_traced in (True, False):
+        whole = log.read_bytes()
+        lost = range(parts[0] + 1, parts[-1])
+        if is_traced:
+            break_lines(log, *lost)
+        else:
+            log.write_bytes(b"".join(line for n, line in enumerate(lines_of(log)) if n not in lost))
+        assert shown(root) == ["count", "one "]
+        log.write_bytes(whole)
+
+
+def test_a_part_of_an_older_version_is_not_put_beside_a_reply_that_nobody_asked_for(root, log):
+    lines = lines_of(log)
+    kinds = kinds_of(lines)
+    last = max(n for n, kind in enumerate(kinds) if kind == "part")
+    old = old_lines(lines)[kinds.index("part")]
+    log.write_bytes(b"".join([*lines[: last + 1], old]))
+    opened = open_and_close(root)
+    assert [m.role for m in opened.saved.conversation.messages] == [Role.USER, Role.ASSISTANT] * 3
+    assert opened.notice.startswith("1 line of its file is damaged")
 
 
 def test_what_is_damaged_all_over_is_set_aside(root, log):
