@@ -89,7 +89,7 @@ class Run:
                 raise Failed("the way back to an empty prompt of an idle chat was not found")
 
     def _has_read_all_keys(self) -> bool:
-        """Whether a letter typed now comes into the prompt: on a slow machine home may be what was before other keys."""
+        """Whether a letter typed now comes into the prompt: on a slow machine, keys before it may still wait."""
         self.live.press("~")
         if not self.live.becomes(lambda: self.view.prompt.strip() == "~", 5.0):
             return False
