@@ -22,6 +22,7 @@ from tests.soak.samples import Sample, growth, sample
 from tests.soak.texts import marker_of
 from tests.soak.view import View, letters
 
+_NOT_SENT = "Not sent: this message"
 SELECT_ALL, BACKSPACE = b"\x1b[18~", b"\x7f"
 
 
@@ -188,7 +189,8 @@ class Run:
         painted = self._mark_painted()
         self.live.press("\r")
         self.live.wait_for(
-            lambda: marker in painted() and marker not in self.view.prompt, f"{marker} among the messages"
+            lambda: marker in painted() and (marker not in self.view.prompt or _NOT_SENT in painted()),
+            f"{marker} among the messages",
         )
         self.live.becomes(
             lambda: self.view.is_writing or not self.view.is_free or self.view.last_reply is not None, 1.0

@@ -14,8 +14,8 @@ WARM_UP = 12
 LEAST = 30
 """With fewer samples after these nothing is judged."""
 MEMORY_WARM_UP = 100
-"""Of memory more does not count: with each larger screen and longer conversation the allocator's peak rises, by 50 MiB in
-the first 90 steps of a measured run and by nothing in the 35 after them."""
+"""Of memory more does not count: with each larger screen and longer conversation the allocator's peak rises, by 50 MiB
+in the first 90 steps of a measured run and by nothing in the 35 after them."""
 LEAST_FOR_MEMORY = 60
 MOST_MIB_PER_100_STEPS = 12.0
 """Less than a quarter of what those first steps took; 120 kB for each step, of which most are whole turns."""
