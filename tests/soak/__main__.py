@@ -23,7 +23,7 @@ from tests.soak.home import IN_NAMESPACE, Home
 from tests.soak.ledger import Fate, listed_ids
 from tests.soak.plan import Step, plan
 from tests.soak.run import Run
-from tests.soak.samples import LEAST, WARM_UP, slope_mib_per_100_steps
+from tests.soak.samples import memory_slope
 
 PROGRESS_S = 30.0
 _MIB = 1 << 20
@@ -163,8 +163,8 @@ def _table(run: Run) -> str:
             lines.append(f"{f'longest life, {name} first / last' + (' in MiB' if unit > 1 else ''):<44}"
                          f"{values[0]:>10.1f} / {values[1]:.1f}")  # fmt: skip
         lines.append(f"{'longest life, samples':<44}{len(longest):>10,}")
-        if len(longest) >= WARM_UP + LEAST:
-            lines.append(f"{'memory, MiB in 100 steps':<44}{slope_mib_per_100_steps(longest[WARM_UP:]):>10.1f}")
+        slope = memory_slope(longest)
+        lines.append(f"{'memory, MiB in 100 steps':<44}{'too short' if slope is None else f'{slope:.1f}':>10}")
     lines += [f"skipped: {name} (needs the right to mount a file system)" for name in sorted(run.skipped)]
     return "\n".join(lines)
 

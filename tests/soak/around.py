@@ -191,10 +191,12 @@ def theme(run: Run, rng: Random) -> None:
 
 def scroll(run: Run, rng: Random) -> None:
     """Go through the conversation by pages and by messages, fold and unfold, show and hide the strip."""
-    keys = (b"\x1b[5~", b"\x1b[5~", b"\x1b[6~", b"\x1b[1;5A", b"\x1b[1;5A", b"\x1b[1;5B", b"\x0f", b"\x14")
+    keys = (b"\x1b[5~", b"\x1b[5~", b"\x1b[6~", b"\x1b[1;5A", b"\x1b[1;5A", b"\x1b[1;5B", b"\x0f")
+    run.live.press(b"\x14")
     for _ in range(rng.randint(3, 12)):
         run.live.press(rng.choice(keys))
         run.live.settle(0.05, 0.5)
+    run.live.press(b"\x14")  # beside the strip, or below it, messages could not be told from figures
     run.live.press(ESCAPE)
     run.go_home()
 

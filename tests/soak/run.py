@@ -22,6 +22,7 @@ from tests.soak.samples import Sample, growth, sample
 from tests.soak.texts import marker_of
 from tests.soak.view import View, letters
 
+_NOT_SENT = "Not sent: this message"
 SELECT_ALL, BACKSPACE = b"\x1b[18~", b"\x7f"
 
 
@@ -89,7 +90,7 @@ class Run:
                 raise Failed("the way back to an empty prompt of an idle chat was not found")
 
     def _has_read_all_keys(self) -> bool:
-        """Whether a letter typed now comes into the prompt: on a slow machine keys typed earlier may still wait."""
+        """Whether a letter typed now comes into the prompt: on a slow machine, keys before it may still wait."""
         self.live.press("~")
         if not self.live.becomes(lambda: self.view.prompt.strip() == "~", 5.0):
             return False
@@ -188,7 +189,8 @@ class Run:
         painted = self._mark_painted()
         self.live.press("\r")
         self.live.wait_for(
-            lambda: marker in painted() and marker not in self.view.prompt, f"{marker} among the messages"
+            lambda: marker in painted() and (marker not in self.view.prompt or _NOT_SENT in painted()),
+            f"{marker} among the messages",
         )
         self.live.becomes(
             lambda: self.view.is_writing or not self.view.is_free or self.view.last_reply is not None, 1.0

@@ -10,13 +10,15 @@ from pathlib import Path
 import psutil
 
 WARM_UP = 12
-"""Samples of a process that do not count: screens are imported when first shown, models opened, caches filled."""
+"""Samples of a process that do not count: screens are imported when first shown, models opened."""
 LEAST = 30
-"""With fewer samples after these, chance decides the slope of memory."""
+"""With fewer samples after these nothing is judged."""
+MEMORY_WARM_UP = 100
+"""Of memory more does not count: with each larger screen and longer conversation the allocator's peak rises, by 50 MiB
+in the first 90 steps of a measured run and by nothing in the 35 after them."""
+LEAST_FOR_MEMORY = 60
 MOST_MIB_PER_100_STEPS = 12.0
-"""A leak of every widget of a turn is about ten times as much; the allocator's own holes are about half of it.
-
-Measured on sound runs: up to 6 MiB in 100 steps, while the longest conversation of the run still grows."""
+"""Less than a quarter of what those first steps took; 120 kB for each step, of which most are whole turns."""
 MOST_MORE_DESCRIPTORS = 6
 """An open log, a lock and a listing may come and go; a leak of one in each model switch passes that soon."""
 MOST_MORE_THREADS = 8
@@ -66,6 +68,12 @@ def slope_mib_per_100_steps(samples: Sequence[Sample]) -> float:
     return statistics.median(slopes) * 100 / (1 << 20) if slopes else 0.0
 
 
+def memory_slope(samples: Sequence[Sample]) -> float | None:
+    """Return how the memory of one process grows once it is warm, in MiB in 100 steps; None for too short a life."""
+    warm = samples[MEMORY_WARM_UP:]
+    return slope_mib_per_100_steps(warm) if len(warm) >= LEAST_FOR_MEMORY else None
+
+
 def growth(samples: Sequence[Sample]) -> list[str]:
     """Return what of one process grew more than it may."""
     settled = samples[WARM_UP:]
@@ -73,8 +81,8 @@ def growth(samples: Sequence[Sample]) -> list[str]:
         return []
     quarter = max(1, len(settled) // 4)
     troubles = []
-    slope = slope_mib_per_100_steps(settled)
-    if slope > MOST_MIB_PER_100_STEPS:
+    slope = memory_slope(samples)
+    if slope is not None and slope > MOST_MIB_PER_100_STEPS:
         troubles.append(f"memory grows by {slope:.1f} MiB in 100 steps; {MOST_MIB_PER_100_STEPS} are allowed")
     for name, most in (("n_descriptors", MOST_MORE_DESCRIPTORS), ("n_threads", MOST_MORE_THREADS), ("n_children", 0)):
         first = statistics.median(getattr(one, name) for one in settled[:quarter])

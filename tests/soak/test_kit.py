@@ -19,7 +19,7 @@ from tests.soak.chat import Chat
 from tests.soak.failure import Failed
 from tests.soak.ledger import Fate, Ledger, read_all
 from tests.soak.plan import ENDINGS, WEIGHTS, plan
-from tests.soak.samples import LEAST, WARM_UP, Sample, growth
+from tests.soak.samples import LEAST_FOR_MEMORY, MEMORY_WARM_UP, Sample, growth
 from tests.soak.screen import Screen
 from tests.soak.view import View, is_seen_in, letters
 
@@ -145,7 +145,7 @@ def _life(mib_a_step: float = 0.0, descriptors_a_step: float = 0.0, threads_a_st
     return [
         Sample(n, 0, int((100 + n * mib_a_step + noise.uniform(0, 5)) * MIB), int(10 + n * descriptors_a_step),
                int(5 + n * threads_a_step), 0)
-        for n in range(WARM_UP + 4 * LEAST)
+        for n in range(MEMORY_WARM_UP + 2 * LEAST_FOR_MEMORY)
     ]  # fmt: skip
 
 
