@@ -9,6 +9,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
+from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.theme import Theme
 from textual.widgets import OptionList
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from app.app import JalopyApp
 
 OWN_PREFIX = "jalopy-"
+_LEAST_COLUMNS = 8
 
 
 def theme_line(theme: Theme) -> str:
@@ -32,6 +34,14 @@ def theme_line(theme: Theme) -> str:
 def in_order(themes: Iterable[Theme]) -> list[Theme]:
     """Put our own before Textual's, each by name."""
     return sorted(themes, key=lambda theme: (not theme.name.startswith(OWN_PREFIX), theme.name))
+
+
+class _Lines(OptionList):
+    """Options in any width: Textual 8.2 fails where it is to find out how high they are in none at all."""
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Say how high the options are in the width, or in a narrow one where there is none."""
+        return super().get_content_height(container, viewport, max(width, _LEAST_COLUMNS))
 
 
 class ThemePicker(ModalScreen[str | None]):
@@ -49,7 +59,7 @@ class ThemePicker(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         """Lay out the list, the present theme first under the cursor."""
         themes = self.app.available_themes
-        picker = OptionList(*(Option(Content(theme_line(themes[name]))) for name in self._names), markup=False)
+        picker = _Lines(*(Option(Content(theme_line(themes[name]))) for name in self._names), markup=False)
         picker.highlighted = self._names.index(self._before) if self._before in self._names else 0
         picker.border_title = "Colours"
         leave = cast("JalopyApp", self.app).keymap.hint("theme.leave", "leaves them")

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 from textual.color import Color
+from textual.geometry import Size
 from textual.widgets import OptionList
 
 from app import paths, state
@@ -159,3 +160,12 @@ async def test_leaving_the_picker_brings_the_colours_back():
     async with chatting() as driver:
         assert await colours_after_escape(driver) == "jalopy-dark"
         assert state.load_state()[0].theme is None
+
+
+@pytest.mark.parametrize("columns", range(6))
+async def test_the_list_of_themes_is_laid_out_in_no_width_at_all(columns: int) -> None:
+    async with chatting() as driver:
+        await driver.say("/theme")
+        await driver.until(lambda: isinstance(driver.app.screen, ThemePicker))
+        lines, size = driver.app.screen.query_one(OptionList), Size(columns, 2)
+        assert lines.get_content_height(size, size, columns) >= lines.option_count
