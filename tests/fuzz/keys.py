@@ -1,7 +1,7 @@
 """Keys, mouse reports, pastes and resizes on every screen: the application goes on, runs nothing, draws no control.
 
 An input is the name of a scene (``tests/app/scenes.py``), a newline, and the bytes that a terminal sends then. They go
-through Textual's own decoder and parser into the application, which runs without a terminal over the scripted engine.
+through the program's reading of a terminal into the application, which runs without one over the scripted engine.
 """
 
 from __future__ import annotations
@@ -11,25 +11,22 @@ import codecs
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from textual._xterm_parser import XTermParser
+from textual.message import Message
 
 from app import external_editor
+from app.terminal_input import TerminalInput
 from tests.app.chat_driver import Driver
 from tests.app.scenes import SCENES, playing
 from tests.fuzz.target import Fault, Target, Watch
 
-PASTES_HOLD_ESCAPES = False
-"""Whether pastes with ESC in them are tried: Textual's parser ends such a paste early. Set it once that is mended."""
-BYTES_ARE_ANY = False
-"""Whether bytes that are not UTF-8 are tried: they end Textual's input thread. Set it once that is mended."""
 _MOST_BYTES = 1200
-_CHUNK_CHARS = 48
+_CHUNK_BYTES = 48
 _CPU_S, _MEMORY_BYTES = 90.0, 300 << 20
 _PATIENCE_S = 60.0
 _PASTE = re.compile("\x1b\\[200~.*?(?:\x1b\\[201~|\\Z)", re.DOTALL)
@@ -198,8 +195,8 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
         typed += "".join(pieces)
     else:
         typed = typed[:at] + rng.choice(others).partition(b"\n")[2].decode("utf-8", "replace")
-    packed = _pack(name, typed if PASTES_HOLD_ESCAPES else _whole_pastes(typed))
-    return packed + rng.randbytes(3) if BYTES_ARE_ANY and rng.random() < 0.3 else packed
+    packed = _pack(name, typed)
+    return packed + rng.randbytes(3) if rng.random() < 0.3 else packed
 
 
 def _some(rng: Random) -> str:
@@ -219,19 +216,6 @@ def _some(rng: Random) -> str:
         rows, columns = rng.choice((1, 2, 5, 12, 24, 60, 200)), rng.choice((1, 2, 5, 20, 40, 80, 130, 300))
         return f"\x1b[48;{rows};{columns};{rows * 16};{columns * 8}t"
     return chr(rng.choice((rng.randrange(128), rng.randrange(0xA0, 0x3000), rng.randrange(0x1F300, 0x1FA00))))
-
-
-def _whole_pastes(typed: str) -> str:
-    """Pastes without ESC; none is left open, or ended where none began."""
-
-    def mended(match: re.Match[str]) -> str:
-        return _paste(match[0].removeprefix("\x1b[200~").removesuffix("\x1b[201~").replace("\x1b", "^["))
-
-    kept, end = [], 0
-    for match in _PASTE.finditer(typed):
-        kept += [typed[end : match.start()].replace("\x1b[201~", ""), mended(match)]
-        end = match.end()
-    return "".join(kept) + typed[end:].replace("\x1b[201~", "")
 
 
 # ---- what must hold
@@ -269,9 +253,8 @@ async def _played(name: str, raw: bytes, place: Path, patched: pytest.MonkeyPatc
     work.mkdir()
     async with playing(SCENES[name], patched, place) as driver:
         os.chdir(work)
-        typed = codecs.decode(raw, "utf-8", "replace")
-        await _type(driver, typed)
-        if commands and not _MAY_EDIT.search(_PASTE.sub("", typed)):
+        await _type(driver, raw)
+        if commands and not _MAY_EDIT.search(_PASTE.sub("", codecs.decode(raw, "utf-8", "replace"))):
             raise Fault(f"an editor was run that nobody asked for: {commands}")
         if driver.app.is_leaving:
             if driver.app.crash_line:
@@ -282,16 +265,24 @@ async def _played(name: str, raw: bytes, place: Path, patched: pytest.MonkeyPatc
         return f"{name}: {ended_on}"
 
 
-async def _type(driver: Driver, typed: str) -> None:
-    parser, terminal = XTermParser(), driver.app._driver
+async def _type(driver: Driver, raw: bytes) -> None:
+    now_s, terminal = [0.0], driver.app._driver
+    typing = TerminalInput(lambda: now_s[0])
     assert terminal is not None
-    for at in range(0, len(typed), _CHUNK_CHARS):
-        for event in parser.feed(typed[at : at + _CHUNK_CHARS]):
-            terminal.process_message(event)
+
+    async def take(messages: Iterator[Message]) -> None:
+        for message in messages:
+            terminal.process_message(message)
         await asyncio.sleep(0)
         if not driver.app.is_leaving:
             await driver.pilot.pause()
         _require_sane(driver)
+
+    for at in range(0, len(raw), _CHUNK_BYTES):
+        await take(typing.feed(raw[at : at + _CHUNK_BYTES]))
+    for _ in range(2):  # what is held back for the end of a key or of a paste
+        now_s[0] += 10.0
+        await take(typing.tick())
 
 
 def _require_sane(driver: Driver) -> None:
