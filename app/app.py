@@ -30,10 +30,12 @@ from app._textual_hacks import (
     resume_cleanly,
     teach_alt_enter,
 )
-from app.actions import ACTIONS, Action, bindings, scope_of
+from app.actions import ACTIONS, Action
+from app.bindings import bindings, scope_of
 from app.bridge import EngineBridge
-from app.chat_options import chat_options, conversations_at_hand, may_read_ahead
+from app.chat_options import chat_options, may_read_ahead
 from app.console import is_console
+from app.conversations.at_hand import conversations_at_hand
 from app.crash_log import log_without_text
 from app.downloads.background import BackgroundDownload
 from app.engine_options import ChatOptions

@@ -31,7 +31,7 @@ from app.commands import (
 )
 from app.engine_options import ChatOptions
 from app.engine_status import Activity, EngineStatus
-from app.messages import EngineMessage
+from app.events import Event
 from app.performance.records import EngineFigures
 from app.threads_in_use import ThreadsInUse
 from app.tuning_conditions import Conditions
@@ -147,7 +147,7 @@ class EngineBridge:
         """What is being read ahead will not be sent."""
         self._wire.idle_work.drop()
 
-    def drain(self) -> list[EngineMessage]:
+    def drain(self) -> list[Event]:
         """Take what the thread has reported since the last call, in order."""
         self._wire.idle_work.insist()
         return self._wire.drain()

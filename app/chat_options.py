@@ -1,16 +1,13 @@
-"""What the settings say of the chat: how models are opened, replies asked for, and conversations kept."""
+"""What the settings say of the chat: how models are opened and replies asked for."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from app import engine_access, paths
-from app.conversations.journal import Journal
-from app.conversations.store import Store
 from app.engine_options import ChatOptions
 from app.low_power import is_on_battery
 from app.performance.history import ReplyHistory
-from app.screens.conversation_flow import AtHand
 from app.settings import Settings
 from app.start import remember_opened
 from app.tuning_conditions import watch_machine
@@ -35,15 +32,6 @@ def chat_options(settings: Settings) -> ChatOptions:
         state_files=partial(engine_access.state_files, settings, partial(may_read_ahead, settings)),
         may_pin=settings.pin_threads == "auto",
     )
-
-
-def conversations_at_hand(settings: Settings) -> AtHand:
-    """Return the saved conversations, as far as the settings want any."""
-    if settings.save_conversations == "off":
-        return AtHand()
-    store = Store()
-    resumes, quota_bytes = settings.resume == "last", settings.kv_states_quota_bytes
-    return AtHand(Journal(store), store, resumes, quota_bytes, paths.prefixes_dir())
 
 
 def may_read_ahead(settings: Settings) -> bool:

@@ -1,4 +1,4 @@
-"""What the screen asks of the engine's thread: each command a record, answered by messages (``app.messages``)."""
+"""What the screen asks of the engine's thread: each command a record, answered by events (``app.events``)."""
 
 from __future__ import annotations
 

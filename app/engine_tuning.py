@@ -10,7 +10,7 @@ from app import engine_access
 from app.commands import Tune
 from app.engine_options import ChatOptions
 from app.engine_status import Activity
-from app.messages import ThreadsChanged, TuningDoubted, TuningEnded
+from app.events import ThreadsChanged, TuningDoubted, TuningEnded
 from app.rate_drift import RateDrift, ReplyRate
 from app.reply import ReplyMeter
 from app.settings import AUTO, DEFAULT_KV_TYPE

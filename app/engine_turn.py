@@ -1,6 +1,6 @@
 """One turn in the engine's thread: a prompt and its reply, or the rest of a reply that was stopped.
 
-What happens becomes messages; what is measured, the status. Leaves the conversation as it found it unless a reply came.
+What happens becomes events; what is measured, the status. Leaves the conversation as it found it unless a reply came.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from app.conversation import Ending
 from app.crash_log import log_without_text
 from app.engine_options import ChatOptions
 from app.engine_status import Activity
-from app.messages import GenerationFailed, GenerationFinished, PromptStopped, ReplyReopened
+from app.events import GenerationFailed, GenerationFinished, PromptStopped, ReplyReopened
 from app.record import record
 from app.reply import Reply, ReplyMeter
 from app.reply_text import ReplyText
@@ -42,7 +42,7 @@ class EngineTurn:
     """One prompt and its reply.
 
     Args:
-        wire: takes messages and status.
+        wire: takes events and status.
         session: of the engine.
         chat: ends with the message to answer.
         options: how to ask.

@@ -1,4 +1,4 @@
-"""What the engine's thread does: one command after the other, each ending in messages, never in an exception.
+"""What the engine's thread does: one command after the other, each ending in events, never in an exception.
 
 Owns model, session and conversation of the engine. Knows nothing of the screen; of the two threads' common ground it
 knows ``Wire``.
@@ -36,8 +36,7 @@ from app.engine_options import ChatOptions
 from app.engine_status import Activity, EngineStatus
 from app.engine_tuning import EngineTuning
 from app.engine_turn import EngineTurn, kept_tokens, reason_of
-from app.live_conversation import LiveConversation
-from app.messages import (
+from app.events import (
     ConversationReread,
     ConversationTakenUp,
     GenerationFailed,
@@ -49,6 +48,7 @@ from app.messages import (
     TuningEnded,
     TurnsDropped,
 )
+from app.live_conversation import LiveConversation
 from app.read_ahead import ReadAhead
 from app.reply import ReplyMeter
 from app.rereading import Rereading
@@ -85,7 +85,7 @@ class EngineWorker:
         )
 
     def run(self) -> None:
-        """Take commands until ``Close``. Whatever a command raises becomes a message."""
+        """Take commands until ``Close``. Whatever a command raises becomes an event."""
         while not self._wire.closing.is_set():
             command = self._wire.commands.get()
             if isinstance(command, Close):

@@ -28,7 +28,7 @@ from app.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Ro
 from app.conversations.journal import Journal, Partial
 from app.conversations.recent import model_key
 from app.conversations.store import Opened
-from app.messages import ModelLoaded
+from app.events import ModelLoaded
 from app.thinking import Thinking
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from app.commands import Command
 from app.engine_status import EngineStatus
+from app.events import Event, TextGenerated, ThoughtGenerated
 from app.idle_work import IdleWork
-from app.messages import EngineMessage, TextGenerated, ThoughtGenerated
 from app.performance.records import EngineFigures
 from app.reply import Reply
 from app.threads_in_use import ThreadWishes
@@ -70,20 +70,20 @@ class Wire:
         self.tuning_conditions = Conditions()
         """What the machine did during the last sweep."""
         self.threads = ThreadWishes()
-        self._messages: deque[EngineMessage] = deque()
+        self._events: deque[Event] = deque()
 
-    def emit(self, message: EngineMessage) -> None:
-        """Hand a message to the screen."""
-        self._messages.append(message)
+    def emit(self, event: Event) -> None:
+        """Hand an event to the screen."""
+        self._events.append(event)
 
-    def drain(self) -> list[EngineMessage]:
+    def drain(self) -> list[Event]:
         """Take everything emitted so far, in order, with neighbouring pieces of text joined."""
-        taken = [self._messages.popleft() for _ in range(len(self._messages))]
-        drained: list[EngineMessage] = []
+        taken = [self._events.popleft() for _ in range(len(self._events))]
+        drained: list[Event] = []
         for kind, run in groupby(taken, type):
-            messages = list(run)
+            events = list(run)
             if kind is TextGenerated or kind is ThoughtGenerated:
-                text = "".join(m.text for m in messages if isinstance(m, (TextGenerated, ThoughtGenerated)))
-                messages = [kind(text)]
-            drained += messages
+                text = "".join(one.text for one in events if isinstance(one, (TextGenerated, ThoughtGenerated)))
+                events = [kind(text)]
+            drained += events
         return drained

@@ -39,6 +39,14 @@ def test_the_line_mode_does_without_textual() -> None:
     assert "textual" not in imported_after("import app.plain, app.run, app.bench")
 
 
+def test_a_conversation_with_an_engine_does_without_textual() -> None:
+    logic = """wire bridge engine_worker engine_turn engine_tuning engine_measures engine_status engine_access
+    read_ahead rereading live_conversation turns reply reply_text saved_states context_room past_turns edited_reply
+    events commands chat_options actions keymap conversation conversations.at_hand conversations.journal"""
+    modules = ", ".join(f"app.{name}" for name in logic.split())
+    assert not {"textual", "rich"} & imported_after(f"import {modules}")
+
+
 def test_only_the_policy_module_uses_numbas_decorators() -> None:
     decorators = {"njit", "jit", "cfunc", "vectorize", "guvectorize"}
     for file in (ROOT / "engine").rglob("*.py"):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -19,17 +19,40 @@ from textual.worker import Worker
 
 from app import export, figures
 from app._textual_hacks import call_once, draw_thriftily, note_breakpoints
-from app.actions import bindings, find_command, nearest_command, split_command
+from app.actions import find_command, nearest_command, split_command
+from app.bindings import bindings
 from app.bridge import EngineBridge
 from app.clean_text import clean_line, clean_text
+from app.conversations.at_hand import AtHand
 from app.conversations.records import fits
 from app.draft import Draft
 from app.engine_status import Activity
+from app.events import (
+    ConversationReread,
+    ConversationTakenUp,
+    GenerationFailed,
+    GenerationFinished,
+    ModelFailed,
+    ModelKept,
+    ModelLoaded,
+    PromptCounted,
+    PromptRefused,
+    PromptStopped,
+    PromptWeighed,
+    ReplyReopened,
+    TextGenerated,
+    ThinkingFinished,
+    ThoughtGenerated,
+    ThreadsChanged,
+    TuningDoubted,
+    TuningEnded,
+    TurnsDropped,
+)
 from app.glyphs import ASCII, choose_glyphs
 from app.messages import (
+    EngineReported,
     LinkChosen,
     PasteRefused,
-    PromptCounted,
     PromptSubmitted,
     TakeBackRequested,
     TranscriptScrolled,
@@ -38,7 +61,6 @@ from app.performance.interface_pace import Refreshes, TypingRhythm
 from app.performance.watch import PerformanceWatch
 from app.personas import how_to_add, load_persona, persona_names
 from app.refusals import Refusal
-from app.screens.conversation_flow import AtHand
 from app.screens.drafting import Drafting, PromptHabits
 from app.screens.model_flow import ModelFlow
 from app.text_file import attached, read_text_file
@@ -127,6 +149,7 @@ class ChatScreen(ModelFlow):
         self.prompt = self.query_one(Prompt)
         self.query_one("#edit-line").display = False
         self.drafting = Drafting(self.prompt, self.turns, self._bridge, self._habits)
+        self._shown_by = self._list_event_handlers()
         self._show_status()
         self.set_interval(DRAIN_PERIOD_S, self._drain)
         self.set_interval(MEMORY_PERIOD_S, self._measure_memory)
@@ -145,6 +168,29 @@ class ChatScreen(ModelFlow):
         else:
             is_resumed = self.resume_last(self._model_path)
             self._load(self._model_path, keeps=is_resumed, rereads=False)
+
+    def _list_event_handlers(self) -> dict[type, tuple[Callable[[Any], Awaitable[None] | None], ...]]:
+        return {
+            ModelLoaded: (self.show_model,),
+            ModelFailed: (self.show_load_failure,),
+            ModelKept: (self.show_kept_model,),
+            ConversationReread: (self.end_rereading,),
+            ConversationTakenUp: (self.tell_taken_up,),
+            TextGenerated: (self.show_text,),
+            ThoughtGenerated: (self.show_thought,),
+            ThinkingFinished: (self.fold_thinking,),
+            ReplyReopened: (self.reopen_reply,),
+            GenerationFinished: (self.drop_old_states, self.announce_full_context, self.finish_reply),
+            GenerationFailed: (self.show_failure,),
+            PromptCounted: (self.drafting.note_count,),
+            PromptStopped: (self.show_stop,),
+            PromptRefused: (self.give_back,),
+            PromptWeighed: (self._show_weight,),
+            TurnsDropped: (self.tell_dropped,),
+            ThreadsChanged: (self.show_threads,),
+            TuningDoubted: (self.doubt_tuning,),
+            TuningEnded: (self.end_tuning,),
+        }
 
     def _drain(self) -> None:
         is_writing_on = self._is_writing_on
@@ -169,8 +215,8 @@ class ChatScreen(ModelFlow):
         return self._bridge.status.activity is Activity.WRITING is self._shown_activity
 
     def _show_what_came(self, is_writing_on: bool) -> None:
-        for message in self._bridge.drain():
-            self.post_message(message)
+        for event in self._bridge.drain():
+            self.post_message(EngineReported(event))
         self._rhythm.note_drawn(self._clock())
         self._n_drains += 1
         if not is_writing_on or self._n_drains % STATUS_EVERY == 0:
@@ -195,10 +241,13 @@ class ChatScreen(ModelFlow):
 
         self._rss_bytes = psutil.Process().memory_info().rss
 
-    @on(PromptCounted)
-    def show_count(self, message: PromptCounted) -> None:
-        """Say what sending the prompt would cost."""
-        self.drafting.note_count(message)
+    @on(EngineReported)
+    async def show_event(self, reported: EngineReported) -> None:
+        """Let those who wait for it show what the engine has reported."""
+        for show in self._shown_by[type(reported.event)]:
+            shown = show(reported.event)
+            if shown is not None:
+                await shown
 
     # ---- the user's side
 

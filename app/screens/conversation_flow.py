@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from dataclasses import field
 from pathlib import Path
-
-from textual import on
 
 from app import figures
 from app.bridge import EngineBridge
 from app.clean_text import clean_line
 from app.context_room import ANNOUNCED_SHARE
 from app.conversation import ChatMessage, Role
-from app.conversations.journal import Journal
+from app.conversations.at_hand import AtHand
 from app.conversations.keeper import cause_of
 from app.conversations.log_file import LogRefusedError
 from app.conversations.quota import drop_oldest_states
 from app.conversations.recent import last_used, model_key
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.rows import moment_text
-from app.conversations.store import Opened, Store
-from app.messages import ConversationTakenUp, GenerationFinished, TurnsDropped
-from app.record import record
+from app.conversations.store import Opened
+from app.events import ConversationTakenUp, GenerationFinished, TurnsDropped
 from app.screens.message_actions import MessageActions
 from app.widgets.message_view import MessageView, ReplyView, UserView
 
@@ -32,25 +28,6 @@ DROP_STATES_PERIOD_S = 60.0
 """So long the states may be larger together than they should."""
 WORTH_A_LINE_TOKENS = 32
 """Fewer tokens that must be read again are not mentioned."""
-
-
-@record
-class AtHand:
-    """The saved conversations.
-
-    Attributes:
-        journal: saves the live one.
-        store: all of them; None where nothing is saved.
-        resumes: whether to go on with the last one at the start.
-    """
-
-    journal: Journal = field(default_factory=Journal)
-    store: Store | None = None
-    resumes: bool = False
-    quota_bytes: int = 0
-    """What all saved states may take together; 0 for none at all."""
-    prefixes: Path | None = None
-    """Where the states of system prompts are."""
 
 
 class ConversationFlow(MessageActions):
@@ -86,8 +63,7 @@ class ConversationFlow(MessageActions):
             self.note(f"the KV cache is not kept for the next start: {trouble}")
         self._told_state_trouble = trouble or self._told_state_trouble
 
-    @on(GenerationFinished)
-    def drop_old_states(self) -> None:
+    def drop_old_states(self, _: GenerationFinished) -> None:
         """Delete the states used longest ago, where all together take more than they may."""
         at_hand, now_s = self.conversations, self._bridge.now_s()
         if at_hand.store is None or now_s - self._dropped_states_s < DROP_STATES_PERIOD_S:
@@ -166,8 +142,7 @@ class ConversationFlow(MessageActions):
 
     # ---- a context that fills
 
-    @on(GenerationFinished)
-    def announce_full_context(self) -> None:
+    def announce_full_context(self, _: GenerationFinished) -> None:
         """Say once, before the context is full, what will happen and what else can be done."""
         status = self._bridge.status
         used, n_ctx = status.context_used, status.n_ctx
@@ -176,7 +151,6 @@ class ConversationFlow(MessageActions):
         self._is_announced = True
         self.note(figures.context_nearly_full(used, n_ctx))
 
-    @on(TurnsDropped)
     def tell_dropped(self, message: TurnsDropped) -> None:
         """Say which turns the model does not know any more, and mark where they end."""
         first = self.turns.note_dropped(message.n_turns)
@@ -185,7 +159,6 @@ class ConversationFlow(MessageActions):
         self.note(figures.dropped_turns(message.n_turns, message.n_tokens, message.read_tokens, message.read_s))
         self._is_announced = False
 
-    @on(ConversationTakenUp)
     def tell_taken_up(self, message: ConversationTakenUp) -> None:
         """Say what of the conversation is in the cache, and what that saved."""
         if message.trouble:

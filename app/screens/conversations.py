@@ -16,7 +16,7 @@ from textual import events
 from textual.binding import BindingType
 
 from app import export, figures
-from app.actions import bindings
+from app.bindings import bindings
 from app.clean_text import clean_line
 from app.conversations import rows
 from app.conversations.keeper import cause_of

@@ -17,7 +17,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from app import figures
-from app.actions import bindings
+from app.bindings import bindings
 from app.clean_text import clean_line
 from app.downloads.command import progress_text
 from app.downloads.job import JobState, PullJob, Stage

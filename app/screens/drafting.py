@@ -15,8 +15,8 @@ from app._textual_hacks import call_once
 from app.bridge import EngineBridge
 from app.commands import Prepare
 from app.draft import Draft
+from app.events import PromptCounted
 from app.keymap import Keymap
-from app.messages import PromptCounted
 from app.prompt_estimate import PromptEstimator, estimate_line
 from app.prompt_history import HistoryFile
 from app.read_ahead import MAX_CHARS
@@ -109,11 +109,11 @@ class Drafting:
         self.estimator.forget_model()
         self._wake()
 
-    def note_count(self, message: PromptCounted) -> None:
+    def note_count(self, event: PromptCounted) -> None:
         """The engine has counted, and may have read ahead."""
-        self._counted = message.text
-        self.estimator.learn_count(message.text, message.tokens, message.ready_tokens)
-        self.estimator.learn_read(message.read_tokens, message.read_s)
+        self._counted = event.text
+        self.estimator.learn_count(event.text, event.tokens, event.ready_tokens)
+        self.estimator.learn_read(event.read_tokens, event.read_s)
         self._show_estimate(self._text)
 
     @property

@@ -14,7 +14,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
-from app.actions import bindings
+from app.bindings import bindings
 from app.clean_text import clean_line
 from app.inspect import report_of_file
 from app.keymap import Keymap

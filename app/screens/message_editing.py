@@ -11,8 +11,8 @@ from app import figures
 from app._textual_hacks import call_once
 from app.conversation import Ending, ReplyFigures, Role
 from app.draft import Draft
+from app.events import PromptWeighed
 from app.keymap import Keymap
-from app.messages import PromptWeighed
 from app.screens.drafting import PromptHabits
 from app.screens.reply_flow import ReplyFlow
 from app.widgets.message_view import MessageView, ReplyView
@@ -225,7 +225,6 @@ class MessageEditing(ReplyFlow):
         if index is not None and self._edited_text.strip():
             self.turns.weigh_edit(self._edited_text, index // 2, self.is_editing_reply)
 
-    @on(PromptWeighed)
     def _show_weight(self, weighed: PromptWeighed) -> None:
         index = self._index_of(self._edited) if self._edited is not None else None
         if index is None or weighed.text != self._edited_text:

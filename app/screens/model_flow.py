@@ -6,13 +6,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from textual import on
 from textual.content import Content
 from textual.widgets import Static
 
 from app import figures
 from app.clean_text import clean_line
-from app.messages import (
+from app.events import (
     ConversationReread,
     ModelFailed,
     ModelKept,
@@ -51,7 +50,6 @@ class ModelFlow(ConversationFlow):
             self.prompt.placeholder = PLACEHOLDER_LOADING
         return begins
 
-    @on(ModelLoaded)
     async def show_model(self, message: ModelLoaded) -> None:
         """Name the model and answer what was sent meanwhile."""
         if self.turns.begins_anew:
@@ -71,7 +69,6 @@ class ModelFlow(ConversationFlow):
         self._ask_next()
         self.call_after_refresh(_import_reply_widgets)
 
-    @on(ConversationReread)
     def end_rereading(self, message: ConversationReread) -> None:
         """Say what the model has read, and answer what was sent meanwhile."""
         self.turns.note_reread()
@@ -89,7 +86,6 @@ class ModelFlow(ConversationFlow):
                 self.note(f"read the conversation again: {newly} tokens in {figures.seconds(message.read_s)}")
         self._ask_next()
 
-    @on(ModelFailed)
     def show_load_failure(self, message: ModelFailed) -> None:
         """Say why there is no model."""
         self.turns.note_load_failed()
@@ -98,7 +94,6 @@ class ModelFlow(ConversationFlow):
         self.note(message.reason, is_error=True)
         self.note(self._how_to_load())
 
-    @on(ModelKept)
     def show_kept_model(self, message: ModelKept) -> None:
         """Say why there is no other model."""
         self.turns.note_model_kept(message.is_open)
@@ -108,7 +103,6 @@ class ModelFlow(ConversationFlow):
             self.prompt.placeholder = PLACEHOLDER
             self._ask_next()
 
-    @on(ThreadsChanged)
     def show_threads(self, message: ThreadsChanged) -> None:
         """Say which threads compute now."""
         before, now = message.before.now, message.in_use.now
@@ -117,12 +111,10 @@ class ModelFlow(ConversationFlow):
         if message.trouble:
             self.note(message.trouble, is_error=True)
 
-    @on(TuningDoubted)
     def doubt_tuning(self, message: TuningDoubted) -> None:
         """Suggest to measure again."""
         self.note(f"{message.reason}: {self._habits.keymap.key_or_command('app.tune')} measures again")
 
-    @on(TuningEnded)
     def end_tuning(self, message: TuningEnded) -> None:
         """Answer what was sent meanwhile."""
         self.turns.note_tuned()

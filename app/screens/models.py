@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.binding import BindingType
 
 from app import figures
-from app.actions import bindings
+from app.bindings import bindings
 from app.clean_text import clean_line
 from app.commands import Examine
 from app.models import rows

@@ -14,7 +14,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from app._textual_hacks import draw_thriftily
-from app.actions import bindings
+from app.bindings import bindings
 from app.glyphs import choose_glyphs
 from app.performance import screen_lines
 from app.performance.graph_lines import Graph

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 
-from textual import on
 from textual.screen import Screen
 
 from app import figures
 from app.clean_text import clean_text
 from app.conversation import Ending, ReplyFigures
-from app.messages import (
+from app.events import (
     GenerationFailed,
     GenerationFinished,
     PromptRefused,
@@ -54,30 +53,25 @@ class ReplyFlow(Screen[None]):
         """Say something between the messages; the text is cleaned here."""
         self.transcript.add_note(clean_text(text), is_error, self._waiting)
 
-    @on(TextGenerated)
     def show_text(self, message: TextGenerated) -> None:
         """Let the reply grow."""
         self.turns.note_text(message.text)
         self._growing_reply().body.append(message.text)
 
-    @on(ThoughtGenerated)
     def show_thought(self, message: ThoughtGenerated) -> None:
         """Let the thinking grow."""
         self.turns.note_thought(message.text)
         self._growing_reply().think(message.text)
 
-    @on(ThinkingFinished)
     def fold_thinking(self, message: ThinkingFinished) -> None:
         """Fold the thinking to one line."""
         thinking = self.turns.note_thinking(message.tokens, message.duration_s, message.is_closed)
         self._growing_reply().finish_thinking(thinking)
 
-    @on(ReplyReopened)
-    def reopen_reply(self) -> None:
+    def reopen_reply(self, _: ReplyReopened) -> None:
         """The reply that goes on comes again from its beginning, as a new one in its place."""
         self.turns.note_reopened()
 
-    @on(GenerationFinished)
     def finish_reply(self, message: GenerationFinished) -> None:
         """Freeze the reply with its figures."""
         view = self._finish(message.ending, message.figures, message.ids, message.raw)
@@ -89,7 +83,6 @@ class ReplyFlow(Screen[None]):
     def focus_stopped(self, view: ReplyView) -> None:
         """Put the focus on a reply that Esc stopped, where its keys act."""
 
-    @on(GenerationFailed)
     def show_failure(self, message: GenerationFailed) -> None:
         """Say why there is no reply, or only half of one; the chat goes on."""
         if message.figures is not None:
@@ -101,8 +94,7 @@ class ReplyFlow(Screen[None]):
             self.note(f"{message.reason} (/regen asks again)", is_error=True)
         self._ask_next()
 
-    @on(PromptStopped)
-    def show_stop(self) -> None:
+    def show_stop(self, _: PromptStopped) -> None:
         """Say that the question stays unanswered, or the conversation as it was."""
         if self._leave_unanswered():
             self.note("stopped before anything new came; the conversation is as it was")
@@ -110,7 +102,6 @@ class ReplyFlow(Screen[None]):
             self.note("stopped before the reply began (/regen asks again)")
         self._ask_next()
 
-    @on(PromptRefused)
     def give_back(self, message: PromptRefused) -> None:
         """Return a message that does not fit to where it came from."""
         asked, edited = self._asked, self._edited_question()

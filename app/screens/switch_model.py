@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from app import figures
-from app.actions import bindings
+from app.bindings import bindings
 from app.keymap import Keymap
 
 Answer = Literal["keep", "anew"]

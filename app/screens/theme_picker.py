@@ -14,7 +14,7 @@ from textual.theme import Theme
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from app.actions import bindings
+from app.bindings import bindings
 
 if TYPE_CHECKING:
     from app.app import JalopyApp

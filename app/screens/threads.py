@@ -16,7 +16,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from app import figures
-from app.actions import bindings
+from app.bindings import bindings
 from app.commands import KV_TYPES, THREADS_AND_WEIGHTS
 from app.glyphs import choose_glyphs
 from app.screens.later import THREADS_MODE
@@ -32,7 +32,7 @@ from app.widgets.thread_curve import ThreadCurve
 if TYPE_CHECKING:
     from app.app import JalopyApp
     from app.engine_status import EngineStatus
-    from app.messages import ModelLoaded
+    from app.events import ModelLoaded
     from app.option_lines import Comparison
     from app.settings import Settings
     from app.thread_bars import TuningReport

@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from app._textual_hacks import call_once
-from app.actions import bindings
+from app.bindings import bindings
 from app.conversation import ChatMessage
 from app.messages import MessageKeyPressed, MessageLeft
 from app.thinking import Thinking

@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual import events
 from textual.binding import BindingType
 
-from app.actions import bindings
+from app.bindings import bindings
 from app.screens.help import HelpScreen
 from app.screens.list_screen import ListScreen
 from tests.app.chat_driver import Driver, chatting
