@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -44,17 +44,11 @@ from app.low_power import is_weak_machine
 from app.performance.interface_pace import SLOWEST, InterfacePace
 from app.performance.watch import PerformanceWatch
 from app.personas import persona_names
+from app.screens import modes
 from app.screens.chat import ChatScreen
 from app.screens.drafting import PromptHabits
-from app.screens.later import (
-    CONVERSATIONS_MODE,
-    DOCTOR_MODE,
-    MODELS_MODE,
-    PERFORMANCE_MODE,
-    THREADS_MODE,
-    later_screens,
-    theme_picker,
-)
+from app.screens.later import SCREENS, make_screen
+from app.screens.surroundings import Surroundings
 from app.settings import Settings
 from app.themes import ThemeError, choose_theme, load_themes, no_such_theme
 
@@ -97,7 +91,7 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     TITLE = "jalopy"
     CSS_PATH = "app.tcss"
-    DEFAULT_MODE = "chat"
+    DEFAULT_MODE = modes.CHAT
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 - Textual types it so
     VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high"), (36, "-tall")]  # noqa: RUF012
@@ -139,13 +133,27 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.watch_performance,
             habits,
             conversations_at_hand(settings),
+            self.open_model,
+            self.downloads.word,
         )
         self.unsaved = ""
         """Why something of the conversation could not be saved, once the application has ended."""
         # As a mode the chat is the first screen, and no empty one is ever laid out below it.
-        self.add_mode(self.DEFAULT_MODE, lambda: self.chat)
-        for mode, show in later_screens(self.watch_performance).items():
-            self.add_mode(mode, show)
+        self.add_mode(modes.CHAT, lambda: self.chat)
+        around = Surroundings(
+            settings,
+            self.keymap,
+            self.bridge,
+            self.chat.turns,
+            self.chat.conversations,
+            self.watch_performance,
+            self.downloads,
+            self.open_model,
+            self._open_conversation,
+            self.look_after_download,
+        )
+        for mode in SCREENS:
+            self.add_mode(mode, partial(make_screen, mode, around))
 
     def on_mount(self) -> None:
         """Take over the signals that Textual leaves to their defaults."""
@@ -169,10 +177,15 @@ class JalopyApp(App[None], inherit_bindings=False):
 
         A download is left to be gone on with.
         """
-        self.chat.save_what_there_is()
+        self._save_what_there_is()
         self.parting_line = self.downloads.leave()
         self.bridge.close()
-        self.unsaved = self.chat.end_saving(SAVING_PATIENCE_S)
+        self.unsaved = self.chat.turns.journal.close(SAVING_PATIENCE_S)
+
+    def _save_what_there_is(self) -> None:
+        """Save what there is of a running reply, whatever else is wrong."""
+        with suppress(Exception):
+            self.chat.turns.save_partial()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """List for the command palette what can be done on a screen: every action with its key and its command."""
@@ -209,8 +222,10 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Choose the colours: by name, or from the list that shows each at once."""
         if not name:
             if not self.screen.is_modal:
+                from app.screens.theme_picker import ThemePicker
+
                 # A new one each time: it knows the colours to go back to.
-                self.push_screen(theme_picker(), self._keep_theme)
+                self.push_screen(ThemePicker(self.keymap), self._keep_theme)
         elif name in self.available_themes:
             self.theme = name
             self._keep_theme(name)
@@ -219,36 +234,36 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     def action_performance(self) -> None:
         """Show speed, and where the time goes; on the screen that does it, go back."""
-        self._show_or_leave(PERFORMANCE_MODE)
+        self._show_or_leave(modes.PERFORMANCE)
 
     def action_doctor(self) -> None:
         """Show what machine and terminal mean for speed; on the screen that does it, go back."""
-        self._show_or_leave(DOCTOR_MODE)
+        self._show_or_leave(modes.DOCTOR)
 
     def action_tune(self) -> None:
         """Find the best number of threads; on the screen that does it, go back."""
-        self._show_or_leave(THREADS_MODE)
+        self._show_or_leave(modes.THREADS)
 
     def _show_or_leave(self, mode: str) -> None:
         """Go to a screen from wherever the user is, or from it back to the chat."""
         if self.screen.is_modal:
             return
-        if self.current_mode == THREADS_MODE:
+        if self.current_mode == modes.THREADS:
             self.chat.turns.stop_tuning()
-        self.switch_mode(self.DEFAULT_MODE if self.current_mode == mode else mode)
+        self.switch_mode(modes.CHAT if self.current_mode == mode else mode)
 
     def action_models(self) -> None:
         """Show the models on this machine; on the screen that does, go back."""
-        self._show_or_leave(MODELS_MODE)
+        self._show_or_leave(modes.MODELS)
 
     def action_conversations(self) -> None:
         """Show the saved conversations; on the screen that does, go back."""
         if self.chat.conversations.store is None:
             if not self.screen.is_modal:
-                self.switch_mode(self.DEFAULT_MODE)  # where the line is seen
+                self.switch_mode(modes.CHAT)  # where the line is seen
             self.chat.note("conversations are not saved: save_conversations in your settings is off")
         else:
-            self._show_or_leave(CONVERSATIONS_MODE)
+            self._show_or_leave(modes.CONVERSATIONS)
 
     def open_model(self, path: Path, title: str, outlook: Outlook | None = None) -> bool:
         """Open a model in the chat, after asking what becomes of a conversation; False while the engine is busy.
@@ -277,9 +292,12 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     def _open_in_chat(self, path: Path, answer: str | None) -> None:
         if answer is not None:
-            if self.current_mode != self.DEFAULT_MODE:
-                self.switch_mode(self.DEFAULT_MODE)
-            self.chat.call_later(self.chat.switch_model, path, answer == "keep")
+            if self.current_mode != modes.CHAT:
+                self.switch_mode(modes.CHAT)
+            self.chat.call_later(self.chat.models.switch_model, path, answer == "keep")
+
+    def _open_conversation(self, conversation_id: str) -> None:
+        self.chat.call_later(self.chat.talks.open_conversation, conversation_id)
 
     def look_after_download(self, job: PullJob) -> None:
         """Let a download go on wherever the user is, and say in the chat how it ended."""
@@ -311,7 +329,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         selected = self.screen.get_selected_text() or (prompt.selected_text if self.focused is prompt else "")
         if selected:
             self.screen.clear_selection()
-            await self.chat.copy_out(selected)
+            await self.chat.copying.copy_out(selected)
             return
         now_s = time.monotonic()
         if self._interrupted_s is not None and now_s - self._interrupted_s < QUIT_WINDOW_S:
@@ -319,7 +337,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             return
         self._interrupted_s = now_s
         self.chat.turns.stop()
-        self.chat.hint_for(QUIT_WINDOW_S, self.keymap.hint("app.interrupt", "again quits"))
+        self.chat.notes.hint_for(QUIT_WINDOW_S, self.keymap.hint("app.interrupt", "again quits"))
 
     # ---- themes
 
@@ -376,7 +394,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Exit with a code, even if the terminal is gone and Textual waits for it for ever."""
         if self._is_lent and code == exit_codes.INTERRUPTED:
             return
-        self.chat.save_what_there_is()  # now: the exit may be cut short before it comes to that
+        self._save_what_there_is()  # now: the exit may be cut short before it comes to that
         watchdog = threading.Timer(EXIT_PATIENCE_S, os._exit, [code])
         watchdog.daemon = True
         watchdog.start()

@@ -66,6 +66,13 @@ class Ask:
 
 
 @record
+class Complete:
+    """Go on with a text that is no conversation: no template, and nothing of it is remembered."""
+
+    text: str
+
+
+@record
 class Regenerate:
     """Answer the last message again in place of the reply it has."""
 
@@ -143,6 +150,7 @@ Command = (
     | StartConversation
     | OpenConversation
     | Ask
+    | Complete
     | Regenerate
     | Continue
     | ContinueEdited

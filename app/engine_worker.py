@@ -17,6 +17,7 @@ from app.commands import (
     Ask,
     Close,
     Command,
+    Complete,
     Continue,
     ContinueEdited,
     Examine,
@@ -60,6 +61,7 @@ from engine.errors import Cancelled
 
 if TYPE_CHECKING:
     from engine import Model, Session
+    from engine.chat_prompt import ChatPrompt
 
 TELLING_TOKENS = 16
 """So many prompt tokens must be read before their rate says something about longer prompts."""
@@ -149,12 +151,12 @@ class EngineWorker:
             return  # nobody has asked for anything yet; what is wrong is said when the message is sent
         if isinstance(command, Load):
             self._unload()
-            self._wire.emit(ModelFailed(reason))
+            self._wire.emit(ModelFailed(reason, error))
         elif isinstance(command, Tune):
             self._wire.emit(TuningEnded(reason))
         else:
             self._settle()
-            self._wire.emit(GenerationFailed(reason))
+            self._wire.emit(GenerationFailed(reason, error=error))
 
     # ---- models
 
@@ -207,8 +209,8 @@ class EngineWorker:
         self._model = self._options.open_model(path, self._show_progress)
         chat = self._model.chat()
         kv_type = self._tuning.note_model(self._model)
-        self._session = self._model.session(self._options.context_size, kv_type)
-        self._live = LiveConversation(self._model, self._session, chat)
+        self._session = self._model.session(self._context_size(self._model, chat), kv_type)
+        self._live = LiveConversation(self._model, self._session, chat, self._options.least_reply_tokens)
         self._live.start(system, n_dropped)
         self._measures.note_model(self._model, self._session)
         self._tuning.note_opened(self._session)
@@ -229,6 +231,12 @@ class EngineWorker:
                 notices=tuple(self._model.notices),
             )
         )
+
+    def _context_size(self, model: Model, chat: ChatPrompt) -> int | None:
+        options = self._options
+        if options.context_size or options.size_context is None:
+            return options.context_size
+        return options.size_context(model, chat)
 
     def _prepare_system(self, system: str | None) -> None:
         """Have the system prompt in the cache before anything is asked, if that has been read once before."""
@@ -305,7 +313,7 @@ class EngineWorker:
         self._session = self._model = self._live = self._path = None
         self._measures.note_no_model()
         self._tuning.note_closed()
-        self._states.note_closing()
+        self._states.note_closing(self._wire.patience_s)
         for resource in (session, model):
             if resource is not None:
                 resource.close()
@@ -333,18 +341,17 @@ class EngineWorker:
         session = self._session
         assert session is not None
         try:
-            begun = live.begin_turn(command)
+            begun = live.begin_completion(command.text) if isinstance(command, Complete) else live.begin_turn(command)
         except NoRoomError as error:
             self._refuse(command, error.needed_tokens)
             return None
         if begun is None:
             self._wire.emit(GenerationFailed("there is no reply"))
             return None
-        fitted, earlier = begun
-        ids = fitted.prompt.ids
-        if fitted.dropped_turns:
+        prompt, fitted = begun
+        if fitted is not None and fitted.dropped_turns:
             self._tell_dropped(fitted)
-        return EngineTurn(self._wire, session, live.chat, self._options, ids, earlier, self._note_progress, live.tags)
+        return EngineTurn(self._wire, session, prompt, self._options, self._note_progress, live.tags)
 
     def _refuse(self, command: Command, needed_tokens: int) -> None:
         assert self._session is not None

@@ -59,6 +59,8 @@ class ModelFailed:
     """No model could be opened, and there is none now."""
 
     reason: str
+    error: BaseException | None = None
+    """What was raised, for whoever ends with it."""
 
 
 @record
@@ -80,6 +82,13 @@ class TextGenerated:
 @record
 class ThoughtGenerated:
     """More of what the model thinks before the answer."""
+
+    text: str
+
+
+@record
+class PieceGenerated:
+    """More of the running reply as the model wrote it: uncleaned, with its thinking and tags. Only where asked for."""
 
     text: str
 
@@ -134,6 +143,8 @@ class GenerationFailed:
     ids: tuple[int, ...] = ()
     raw: str = ""
     """Both as of ``GenerationFinished``."""
+    error: BaseException | None = None
+    """What was raised, for whoever ends with it."""
 
 
 @record
@@ -213,6 +224,7 @@ Event = (
     | ConversationTakenUp
     | TextGenerated
     | ThoughtGenerated
+    | PieceGenerated
     | ThinkingFinished
     | ReplyReopened
     | GenerationFinished

@@ -15,7 +15,6 @@ from app.draft import Draft
 
 if TYPE_CHECKING:
     from app.events import Event
-    from app.widgets.message_view import MessageView
 
 
 @dataclass(eq=False, repr=False)
@@ -44,15 +43,6 @@ class TranscriptScrolled(Message):
     """The user asked from the prompt to move through the transcript, by pages; negative is up."""
 
     pages: int
-
-
-@dataclass(eq=False, repr=False)
-class MessageKeyPressed(Message):
-    """The user pressed a key on a focused message."""
-
-    view: MessageView
-    name: str
-    """Of the action, as in ``ACTIONS``."""
 
 
 @dataclass(eq=False, repr=False)

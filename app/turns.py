@@ -217,10 +217,16 @@ class Turns:
         return True
 
     @property
+    def last_message(self) -> ChatMessage | None:
+        """The newest message of either side."""
+        messages = self.conversation.messages
+        return messages[-1] if messages else None
+
+    @property
     def can_continue(self) -> bool:
         """Whether the last message is a reply that ended before its end."""
-        messages = self.conversation.messages
-        return bool(messages) and messages[-1].role is Role.ASSISTANT and messages[-1].ending is not Ending.COMPLETE
+        last = self.last_message
+        return last is not None and last.role is Role.ASSISTANT and last.ending is not Ending.COMPLETE
 
     def start_anew(self, system: str | None) -> bool:
         """Forget all turns and begin with this system prompt; False while the engine is busy."""

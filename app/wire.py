@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from engine.tuning_report import TuningReport
 
 QUEUE_LENGTH = 8
+FLUSH_S = 0.3
 
 
 class Written(Protocol):
@@ -70,14 +71,20 @@ class Wire:
         self.tuning_conditions = Conditions()
         """What the machine did during the last sweep."""
         self.threads = ThreadWishes()
+        self.patience_s = FLUSH_S
+        """Seconds that closing waits for the state of the cache to be on disk."""
+        self.arrived = threading.Event()
+        """Set with every event, for those who wait for one."""
         self._events: deque[Event] = deque()
 
     def emit(self, event: Event) -> None:
         """Hand an event to the screen."""
         self._events.append(event)
+        self.arrived.set()
 
     def drain(self) -> list[Event]:
         """Take everything emitted so far, in order, with neighbouring pieces of text joined."""
+        self.arrived.clear()
         taken = [self._events.popleft() for _ in range(len(self._events))]
         drained: list[Event] = []
         for kind, run in groupby(taken, type):
