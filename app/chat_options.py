@@ -34,6 +34,25 @@ def chat_options(settings: Settings) -> ChatOptions:
     )
 
 
+def shell_options(settings: Settings, keeps_states: bool) -> ChatOptions:
+    """Return the same for a program in a shell: nothing is measured on the side, and nothing read before it is asked.
+
+    Args:
+        keeps_states: whether the state of the cache is kept for the next start.
+    """
+    return ChatOptions(
+        open_model=partial(engine_access.open_model, settings),
+        sampling=partial(engine_access.make_sampling, settings),
+        check_model=engine_access.check_model,
+        context_size=settings.context_size or None,
+        kv_type=settings.kv_type,
+        max_tokens=settings.sampling.max_tokens,
+        recall_tuned=engine_access.recall_tuned,
+        state_files=partial(engine_access.state_files, settings) if keeps_states else None,
+        tells_pieces=True,
+    )
+
+
 def may_read_ahead(settings: Settings) -> bool:
     """Whether the engine may work before anything is sent."""
     wanted = settings.prefill_while_typing

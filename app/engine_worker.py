@@ -229,6 +229,7 @@ class EngineWorker:
                 kv_bytes=self._session.kv_bytes,
                 weights_bytes=self._model.weights_bytes,
                 notices=tuple(self._model.notices),
+                full_name=self._model.name,
             )
         )
 

@@ -21,6 +21,8 @@ class ModelLoaded:
     kv_bytes: int
     weights_bytes: int
     notices: tuple[str, ...] = ()
+    full_name: str = ""
+    """As the file has it, uncleaned; for programs."""
 
 
 @record

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-from app import exit_codes
+from app import exit_codes, paths
 from app.clean_text import clean_line
+from app.conversations.at_hand import AtHand
+from app.conversations.journal import Journal
 from app.conversations.keeper import cause_of
 from app.conversations.log_file import IN_USE, LogRefusedError
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.store import Opened, Store
-from app.kept_conversation import KeptConversation
 from app.refusals import Refusal, say
+from app.settings import Settings
+from app.talk import Talk
 
 
-def open_session(name: str, system: str, store: Store | None = None) -> KeptConversation:
-    """Open the conversation with this title or number, or begin one with this title.
+def session_at_hand(settings: Settings) -> AtHand:
+    """Return the saved conversations, whatever the settings say of the chat's: the user names one."""
+    store = Store()
+    return AtHand(Journal(store), store, False, settings.kv_states_quota_bytes, paths.prefixes_dir())
+
+
+def go_on_with(name: str, talk: Talk) -> Opened | None:
+    """Open the conversation with this title or number; None where one with this title begins.
 
     Raises:
         Refusal: it is in use or cannot be used.
     """
-    store = store or Store()
-    kept = KeptConversation(store, "jalopy run")
+    store = talk.store or Store()
     found = store.find(name)
     if found is None:
-        kept.begin(system, clean_line(" ".join(name.split()), MOST_TITLE_CHARS))
-        return kept
-    kept.adopt(_open(store, found, name))
-    if system and system != kept.conversation.system:
+        talk.turns.journal.begin(title=clean_line(" ".join(name.split()), MOST_TITLE_CHARS))
+        return None
+    opened = _open(store, found, name)
+    system = talk.turns.conversation.system
+    if system and system != opened.saved.conversation.system:
         say("jalopy run: the conversation goes on with the system prompt that it began with")
-    return kept
+    return opened
 
 
 def _open(store: Store, conversation_id: str, name: str) -> Opened:

@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 
 from app.bridge import EngineBridge
+from app.clean_text import clean_text
 from app.commands import (
     THREADS_AND_WEIGHTS,
     Ask,
@@ -47,10 +48,17 @@ MAX_QUEUED = 8
 
 
 class Turns:
-    """The order of turns in one conversation."""
+    """The order of turns in one conversation.
 
-    def __init__(self, bridge: EngineBridge, system: str | None, journal: Journal | None = None) -> None:
-        self._bridge = bridge
+    Args:
+        journal: saves it.
+        saving_patience_s: how long what is asked and what was answered waits to be on disk; 0 does not wait.
+    """
+
+    def __init__(
+        self, bridge: EngineBridge, system: str | None, journal: Journal | None = None, saving_patience_s: float = 0.0
+    ) -> None:
+        self._bridge, self._saving_patience_s = bridge, saving_patience_s
         self.journal = journal or Journal()
         self.conversation = Conversation(system or None)
         self.model: ModelLoaded | None = None
@@ -126,6 +134,15 @@ class Turns:
         n_dropped = before.n_dropped if before.n_dropped < n_messages else 0
         self.conversation = Conversation(before.system, messages, n_dropped)
         self.journal.begin(self.journal.id)
+        self._send_conversation()
+        return True
+
+    def replace(self, conversation: Conversation) -> bool:
+        """Go on with a conversation that is on no disk; False while the engine is busy."""
+        if self.is_busy:
+            return False
+        self.conversation = conversation
+        self.journal.begin()
         self._send_conversation()
         return True
 
@@ -293,7 +310,9 @@ class Turns:
 
     def note_reopened(self) -> None:
         """The reply that goes on comes again from its beginning."""
-        self._forget_pieces()
+        self._reply_pieces.clear()
+        self._thought_pieces.clear()
+        self._thinking = None
 
     def save_partial(self) -> None:
         """Save what there is of the running reply."""
@@ -317,6 +336,7 @@ class Turns:
         message.ids, message.raw = ids, raw
         self._replaced, self._continued, self._is_edited = [], None, False
         self.journal.note_settled(self.conversation)
+        self._wait_for_disk()
         return message
 
     def note_unanswered(self) -> bool:
@@ -365,17 +385,17 @@ class Turns:
         return bool(replaced)
 
     def _begin(self, text: str, folded: str = "", asked_s: float | None = None) -> None:
-        self.conversation.add_user(text, folded)
+        self.conversation.add_user(clean_text(text), folded)
         self._send(Ask(text, asked_s))
 
     def _send(self, command: Command) -> None:
-        self._forget_pieces()
+        self.note_reopened()
+        self.journal.note_asked(self.conversation, bool(self._replaced))
+        self._wait_for_disk()
         self._bridge.keep_state(self.journal.state_path)
         # The queue cannot be full: the engine was free.
         self.is_answering = self._bridge.send(command)
-        self.journal.note_asked(self.conversation, bool(self._replaced))
 
-    def _forget_pieces(self) -> None:
-        self._reply_pieces.clear()
-        self._thought_pieces.clear()
-        self._thinking = None
+    def _wait_for_disk(self) -> None:
+        if self._saving_patience_s:
+            self.journal.settle(self._saving_patience_s, waits_for_room=False)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from datetime import datetime
 from pathlib import Path
 
-from app import export as exports
 from app import figures
 from app.clean_text import clean_line, clean_text
 from app.context_room import ANNOUNCED_SHARE
@@ -20,6 +18,7 @@ from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.rows import moment_text
 from app.conversations.store import Opened
 from app.events import ConversationTakenUp, GenerationFinished, TurnsDropped
+from app.export import save_as
 from app.personas import how_to_add, load_persona, persona_names
 from app.refusals import Refusal
 from app.screens.chat_parts import ChatParts
@@ -31,9 +30,6 @@ DROP_STATES_PERIOD_S = 60.0
 """So long the states may be larger together than they should."""
 WORTH_A_LINE_TOKENS = 32
 """Fewer tokens that must be read again are not mentioned."""
-
-
-_WITH_THINKING = "+thinking"
 
 
 class ConversationFlow:
@@ -170,9 +166,7 @@ class ConversationFlow:
         if message.trouble:
             self._note(message.trouble, is_error=True)
         if message.restored_tokens:
-            instead = f" instead of about {figures.whole_seconds(message.read_s)}" if message.read_s else ""
-            tokens = figures.count(message.restored_tokens)
-            self._note(f"resumed {tokens} tokens in {figures.seconds(message.restored_s)}{instead}")
+            self._note(figures.resumed(message.restored_tokens, message.restored_s, message.read_s))
         unread = message.total_tokens - message.ready_tokens
         if unread >= WORTH_A_LINE_TOKENS:
             self._note(f"{figures.count(unread)} tokens of it are read with the next message")
@@ -230,26 +224,11 @@ class ConversationFlow:
 
     def export(self, wanted: str = "") -> None:
         """Save the conversation as Markdown; with "+thinking" at the end, what the model thought too."""
-        with_thinking = wanted.endswith(_WITH_THINKING)
-        wanted = wanted.removesuffix(_WITH_THINKING).rstrip()
-        if self._turns.conversation.is_empty:
-            self._note("there is nothing to save yet")
-            return
-        now = datetime.now().astimezone()
         model = self._turns.model
-        name = f"{model.name} {model.quantization}" if model else ""
         try:
-            path = exports.choose_path(wanted, now)
-            as_text = exports.to_json if path.suffix.lower() == ".json" else exports.to_markdown
-            exports.write_new(path, as_text(self._turns.conversation, name, now, with_thinking))
-        except FileExistsError:
-            self._note(f"not saved: {path} exists already; choose another name", is_error=True)
-        except (OSError, ValueError, RuntimeError) as error:
-            self._note(f"not saved: {clean_line(str(error), 200)}", is_error=True)
-        else:
-            has_thinking = any(message.thinking for message in self._turns.conversation.messages)
-            hint = f" (without the thinking; `/save PATH {_WITH_THINKING}` keeps it)"
-            self._note(f"saved: {path.absolute()}{hint if has_thinking and not with_thinking else ''}")
+            self._note(save_as(wanted, self._turns.conversation, f"{model.name} {model.quantization}" if model else ""))
+        except Refusal as refusal:
+            self._note(str(refusal), is_error=not self._turns.conversation.is_empty)
 
     async def fork_at(self, view: MessageView) -> None:
         """Go on with a copy of the conversation that ends with the turn of this message."""

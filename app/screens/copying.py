@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from app import clipboard
-from app.code_blocks import code_blocks
-from app.conversation import ChatMessage
+from app.code_blocks import ToCopy, code_blocks, wanted_block, wanted_text
+from app.refusals import Refusal
 from app.screens.chat_parts import ChatParts
 from app.widgets.message_view import MessageView, ReplyView
 
@@ -19,37 +20,15 @@ class Copying:
 
     async def copy(self, what: str = "") -> None:
         """Copy the last reply, its n-th code block, or its thinking; with "file" into a file."""
-        words = what.lower().split()
-        to_file = "file" in words
-        words = [word for word in words if word != "file"]
-        reply = self._turns.conversation.last_reply
-        if reply is None:
-            self._notes.note("there is no reply to copy")
-        elif not words:
-            await self.copy_out(reply.text or (reply.thinking.text if reply.thinking else ""), to_file)
-        elif words == ["thinking"]:
-            await self._copy_thinking(reply, to_file)
-        elif words[0] == "code" and len(words) <= 2:
-            await self._copy_block(reply.text, words[1] if len(words) == 2 else "1", to_file)
-        else:
-            self._notes.note(
-                "usage: /copy · /copy code · /copy code 2 · /copy thinking; with `file` behind it into a file"
-            )
+        await self._copy(lambda: wanted_text(self._turns.conversation.last_reply, what))
 
-    async def _copy_thinking(self, reply: ChatMessage, to_file: bool) -> None:
-        if reply.thinking is None:
-            self._notes.note("there is no thinking in the last reply")
+    async def _copy(self, find: Callable[[], ToCopy]) -> None:
+        try:
+            found = find()
+        except Refusal as refusal:
+            self._notes.note(str(refusal))
         else:
-            await self.copy_out(reply.thinking.text.strip(), to_file)
-
-    async def _copy_block(self, text: str, number: str, to_file: bool) -> None:
-        blocks = code_blocks(text)
-        if not blocks:
-            self._notes.note("there is no code block in this message")
-        elif not (number.isdecimal() and 1 <= int(number) <= len(blocks)):
-            self._notes.note(f"there are code blocks 1 to {len(blocks)}")
-        else:
-            await self.copy_out(blocks[int(number) - 1], to_file, f"code block {int(number)} of {len(blocks)}")
+            await self.copy_out(found.text, found.to_file, found.name)
 
     async def copy_message(self, view: MessageView) -> None:
         """Copy what a message says."""
@@ -63,7 +42,7 @@ class Copying:
             return
         number = view.next_block % n_blocks + 1
         view.next_block = number
-        await self._copy_block(view.text, str(number), False)
+        await self._copy(lambda: wanted_block(view.text, str(number)))
 
     async def copy_out(self, text: str, to_file: bool = False, what: str = "") -> None:
         """Copy a text and say by which route."""
