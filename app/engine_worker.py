@@ -54,7 +54,7 @@ from app.read_ahead import ReadAhead
 from app.reply import ReplyMeter
 from app.rereading import Rereading
 from app.saved_states import SavedStates
-from app.settings import AUTO, DEFAULT_KV_TYPE
+from app.tuned import kv_type_of
 from app.wire import Wire
 from engine.cached_tokens import common_prefix
 from engine.errors import Cancelled
@@ -414,7 +414,7 @@ class EngineWorker:
     def _kv_type(self) -> str:
         if self._session is not None:
             return self._session.kv_type
-        return DEFAULT_KV_TYPE if self._options.kv_type == AUTO else self._options.kv_type
+        return kv_type_of(self._options.kv_type, None)
 
     # ---- status
 
