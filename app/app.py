@@ -36,7 +36,7 @@ from app.bridge import EngineBridge
 from app.chat_options import chat_options, may_read_ahead
 from app.console import is_console
 from app.conversations.at_hand import conversations_at_hand
-from app.crash_log import log_without_text
+from app.crash_log import bug_line
 from app.downloads.background import BackgroundDownload
 from app.engine_options import ChatOptions
 from app.keymap import Keymap
@@ -421,9 +421,8 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     def _crash(self, error: BaseException | None) -> None:
         if self.crash_line is None:
-            log = log_without_text(error) if error is not None else None
-            kind = type(error).__name__ if error is not None else "unknown error"
-            self.crash_line = f"jalopy: internal error: {kind} ({f'details in {log}' if log else 'not logged'})"
+            line = bug_line(error) if error is not None else "internal error: unknown error (not logged)"
+            self.crash_line = f"jalopy: {line}"
         self._return_code = exit_codes.INTERNAL
         self._close_messages_no_wait()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.clean_text import clean_line
 from app.conversation import Ending
-from app.crash_log import log_without_text
+from app.crash_log import bug_line
 from app.engine_options import ChatOptions
 from app.engine_status import Activity
 from app.events import GenerationFailed, GenerationFinished, PieceGenerated, PromptStopped, ReplyReopened
@@ -191,5 +191,4 @@ def reason_of(error: BaseException) -> str:
         return "not enough memory for this turn; /new or a smaller context needs less"
     if isinstance(error, OSError) and error.strerror:
         return clean_line(f"{error.filename or 'model file'}: {error.strerror}", 300)
-    log = log_without_text(error)
-    return f"internal error in the engine: {type(error).__name__} ({f'details in {log}' if log else 'not logged'})"
+    return bug_line(error, " in the engine")

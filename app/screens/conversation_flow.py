@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 from pathlib import Path
 
 from app import figures
+from app.background import in_background
 from app.clean_text import clean_line, clean_text
 from app.context_room import ANNOUNCED_SHARE
 from app.conversation import ChatMessage, Role
@@ -72,7 +73,7 @@ class ConversationFlow:
             return
         self._dropped_states_s = now_s
         arguments = at_hand.store, at_hand.prefixes, at_hand.quota_bytes, self._bridge.state_file
-        threading.Thread(target=drop_oldest_states, args=arguments, name="jalopy-quota", daemon=True).start()
+        in_background(partial(drop_oldest_states, *arguments), "quota")
 
     # ---- going on with one
 
