@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
@@ -9,12 +10,13 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Static
 
 from app._textual_hacks import call_once
-from app.actions import bindings
+from app.bindings import bindings
 from app.conversation import ChatMessage
-from app.messages import MessageKeyPressed, MessageLeft
+from app.messages import MessageLeft
 from app.thinking import Thinking
 from app.widgets.thinking_view import ThinkingView
 
@@ -24,6 +26,15 @@ if TYPE_CHECKING:
 HESITATION_S = 0.35
 """Letters of a word follow each other faster."""
 _REPLACED = "-replaced"
+
+
+@dataclass(eq=False, repr=False)
+class MessageKeyPressed(Message):
+    """The user pressed a key on a focused message."""
+
+    view: MessageView
+    name: str
+    """Of the action, as in ``ACTIONS``."""
 
 
 class MessageView(Horizontal, can_focus=True):
