@@ -188,7 +188,7 @@ async def test_stopping_before_the_first_token_leaves_a_question_that_can_be_ask
         await driver.until(script.prefill_gate.waiting.is_set)
         await driver.pilot.press("escape")
         await driver.note("stopped before the reply began")
-        assert "not answered" in driver.screen_text()
+        await driver.until(lambda: "not answered" in driver.screen_text(), "the mark is drawn")
         script.prefill_gate.open()
         await driver.say("/regen")
         reply = await driver.last_reply()
