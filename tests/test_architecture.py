@@ -92,6 +92,11 @@ def test_no_class_has_more_than_forty_methods_with_those_of_its_bases() -> None:
     assert {name: n for name, n in counts.items() if n > 40} == {}
 
 
+def test_no_base_class_calls_what_only_a_subclass_has() -> None:
+    files = {file: file.read_text(encoding="utf-8") for file in (ROOT / "app").rglob("*.py")}
+    assert [file for file, text in files.items() if "NotImplementedError" in text] == []
+
+
 def test_only_the_policy_module_uses_numbas_decorators() -> None:
     decorators = {"njit", "jit", "cfunc", "vectorize", "guvectorize"}
     for file in (ROOT / "engine").rglob("*.py"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -70,13 +71,13 @@ class MessageView(Horizontal, can_focus=True):
         yield from ()
 
     @property
+    @abstractmethod
     def text(self) -> str:
         """What was said."""
-        raise NotImplementedError
 
+    @abstractmethod
     def again(self) -> MessageView:
         """Return the same message as a widget that was never mounted; one that was taken away cannot come back."""
-        raise NotImplementedError
 
     def set_replaced(self, is_replaced: bool) -> None:
         """Show that something takes this message's place, or that it does not after all."""
