@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from inspect import getfile
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,6 +20,7 @@ from textual.events import Key
 from textual.geometry import Region
 from textual.keys import Keys
 from textual.scrollbar import ScrollBarRender
+from textual.widget import Widget
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -148,6 +150,10 @@ def draw_thriftily(screen: Screen[Any]) -> None:
     screen._compositor = ThriftyCompositor()
 
 
+DEEPEST = 20
+"""More classes than any widget has above it."""
+
+
 class ThriftyStylesheet(Stylesheet):
     """Parses a source anew only when a variable has changed since.
 
@@ -158,6 +164,9 @@ class ThriftyStylesheet(Stylesheet):
     def __init__(self, variables: dict[str, str]) -> None:
         super().__init__(variables=variables)
         self._parse_cache = LRUCache[tuple[Any, ...], list[RuleSet]](SOURCES_KEPT)
+        # As weak as its depth in the deepest class seen so far: it would be parsed anew for each deeper one.
+        place = (getfile(Widget), "Widget.DEFAULT_CSS")
+        self.add_source(Widget.DEFAULT_CSS, place, is_default_css=True, tie_breaker=-DEEPEST, scope="Widget")
 
     def set_variables(self, variables: dict[str, str]) -> None:
         """Take a theme's variables."""

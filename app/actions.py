@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
-
-from textual.binding import Binding, BindingType
+from collections.abc import Iterator
 
 from app.record import record
 
@@ -160,20 +158,6 @@ ACTIONS = _table(
     Action("quit", "Quit", "app", "ctrl+q", priority=True, command="quit", aliases=("exit", "bye")),
 )
 """All actions by id, ``scope.name``; ids are what a key map refers to."""
-
-
-def bindings(scope: str) -> list[BindingType]:
-    """Return Textual's bindings for all actions of one scope; those without keys may be given some."""
-    return [
-        Binding(action.keys or NO_KEY, action.name, action.title, id=action_id, show=False, priority=action.priority)
-        for action_id, action in ACTIONS.items()
-        if action.scope == scope
-    ]
-
-
-def scope_of(some: Iterable[BindingType]) -> str:
-    """Return the scope that ``bindings`` made these of; "" for others."""
-    return next((b.id.partition(".")[0] for b in some if isinstance(b, Binding) and b.id in ACTIONS), "")
 
 
 def scopes_meet(one: str, other: str) -> bool:

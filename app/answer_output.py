@@ -1,11 +1,27 @@
 """The model's text on stdout: cleaned where a terminal shows it, as it is where a program reads it."""
 
+from __future__ import annotations
+
+import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import TextIO
 
 from app.clean_text import TextCleaner
+from app.events import (
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    PieceGenerated,
+    PromptRefused,
+    PromptStopped,
+)
 from app.progress_line import ProgressLine
-from app.reply import Reply
+
+ENDINGS = (GenerationFinished, GenerationFailed, PromptStopped, PromptRefused)
+"""How a turn ends."""
 
 
 class AnswerOutput:
@@ -38,25 +54,56 @@ class AnswerOutput:
             self._stream.flush()
 
 
-def stream_answer(reply: Reply, output: AnswerOutput | None, progress: ProgressLine) -> None:
-    """Make the reply and write it as it comes; without an output it is only made.
+def write_answer(
+    events: Iterator[Event],
+    output: AnswerOutput | None,
+    progress: ProgressLine,
+    tell: Callable[[Event], object] = lambda event: None,
+) -> Event | None:
+    """Write a reply as it comes; without an output it is only waited for.
+
+    Args:
+        tell: takes what else happens.
+
+    Returns:
+        How the turn ended; None where nothing began.
 
     Raises:
         OSError: stdout cannot be written.
-        EngineError: the engine gave up; what had come is written, and ended with a newline.
     """
-    try:
-        for piece in reply:
+    ending = None
+    for event in events:
+        if isinstance(event, PieceGenerated):
             progress.clear()
             if output:
-                output.write(piece)
-    except OSError:
-        raise
-    except Exception:
-        progress.clear()
-        if output:
-            output.end()
-        raise
-    progress.clear()
-    if output:
-        output.end()
+                output.write(event.text)
+        elif isinstance(event, ENDINGS):
+            ending = event
+            progress.clear()
+            if output:
+                output.end()
+        else:
+            tell(event)
+    return ending
+
+
+@contextmanager
+def interrupt_stops(stop: Callable[[], object]) -> Iterator[None]:
+    """Let the first Ctrl-C stop what runs, and a second one end the program as usual."""
+    presses = 0
+
+    def press(_number: int, _frame: FrameType | None) -> None:
+        nonlocal presses
+        presses += 1
+        if presses > 1:
+            raise KeyboardInterrupt
+        stop()
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, press)
+    try:
+        yield
+    finally:
+        if before is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, before)

@@ -33,11 +33,13 @@ from app._textual_hacks import (
     resume_cleanly,
     teach_alt_enter,
 )
-from app.actions import ACTIONS, Action, bindings, scope_of
+from app.actions import ACTIONS, Action
+from app.bindings import bindings, scope_of
 from app.bridge import EngineBridge
-from app.chat_options import chat_options, conversations_at_hand, may_read_ahead
+from app.chat_options import chat_options, may_read_ahead
 from app.console import is_console
-from app.crash_log import log_without_text
+from app.conversations.at_hand import conversations_at_hand
+from app.crash_log import bug_line
 from app.downloads.background import BackgroundDownload
 from app.draft import MAX_PASTE_CHARS
 from app.engine_options import ChatOptions
@@ -48,17 +50,11 @@ from app.performance.interface_pace import SLOWEST, InterfacePace
 from app.performance.watch import PerformanceWatch
 from app.personas import persona_names
 from app.refusals import exit_code_of, line_of
+from app.screens import modes
 from app.screens.chat import ChatScreen
 from app.screens.drafting import PromptHabits
-from app.screens.later import (
-    CONVERSATIONS_MODE,
-    DOCTOR_MODE,
-    MODELS_MODE,
-    PERFORMANCE_MODE,
-    THREADS_MODE,
-    later_screens,
-    theme_picker,
-)
+from app.screens.later import SCREENS, make_screen
+from app.screens.surroundings import Surroundings
 from app.settings import Settings
 from app.terminal_input import TerminalDriver
 from app.themes import ThemeError, choose_theme, load_themes, no_such_theme
@@ -102,7 +98,7 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     TITLE = "jalopy"
     CSS_PATH = "app.tcss"
-    DEFAULT_MODE = "chat"
+    DEFAULT_MODE = modes.CHAT
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 - Textual types it so
     VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high"), (36, "-tall")]  # noqa: RUF012
@@ -125,8 +121,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.settings = settings
         self.bridge = EngineBridge(options or chat_options(settings), clock)
         self.crash_line: str | None = None
-        self.crash_code = exit_codes.INTERNAL
         """What to say on stderr after a crash."""
+        self.crash_code = exit_codes.INTERNAL
         self.downloads = BackgroundDownload()
         self._download_watch: Timer | None = None
         self.parting_line = ""
@@ -146,6 +142,8 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.watch_performance,
             habits,
             conversations_at_hand(settings),
+            self.open_model,
+            self.downloads.word,
         )
         self.unsent_line = ""
         """What to say on stderr of what was not sent, after an end that the user did not ask for."""
@@ -153,9 +151,22 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.unsaved = ""
         """Why something of the conversation could not be saved, once the application has ended."""
         # As a mode the chat is the first screen, and no empty one is ever laid out below it.
-        self.add_mode(self.DEFAULT_MODE, lambda: self.chat)
-        for mode, show in later_screens(self.watch_performance).items():
-            self.add_mode(mode, show)
+        self.add_mode(modes.CHAT, lambda: self.chat)
+        around = Surroundings(
+            settings,
+            self.keymap,
+            self.bridge,
+            self.chat.turns,
+            self.chat.conversations,
+            self.watch_performance,
+            self.downloads,
+            self.open_model,
+            self._open_conversation,
+            self._delete_live,
+            self.look_after_download,
+        )
+        for mode in SCREENS:
+            self.add_mode(mode, partial(make_screen, mode, around))
 
     def on_mount(self) -> None:
         """Take over the signals that Textual leaves to their defaults."""
@@ -179,10 +190,15 @@ class JalopyApp(App[None], inherit_bindings=False):
 
         A download is left to be gone on with.
         """
-        self.chat.save_what_there_is()
+        self._save_what_there_is()
         self.parting_line = self.downloads.leave()
         self.bridge.close()
-        self.unsaved = self.chat.end_saving(SAVING_PATIENCE_S)
+        self.unsaved = self.chat.turns.journal.close(SAVING_PATIENCE_S)
+
+    def _save_what_there_is(self) -> None:
+        """Save what there is of a running reply, whatever else is wrong."""
+        with suppress(Exception):
+            self.chat.turns.save_partial()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """List for the command palette what can be done on a screen: every action with its key and its command."""
@@ -193,7 +209,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             carrier = carriers.get(action.scope)
             if carrier is not None and action.name != "command_palette":
                 help_text = "   ".join(filter(None, (self.keymap.shown_keys(action_id), _usage(action))))
-                begin = partial(self.chat.begin_command, action.command)
+                begin = partial(self.chat.prompt.begin_command, action.command)
                 act = partial(self.run_action, action.name, carrier)
                 yield SystemCommand(action.title, help_text, begin if action.needs_argument else act)
         if screen is self.chat:
@@ -221,8 +237,10 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Choose the colours: by name, or from the list that shows each at once."""
         if not name:
             if not self.screen.is_modal:
+                from app.screens.theme_picker import ThemePicker
+
                 # A new one each time: it knows the colours to go back to.
-                self.push_screen(theme_picker(), self._keep_theme)
+                self.push_screen(ThemePicker(self.keymap), self._keep_theme)
         elif name in self.available_themes:
             self.theme = name
             self._keep_theme(name)
@@ -231,36 +249,36 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     def action_performance(self) -> None:
         """Show speed, and where the time goes; on the screen that does it, go back."""
-        self._show_or_leave(PERFORMANCE_MODE)
+        self._show_or_leave(modes.PERFORMANCE)
 
     def action_doctor(self) -> None:
         """Show what machine and terminal mean for speed; on the screen that does it, go back."""
-        self._show_or_leave(DOCTOR_MODE)
+        self._show_or_leave(modes.DOCTOR)
 
     def action_tune(self) -> None:
         """Find the best number of threads; on the screen that does it, go back."""
-        self._show_or_leave(THREADS_MODE)
+        self._show_or_leave(modes.THREADS)
 
     def _show_or_leave(self, mode: str) -> None:
         """Go to a screen from wherever the user is, or from it back to the chat."""
         if self.screen.is_modal:
             return
-        if self.current_mode == THREADS_MODE:
+        if self.current_mode == modes.THREADS:
             self.chat.turns.stop_tuning()
-        self.switch_mode(self.DEFAULT_MODE if self.current_mode == mode else mode)
+        self.switch_mode(modes.CHAT if self.current_mode == mode else mode)
 
     def action_models(self) -> None:
         """Show the models on this machine; on the screen that does, go back."""
-        self._show_or_leave(MODELS_MODE)
+        self._show_or_leave(modes.MODELS)
 
     def action_conversations(self) -> None:
         """Show the saved conversations; on the screen that does, go back."""
         if self.chat.conversations.store is None:
             if not self.screen.is_modal:
-                self.switch_mode(self.DEFAULT_MODE)  # where the line is seen
+                self.switch_mode(modes.CHAT)  # where the line is seen
             self.chat.note("conversations are not saved: save_conversations in your settings is off")
         else:
-            self._show_or_leave(CONVERSATIONS_MODE)
+            self._show_or_leave(modes.CONVERSATIONS)
 
     def open_model(self, path: Path, title: str, outlook: Outlook | None = None) -> bool:
         """Open a model in the chat, after asking what becomes of a conversation; False while the engine is busy.
@@ -289,9 +307,15 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     def _open_in_chat(self, path: Path, answer: str | None) -> None:
         if answer is not None:
-            if self.current_mode != self.DEFAULT_MODE:
-                self.switch_mode(self.DEFAULT_MODE)
-            self.chat.call_later(self.chat.switch_model, path, answer == "keep")
+            if self.current_mode != modes.CHAT:
+                self.switch_mode(modes.CHAT)
+            self.chat.call_later(self.chat.models.switch_model, path, answer == "keep")
+
+    def _open_conversation(self, conversation_id: str) -> None:
+        self.chat.call_later(self.chat.talks.open_conversation, conversation_id)
+
+    async def _delete_live(self) -> str:
+        return await self.chat.talks.delete_live()
 
     def look_after_download(self, job: PullJob) -> None:
         """Let a download go on wherever the user is, and say in the chat how it ended."""
@@ -323,7 +347,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         selected = self.screen.get_selected_text() or (prompt.selected_text if self.focused is prompt else "")
         if selected:
             self.screen.clear_selection()
-            await self.chat.copy_out(selected)
+            await self.chat.copying.copy_out(selected)
             return
         now_s = time.monotonic()
         if self._interrupted_s is not None and now_s - self._interrupted_s < QUIT_WINDOW_S:
@@ -331,7 +355,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             return
         self._interrupted_s = now_s
         self.chat.turns.stop()
-        self.chat.hint_for(QUIT_WINDOW_S, self.keymap.hint("app.interrupt", "again quits"))
+        self.chat.notes.hint_for(QUIT_WINDOW_S, self.keymap.hint("app.interrupt", "again quits"))
 
     @on(PasteRefused)
     def refuse_paste(self) -> None:
@@ -404,7 +428,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         watchdog.daemon = True
         with suppress(RuntimeError, MemoryError):  # the system refuses another thread
             watchdog.start()
-        self.chat.save_what_there_is()  # now: the exit may be cut short before it comes to that
+        self._save_what_there_is()  # now: the exit may be cut short before it comes to that
         self._keep_unsent()
         self.exit(return_code=code)
 
@@ -431,15 +455,14 @@ class JalopyApp(App[None], inherit_bindings=False):
         if not self._is_unsent_kept:
             self._is_unsent_kept = True
             with suppress(Exception):  # it may be what is broken; the end goes on without
-                self.unsent_line = self.chat.keep_unsent()
+                self.unsent_line = self.chat.editing.keep_unsent()
 
     def _crash(self, error: BaseException | None) -> None:
         if isinstance(error, WorkerFailed):
             error = error.error  # where it happened, and what
         if self.crash_line is None:
-            log = log_without_text(error) if error is not None else None
-            kind = type(error).__name__ if error is not None else "unknown error"
-            self.crash_line = f"jalopy: internal error: {kind} ({f'details in {log}' if log else 'not logged'})"
+            line = bug_line(error) if error is not None else "internal error: unknown error (not logged)"
+            self.crash_line = f"jalopy: {line}"
             if error is not None and exit_code_of(error) == exit_codes.NO_MEMORY:
                 self.crash_line, self.crash_code = line_of(error), exit_codes.NO_MEMORY
         self._keep_unsent()

@@ -20,6 +20,7 @@ from app.commands import (
     Ask,
     Close,
     Command,
+    Complete,
     Continue,
     ContinueEdited,
     GrantThreads,
@@ -31,11 +32,11 @@ from app.commands import (
 )
 from app.engine_options import ChatOptions
 from app.engine_status import Activity, EngineStatus
-from app.messages import EngineMessage
+from app.events import Event
 from app.performance.records import EngineFigures
 from app.threads_in_use import ThreadsInUse
 from app.tuning_conditions import Conditions
-from app.wire import QUEUE_LENGTH, Wire
+from app.wire import FLUSH_S, QUEUE_LENGTH, Wire
 
 if TYPE_CHECKING:
     from engine.tuning_report import TuningReport
@@ -103,7 +104,7 @@ class EngineBridge:
         if isinstance(command, (Weigh, GrantThreads)) and self._wire.commands.qsize() >= QUEUE_LENGTH // 2:
             return False  # nobody waits for these; the other half is for what is asked
         self._wire.idle_work.drop()
-        if isinstance(command, (Ask, Regenerate, Continue, ContinueEdited, Tune, Load)):
+        if isinstance(command, (Ask, Complete, Regenerate, Continue, ContinueEdited, Tune, Load)):
             self._wire.cancelled.clear()
         try:
             self._wire.commands.put_nowait(command)
@@ -147,7 +148,7 @@ class EngineBridge:
         """What is being read ahead will not be sent."""
         self._wire.idle_work.drop()
 
-    def drain(self) -> list[EngineMessage]:
+    def drain(self) -> list[Event]:
         """Take what the thread has reported since the last call, in order."""
         self._wire.idle_work.insist()
         return self._wire.drain()
@@ -160,12 +161,20 @@ class EngineBridge:
         wire.commands.put_nowait(command)
         return True
 
-    def close(self, patience_s: float = CLOSE_PATIENCE_S) -> bool:
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there is something to drain, no longer than this."""
+        self._wire.arrived.wait(timeout_s)
+
+    def close(self, patience_s: float = CLOSE_PATIENCE_S, flush_s: float = FLUSH_S) -> bool:
         """Cancel and end the thread, waiting no longer than a cancelled step takes.
+
+        Args:
+            flush_s: how long the thread itself waits for the state of the cache to be on disk.
 
         Returns:
             Whether the thread has ended; one that compiles has not, and dies with the process.
         """
+        self._wire.patience_s = flush_s
         self._wire.closing.set()
         self.cancel()
         self.send(Close())

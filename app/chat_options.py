@@ -1,16 +1,13 @@
-"""What the settings say of the chat: how models are opened, replies asked for, and conversations kept."""
+"""What the settings say of the chat: how models are opened and replies asked for."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from app import engine_access, paths
-from app.conversations.journal import Journal
-from app.conversations.store import Store
 from app.engine_options import ChatOptions
 from app.low_power import is_on_battery
 from app.performance.history import ReplyHistory
-from app.screens.conversation_flow import AtHand
 from app.settings import Settings
 from app.start import remember_opened
 from app.tuning_conditions import watch_machine
@@ -37,13 +34,23 @@ def chat_options(settings: Settings) -> ChatOptions:
     )
 
 
-def conversations_at_hand(settings: Settings) -> AtHand:
-    """Return the saved conversations, as far as the settings want any."""
-    if settings.save_conversations == "off":
-        return AtHand()
-    store = Store()
-    resumes, quota_bytes = settings.resume == "last", settings.kv_states_quota_bytes
-    return AtHand(Journal(store), store, resumes, quota_bytes, paths.prefixes_dir())
+def shell_options(settings: Settings, keeps_states: bool) -> ChatOptions:
+    """Return the same for a program in a shell: nothing is measured on the side, and nothing read before it is asked.
+
+    Args:
+        keeps_states: whether the state of the cache is kept for the next start.
+    """
+    return ChatOptions(
+        open_model=partial(engine_access.open_model, settings),
+        sampling=partial(engine_access.make_sampling, settings),
+        check_model=engine_access.check_model,
+        context_size=settings.context_size or None,
+        kv_type=settings.kv_type,
+        max_tokens=settings.sampling.max_tokens,
+        recall_tuned=engine_access.recall_tuned,
+        state_files=partial(engine_access.state_files, settings) if keeps_states else None,
+        tells_pieces=True,
+    )
 
 
 def may_read_ahead(settings: Settings) -> bool:

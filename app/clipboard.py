@@ -6,11 +6,10 @@ A terminal never answers OSC 52, so that route is "sent", never "copied". A file
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
 from collections.abc import Callable, Mapping
 
 from app import paths
+from app.background import in_background
 from app.console import is_console
 
 NATIVE_PATIENCE_S = 2.0
@@ -50,30 +49,18 @@ async def copy(
 
 
 async def _copy_natively(text: str) -> bool:
-    """Ask the clipboard program, in a thread of its own: one that hangs must not hold up the screen or quitting."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[bool] = loop.create_future()
+    """Ask the clipboard program; one that hangs must not hold up the screen or quitting."""
 
-    def settle(succeeded: bool) -> None:
-        if not answer.done():
-            answer.set_result(succeeded)
+    def ask() -> bool:
+        import pyperclip
 
-    def ask() -> None:
-        try:
-            import pyperclip
+        pyperclip.copy(text)
+        # It does not tell that its program failed, as xclip does on a display that is gone.
+        return bool(pyperclip.paste().split() == text.split())
 
-            pyperclip.copy(text)
-            # It does not tell that its program failed, as xclip does on a display that is gone.
-            succeeded = pyperclip.paste().split() == text.split()
-        except Exception:  # whatever it is, the next route is tried
-            succeeded = False
-        with contextlib.suppress(RuntimeError):  # the application has ended meanwhile
-            loop.call_soon_threadsafe(settle, succeeded)
-
-    threading.Thread(target=ask, name="jalopy-clipboard", daemon=True).start()
     try:
-        return await asyncio.wait_for(answer, NATIVE_PATIENCE_S)
-    except asyncio.TimeoutError:
+        return await asyncio.wait_for(asyncio.wrap_future(in_background(ask, "clipboard")), NATIVE_PATIENCE_S)
+    except Exception:  # whatever it is, the next route is tried
         return False
 
 

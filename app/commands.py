@@ -1,4 +1,4 @@
-"""What the screen asks of the engine's thread: each command a record, answered by messages (``app.messages``)."""
+"""What the screen asks of the engine's thread: each command a record, answered by events (``app.events``)."""
 
 from __future__ import annotations
 
@@ -63,6 +63,13 @@ class Ask:
     """When the user sent it, on the bridge's clock, if it had to wait."""
     keep_turns: int | None = None
     """Forget all turns but the first so many before it; None keeps all."""
+
+
+@record
+class Complete:
+    """Go on with a text that is no conversation: no template, and nothing of it is remembered."""
+
+    text: str
 
 
 @record
@@ -143,6 +150,7 @@ Command = (
     | StartConversation
     | OpenConversation
     | Ask
+    | Complete
     | Regenerate
     | Continue
     | ContinueEdited

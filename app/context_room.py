@@ -67,9 +67,9 @@ class Fitted:
     dropped_tokens: int = 0
 
 
-def reply_room(n_ctx: int, is_continued: bool = False) -> int:
+def reply_room(n_ctx: int, is_continued: bool = False, least_tokens: int = MIN_REPLY_TOKENS) -> int:
     """Return how many tokens must be free for a reply, or for more of one."""
-    return 1 if is_continued else min(MIN_REPLY_TOKENS, n_ctx // 8)
+    return 1 if is_continued else max(1, min(least_tokens, n_ctx // 8))
 
 
 def make_room(chat: ChatPrompt, n_ctx: int, least_free: int, build: Callable[[int], Prompt]) -> Fitted:

@@ -12,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app import paths, state
+from app import paths, state, tuned
 from app.clean_text import clean_line
 from app.low_power import is_on_battery
 from app.saved_states import StateFiles
@@ -110,9 +110,7 @@ def names_threads(settings: Settings) -> bool:
 
 def kv_type_of(settings: Settings, model: Model) -> str:
     """Return the format of the KV cache: that of the settings, or the one remembered for this machine and model."""
-    if settings.kv_type == AUTO and (choice := recall_tuned(model).choice) is not None:
-        return choice.kv_type or settings.kv_type_or_default
-    return settings.kv_type_or_default
+    return tuned.kv_type_of(settings.kv_type, recall_tuned(model).choice)
 
 
 def recall_tuned(model: Model) -> Recalled:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.context_room import MIN_REPLY_TOKENS
 from app.performance.history import ReplyHistory
 from app.record import record
 from app.settings import AUTO
@@ -16,6 +17,7 @@ from app.tuning_conditions import ConditionsWatch
 if TYPE_CHECKING:
     from app.saved_states import StateFiles
     from engine import Model, Sampling, Session
+    from engine.chat_prompt import ChatPrompt
 
 OpenModel = Callable[[Path, Callable[[Any], None]], "Model"]
 """Opens a model and calls the second argument with the engine's ``Progress`` records."""
@@ -41,9 +43,16 @@ class ChatOptions:
     check_model: Callable[[Path], object] | None = None
     """Raises where a file cannot be opened, before the present model is closed for it."""
     context_size: int | None = None
+    """None for the model's own, as far as memory allows."""
+    size_context: Callable[[Model, ChatPrompt], int | None] | None = None
+    """Called in the engine's thread before the session is opened: how large it needs to be. For a single prompt."""
     kv_type: str = AUTO
     max_tokens: int = 0
     """0 for no limit but the context."""
+    least_reply_tokens: int = MIN_REPLY_TOKENS
+    """Room that must be left for a reply before a prompt is taken."""
+    tells_pieces: bool = False
+    """Whether every piece of a reply is reported as the model wrote it."""
     on_opened: Callable[[Path], object] | None = None
     """Called in the engine's thread when a model is open: it may be remembered for the next start."""
     open_history: Callable[[], ReplyHistory] = ReplyHistory

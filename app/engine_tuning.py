@@ -10,13 +10,12 @@ from app import engine_access
 from app.commands import Tune
 from app.engine_options import ChatOptions
 from app.engine_status import Activity
-from app.messages import ThreadsChanged, TuningDoubted, TuningEnded
+from app.events import ThreadsChanged, TuningDoubted, TuningEnded
 from app.rate_drift import RateDrift, ReplyRate
 from app.reply import ReplyMeter
-from app.settings import AUTO, DEFAULT_KV_TYPE
 from app.state import Measured, TunedChoice
 from app.threads_in_use import ThreadsInUse
-from app.tuned import Recalled
+from app.tuned import Recalled, kv_type_of
 from app.tuned_choice import measured_of
 from app.tuning_conditions import Conditions, ConditionsWatch
 from app.wire import Wire
@@ -57,10 +56,7 @@ class EngineTuning:
     def note_model(self, model: Model) -> str:
         """A model is there, with the threads it begins with; returns the type of its KV cache."""
         self._model, self._recalled = model, self._options.recall_tuned(model)
-        if self._options.kv_type != AUTO:
-            return self._options.kv_type
-        choice = self._recalled.choice
-        return choice.kv_type if choice is not None and choice.kv_type else DEFAULT_KV_TYPE
+        return kv_type_of(self._options.kv_type, self._recalled.choice)
 
     def note_opened(self, session: Session) -> None:
         """The model's session is there too."""

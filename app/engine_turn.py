@@ -1,6 +1,6 @@
 """One turn in the engine's thread: a prompt and its reply, or the rest of a reply that was stopped.
 
-What happens becomes messages; what is measured, the status. Leaves the conversation as it found it unless a reply came.
+What happens becomes events; what is measured, the status. Leaves the conversation as it found it unless a reply came.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from app.clean_text import clean_line
 from app.conversation import Ending
-from app.crash_log import log_without_text
+from app.crash_log import bug_line
 from app.engine_options import ChatOptions
 from app.engine_status import Activity
-from app.messages import GenerationFailed, GenerationFinished, PromptStopped, ReplyReopened
+from app.events import GenerationFailed, GenerationFinished, PieceGenerated, PromptStopped, ReplyReopened
 from app.record import record
+from app.refusals import Refusal
 from app.reply import Reply, ReplyMeter
 from app.reply_text import ReplyText
 from app.thinking import Thinking
@@ -38,16 +39,36 @@ class EarlierPart:
     thinking: Thinking | None
 
 
+@record
+class TurnPrompt:
+    """What a reply follows on."""
+
+    ids: Sequence[int]
+    """Up to where the reply begins."""
+    earlier: EarlierPart | None = None
+    """Of a reply that is continued; None for a new one."""
+    chat: ChatPrompt | None = None
+    """The conversation that ends with the message to answer and gets the reply; None for a text that is none."""
+
+    @property
+    def stops(self) -> Sequence[str]:
+        """Texts that end the reply."""
+        return self.chat.stops if self.chat is not None else ()
+
+    @property
+    def opening(self) -> str:
+        """The last words of the prompt, which may open a thinking block."""
+        return self.chat.opening if self.chat is not None else ""
+
+
 class EngineTurn:
     """One prompt and its reply.
 
     Args:
-        wire: takes messages and status.
+        wire: takes events and status.
         session: of the engine.
-        chat: ends with the message to answer.
+        prompt: what the reply follows on.
         options: how to ask.
-        ids: the prompt.
-        earlier: of a reply that is continued; None for a new one.
         on_progress: called after every token and every block of the prompt.
         spelled: control tokens that are part of the text.
     """
@@ -56,30 +77,29 @@ class EngineTurn:
         self,
         wire: Wire,
         session: Session,
-        chat: ChatPrompt,
+        prompt: TurnPrompt,
         options: ChatOptions,
-        ids: list[int],
-        earlier: EarlierPart | None,
         on_progress: Callable[[], object],
         spelled: Collection[int] = (),
     ) -> None:
-        self._wire, self._session, self._chat = wire, session, chat
-        self._earlier = earlier or EarlierPart((), "", None)
-        self._is_reopened, self._on_progress = earlier is None, on_progress
-        prompt = [*ids, *self._earlier.ids]
-        self._n_unread = len(prompt) - kept_tokens(session, prompt)
+        self._wire, self._session, self._prompt = wire, session, prompt
+        self._earlier = prompt.earlier or EarlierPart((), "", None)
+        self._is_reopened, self._on_progress = prompt.earlier is None, on_progress
+        self._tells_pieces = options.tells_pieces
+        ids = [*prompt.ids, *self._earlier.ids]
+        self._n_unread = len(ids) - kept_tokens(session, ids)
         self._reply = Reply(
             session,
-            prompt,
+            ids,
             options.sampling(session.model),
             max_tokens=options.max_tokens,
-            stop=chat.stops,
+            stop=prompt.stops,
             after=self._earlier.ids,
             spelled=spelled,
             on_prompt_progress=self._show_progress,
             clock=wire.clock,
         )
-        self._text = ReplyText(wire.emit, self._reply.meter, chat.opening, self._earlier.thinking)
+        self._text = ReplyText(wire.emit, self._reply.meter, prompt.opening, self._earlier.thinking)
 
     @property
     def meter(self) -> ReplyMeter:
@@ -106,23 +126,26 @@ class EngineTurn:
         return self._earlier.text + self._reply.text
 
     def _run(self) -> bool:
+        chat = self._prompt.chat
         self._update(
             activity=Activity.READING,
             since_s=self.meter.started_s,
             meter=self.meter,
-            turn_starts=tuple(self._chat.turn_starts()),
+            turn_starts=tuple(chat.turn_starts()) if chat is not None else (),
             total=self._n_unread,
         )
         try:
             for piece in self._reply:
                 self._show(piece)
+                if self._tells_pieces:  # last: whoever shows it has saved it before
+                    self._wire.emit(PieceGenerated(piece))
                 self._update(activity=Activity.WRITING, context_used=self._session.length)
                 self._on_progress()
         except BaseException as error:
             if not self._reply.ids:
                 raise
             self._keep_reply()
-            self._wire.emit(GenerationFailed(reason_of(error), self.meter.figures(), self.ids(), self.text()))
+            self._wire.emit(GenerationFailed(reason_of(error), self.meter.figures(), self.ids(), self.text(), error))
             return True
         ending = self.meter.ending
         if ending is Ending.STOPPED and not self._reply.ids:
@@ -151,7 +174,8 @@ class EngineTurn:
     def _keep_reply(self) -> None:
         self._show("")
         self._text.finish()
-        self._chat.add_reply(list(self.ids()), self.text())
+        if self._prompt.chat is not None:
+            self._prompt.chat.add_reply(list(self.ids()), self.text())
 
 
 def kept_tokens(session: Session, ids: Sequence[int]) -> int:
@@ -161,11 +185,10 @@ def kept_tokens(session: Session, ids: Sequence[int]) -> int:
 
 def reason_of(error: BaseException) -> str:
     """Say in one clean line what went wrong; a bug goes to the log and is only named."""
-    if isinstance(error, EngineError):
+    if isinstance(error, (EngineError, Refusal)):
         return clean_line(str(error), 300)
     if isinstance(error, MemoryError):
         return "not enough memory for this turn; /new or a smaller context needs less"
     if isinstance(error, OSError) and error.strerror:
         return clean_line(f"{error.filename or 'model file'}: {error.strerror}", 300)
-    log = log_without_text(error)
-    return f"internal error in the engine: {type(error).__name__} ({f'details in {log}' if log else 'not logged'})"
+    return bug_line(error, " in the engine")

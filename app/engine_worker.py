@@ -1,4 +1,4 @@
-"""What the engine's thread does: one command after the other, each ending in messages, never in an exception.
+"""What the engine's thread does: one command after the other, each ending in events, never in an exception.
 
 Owns model, session and conversation of the engine. Knows nothing of the screen; of the two threads' common ground it
 knows ``Wire``.
@@ -17,6 +17,7 @@ from app.commands import (
     Ask,
     Close,
     Command,
+    Complete,
     Continue,
     ContinueEdited,
     Examine,
@@ -36,8 +37,7 @@ from app.engine_options import ChatOptions
 from app.engine_status import Activity, EngineStatus
 from app.engine_tuning import EngineTuning
 from app.engine_turn import EngineTurn, kept_tokens, reason_of
-from app.live_conversation import LiveConversation
-from app.messages import (
+from app.events import (
     ConversationReread,
     ConversationTakenUp,
     GenerationFailed,
@@ -49,20 +49,33 @@ from app.messages import (
     TuningEnded,
     TurnsDropped,
 )
+from app.live_conversation import LiveConversation
 from app.read_ahead import ReadAhead
+from app.record import record
 from app.reply import ReplyMeter
 from app.rereading import Rereading
 from app.saved_states import SavedStates
-from app.settings import AUTO, DEFAULT_KV_TYPE
+from app.tuned import kv_type_of
 from app.wire import Wire
 from engine.cached_tokens import common_prefix
 from engine.errors import Cancelled
 
 if TYPE_CHECKING:
     from engine import Model, Session
+    from engine.chat_prompt import ChatPrompt
 
 TELLING_TOKENS = 16
 """So many prompt tokens must be read before their rate says something about longer prompts."""
+
+
+@record
+class Opened:
+    """A model that is open, with all that belongs to it."""
+
+    path: Path
+    model: Model
+    session: Session
+    live: LiveConversation
 
 
 class EngineWorker:
@@ -70,10 +83,7 @@ class EngineWorker:
 
     def __init__(self, wire: Wire, options: ChatOptions) -> None:
         self._wire, self._options = wire, options
-        self._model: Model | None = None
-        self._path: Path | None = None
-        self._session: Session | None = None
-        self._live: LiveConversation | None = None
+        self._opened: Opened | None = None
         self._prefill_tps = 0.0
         self._is_opening_new = False
         """A new model, which may be stopped; the one from before, if it is wanted back, is not."""
@@ -85,7 +95,7 @@ class EngineWorker:
         )
 
     def run(self) -> None:
-        """Take commands until ``Close``. Whatever a command raises becomes a message."""
+        """Take commands until ``Close``. Whatever a command raises becomes an event."""
         while not self._wire.closing.is_set():
             command = self._wire.commands.get()
             if isinstance(command, Close):
@@ -100,11 +110,11 @@ class EngineWorker:
         if isinstance(command, Load):
             self._load(command)
         elif isinstance(command, StartConversation):
-            if self._live is not None:
+            if self._opened is not None:
                 self._states.leave()
-                self._live.start(command.system)
+                self._opened.live.start(command.system)
                 self._settle()
-                self._prepare_system(command.system)
+                self._prepare_system(self._opened, command.system)
         elif isinstance(command, OpenConversation):
             self._open_conversation(command)
         elif isinstance(command, Weigh):
@@ -112,8 +122,8 @@ class EngineWorker:
         elif isinstance(command, Prepare):
             self._read_ahead(command)
         elif isinstance(command, MeasureBandwidth):
-            if self._model is not None:
-                self._measures.measure_bandwidth(self._model, self._is_wanted)
+            if self._opened is not None:
+                self._measures.measure_bandwidth(self._opened.model, self._is_wanted)
         elif isinstance(command, Examine):
             self._examine(command)
         elif isinstance(command, GrantThreads):
@@ -128,18 +138,18 @@ class EngineWorker:
 
     def _read_ahead(self, command: Prepare) -> None:
         try:
-            if self._session is not None and self._live is not None:
-                self._ahead.prepare(self._session, self._live.chat, command)
+            if self._opened is not None:
+                self._ahead.prepare(self._opened.session, self._opened.live.chat, command)
         finally:
             self._wire.idle_work.end()
 
     def _tune(self, command: Tune) -> None:
-        if self._session is None:
+        if self._opened is None:
             self._wire.emit(TuningEnded("no model is loaded"))
             return
         meter = self._wire.status.meter
         try:
-            self._tuning.tune(command, self._session)
+            self._tuning.tune(command, self._opened.session)
         finally:
             self._settle(meter)
 
@@ -149,36 +159,37 @@ class EngineWorker:
             return  # nobody has asked for anything yet; what is wrong is said when the message is sent
         if isinstance(command, Load):
             self._unload()
-            self._wire.emit(ModelFailed(reason))
+            self._wire.emit(ModelFailed(reason, error))
         elif isinstance(command, Tune):
             self._wire.emit(TuningEnded(reason))
         else:
             self._settle()
-            self._wire.emit(GenerationFailed(reason))
+            self._wire.emit(GenerationFailed(reason, error=error))
 
     # ---- models
 
     def _load(self, command: Load) -> None:
         """Open a model; where that fails, the one from before stays or is opened again, and reads what it had read."""
-        before, turns, n_dropped = self._path, command.turns, command.n_dropped
+        before = self._opened.path if self._opened is not None else None
+        turns, n_dropped = command.turns, command.n_dropped
         if before is not None and not self._can_open(command.path):
             return
         try:
-            self._open_new(command.path, command.system, n_dropped)
+            opened = self._open_new(command.path, command.system, n_dropped)
         except BaseException as error:
             if before is None or self._wire.closing.is_set():
                 raise
             self._wire.cancelled.clear()
             self._wire.emit(ModelKept(reason_of(error), is_open=False))
             turns, n_dropped = command.turns_before, command.n_dropped_before
-            self._open(before, command.system, n_dropped)
+            opened = self._open(before, command.system, n_dropped)
         self._tuning.doubt_what_is_remembered()
         if not turns:
-            self._prepare_system(command.system)
+            self._prepare_system(opened, command.system)
         elif command.rereads:
-            self._reread(turns, n_dropped, command.state)
+            self._reread(opened, turns, n_dropped, command.state)
         else:
-            self._take_up(turns, n_dropped, command.state)
+            self._take_up(opened, turns, n_dropped, command.state)
 
     def _can_open(self, path: Path) -> bool:
         """Look at a file while the present model is still open."""
@@ -194,71 +205,82 @@ class EngineWorker:
             return False
         return True
 
-    def _open_new(self, path: Path, system: str | None, n_dropped: int) -> None:
+    def _open_new(self, path: Path, system: str | None, n_dropped: int) -> Opened:
         self._is_opening_new = True
         try:
-            self._open(path, system, n_dropped)
+            return self._open(path, system, n_dropped)
         finally:
             self._is_opening_new = False
 
-    def _open(self, path: Path, system: str | None, n_dropped: int) -> None:
+    def _open(self, path: Path, system: str | None, n_dropped: int) -> Opened:
         self._unload()
         self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40)))
-        self._model = self._options.open_model(path, self._show_progress)
-        chat = self._model.chat()
-        kv_type = self._tuning.note_model(self._model)
-        self._session = self._model.session(self._options.context_size, kv_type)
-        self._live = LiveConversation(self._model, self._session, chat)
-        self._live.start(system, n_dropped)
-        self._measures.note_model(self._model, self._session)
-        self._tuning.note_opened(self._session)
-        self._states.note_opened(self._model, self._session)
+        model = self._options.open_model(path, self._show_progress)
+        try:
+            opened = self._opened = self._begin(path, model)
+        except BaseException:
+            model.close()
+            raise
+        session = opened.session
+        opened.live.start(system, n_dropped)
+        self._measures.note_model(model, session)
+        self._tuning.note_opened(session)
+        self._states.note_opened(model, session)
         if self._options.on_opened is not None:
             self._options.on_opened(path)
-        self._path = path
         garbage.look_through_new()
         self._settle()
         self._wire.emit(
             ModelLoaded(
-                name=clean_line(self._model.name, 60),
-                quantization=clean_line(self._model.quantization, 12),
+                name=clean_line(model.name, 60),
+                quantization=clean_line(model.quantization, 12),
                 path=str(path),
-                n_ctx=self._session.n_ctx,
-                kv_bytes=self._session.kv_bytes,
-                weights_bytes=self._model.weights_bytes,
-                notices=tuple(self._model.notices),
+                n_ctx=session.n_ctx,
+                kv_bytes=session.kv_bytes,
+                weights_bytes=model.weights_bytes,
+                notices=tuple(model.notices),
+                full_name=model.name,
             )
         )
+        return opened
 
-    def _prepare_system(self, system: str | None) -> None:
+    def _begin(self, path: Path, model: Model) -> Opened:
+        chat = model.chat()  # before the session: it starts a process, which no thread should precede
+        kv_type = self._tuning.note_model(model)
+        session = model.session(self._context_size(model, chat), kv_type)
+        return Opened(path, model, session, LiveConversation(model, session, chat, self._options.least_reply_tokens))
+
+    def _context_size(self, model: Model, chat: ChatPrompt) -> int | None:
+        options = self._options
+        if options.context_size or options.size_context is None:
+            return options.context_size
+        return options.size_context(model, chat)
+
+    def _prepare_system(self, opened: Opened, system: str | None) -> None:
         """Have the system prompt in the cache before anything is asked, if that has been read once before."""
-        assert self._live is not None
         if system:
-            self._states.begin_with(self._live.chat.opening_ids(""))
+            self._states.begin_with(opened.live.chat.opening_ids(""))
             self._settle(self._wire.status.meter)
 
     def _open_conversation(self, command: OpenConversation) -> None:
-        if self._live is None:
+        opened = self._opened
+        if opened is None:
             return
         self._states.leave()
-        self._live.start(command.system, command.n_dropped)
+        opened.live.start(command.system, command.n_dropped)
         if command.turns:
-            self._take_up(command.turns, command.n_dropped, command.state)
+            self._take_up(opened, command.turns, command.n_dropped, command.state)
         else:
             self._settle()
 
-    def _take_up(self, turns: Sequence[PastTurn], n_dropped: int, state: Path | None) -> None:
+    def _take_up(self, opened: Opened, turns: Sequence[PastTurn], n_dropped: int, state: Path | None) -> None:
         """Go on with a saved conversation; what of it is not in the cache is read with what is asked next."""
-        live, session, model = self._live, self._session, self._model
-        assert live is not None
-        assert session is not None
-        assert model is not None
         try:
-            ids = live.take_up(turns, n_dropped)
+            ids = opened.live.take_up(turns, n_dropped)
             back = self._states.bring_back(state, ids)
-            ready = common_prefix(session.tokens, ids)
+            ready = common_prefix(opened.session.tokens, ids)
             restored = min(back.tokens, ready)
-            tps = self._measures.usual_prefill_tps(model)
+            tps = self._measures.usual_prefill_tps(opened.model)
             read_s = restored / tps if tps else None
             taken_up = ConversationTakenUp(len(ids), ready, restored, back.seconds, read_s, back.trouble)
         except BaseException as error:
@@ -266,19 +288,17 @@ class EngineWorker:
         self._settle()
         self._wire.emit(taken_up)
 
-    def _reread(self, turns: Sequence[PastTurn], n_dropped: int, state: Path | None) -> None:
+    def _reread(self, opened: Opened, turns: Sequence[PastTurn], n_dropped: int, state: Path | None) -> None:
         """Let the model read a conversation that another one had; what goes wrong does not cost the model."""
-        assert self._session is not None
-        assert self._live is not None
         try:
-            ids = self._live.take_up(turns, n_dropped)
+            ids = opened.live.take_up(turns, n_dropped)
             back = self._states.bring_back(state, ids)  # this model may have had the conversation before
-            restored = min(back.tokens, common_prefix(self._session.tokens, ids))
-            reread = Rereading(self._wire, self._session).run(ids, MIN_REPLY_TOKENS)
+            restored = min(back.tokens, common_prefix(opened.session.tokens, ids))
+            reread = Rereading(self._wire, opened.session).run(ids, MIN_REPLY_TOKENS)
             reread = replace(reread, restored_tokens=restored, trouble=reread.trouble or back.trouble)
         except BaseException as error:
             reread = ConversationReread(0, 0, 0.0, reason_of(error))
-        self._live.note_read()
+        opened.live.note_read()
         self._states.note_progress()
         newly_read = reread.read_tokens - reread.restored_tokens
         if newly_read >= TELLING_TOKENS and reread.read_s > 0:
@@ -301,61 +321,57 @@ class EngineWorker:
             raise Cancelled("stopped before the model was open")
 
     def _unload(self) -> None:
-        session, model = self._session, self._model
-        self._session = self._model = self._live = self._path = None
+        opened, self._opened = self._opened, None
         self._measures.note_no_model()
         self._tuning.note_closed()
-        self._states.note_closing()
-        for resource in (session, model):
-            if resource is not None:
-                resource.close()
+        self._states.note_closing(self._wire.patience_s)
+        if opened is not None:
+            opened.session.close()
+            opened.model.close()
         self._set_status(EngineStatus())
 
     # ---- turns
 
     def _take_turn(self, command: Command) -> None:
         """Answer; where no reply comes of it, the conversation is what it was before."""
-        live = self._live
-        if live is None:
+        opened = self._opened
+        if opened is None:
             self._wire.emit(GenerationFailed("no model is loaded"))
             return
         is_kept, turn = False, None
         try:
-            turn = self._prepare(live, command)
-            is_kept = turn is not None and self._answer(turn, command.asked_s if isinstance(command, Ask) else None)
+            turn = self._prepare(opened, command)
+            asked_s = command.asked_s if isinstance(command, Ask) else None
+            is_kept = turn is not None and self._answer(opened, turn, asked_s)
         finally:
-            live.end_turn(is_kept)
+            opened.live.end_turn(is_kept)
             self._states.note_progress()
             self._settle(turn.meter if turn is not None else None)
 
-    def _prepare(self, live: LiveConversation, command: Command) -> EngineTurn | None:
+    def _prepare(self, opened: Opened, command: Command) -> EngineTurn | None:
         """Bring the conversation to where the reply begins; None where it cannot be asked for."""
-        session = self._session
-        assert session is not None
+        live, session = opened.live, opened.session
         try:
-            begun = live.begin_turn(command)
+            begun = live.begin_completion(command.text) if isinstance(command, Complete) else live.begin_turn(command)
         except NoRoomError as error:
-            self._refuse(command, error.needed_tokens)
+            self._refuse(command, error.needed_tokens, session.n_ctx)
             return None
         if begun is None:
             self._wire.emit(GenerationFailed("there is no reply"))
             return None
-        fitted, earlier = begun
-        ids = fitted.prompt.ids
-        if fitted.dropped_turns:
-            self._tell_dropped(fitted)
-        return EngineTurn(self._wire, session, live.chat, self._options, ids, earlier, self._note_progress, live.tags)
+        prompt, fitted = begun
+        if fitted is not None and fitted.dropped_turns:
+            self._tell_dropped(session, fitted)
+        return EngineTurn(self._wire, session, prompt, self._options, self._note_progress, live.tags)
 
-    def _refuse(self, command: Command, needed_tokens: int) -> None:
-        assert self._session is not None
+    def _refuse(self, command: Command, needed_tokens: int, n_ctx: int) -> None:
         if isinstance(command, (Continue, ContinueEdited)):
             self._wire.emit(GenerationFailed("the context is full: there is no room to go on (/new begins anew)"))
         else:
-            self._wire.emit(PromptRefused(needed_tokens, self._session.n_ctx))
+            self._wire.emit(PromptRefused(needed_tokens, n_ctx))
 
-    def _tell_dropped(self, fitted: Fitted) -> None:
-        session, ids = self._session, [*fitted.prompt.ids, *fitted.prompt.begun]
-        assert session is not None
+    def _tell_dropped(self, session: Session, fitted: Fitted) -> None:
+        ids = [*fitted.prompt.ids, *fitted.prompt.begun]
         session.shift_towards(ids)  # what stays moves down in the cache: only what is new must be read
         unread = len(ids) - kept_tokens(session, ids)
         read_s = unread / self._prefill_tps if self._prefill_tps > 0 else None
@@ -365,12 +381,10 @@ class EngineWorker:
         self._measures.note_progress()
         self._states.note_progress()
 
-    def _answer(self, turn: EngineTurn, asked_s: float | None) -> bool:
+    def _answer(self, opened: Opened, turn: EngineTurn, asked_s: float | None) -> bool:
         """Read the prompt and write the reply; False means that there is no reply and the turn does not count."""
-        session, model = self._session, self._model
-        assert session is not None
-        assert model is not None
-        self._measures.begin_reply(model, session, turn.meter, asked_s)
+        model = opened.model
+        self._measures.begin_reply(model, opened.session, turn.meter, asked_s)
         self._tuning.note_reply_begun()
         try:
             is_kept = turn.run()
@@ -382,9 +396,9 @@ class EngineWorker:
         return is_kept
 
     def _weigh(self, command: Weigh) -> None:
-        if self._live is None:
+        if self._opened is None:
             return
-        weighed = self._live.weigh(command)
+        weighed = self._opened.live.weigh(command)
         read_s = weighed.read_tokens / self._prefill_tps if self._prefill_tps > 0 else None
         kept, dropped = weighed.kept_tokens, weighed.dropped_tokens
         self._wire.emit(PromptWeighed(command.text, kept, dropped, weighed.read_tokens, read_s))
@@ -396,7 +410,8 @@ class EngineWorker:
         before = self._wire.status
         try:
             assert self._options.examine is not None
-            found = self._options.examine(self._model, self._session, self._kv_type(), self._show_progress)
+            model, session = (self._opened.model, self._opened.session) if self._opened is not None else (None, None)
+            found = self._options.examine(model, session, self._kv_type(), self._show_progress)
             command.answer.set_result(found)
         except BaseException as error:  # it is the doctor's to show, not a reply's
             command.answer.set_exception(error)
@@ -404,34 +419,28 @@ class EngineWorker:
             self._wire.status = before
 
     def _kv_type(self) -> str:
-        if self._session is not None:
-            return self._session.kv_type
-        return DEFAULT_KV_TYPE if self._options.kv_type == AUTO else self._options.kv_type
+        if self._opened is not None:
+            return self._opened.session.kv_type
+        return kv_type_of(self._options.kv_type, None)
 
     # ---- status
 
     def _settle(self, meter: ReplyMeter | None = None) -> None:
         """Say that the thread is free again."""
-        self._ahead.settle(self._session.length if self._session is not None else 0)
-        activity = Activity.NO_MODEL if self._session is None else Activity.READY
-        self._set_status(EngineStatus(activity, meter=meter))
+        opened = self._opened
+        self._ahead.settle(opened.session.length if opened is not None else 0)
+        self._set_status(EngineStatus(Activity.NO_MODEL if opened is None else Activity.READY, meter=meter))
 
     def _set_status(self, status: EngineStatus) -> None:
-        status = with_context(status, self._model, self._session)
-        live = self._live
-        self._wire.status = replace(
-            status,
-            turn_starts=live.turn_starts if live is not None else (),
-            context_used=live.n_tokens if live is not None else 0,
-            usual_prefill_tps=self._prefill_tps,
-        )
-
-
-def with_context(status: EngineStatus, model: Model | None, session: Session | None) -> EngineStatus:
-    """Fill in threads and context, which hold whatever the thread is doing."""
-    return replace(
-        status,
-        threads=model.threads if model is not None else 0,
-        context_used=session.length if session is not None else 0,
-        n_ctx=session.n_ctx if session is not None else 0,
-    )
+        """Replace the status; threads and context hold whatever the thread is doing."""
+        status = replace(status, usual_prefill_tps=self._prefill_tps)
+        if self._opened is not None:
+            live = self._opened.live
+            status = replace(
+                status,
+                threads=self._opened.model.threads,
+                n_ctx=self._opened.session.n_ctx,
+                turn_starts=live.turn_starts,
+                context_used=live.n_tokens,
+            )
+        self._wire.status = status

@@ -13,9 +13,12 @@ from datetime import datetime
 from pathlib import Path
 
 from app import figures
+from app.clean_text import clean_line
 from app.conversation import Conversation, Ending, Role
+from app.refusals import Refusal
 
 MISSING = "(missing: the file of this conversation is damaged here)"
+_WITH_THINKING = "+thinking"
 _HEADINGS = {Role.USER: "You", Role.ASSISTANT: "Model"}
 
 
@@ -75,6 +78,30 @@ def choose_path(wanted: str, now: datetime) -> Path:
     """Return where to save: the wanted file, or a file named after the time in the wanted or present directory."""
     path = Path(wanted).expanduser() if wanted else Path.cwd()
     return path / f"jalopy-{now:%Y%m%d-%H%M%S}.md" if path.is_dir() else path
+
+
+def save_as(wanted: str, conversation: Conversation, model: str) -> str:
+    """Save a conversation where ``/save`` says, as Markdown or JSON; returns the line that says so.
+
+    Raises:
+        Refusal: it is not saved.
+    """
+    with_thinking = wanted.endswith(_WITH_THINKING)
+    wanted = wanted.removesuffix(_WITH_THINKING).rstrip()
+    if conversation.is_empty:
+        raise Refusal("there is nothing to save yet")
+    now = datetime.now().astimezone()
+    try:
+        path = choose_path(wanted, now)
+        as_text = to_json if path.suffix.lower() == ".json" else to_markdown
+        write_new(path, as_text(conversation, model, now, with_thinking))
+    except FileExistsError:
+        raise Refusal(f"not saved: {path} exists already; choose another name") from None
+    except (OSError, ValueError, RuntimeError) as error:
+        raise Refusal(f"not saved: {clean_line(str(error), 200)}") from None
+    has_thinking = any(message.thinking for message in conversation.messages)
+    hint = f" (without the thinking; `/save PATH {_WITH_THINKING}` keeps it)"
+    return f"saved: {path.absolute()}{hint if has_thinking and not with_thinking else ''}"
 
 
 def write_new(path: Path, text: str) -> None:

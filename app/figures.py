@@ -89,6 +89,12 @@ def thinking_summary(thinking: Thinking) -> str:
     return line if thinking.is_closed else f"{line} · not finished"
 
 
+def resumed(n_tokens: int, duration_s: float, read_s: float | None) -> str:
+    """Write what a saved state brought back, and how long reading the same would have taken."""
+    instead = f" instead of about {whole_seconds(read_s)}" if read_s else ""
+    return f"resumed {count(n_tokens)} tokens in {seconds(duration_s)}{instead}"
+
+
 def dropped_turns(n_turns: int, n_tokens: int, read_tokens: int, read_s: float | None) -> str:
     """Write what went of a full context, and what is read again for it."""
     turns = "the oldest turn" if n_turns == 1 else f"the oldest {n_turns} turns"

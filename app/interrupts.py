@@ -18,7 +18,7 @@ _AGAIN_S = 0.1
 
 @contextlib.contextmanager
 def told_apart() -> Iterator[None]:
-    """Inside, in the main thread: SystemExit(130) where another process sent SIGINT, KeyboardInterrupt as ever else.
+    """Inside, in the main thread: SystemExit(130) where another process sent SIGINT; else what SIGINT's handler does.
 
     Enter it before threads are started: they inherit that SIGINT is not theirs.
     """
@@ -52,10 +52,12 @@ class _Listener:
                 signal.pthread_kill(self._main_id, signal.SIGUSR1)
                 time.sleep(_AGAIN_S)
 
-    def interrupt(self, _number: int, _frame: FrameType | None) -> None:
+    def interrupt(self, _number: int, frame: FrameType | None) -> None:
         received, self._received = self._received, None
         if received is None:
             return
         if received.si_code <= 0:
             raise SystemExit(exit_codes.INTERRUPTED)
-        raise KeyboardInterrupt
+        handler = signal.getsignal(signal.SIGINT)
+        if callable(handler):
+            handler(signal.SIGINT, frame)

@@ -1,71 +1,85 @@
-"""One conversation of the line mode: what can be asked of it, and the lines that say what became of that.
+"""The line mode's side of a conversation: what is asked of it, and the lines that say what became of that.
 
 The answers go to stdout, everything else to stderr. No Textual.
 """
 
-from collections.abc import Callable
-from typing import Any
+from __future__ import annotations
 
-from app import engine_access, figures
-from app.answer_output import AnswerOutput, stream_answer
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from app import figures
+from app.answer_output import AnswerOutput, interrupt_stops, write_answer
 from app.clean_text import clean_line
-from app.context_room import ANNOUNCED_SHARE, NoRoomError, Prompt
+from app.context_room import ANNOUNCED_SHARE
 from app.conversation import Ending
+from app.conversations.lock import NO_LOCKS
 from app.conversations.rows import moment_text
 from app.conversations.store import Opened
-from app.engine_thread import EngineThread
-from app.figures import count, reply_footer
-from app.kept_conversation import KeptConversation
+from app.events import (
+    ConversationReread,
+    ConversationTakenUp,
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    MessagesJoined,
+    ModelFailed,
+    ModelKept,
+    ModelLoaded,
+    PromptRefused,
+    PromptStopped,
+    ThreadsChanged,
+    TuningDoubted,
+    TurnsDropped,
+    UnansweredLeftOut,
+)
+from app.figures import count, reply_footer, size
 from app.progress_line import ProgressLine
-from app.refusals import exit_code_of, say
-from app.reply import Clock, Reply, StopButton
-from app.settings import Settings
-from app.thinking import tag_ids
-from engine.errors import EngineError
+from app.refusals import say
+from app.talk import NothingToDoError, Talk
+from app.thread_command import describe
+from app.turns import LEFT_OUT, SENT_TOGETHER
+
+WORTH_A_LINE_TOKENS = 32
+"""Fewer tokens that must be read again are not mentioned."""
+
+
+def model_line(model: ModelLoaded, n_threads: int) -> str:
+    """Name the model that answers."""
+    tokens = f"context {count(model.n_ctx)} tokens ({size(model.kv_bytes)})"
+    return f"{model.full_name} · {model.quantization} · {tokens} · {n_threads} threads"
 
 
 class Dialogue:
-    """One conversation with one model: what the line mode can ask for. Each turn ends in a line, never in a crash."""
+    """One conversation with one model. Each turn ends in a line, never in a crash.
 
-    def __init__(
-        self,
-        engine: EngineThread,
-        tokenizer: Any,
-        messages: Any,
-        session: Any,
-        settings: Settings,
-        progress: ProgressLine,
-        clock: Clock,
-        kept: KeptConversation,
-    ) -> None:
-        self._engine, self._tokenizer, self._chat, self._session = engine, tokenizer, messages, session
-        self._settings, self._progress, self._clock = settings, progress, clock
-        self._kept = kept
-        self._told_id = ""
-        """Of the conversation that was said to be saved."""
-        self._is_announced = False
+    Attributes:
+        was_interrupted: whether Ctrl-C came since the last line was read: the next one quits.
+        has_left: whether the user wants to leave.
+    """
+
+    def __init__(self, talk: Talk, progress: ProgressLine) -> None:
+        self.talk, self._progress = talk, progress
+        self._told_id = self._told_trouble = ""
+        self._has_told_no_locks = self._is_announced = False
         """Whether it was said what a full context will mean."""
-        self._running: Reply | None = None
-        self.system_prompt = ""
-        self.was_interrupted = False
-        """Whether Ctrl-C came since the last line was read: the next one quits."""
+        self.was_interrupted = self.has_left = False
 
-    def begin(self, system_prompt: str) -> None:
+    # ---- conversations and models
+
+    def begin(self, system: str | None) -> None:
         """Start a new conversation."""
-        self.system_prompt = system_prompt
-        self._kept.begin(system_prompt)
         self._told_id, self._is_announced = "", False
-        self._tell()
+        self._tell_all(self.talk.begin(system))
 
-    def resume(self, opened: Opened) -> None:
-        """Go on with a saved conversation."""
+    def show_resumed(self, opened: Opened, events: list[Event]) -> None:
+        """Say which saved conversation goes on, and what its model made of it."""
         saved = opened.saved
         conversation, last = saved.conversation, saved.conversation.last_reply
-        self._kept.adopt(opened)
-        self.system_prompt, self._told_id, self._is_announced = conversation.system or "", self._kept.journal.id, False
+        self._told_id = self.talk.turns.journal.id
         n, day = len(conversation.messages), moment_text(saved.changed) or "an unknown day"
-        messages = "1 message" if n == 1 else f"{count(n)} messages"
         which = f"conversation {int(opened.id)}: {saved.shown_title}"
+        messages = "1 message" if n == 1 else f"{count(n)} messages"
         say(f"{which} · {messages}, from {day} · /new starts another, jalopy sessions lists all")
         if opened.notice:
             say(f"jalopy: {opened.notice}")
@@ -78,145 +92,125 @@ class Dialogue:
             say("the last answer was cut off when the program ended (/regen gives another)")
         for text in saved.waiting:
             say(f"sent, but its turn did not come any more: {clean_line(text, 200)}")
-        self._tell()
+        self._tell_all(iter(events))
+
+    def switch_model(self, path: Path) -> None:
+        """Open another model, which reads the conversation first."""
+        with interrupt_stops(self._stop):
+            self._tell_all(self.talk.switch_model(path))
+        if self.talk.turns.model is None:
+            say("no model is loaded: /model PATH opens one")
+
+    # ---- turns
 
     def ask(self, text: str) -> None:
         """Answer a message."""
-        kept = self._kept
-        self._turn(lambda: Prompt(list(self._chat.add_user(kept.to_send(text)))), lambda: kept.note_asked(text))
+        self.turn(lambda: self.talk.ask(text))
 
-    def regenerate(self) -> None:
-        """Answer the last message again, or at last."""
-        conversation = self._kept.conversation
-        if conversation.awaits_reply:
-            unanswered, is_cut_off = conversation.messages[-1], conversation.is_cut_off
-            conversation.is_cut_off = False
-            self.ask(unanswered.text)
-            conversation.is_cut_off = is_cut_off and conversation.messages[-1] is unanswered  # it was not sent
-        elif not self._chat.messages or self._chat.messages[-1].role != "assistant":
-            say("there is no answer to give again")
-        elif not self._turn(self._prompt_again, self._kept.note_asked_again):
-            say("the earlier answer stays")
-
-    def end(self, is_hurried: bool) -> bool:
-        """Save everything; False if that failed.
+    def turn(self, begin: Callable[[], Iterator[Event]], as_before: str = "the conversation is as it was") -> None:
+        """Write one answer.
 
         Args:
-            is_hurried: the engine may still be at work, and nobody waits for it.
-        """
-        if self._running is not None:
-            self._running.cancel()
-        if not is_hurried:
-            self._engine.run(self._kept.close_states)
-        unsaved = self._kept.end(is_hurried)
-        if unsaved:
-            say(f"jalopy: conversation not saved: {unsaved}")
-        return not unsaved
-
-    def _prompt_again(self) -> Prompt:
-        self._chat.take_reply()
-        return Prompt(list(self._chat.prompt_ids()))
-
-    def _turn(self, build: Callable[[], Prompt], note: Callable[[], None]) -> bool:
-        """Generate one reply; False where none comes, and the conversation is as it was.
-
-        Args:
-            build: brings the conversation to where the reply begins.
-            note: saves what is asked, once it is known to fit.
+            begin: asks for it.
+            as_before: what to say where none comes, and what it would have replaced stays.
 
         Raises:
             KeyboardInterrupt: a second Ctrl-C did not wait for the first.
             OSError: stdout cannot be written.
         """
-        button = StopButton()
+        with interrupt_stops(self._stop):
+            try:
+                events = begin()
+            except NothingToDoError as nothing:
+                say(str(nothing))
+                return
+            self._tell_saving()
+            ending = write_answer(events, AnswerOutput(), self._progress, self.tell)
+        if ending is not None:
+            self._tell_ending(ending)
+        if self.talk.is_as_before:
+            say(as_before)
+        self._tell_trouble()
 
-        def stop() -> None:
-            self.was_interrupted = True
-            button.press()
+    def _stop(self) -> None:
+        self.was_interrupted = True
+        self.talk.stop()
 
-        is_kept = False
-        try:
-            is_kept = self._engine.run(lambda: self._answer(build, note, button), stop)
-        except Exception as error:
-            if exit_code_of(error) is None or isinstance(error, OSError):
-                raise
+    # ---- lines
+
+    def _tell_all(self, events: Iterator[Event]) -> None:
+        for event in events:
             self._progress.clear()
-            say(str(error) or "not enough memory for this turn (/new needs less)")
-        return is_kept
+            self.tell(event)
+        self._progress.clear()
 
-    def _tell(self) -> None:
-        """Tell the model what was said; what its template refuses is said, and said again by every message."""
-        try:
-            self._engine.run(lambda: self._kept.tell(self._chat, self._tokenizer))
-        except EngineError as error:
-            say(str(error))
+    def tell(self, event: Event) -> None:
+        """Say what has happened, if that is worth a line."""
+        if isinstance(event, ConversationTakenUp):
+            self._tell_taken_up(event)
+        elif isinstance(event, TurnsDropped):
+            self._is_announced = False
+            say(figures.dropped_turns(event.n_turns, event.n_tokens, event.read_tokens, event.read_s))
+        elif isinstance(event, MessagesJoined):
+            say(SENT_TOGETHER)
+        elif isinstance(event, UnansweredLeftOut):
+            say(LEFT_OUT)
+        elif isinstance(event, TuningDoubted):
+            say(f"jalopy: {event.reason} (jalopy tune MODEL measures again)")
+        elif isinstance(event, ThreadsChanged):
+            say(event.trouble or f"from now on {describe(event.in_use.now)}")
+        elif isinstance(event, ModelLoaded):
+            for line in (*event.notices, model_line(event, self.talk.bridge.status.threads)):
+                say(f"jalopy: {line}")
+        elif isinstance(event, (ModelFailed, ModelKept)):
+            stays = "; the model from before stays" if isinstance(event, ModelKept) else ""
+            say(f"{event.reason}{stays}")
+        elif isinstance(event, ConversationReread):
+            read = f"{count(event.read_tokens)} of {count(event.total_tokens)} tokens of the conversation are read"
+            say(event.trouble or read)
 
-    # ---- the engine's thread
+    def _tell_taken_up(self, event: ConversationTakenUp) -> None:
+        if event.trouble:
+            say(event.trouble)
+        if event.restored_tokens:
+            say(figures.resumed(event.restored_tokens, event.restored_s, event.read_s))
+        unread = event.total_tokens - event.ready_tokens
+        if unread >= WORTH_A_LINE_TOKENS:
+            say(f"{count(unread)} tokens of it are read with the next message")
 
-    def _answer(self, build: Callable[[], Prompt], note: Callable[[], None], button: StopButton) -> bool:
-        try:
-            ids, before = self._kept.fit(self._chat, self._session, build)
-        except NoRoomError as error:
-            needed, room = count(error.needed_tokens), count(self._session.n_ctx)
+    def _tell_ending(self, ending: Event) -> None:
+        if isinstance(ending, PromptRefused):
+            needed, room = count(ending.needed_tokens), count(ending.n_ctx)
             say(f"not sent: with room for an answer this message needs {needed} tokens, but the context holds {room}")
-            return False
-        is_kept = False
-        try:
-            note()
-            self._tell_where()
-            reply = self._running = self._reply(ids, button)
-            is_kept = self._stream(reply)
-        finally:
-            self._running = None
-            if not is_kept:
-                self._chat.restore(before)
-        return is_kept
+        elif isinstance(ending, GenerationFailed):
+            say(ending.reason)
+        elif isinstance(ending, PromptStopped):
+            say("stopped before the answer began (/regen asks again)")
+        elif isinstance(ending, GenerationFinished):
+            if not ending.raw.strip():
+                say("(empty answer)")
+            say(reply_footer(ending.figures, ending.ending))
+            self._announce_full_context()
 
-    def _reply(self, ids: list[int], button: StopButton) -> Reply:
-        reply = Reply(
-            self._session,
-            ids,
-            engine_access.make_sampling(self._settings, self._session.model),
-            max_tokens=self._settings.sampling.max_tokens,
-            stop=self._chat.stops,
-            spelled=tag_ids(self._tokenizer.control_texts),
-            on_prompt_progress=lambda done, total: self._note_progress(reply, done, total),
-            clock=self._clock,
-        )
-        button.guard(reply)
-        return reply
+    def _tell_saving(self) -> None:
+        """Say once that the conversation is saved, and as which; or why it is not."""
+        journal = self.talk.turns.journal
+        if not journal.trouble and journal.id and journal.id != self._told_id:
+            self._told_id = journal.id
+            say(f"saved as conversation {int(journal.id)} (jalopy sessions lists all)")
+        self._tell_trouble()
 
-    def _note_progress(self, reply: Reply, done: int, total: int) -> None:
-        self._progress.show_prompt(done, total, reply.meter.prefill_s)
-        self._kept.note_progress()
-
-    def _stream(self, reply: Reply) -> bool:
-        """Write the reply as it comes; False where there is nothing of it."""
-        is_kept = False
-        try:
-            stream_answer(reply, self._kept.watch(reply, self._chat.opening, AnswerOutput()), self._progress)
-        finally:
-            self._progress.clear()
-            is_kept = self._kept.finish(reply)
-            if is_kept:
-                self._chat.add_reply(list(reply.ids), reply.text)
-        if not reply.text.strip():
-            say("(empty answer)")
-        say(reply_footer(reply.meter.figures(), reply.meter.ending))
-        self._announce_full_context()
-        return is_kept
-
-    def _tell_where(self) -> None:
-        """Say once that the conversation is saved, and as which; nothing while it is not."""
-        conversation_id = self._kept.journal.id
-        if self._kept.journal.trouble:
-            return
-        if conversation_id and conversation_id != self._told_id:
-            self._told_id = conversation_id
-            say(f"saved as conversation {int(conversation_id)} (jalopy sessions lists all)")
+    def _tell_trouble(self) -> None:
+        trouble = self.talk.turns.journal.trouble
+        if trouble and trouble != self._told_trouble:
+            say(f"jalopy: conversation not saved: {trouble}. It goes on here, and saving is tried again.")
+        self._told_trouble = trouble
+        if self.talk.turns.journal.is_unlocked and not self._has_told_no_locks:
+            self._has_told_no_locks = True
+            say(f"jalopy: {NO_LOCKS}")
 
     def _announce_full_context(self) -> None:
-        used, n_ctx = self._session.length, self._session.n_ctx
+        used, n_ctx = self.talk.bridge.status.context_used, self.talk.bridge.status.n_ctx
         if not self._is_announced and ANNOUNCED_SHARE * n_ctx <= used < n_ctx:
             self._is_announced = True
             say(figures.context_nearly_full(used, n_ctx))

@@ -10,12 +10,13 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from app.commands import Ask, Command, Continue, ContinueEdited, Weigh
-from app.context_room import Fitted, Prompt, make_room, reply_room
+from app.context_room import MIN_REPLY_TOKENS, Fitted, NoRoomError, Prompt, make_room, reply_room
 from app.conversation import PastTurn
 from app.edited_reply import edited_ids
-from app.engine_turn import EarlierPart, kept_tokens
+from app.engine_turn import EarlierPart, TurnPrompt, kept_tokens
 from app.past_turns import take_over
 from app.record import record
+from app.refusals import Refusal
 from app.thinking import tag_ids
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class LiveConversation:
         model: whose tokens they are.
         session: whose cache holds them.
         chat: empty.
+        least_reply_tokens: room that must be left for a reply.
 
     Attributes:
         chat: the conversation as tokens.
@@ -47,7 +49,10 @@ class LiveConversation:
         n_tokens: that the conversation had then.
     """
 
-    def __init__(self, model: Model, session: Session, chat: ChatPrompt) -> None:
+    def __init__(
+        self, model: Model, session: Session, chat: ChatPrompt, least_reply_tokens: int = MIN_REPLY_TOKENS
+    ) -> None:
+        self._least_reply_tokens = least_reply_tokens
         self._model, self._session, self.chat = model, session, chat
         self.tags: Collection[int] = tag_ids(model.tokenizer.control_texts)
         self._n_dropped = 0
@@ -79,12 +84,11 @@ class LiveConversation:
 
     # ---- turns
 
-    def begin_turn(self, command: Command) -> tuple[Fitted, EarlierPart | None] | None:
+    def begin_turn(self, command: Command) -> tuple[TurnPrompt, Fitted | None] | None:
         """Bring the conversation to where the reply begins.
 
         Returns:
-            The prompt, and the beginning of the reply where it goes on from one; None where there is no reply to
-            answer again or go on with.
+            The prompt, and what had to go for it; None where there is no reply to answer again or go on with.
 
         Raises:
             NoRoomError: the context cannot hold it; the conversation is as it was.
@@ -94,14 +98,31 @@ class LiveConversation:
         if not isinstance(command, Ask) and (not chat.messages or chat.messages[-1].role != "assistant"):
             return None
         is_continued = isinstance(command, (Continue, ContinueEdited))
-        fitted = make_room(chat, n_ctx, reply_room(n_ctx, is_continued), lambda n: self._build(command, n))
+        least_free = reply_room(n_ctx, is_continued, self._least_reply_tokens)
+        fitted = make_room(chat, n_ctx, least_free, lambda n: self._build(command, n))
         # What was dropped stays dropped, whatever becomes of the turn that needed its room.
         self._before = fitted.before, self.n_tokens - fitted.dropped_tokens
         self._n_dropped += fitted.dropped_turns
         if not isinstance(command, (Continue, ContinueEdited)):
-            return fitted, None
+            return TurnPrompt(fitted.prompt.ids, chat=chat), fitted
         begun = fitted.prompt.begun
-        return fitted, EarlierPart(begun, self._text_of(begun), command.thinking)
+        earlier = EarlierPart(begun, self._text_of(begun), command.thinking)
+        return TurnPrompt(fitted.prompt.ids, earlier, chat), fitted
+
+    def begin_completion(self, text: str) -> tuple[TurnPrompt, Fitted | None]:
+        """Begin with a text that is no part of the conversation.
+
+        Raises:
+            NoRoomError: the context cannot hold it.
+            Refusal: it holds no token.
+        """
+        ids = list(self._model.tokenizer.encode(text))
+        if not ids:
+            raise Refusal("the prompt holds no token (give some text)")
+        if len(ids) >= self._session.n_ctx:
+            raise NoRoomError(len(ids) + 1)
+        self._before = self.chat.save(), self.n_tokens
+        return TurnPrompt(ids), None
 
     def end_turn(self, is_kept: bool) -> None:
         """The turn is over; one that is not kept leaves the conversation as it was before."""

@@ -4,35 +4,29 @@ It serves screen readers, pipes and terminals without cursor control, and the en
 """
 
 import contextlib
-import difflib
 import sys
 import time
+from pathlib import Path
 
-from app import engine_access, exit_codes
-from app.clean_text import clean_line
+from app import exit_codes
+from app.chat_options import shell_options
+from app.conversations.at_hand import conversations_at_hand
 from app.conversations.keeper import cause_of
 from app.conversations.log_file import LogRefusedError
 from app.conversations.recent import last_used, model_key
 from app.conversations.store import Opened, Store
-from app.engine_thread import EngineThread
-from app.figures import count, size
-from app.kept_conversation import KeptConversation
-from app.line_dialogue import Dialogue
+from app.events import ModelFailed
+from app.line_commands import LineCommands
+from app.line_dialogue import Dialogue, model_line
 from app.progress_line import ProgressLine
-from app.refusals import say
+from app.refusals import Refusal, say
 from app.reply import Clock
 from app.settings import Settings
 from app.start import remember_opened
 from app.starter import WHAT_IT_IS, is_starter
+from app.talk import Talk
 
 PROMPT = "> "
-COMMANDS = {
-    "/help": "show the commands",
-    "/new": "begin a new conversation",
-    "/system": "show the system prompt; with a text, or - for none: begin a new conversation with it",
-    "/regen": "answer the last message again",
-    "/quit": "leave (as ctrl+d does)",
-}
 
 
 def chat(model_path: str, settings: Settings, clock: Clock = time.monotonic) -> int:
@@ -42,40 +36,43 @@ def chat(model_path: str, settings: Settings, clock: Clock = time.monotonic) -> 
         EngineError: the model cannot be used.
         OSError: stdout cannot be written.
     """
-    engine, progress = EngineThread(), ProgressLine()
-    model = engine.run(lambda: engine_access.open_model(settings, model_path, progress.show_opening))
-    messages = engine.run(model.chat)  # before the session: it starts a process, which no thread should precede
-    session = engine.run(
-        lambda: model.session(settings.context_size or None, engine_access.kv_type_of(settings, model))
-    )
+    at_hand, progress = conversations_at_hand(settings), ProgressLine()
+    options = shell_options(settings, keeps_states=at_hand.store is not None)
+    talk = Talk(options, at_hand, settings.system_prompt, clock, progress.show_status)
+    try:
+        code = _serve(Dialogue(talk, progress), model_path, at_hand.store if at_hand.resumes else None, progress)
+    except BaseException as error:
+        _close(talk, is_hurried=not isinstance(error, Exception))
+        raise
+    return code if _close(talk, is_hurried=code == exit_codes.INTERRUPTED) else code or exit_codes.IO_ERROR
+
+
+def _serve(dialogue: Dialogue, model_path: str, store: Store | None, progress: ProgressLine) -> int:
+    talk = dialogue.talk
+    last = _last_conversation(store, model_path)
+    events = list(talk.open(Path(model_path), last))
     progress.clear()
-    for line in model.notices:
+    failed = next((event for event in events if isinstance(event, ModelFailed)), None)
+    if failed is not None:
+        raise failed.error or Refusal(f"jalopy: {failed.reason}")
+    model = talk.turns.model
+    assert model is not None
+    for line in filter(None, (*model.notices, remember_opened(model_path))):
         say(f"jalopy: {line}")
-    if doubt := engine_access.recall_tuned(model).doubt:
-        say(f"jalopy: {doubt} (jalopy tune MODEL measures again)")
-    notice = remember_opened(model_path)
-    if notice:
-        say(f"jalopy: {notice}")
     if is_starter(model_path):
         say(f"{WHAT_IT_IS} (jalopy models lists real ones, jalopy pull gets one)")
-    store = Store() if settings.save_conversations == "on" else None
-    kept = KeptConversation(store)
-    states = engine_access.state_files(settings) if store is not None else None
-    kept.note_model(model, session, states, settings.kv_states_quota_bytes)
-    dialogue = Dialogue(engine, model.tokenizer, messages, session, settings, progress, clock, kept)
-    tokens = f"context {count(session.n_ctx)} tokens ({size(session.kv_bytes)})"
-    say(f"{model.name} · {model.quantization} · {tokens} · {model.threads} threads · /help lists the commands")
-    last = _last_conversation(store, model_path) if settings.resume == "last" else None
+    say(f"{model_line(model, talk.bridge.status.threads)} · /help lists the commands")
     if last is not None:
-        dialogue.resume(last)
-    else:
-        dialogue.begin(settings.system_prompt)
-    try:
-        code = LineMode(dialogue).run()
-    except BaseException as error:
-        dialogue.end(is_hurried=not isinstance(error, Exception))
-        raise
-    return code if dialogue.end(is_hurried=code == exit_codes.INTERRUPTED) else code or exit_codes.IO_ERROR
+        dialogue.show_resumed(last, [event for event in events if event is not model])
+    return LineMode(dialogue).run()
+
+
+def _close(talk: Talk, is_hurried: bool) -> bool:
+    """Save everything; False if that failed."""
+    unsaved = talk.close(is_hurried)
+    if unsaved:
+        say(f"jalopy: conversation not saved: {unsaved}")
+    return not unsaved
 
 
 def _last_conversation(store: Store | None, model_path: str) -> Opened | None:
@@ -91,60 +88,28 @@ def _last_conversation(store: Store | None, model_path: str) -> Opened | None:
 
 
 class LineMode:
-    """Read lines, hand messages to the dialogue, obey commands."""
+    """Read lines until there are no more."""
 
     def __init__(self, dialogue: Dialogue) -> None:
-        self._dialogue = dialogue
+        self._dialogue, self._commands = dialogue, LineCommands(dialogue)
 
     def run(self) -> int:
         """Serve until the input ends, /quit, or a second Ctrl-C."""
         _enable_editing()
-        while True:
+        while not self._dialogue.has_left:
             try:
                 line = _read_line()
                 if line is None:
-                    return exit_codes.OK
+                    break
                 if line.strip():
                     self._dialogue.was_interrupted = False
-                    if not self._obey(line):
-                        return exit_codes.OK
+                self._commands.take_line(line)
             except KeyboardInterrupt:
                 if self._dialogue.was_interrupted:
                     return exit_codes.INTERRUPTED
                 self._dialogue.was_interrupted = True
                 say("(ctrl+c again, or ctrl+d, quits)")
-
-    def _obey(self, line: str) -> bool:
-        """Act on one line; False ends the program."""
-        if not line.startswith("/"):
-            self._dialogue.ask(line)
-            return True
-        command, _, rest = line.strip().partition(" ")
-        if command == "/quit":
-            return False
-        if command == "/help":
-            for name, meaning in COMMANDS.items():
-                say(f"{name:8} {meaning}")
-        elif command == "/new":
-            self._dialogue.begin(self._dialogue.system_prompt)
-            say("new conversation")
-        elif command == "/system":
-            self._set_system(rest.strip())
-        elif command == "/regen":
-            self._dialogue.regenerate()
-        else:
-            near = difflib.get_close_matches(command, COMMANDS, n=1, cutoff=0.4)
-            hint = f"nearest: {near[0]}" if near else "/help lists them"
-            say(f"{clean_line(command, 40)} is no command, nothing was sent ({hint}; a leading space sends it as text)")
-        return True
-
-    def _set_system(self, text: str) -> None:
-        if not text:
-            say(f"system prompt: {self._dialogue.system_prompt or '(none)'}")
-            return
-        is_none = text == "-"
-        self._dialogue.begin("" if is_none else text)
-        say(f"new conversation with{'out a' if is_none else ' this'} system prompt")
+        return exit_codes.OK
 
 
 def _enable_editing() -> None:

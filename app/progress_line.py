@@ -6,6 +6,7 @@ import time
 from typing import Any, TextIO
 
 from app.clean_text import clean_line
+from app.engine_status import Activity, EngineStatus
 from app.figures import size, whole_seconds
 
 _LEAST_INTERVAL_S = 0.1
@@ -32,6 +33,15 @@ class ProgressLine:
         """Show how far the prompt is read and how long the rest will take at this rate."""
         left = f", about {whole_seconds(elapsed_s * (total - done) / done)} left" if done and elapsed_s > 0 else ""
         self.show(f"reading {done} of {total} tokens{left}")
+
+    def show_status(self, status: EngineStatus) -> None:
+        """Show what the engine's thread is doing, as far as it takes long."""
+        if status.activity is Activity.COMPILING:
+            self.show(f"compiling for this CPU, once: {status.done}/{status.total} {status.step}")
+        elif status.activity is Activity.LOADING:
+            self.show(f"loading {status.step}: {size(status.done)} of {size(status.total)}")
+        elif status.activity is Activity.READING and status.meter is not None:
+            self.show_prompt(status.done, status.total, status.meter.prefill_s)
 
     def show(self, text: str) -> None:
         """Show a line in place of the last one, at most ten times a second."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from app import exit_codes
 from app.clean_text import clean_text
 from app.engine_status import Activity
-from app.messages import PromptCounted
+from app.events import PromptCounted
 from app.refusals import exit_code_of
 from engine.cached_tokens import common_prefix
 

@@ -1,6 +1,6 @@
 """One measured reply: read the prompt, generate, count. The only generation loop of the application.
 
-``run``, the line mode and the screens' bridge all use it, so their figures mean the same. It knows no engine by name:
+``EngineTurn`` and the benchmark use it, so their figures mean the same. It knows no engine by name:
 a session is anything with ``prefill``, ``generate`` and ``cancel``.
 """
 
@@ -225,23 +225,3 @@ class Reply:
             self._session.cancel()
         if self._on_prompt_progress:
             self._on_prompt_progress(done, total)
-
-
-class StopButton:
-    """Cancels a reply that another thread is preparing or making; one pressed too early is not forgotten."""
-
-    def __init__(self) -> None:
-        self._pressed = threading.Event()
-        self._reply: Reply | None = None
-
-    def guard(self, reply: Reply) -> None:
-        """Name the reply to cancel, before it is iterated over."""
-        self._reply = reply
-        if self._pressed.is_set():
-            reply.cancel()
-
-    def press(self) -> None:
-        """Cancel the reply, now or as soon as it is named."""
-        self._pressed.set()
-        if self._reply is not None:
-            self._reply.cancel()

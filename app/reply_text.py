@@ -1,27 +1,27 @@
-"""From the pieces of a reply to messages for the screen: cleaned, and with the thinking told apart and timed."""
+"""From the pieces of a reply to events: cleaned, and with the thinking told apart and timed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from app.clean_text import TextCleaner
-from app.messages import EngineMessage, TextGenerated, ThinkingFinished, ThoughtGenerated
+from app.events import Event, TextGenerated, ThinkingFinished, ThoughtGenerated
 from app.reply import ReplyMeter
 from app.thinking import Split, Thinking, ThinkingSplitter, opened_by
 
 
 class ReplyText:
-    """One reply's text on its way to the screen.
+    """One reply's text as it is told.
 
     Args:
-        emit: takes the messages.
+        emit: takes the events.
         meter: of the running reply; says how long thinking took.
         opening: the last words of the prompt, which may open a thinking block.
         earlier: what was thought in the part of the reply that is continued.
     """
 
     def __init__(
-        self, emit: Callable[[EngineMessage], None], meter: ReplyMeter, opening: str, earlier: Thinking | None = None
+        self, emit: Callable[[Event], None], meter: ReplyMeter, opening: str, earlier: Thinking | None = None
     ) -> None:
         self._emit, self._meter, self._earlier = emit, meter, earlier or Thinking()
         self._cleaner = TextCleaner()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from app import exit_codes
 from app.engine_status import Activity
+from app.events import ConversationReread
 from app.figures import count
-from app.messages import ConversationReread
 from app.refusals import exit_code_of
 from app.reply import ReplyMeter
 from engine.cached_tokens import common_prefix

@@ -4,23 +4,45 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app import engine_access, exit_codes, garbage
-from app.answer_output import AnswerOutput, stream_answer
-from app.context_room import NoRoomError, Prompt
-from app.engine_thread import EngineThread
+from app import exit_codes, figures, garbage
+from app.answer_output import AnswerOutput, interrupt_stops, write_answer
+from app.chat_options import shell_options
+from app.conversation import Ending
+from app.conversations.at_hand import AtHand
+from app.conversations.lock import NO_LOCKS
+from app.engine_options import ChatOptions
+from app.events import (
+    ConversationTakenUp,
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    MessagesJoined,
+    ModelFailed,
+    ModelLoaded,
+    PromptRefused,
+    TurnsDropped,
+    UnansweredLeftOut,
+)
 from app.figures import count, rate, reply_footer
 from app.json_line import json_line
 from app.progress_line import ProgressLine
 from app.record import record
 from app.refusals import Refusal, say
-from app.reply import Clock, Reply, ReplyMeter
+from app.reply import Clock, ReplyMeter
+from app.run_session import go_on_with, session_at_hand
 from app.settings import Settings
-from app.thinking import tag_ids
+from app.talk import Talk
+from app.turns import LEFT_OUT, SENT_TOGETHER
 
 if TYPE_CHECKING:
-    from app.kept_conversation import KeptConversation
+    from collections.abc import Callable
+
+    from engine import Model
+    from engine.chat_prompt import ChatPrompt
 
 
 @record
@@ -59,42 +81,41 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     prompt = read_prompt(options.prompt)
     if not prompt.strip() and not options.raw:
         raise Refusal("jalopy run: the prompt is empty (give it with -p TEXT, or -p - for standard input)")
-    session = _saved_conversation(options.session, settings) if options.session else None
+    progress = ProgressLine()
+    at_hand = session_at_hand(settings) if options.session else AtHand()
+    talk = Talk(
+        _engine_options(options, prompt, settings), at_hand, settings.system_prompt, clock, progress.show_status
+    )
     try:
-        code = _answer(options, prompt, session, settings, clock)
+        code = _Run(talk, options, progress).answer(prompt)
     except BaseException as error:
-        if session is not None:
-            _say_unsaved(session.end(is_hurried=not isinstance(error, Exception)))
+        _say_unsaved(talk.close(is_hurried=not isinstance(error, Exception)))
         raise
-    return exit_codes.IO_ERROR if session is not None and _say_unsaved(session.end()) else code
+    return exit_codes.IO_ERROR if _say_unsaved(talk.close()) else code
 
 
-def _saved_conversation(name: str, settings: Settings) -> KeptConversation:
-    from app.run_session import open_session
+def _engine_options(options: RunOptions, prompt: str, settings: Settings) -> ChatOptions:
+    chosen = shell_options(settings, keeps_states=bool(options.session))
+    return chosen if options.session else replace(
+        chosen, size_context=_sized_for(prompt, options.raw, settings), least_reply_tokens=1
+    )  # fmt: skip
 
-    return open_session(name, settings.system_prompt)
 
+def _sized_for(prompt: str, raw: bool, settings: Settings) -> Callable[[Model, ChatPrompt], int | None]:
+    """Return what says how large a context one answer of known length needs: there is no conversation to have room."""
 
-def _answer(
-    options: RunOptions, prompt: str, session: KeptConversation | None, settings: Settings, clock: Clock
-) -> int:
-    engine, progress = EngineThread(), ProgressLine()
-    garbage.postpone()
-    try:
-        model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
-        progress.clear()
-        answer = _Answer(model, settings, progress, clock, session)
-        # Until the reply begins there is nothing to keep: Ctrl-C then ends the program, whatever is being compiled.
-        reply = engine.run(lambda: answer.prepare(prompt, options.raw))
-    finally:
-        garbage.settle()
-    output = None if options.as_json else AnswerOutput()
-    engine.run(lambda: answer.write(reply, output), on_interrupt=reply.cancel)
-    if options.as_json:
-        print(json_line(_report(reply, model)), flush=True)
-    else:
-        say(statistics_line(reply.meter))
-    return exit_codes.INTERRUPTED if reply.meter.finish_reason == "cancelled" else exit_codes.OK
+    def size(model: Model, chat: ChatPrompt) -> int | None:
+        longest = settings.sampling.max_tokens
+        if not longest:
+            return None
+        if raw:
+            n_prompt = len(model.tokenizer.encode(prompt))
+        else:
+            chat.start(settings.system_prompt or None)
+            n_prompt = len(chat.add_user(prompt))
+        return min(n_prompt + longest, model.config.context_length)
+
+    return size
 
 
 def _say_unsaved(reason: str) -> bool:
@@ -103,115 +124,92 @@ def _say_unsaved(reason: str) -> bool:
     return bool(reason)
 
 
-def statistics_line(meter: ReplyMeter) -> str:
+def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
     """Write the figures of one reply for people, e.g. "5.1 tok/s · ... · read 840 prompt tokens at 39.0 tok/s"."""
     read = f"read {count(meter.read_tokens)} prompt tokens"
     if meter.prefill_tps:
         read += f" at {rate(meter.prefill_tps)} tok/s"
-    return f"{reply_footer(meter.figures(), meter.ending, names_prompt=False)} · {read}"
+    return f"{reply_footer(meter.figures(), ending, names_prompt=False)} · {read}"
 
 
-class _Answer:
-    """What happens in the engine's thread."""
+class _Run:
+    def __init__(self, talk: Talk, options: RunOptions, progress: ProgressLine) -> None:
+        self._talk, self._options, self._progress = talk, options, progress
 
-    def __init__(
-        self, model: Any, settings: Settings, progress: ProgressLine, clock: Clock, saved: KeptConversation | None
-    ) -> None:
-        self._model, self._settings, self._progress, self._clock = model, settings, progress, clock
-        self._saved = saved
-        self._session: Any = None
-        self._chat: Any = None
+    def answer(self, prompt: str) -> int:
+        """Open the model, answer and return the exit code."""
+        model = self._open()
+        output = None if self._options.as_json else AnswerOutput()
+        with interrupt_stops(self._talk.stop):
+            events = self._talk.complete(prompt) if self._options.raw else self._talk.ask(prompt)
+            ending = write_answer(events, output, self._progress, self._tell)
+        meter = self._talk.bridge.status.meter
+        if isinstance(ending, PromptRefused):
+            raise self._refusal(ending)
+        if isinstance(ending, GenerationFailed):
+            raise ending.error or Refusal(f"jalopy run: {ending.reason}")
+        is_stopped = not isinstance(ending, GenerationFinished) or ending.ending is Ending.STOPPED
+        if meter is not None:
+            how = ending.ending if isinstance(ending, GenerationFinished) else Ending.STOPPED
+            raw = ending.raw if isinstance(ending, GenerationFinished) else ""
+            if self._options.as_json:
+                print(json_line(_report(raw, meter, model.full_name)), flush=True)
+            else:
+                say(statistics_line(meter, how))
+        return exit_codes.INTERRUPTED if is_stopped else exit_codes.OK
 
-    def prepare(self, prompt: str, raw: bool) -> Reply:
-        """Open a session, which compiles what is not compiled yet, and a reply in it."""
-        if self._saved is not None:
-            ids = self._go_on(self._saved, prompt)
-        else:
-            ids = self._encode(prompt, raw)
-            self._session = self._open_session(len(ids))
-        reply = Reply(
-            self._session,
-            ids,
-            engine_access.make_sampling(self._settings, self._model),
-            max_tokens=self._settings.sampling.max_tokens,
-            stop=self._chat.stops if self._chat is not None else (),
-            spelled=tag_ids(self._model.tokenizer.control_texts),
-            on_prompt_progress=lambda done, total: self._note_progress(reply, done, total),
-            clock=self._clock,
-        )
-        self._progress.clear()
-        for line in self._model.notices:
-            say(f"jalopy: {line}")
-        return reply
-
-    def write(self, reply: Reply, output: AnswerOutput | None) -> None:
-        """Make the reply and write it as it comes."""
+    def _open(self) -> ModelLoaded:
+        # Until the reply begins there is nothing to keep: Ctrl-C then ends the program, whatever is being compiled.
+        garbage.postpone()
         try:
-            if self._saved is not None:
-                output = self._saved.watch(reply, self._chat.opening, output)
-            stream_answer(reply, output, self._progress)
+            opened = go_on_with(self._options.session, self._talk) if self._options.session else None
+            for event in self._talk.open(Path(self._options.model), opened):
+                self._tell(event)
         finally:
-            if self._saved is not None:
-                self._saved.finish(reply)
-                self._saved.close_states()
-            self._session.close()
+            garbage.settle()
+        self._progress.clear()
+        model = self._talk.turns.model
+        assert model is not None
+        for line in model.notices:
+            say(f"jalopy: {line}")
+        if self._talk.turns.journal.is_unlocked:
+            say(f"jalopy run: {NO_LOCKS}")
+        return model
 
-    def _note_progress(self, reply: Reply, done: int, total: int) -> None:
-        self._progress.show_prompt(done, total, reply.meter.prefill_s)
-        if self._saved is not None:
-            self._saved.note_progress()
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, ModelFailed):
+            self._progress.clear()
+            raise event.error or Refusal(f"jalopy run: {event.reason}")
+        if isinstance(event, ConversationTakenUp):
+            if event.trouble:
+                say(f"jalopy run: {event.trouble}")
+            if event.restored_tokens:
+                say(figures.resumed(event.restored_tokens, event.restored_s, event.read_s))
+        elif isinstance(event, MessagesJoined):
+            say(SENT_TOGETHER)
+        elif isinstance(event, UnansweredLeftOut):
+            say(LEFT_OUT)
+        elif isinstance(event, TurnsDropped):
+            say(figures.dropped_turns(event.n_turns, event.n_tokens, event.read_tokens, event.read_s))
 
-    def _go_on(self, saved: KeptConversation, prompt: str) -> list[int]:
-        """Open a session for a saved conversation, and let it go on with a message; returns what is to be read."""
-        model, settings = self._model, self._settings
-        self._chat = chat = model.chat()  # before the session: it starts a process, which no thread should precede
-        kv_type = engine_access.kv_type_of(settings, model)
-        self._session = session = model.session(settings.context_size or None, kv_type)
-        saved.note_model(model, session, engine_access.state_files(settings), settings.kv_states_quota_bytes)
-        saved.tell(chat, model.tokenizer)
-        try:
-            ids, _ = saved.fit(chat, session, lambda: Prompt(list(chat.add_user(saved.to_send(prompt)))))
-        except NoRoomError as error:
-            session.close()
-            needed, room = count(error.needed_tokens), count(session.n_ctx)
-            sizes = f"with room for an answer the message needs {needed} tokens, but the context holds {room}"
-            raise Refusal(f"jalopy run: {sizes} (shorten it, or try a larger --ctx)", exit_codes.BAD_DATA) from None
-        saved.note_asked(prompt)
-        return ids
-
-    def _encode(self, prompt: str, raw: bool) -> list[int]:
-        if not raw:
-            self._chat = chat = self._model.chat()
-            chat.start(self._settings.system_prompt or None)
-            return list(chat.add_user(prompt))
-        ids = list(self._model.tokenizer.encode(prompt))
-        if not ids:
-            raise Refusal("jalopy run: the prompt holds no token (give some text with -p)")
-        return ids
-
-    def _open_session(self, n_prompt: int) -> Any:
-        n_ctx = self._settings.context_size
-        longest = self._settings.sampling.max_tokens
-        if not n_ctx and longest:
-            # One answer of known length needs no room for a conversation.
-            n_ctx = min(n_prompt + longest, self._model.config.context_length)
-        session = self._model.session(n_ctx or None, engine_access.kv_type_of(self._settings, self._model))
-        if n_prompt >= session.n_ctx:
-            sizes = f"the prompt has {n_prompt} tokens, but the context holds {session.n_ctx}"
-            session.close()
-            raise Refusal(f"jalopy run: {sizes} (shorten it, or try a larger --ctx)", exit_codes.BAD_DATA)
-        return session
+    def _refusal(self, refused: PromptRefused) -> Refusal:
+        needed, room = refused.needed_tokens, refused.n_ctx
+        if self._options.session:
+            sizes = f"with room for an answer the message needs {count(needed)} tokens"
+        else:
+            sizes = f"the prompt has {needed - 1} tokens"
+        line = f"jalopy run: {sizes}, but the context holds {count(room)} (shorten it, or try a larger --ctx)"
+        return Refusal(line, exit_codes.BAD_DATA)
 
 
-def _report(reply: Reply, model: Any) -> dict[str, Any]:
-    meter = reply.meter
+def _report(text: str, meter: ReplyMeter, model: str) -> dict[str, Any]:
     return {
-        "text": reply.text,
+        "text": text,
         "prompt_tokens": meter.prompt_tokens,
         "tokens": meter.tokens,
         "prefill_tps": meter.prefill_tps,
         "decode_tps": meter.decode_tps,
         "first_token_s": meter.first_token_s,
         "finish_reason": meter.finish_reason,
-        "model": model.name,
+        "model": model,
     }

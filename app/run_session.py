@@ -2,39 +2,54 @@
 
 from __future__ import annotations
 
-from app import exit_codes
+from app import exit_codes, paths
 from app.clean_text import clean_line
+from app.conversations.at_hand import AtHand
+from app.conversations.journal import Journal
 from app.conversations.keeper import cause_of
 from app.conversations.log_file import IN_USE, LogRefusedError
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.store import Opened, Store
 from app.conversations.summary import remembered_title
-from app.kept_conversation import KeptConversation
 from app.refusals import Refusal, say
+from app.settings import Settings
+from app.talk import SAVING_PATIENCE_S, Talk
+from app.turns import Turns
 
 
-def open_session(name: str, system: str, store: Store | None = None) -> KeptConversation:
-    """Open the conversation with this title or number, or begin one with this title.
+def session_at_hand(settings: Settings) -> AtHand:
+    """Return the saved conversations, whatever the settings say of the chat's: the user names one."""
+    store = Store()
+    return AtHand(Journal(store), store, False, settings.kv_states_quota_bytes, paths.prefixes_dir())
+
+
+def go_on_with(name: str, talk: Talk) -> Opened | None:
+    """Open the conversation with this title or number; None where one with this title begins.
 
     Raises:
         Refusal: it is in use or cannot be used.
     """
-    store = store or Store()
-    kept = KeptConversation(store, "jalopy run")
+    store = talk.store or Store()
     try:
         with store.alone():  # of programs that start at once, one begins the conversation
             found = store.find(name)
             if found is None:
                 _tell_unreadable(store)
-                kept.begin(system, clean_line(" ".join(name.split()), MOST_TITLE_CHARS))
-                kept.claim()
-                return kept
+                _claim(name, talk.turns)
+                return None
     except (LogRefusedError, OSError) as error:
         raise Refusal(f"jalopy run: {cause_of(error)}", exit_codes.IO_ERROR) from None
-    kept.adopt(_open(store, found, name))
-    if system and system != kept.conversation.system:
+    opened = _open(store, found, name)
+    system = talk.turns.conversation.system
+    if system and system != opened.saved.conversation.system:
         say("jalopy run: the conversation goes on with the system prompt that it began with")
-    return kept
+    return opened
+
+
+def _claim(name: str, turns: Turns) -> None:
+    """Take the title of a new conversation before anything is said in it."""
+    turns.journal.begin(title=clean_line(" ".join(name.split()), MOST_TITLE_CHARS))
+    turns.journal.claim(turns.conversation, SAVING_PATIENCE_S)
 
 
 def _tell_unreadable(store: Store) -> None:

@@ -21,6 +21,7 @@ from app.clean_text import clean_line
 from app.crash_log import log_without_text
 from app.record import record
 from app.refusals import exit_code_of
+from app.wire import FLUSH_S
 from engine.cached_tokens import common_prefix
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 ASIDE_SUFFIX = ".refused"
 LEAST_PREFIX_TOKENS = 32
 """A shorter system prompt is read sooner than a file is opened."""
-FLUSH_S = 0.3
 NEW_PREFIX_FLUSH_S = 5.0
 _PREFIX_SUFFIX = ".state"
 
@@ -122,7 +122,7 @@ class SavedStates:
         self._model, self._session = model, session
 
     def note_closing(self, patience_s: float = FLUSH_S) -> None:
-        """The session goes: what it holds is kept as far as that takes no time."""
+        """The session goes: what it holds is kept as far as that takes no longer."""
         if self._writer is None:
             self.note_progress()  # a first reply may have been over before the place was known
         self.leave(patience_s)

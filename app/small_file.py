@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from app import paths
 from engine.directories import sync_directory
 
 
@@ -66,3 +68,38 @@ def replace_file(path: Path, content: bytes, durable: bool = True) -> None:
         raise
     if durable:
         sync_directory(path.parent)
+
+
+class JsonFile:
+    """A JSON object that the program can do without: of a known version, and never written over a newer one.
+
+    Nothing here raises.
+
+    Args:
+        path: None keeps nothing. Its directory is made when there is something to write.
+        version: of what is written.
+        oldest: of what can still be read.
+    """
+
+    def __init__(self, path: Path | None, version: int, most_bytes: int, oldest: int = 1) -> None:
+        self._path, self._version, self._most_bytes, self._oldest = path, version, most_bytes, oldest
+
+    def read(self) -> dict[str, Any]:
+        """Return the object; {} where there is none that can be used."""
+        content = self._content()
+        version = content.get("version")
+        return content if type(version) is int and self._oldest <= version <= self._version else {}
+
+    def write(self, **content: Any) -> None:
+        """Replace the object, where that is possible."""
+        if self._path is None or paths.private_directory(self._path.parent) is None:
+            return
+        version = self._content().get("version")
+        if type(version) is int and version > self._version:
+            return
+        with suppress(OSError, ValueError):
+            text = json.dumps({"version": self._version, **content})
+            replace_file(self._path, text.encode("ascii"), durable=False)
+
+    def _content(self) -> dict[str, Any]:
+        return read_json_object(self._path, self._most_bytes) if self._path is not None else {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import zip_longest
 
 from app.record import record
+from app.settings import AUTO, DEFAULT_KV_TYPE
 from app.state import Measured, ProgramState, TunedChoice
 
 _ON_BATTERY = " | on battery"
@@ -48,6 +49,13 @@ class Recalled:
     choice: TunedChoice | None = None
     measured: Measured | None = None
     doubt: str = ""
+
+
+def kv_type_of(wanted: str, choice: TunedChoice | None) -> str:
+    """Return the format of the KV cache: the one wished for, or the one remembered, or the usual one."""
+    if wanted != AUTO:
+        return wanted
+    return (choice.kv_type if choice is not None else "") or DEFAULT_KV_TYPE
 
 
 def recall(kept: ProgramState, place: Place) -> Recalled:

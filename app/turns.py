@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 
 from app.bridge import EngineBridge
+from app.clean_text import clean_text
 from app.commands import (
     THREADS_AND_WEIGHTS,
     Ask,
@@ -28,7 +29,7 @@ from app.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Ro
 from app.conversations.journal import Journal, Partial
 from app.conversations.recent import model_key
 from app.conversations.store import Opened
-from app.messages import ModelLoaded
+from app.events import ModelLoaded
 from app.thinking import Thinking
 
 
@@ -44,13 +45,22 @@ class Admission(Enum):
 
 
 MAX_QUEUED = 8
+SENT_TOGETHER = "the message before was not answered: both are sent together"
+LEFT_OUT = "the message before, which was not answered, is left out: both together do not fit the context"
 
 
 class Turns:
-    """The order of turns in one conversation."""
+    """The order of turns in one conversation.
 
-    def __init__(self, bridge: EngineBridge, system: str | None, journal: Journal | None = None) -> None:
-        self._bridge = bridge
+    Args:
+        journal: saves it.
+        saving_patience_s: how long what is asked and what was answered waits to be on disk; 0 does not wait.
+    """
+
+    def __init__(
+        self, bridge: EngineBridge, system: str | None, journal: Journal | None = None, saving_patience_s: float = 0.0
+    ) -> None:
+        self._bridge, self._saving_patience_s = bridge, saving_patience_s
         self.journal = journal or Journal()
         self.conversation = Conversation(system or None)
         self.model: ModelLoaded | None = None
@@ -64,6 +74,8 @@ class Turns:
         self._model_before: ModelLoaded | None = None
         self._queued: deque[tuple[str, str, float]] = deque()
         """Texts that wait, with their large pastes folded, and since when."""
+        self.left_waiting: list[str] = []
+        """What waited in the saved conversation when the program ended, until the user has it back."""
         self._reply_pieces: list[str] = []
         self._thought_pieces: list[str] = []
         self._thinking: Thinking | None = None
@@ -71,8 +83,10 @@ class Turns:
         """What the running turn takes the place of; it comes back if no reply does."""
         self.joined: ChatMessage | None = None
         """The unanswered message of an earlier run that the running turn's message goes with."""
+        self._left_out: ChatMessage | None = None
+        """One that the running turn's message did not fit with; it comes back if that does not fit alone either."""
         self._own_text = ""
-        """That message without it."""
+        """The running turn's message without it."""
         self._continued: ChatMessage | None = None
         """The reply that goes on."""
         self._is_edited = False
@@ -123,8 +137,10 @@ class Turns:
         if self.is_busy:
             return False
         self._leave_conversation()
-        self.conversation = opened.saved.conversation
+        self.conversation, self.left_waiting = opened.saved.conversation, list(opened.saved.waiting)
         self.journal.adopt(opened)
+        if self._queued:
+            self._save_queue()
         self._send_conversation()
         return True
 
@@ -142,6 +158,17 @@ class Turns:
         forked_from = self.journal.id
         self._leave_conversation(before)
         self.journal.begin(forked_from)
+        self._save_queue()
+        self._send_conversation()
+        return True
+
+    def replace(self, conversation: Conversation) -> bool:
+        """Go on with a conversation that is on no disk; False while the engine is busy."""
+        if self.is_busy:
+            return False
+        self._leave_conversation()
+        self.conversation = conversation
+        self.journal.begin()
         self._save_queue()
         self._send_conversation()
         return True
@@ -217,6 +244,17 @@ class Turns:
         self._begin(*self._queued.popleft())
         return True
 
+    def ask_without_joined(self) -> bool:
+        """Ask what was refused once more, without the unanswered message it went with; False where none did."""
+        left_out = self.joined
+        if left_out is None:
+            return False
+        text = self.take_back()
+        self.conversation.is_cut_off = False
+        self._begin(text)
+        self._left_out = left_out
+        return True
+
     def regenerate(self) -> bool:
         """Answer the last message again; False when there is none or the engine is not free."""
         if self.is_busy or self.model is None or self.conversation.is_empty:
@@ -239,10 +277,16 @@ class Turns:
         return True
 
     @property
+    def last_message(self) -> ChatMessage | None:
+        """The newest message of either side."""
+        messages = self.conversation.messages
+        return messages[-1] if messages else None
+
+    @property
     def can_continue(self) -> bool:
         """Whether the last message is a reply that ended before its end."""
-        messages = self.conversation.messages
-        return bool(messages) and messages[-1].role is Role.ASSISTANT and messages[-1].ending is not Ending.COMPLETE
+        last = self.last_message
+        return last is not None and last.role is Role.ASSISTANT and last.ending is not Ending.COMPLETE
 
     def start_anew(self, system: str | None) -> bool:
         """Forget all turns and begin with this system prompt; False while the engine is busy."""
@@ -322,7 +366,9 @@ class Turns:
 
     def note_reopened(self) -> None:
         """The reply that goes on comes again from its beginning."""
-        self._forget_pieces()
+        self._reply_pieces.clear()
+        self._thought_pieces.clear()
+        self._thinking = None
 
     def save_partial(self) -> None:
         """Save what there is of the running reply."""
@@ -344,8 +390,10 @@ class Turns:
         message = self.conversation.add_reply("".join(self._reply_pieces), ending, figures, self._thinking)
         message.is_edited = self._is_edited or (self._continued is not None and self._continued.is_edited)
         message.ids, message.raw = ids, raw
-        self._replaced, self._continued, self._is_edited, self.joined = [], None, False, None
+        self._replaced, self._continued, self._is_edited = [], None, False
+        self.joined = self._left_out = None
         self.journal.note_settled(self.conversation)
+        self._wait_for_disk()
         return message
 
     def note_unanswered(self) -> bool:
@@ -355,7 +403,7 @@ class Turns:
             Whether it took the place of something, which is back now. Otherwise the question stays, to be asked
             again or replaced.
         """
-        self.is_answering, self.joined = False, None
+        self.is_answering, self.joined, self._left_out = False, None, None
         is_restored = self._restore()
         self.journal.note_settled(self.conversation)
         return is_restored
@@ -383,10 +431,11 @@ class Turns:
         text = self.conversation.messages[-1].text
         if not self._restore():
             self.conversation.take_back_user()
-        if self.joined is not None:
+        before = self.joined or self._left_out
+        if before is not None:
             text = self._own_text
-            self.conversation.messages.append(self.joined)
-            self.conversation.is_cut_off, self.joined = True, None
+            self.conversation.messages.append(before)
+            self.conversation.is_cut_off, self.joined, self._left_out = True, None, None
         self.journal.note_settled(self.conversation)
         return text
 
@@ -399,28 +448,31 @@ class Turns:
 
     def _begin(self, text: str, folded: str = "", asked_s: float | None = None) -> None:
         self.joined, self._own_text = self.conversation.unanswered, text
+        if text in self.left_waiting[:1]:  # it is said at last
+            del self.left_waiting[0]
         text, folded = self.conversation.with_unanswered(text, folded)
-        self.conversation.add_user(text, folded)
+        self.conversation.add_user(clean_text(text), folded)
         self._send(Ask(text, asked_s))
         self._save_queue()
 
     def _send(self, command: Command) -> None:
-        self._forget_pieces()
+        self.note_reopened()
+        self.journal.note_asked(self.conversation, bool(self._replaced))
+        self._wait_for_disk()
         self._bridge.keep_state(self.journal.state_path)
         # The queue cannot be full: the engine was free.
         self.is_answering = self._bridge.send(command)
-        self.journal.note_asked(self.conversation, bool(self._replaced))
 
     def _save_queue(self) -> None:
         """What waits is on the disk at once: a kill loses none of it."""
-        self.journal.note_waiting(self.conversation, [text for text, _, _ in self._queued])
+        self.journal.note_waiting(self.conversation, [*self.left_waiting, *self.queued_texts])
 
     def _leave_conversation(self, conversation: Conversation | None = None) -> None:
         """What waits is asked in the next one."""
         if self._queued:
-            self.journal.note_waiting(conversation or self.conversation, [])
+            self.journal.note_waiting(conversation or self.conversation, self.left_waiting)
+        self.left_waiting = []
 
-    def _forget_pieces(self) -> None:
-        self._reply_pieces.clear()
-        self._thought_pieces.clear()
-        self._thinking = None
+    def _wait_for_disk(self) -> None:
+        if self._saving_patience_s:
+            self.journal.settle(self._saving_patience_s, waits_for_room=False)

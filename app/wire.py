@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from app.commands import Command
 from app.engine_status import EngineStatus
+from app.events import Event, TextGenerated, ThoughtGenerated
 from app.idle_work import IdleWork
-from app.messages import EngineMessage, TextGenerated, ThoughtGenerated
 from app.performance.records import EngineFigures
 from app.reply import Reply
 from app.threads_in_use import ThreadWishes
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from engine.tuning_report import TuningReport
 
 QUEUE_LENGTH = 8
+FLUSH_S = 0.3
 
 
 class Written(Protocol):
@@ -70,20 +71,26 @@ class Wire:
         self.tuning_conditions = Conditions()
         """What the machine did during the last sweep."""
         self.threads = ThreadWishes()
-        self._messages: deque[EngineMessage] = deque()
+        self.patience_s = FLUSH_S
+        """Seconds that closing waits for the state of the cache to be on disk."""
+        self.arrived = threading.Event()
+        """Set with every event, for those who wait for one."""
+        self._events: deque[Event] = deque()
 
-    def emit(self, message: EngineMessage) -> None:
-        """Hand a message to the screen."""
-        self._messages.append(message)
+    def emit(self, event: Event) -> None:
+        """Hand an event to the screen."""
+        self._events.append(event)
+        self.arrived.set()
 
-    def drain(self) -> list[EngineMessage]:
+    def drain(self) -> list[Event]:
         """Take everything emitted so far, in order, with neighbouring pieces of text joined."""
-        taken = [self._messages.popleft() for _ in range(len(self._messages))]
-        drained: list[EngineMessage] = []
+        self.arrived.clear()
+        taken = [self._events.popleft() for _ in range(len(self._events))]
+        drained: list[Event] = []
         for kind, run in groupby(taken, type):
-            messages = list(run)
+            events = list(run)
             if kind is TextGenerated or kind is ThoughtGenerated:
-                text = "".join(m.text for m in messages if isinstance(m, (TextGenerated, ThoughtGenerated)))
-                messages = [kind(text)]
-            drained += messages
+                text = "".join(one.text for one in events if isinstance(one, (TextGenerated, ThoughtGenerated)))
+                events = [kind(text)]
+            drained += events
         return drained

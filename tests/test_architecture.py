@@ -1,9 +1,12 @@
 """Rules of the house that a machine can check."""
 
 import ast
+import importlib
+import inspect
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -38,6 +41,61 @@ def test_numba_is_imported_no_earlier_than_it_is_needed(module: str) -> None:
 
 def test_the_line_mode_does_without_textual() -> None:
     assert "textual" not in imported_after("import app.plain, app.run, app.bench")
+
+
+def test_a_conversation_with_an_engine_does_without_textual() -> None:
+    logic = """wire bridge engine_worker engine_turn engine_tuning engine_measures engine_status engine_access
+    read_ahead rereading live_conversation turns reply reply_text saved_states context_room past_turns edited_reply
+    events commands chat_options actions keymap conversation conversations.at_hand conversations.journal"""
+    modules = ", ".join(f"app.{name}" for name in logic.split())
+    assert not {"textual", "rich"} & imported_after(f"import {modules}")
+
+
+def imports_of(file: Path, modules: set[str]) -> set[str]:
+    """Every module that a file imports anywhere: at its top, in a function, or for its types alone."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (inner & modules) | ({node.module} if inner - modules else set())
+    return found & modules
+
+
+@pytest.mark.parametrize("top", ["app"])
+def test_no_import_leads_back_to_where_it_began(top: str) -> None:
+    """Late and typed imports count: a circle of files is one file in several places."""
+    files = {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
+        for file in (ROOT / top).rglob("*.py")
+    }
+    left = {name: imports_of(file, set(files)) - {name} for name, file in files.items()}
+    while free := {name for name, imported in left.items() if not imported & set(left)}:
+        left = {name: imported for name, imported in left.items() if name not in free}
+    while ends := {name for name in left if not any(name in imported for imported in left.values())}:
+        left = {name: imported for name, imported in left.items() if name not in ends}
+    assert left == {}, "these files lead to each other"
+
+
+def test_no_class_has_more_than_forty_methods_with_those_of_its_bases() -> None:
+    counts: dict[str, int] = {}
+    for file in (ROOT / "app").rglob("*.py"):
+        name = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+        if file.stem.startswith("__"):
+            continue
+        for one in vars(importlib.import_module(name)).values():
+            if inspect.isclass(one) and one.__module__ == name:
+                own = [vars(base) for base in one.__mro__ if base.__module__.startswith("app.")]
+                is_method = (types.FunctionType, property, classmethod, staticmethod)
+                counts[f"{name}.{one.__name__}"] = sum(isinstance(m, is_method) for b in own for m in b.values())
+    assert len(counts) > 200
+    assert {name: n for name, n in counts.items() if n > 40} == {}
+
+
+def test_no_base_class_calls_what_only_a_subclass_has() -> None:
+    files = {file: file.read_text(encoding="utf-8") for file in (ROOT / "app").rglob("*.py")}
+    assert [file for file, text in files.items() if "NotImplementedError" in text] == []
 
 
 def test_only_the_policy_module_uses_numbas_decorators() -> None:

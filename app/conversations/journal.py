@@ -132,6 +132,11 @@ class Journal:
         return next((keeper.trouble for keeper in keepers if keeper is not None and keeper.trouble), "")
 
     @property
+    def saves(self) -> bool:
+        """Whether what happens is on the disk or will be, as far as is known."""
+        return self._store is not None and not self.trouble
+
+    @property
     def is_unlocked(self) -> bool:
         """Whether another program could go on with the same conversation, unnoticed."""
         log = self._keeper.log if self._keeper is not None else None

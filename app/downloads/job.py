@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.background import in_background
 from app.clean_text import clean_line
-from app.crash_log import log_without_text
+from app.crash_log import bug_line
 from app.downloads import hub
 from app.downloads.fetch import Progress, Stopped
 from app.downloads.pull import Prepared, carry_out, prepare
@@ -81,7 +82,7 @@ class PullJob:
 
     def start(self) -> PullJob:
         """Begin to ask for the price."""
-        threading.Thread(target=self._run, name="jalopy-download", daemon=True).start()
+        in_background(self._run, "download")
         return self
 
     def proceed(self) -> None:
@@ -112,12 +113,8 @@ class PullJob:
         except Stopped as error:
             self._end(Stage.STOPPED, str(error))
         except Exception as error:
-            if exit_code_of(error) is not None:
-                self._end(Stage.FAILED, clean_line(str(error), 280))
-            else:
-                log = log_without_text(error)
-                where = f"details in {log}" if log else "not logged"
-                self._end(Stage.FAILED, clean_line(f"internal error: {type(error).__name__} ({where})", 280))
+            line = bug_line(error) if exit_code_of(error) is None else str(error)
+            self._end(Stage.FAILED, clean_line(line, 280))
 
     def _pull(self, web: Web) -> None:
         prepared = prepare(self.what, self._settings, web)

@@ -7,7 +7,6 @@ checked like any other: what is not sound is read anew. Nothing here raises, and
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
@@ -17,7 +16,7 @@ from typing import Any
 from app import paths
 from app.models.find import FoundFile
 from app.models.header import ModelHeader, read_header, supported_names
-from app.small_file import read_json_object, replace_file
+from app.small_file import JsonFile
 
 VERSION = 1
 FILE_NAME = "models.json"
@@ -36,7 +35,8 @@ class HeaderCache:
 
     def __init__(self, path: Path | None = None, read: Callable[[Path], ModelHeader] = read_header) -> None:
         directory = paths.cache_dir()
-        self._path = path or (directory / FILE_NAME if directory else None)
+        path = path or (directory / FILE_NAME if directory else None)
+        self._file = JsonFile(path, VERSION, _MOST_FILE_BYTES)
         self._read = read
         self._valid_for = hashlib.sha256(f"{VERSION} {supported_names()}".encode()).hexdigest()[:16]
         self._entries = self._load()
@@ -62,20 +62,14 @@ class HeaderCache:
 
     def save(self) -> None:
         """Keep what was asked for, and what else is known, if anything was read anew."""
-        if not self.n_read or self._path is None or paths.private_directory(self._path.parent) is None:
+        if not self.n_read:
             return
         entries = {**{key: entry for key, entry in self._entries.items() if key not in self._used}, **self._used}
         kept = dict(list(entries.items())[-MOST_ENTRIES:])
-        content = {"version": VERSION, "valid_for": self._valid_for, "models": kept}
-        try:
-            replace_file(self._path, json.dumps(content).encode("ascii"), durable=False)
-        except OSError:
-            return  # they are read again next time
+        self._file.write(valid_for=self._valid_for, models=kept)
 
     def _load(self) -> dict[str, Any]:
-        if self._path is None:
-            return {}
-        content = read_json_object(self._path, _MOST_FILE_BYTES)
+        content = self._file.read()
         if content.get("valid_for") != self._valid_for:
             return {}
         models = content.get("models")

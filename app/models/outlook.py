@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.background import in_background
 from app.models.header import read_header
 from app.models.listing import Outlook, make_lister
 from app.models.rates import load_rates, usual_threads
@@ -17,21 +17,14 @@ if TYPE_CHECKING:
 
 
 def look_up(path: Path, settings: Settings) -> Future[Outlook | None]:
-    """Begin to read a file's header; the answer is None where it cannot be opened, which whoever opens it will say.
+    """Begin to read a file's header; the answer is None where it cannot be opened, which whoever opens it will say."""
 
-    The thread is a daemon: a network disk that does not answer must not hold up quitting.
-    """
-    answer: Future[Outlook | None] = Future()
-
-    def read() -> None:
-        found: Outlook | None = None
+    def read() -> Outlook | None:
         with suppress(Exception):  # it is a figure beside a question, which is asked without it too
-            found = outlook_of(path, settings)
-        with suppress(RuntimeError):  # the application has ended
-            answer.set_result(found)
+            return outlook_of(path, settings)
+        return None
 
-    threading.Thread(target=read, name="jalopy-outlook", daemon=True).start()
-    return answer
+    return in_background(read, "outlook")
 
 
 def outlook_of(path: Path, settings: Settings) -> Outlook | None:

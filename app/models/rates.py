@@ -6,9 +6,7 @@ The best of all measurements counts: another program can only make one slower. N
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -17,7 +15,7 @@ from app import paths
 from app.performance.history import history_key, identity_of
 from app.record import record
 from app.settings import MOST_THREADS
-from app.small_file import read_json_object, replace_file
+from app.small_file import JsonFile
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -72,11 +70,7 @@ def remember_rates(threads: int, rates: Any, path: Path | None = None) -> KnownR
         "decode_gbps": dict(joined.decode_gbps),
         "prefill_gops": dict(joined.prefill_gops),
     }
-    place = path or _file()
-    if place is not None and paths.private_directory(place.parent) is not None:
-        content = {"version": VERSION, "rates": dict(list(known.items())[-_MOST_KEYS:])}
-        with suppress(OSError, ValueError):  # they are measured again next time
-            replace_file(place, json.dumps(content).encode("ascii"), durable=False)
+    _file(path).write(rates=dict(list(known.items())[-_MOST_KEYS:]))
     return joined
 
 
@@ -84,19 +78,13 @@ def _key(threads: int) -> str:
     return history_key(identity_of("rates"), threads)
 
 
-def _file() -> Path | None:
+def _file(path: Path | None) -> JsonFile:
     directory = paths.state_dir()
-    return directory / FILE_NAME if directory else None
+    return JsonFile(path or (directory / FILE_NAME if directory else None), VERSION, _MOST_FILE_BYTES, oldest=VERSION)
 
 
 def _read(path: Path | None) -> dict[str, Any]:
-    place = path or _file()
-    if place is None:
-        return {}
-    content = read_json_object(place, _MOST_FILE_BYTES)
-    if content.get("version") != VERSION:
-        return {}
-    rates = content.get("rates")
+    rates = _file(path).read().get("rates")
     return rates if isinstance(rates, dict) else {}
 
 

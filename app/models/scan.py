@@ -6,12 +6,12 @@ immutable record, replaced as a whole.
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING
 
+from app.background import in_background
 from app.clean_text import clean_line
-from app.crash_log import log_without_text
+from app.crash_log import bug_line
 from app.models.find import find_files
 from app.models.header import ModelHeader
 from app.models.header_cache import HeaderCache
@@ -66,7 +66,7 @@ class Scan:
 
     def start(self) -> Scan:
         """Begin; the result is ``found``, at any time."""
-        threading.Thread(target=self._run, name="jalopy-models", daemon=True).start()
+        in_background(self._run, "models")
         return self
 
     def cancel(self) -> None:
@@ -77,9 +77,7 @@ class Scan:
         try:
             self._look()
         except Exception as error:
-            log = log_without_text(error)
-            trouble = f"internal error: {type(error).__name__} ({f'details in {log}' if log else 'not logged'})"
-            self.found = Found(self.found.entries, is_done=True, trouble=clean_line(trouble, 200))
+            self.found = Found(self.found.entries, is_done=True, trouble=clean_line(bug_line(error), 200))
 
     def _look(self) -> None:
         settings = self._settings

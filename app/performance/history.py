@@ -7,7 +7,6 @@ disk. Used by the engine's thread, between replies.
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 import re
 import statistics
@@ -15,9 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app import paths
 from app.record import record
-from app.small_file import read_bounded, replace_file
+from app.small_file import JsonFile
 
 VERSION = 1
 MOST_KEYS = 32
@@ -66,10 +64,9 @@ class ReplyHistory:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self._path = path
+        self._file = JsonFile(path, VERSION, _MAX_FILE_BYTES)
         self._replies: dict[str, list[PastReply]] = {}
         self._read_gbps: dict[str, float] = {}
-        self._is_newer = False
         self._load()
 
     def earlier(self, key: str) -> Earlier | None:
@@ -119,25 +116,15 @@ class ReplyHistory:
         return best
 
     def _load(self) -> None:
-        content = _content(self._path)
-        if content is None:
-            return
-        version = content.get("version")
-        self._is_newer = type(version) is int and version > VERSION
-        if type(version) is not int or self._is_newer:
+        content = self._file.read()
+        if not content:
             return  # what names no version is damaged, and is replaced by the next reply
         self._replies = _checked_replies(content.get("replies"))
         self._read_gbps = _checked_speeds(content.get("read_gbps"))
 
     def _save(self) -> None:
-        if self._path is None or self._is_newer or paths.private_directory(self._path.parent) is None:
-            return
         replies = {key: [list(vars(reply).values()) for reply in replies] for key, replies in self._replies.items()}
-        content = {"version": VERSION, "read_gbps": self._read_gbps, "replies": replies}
-        try:
-            replace_file(self._path, json.dumps(content).encode("ascii"), durable=False)
-        except OSError:
-            return  # nothing is remembered this time
+        self._file.write(read_gbps=self._read_gbps, replies=replies)
 
 
 def history_key(identity: str, threads: int) -> str:
@@ -159,17 +146,6 @@ def machine_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     except OSError:
         lines = []
     return lines[0] if lines else f"{platform.machine()} {platform.processor()}"
-
-
-def _content(path: Path | None) -> dict[str, Any] | None:
-    if path is None:
-        return None
-    try:
-        raw = read_bounded(path, _MAX_FILE_BYTES)
-        content = json.loads(raw) if raw is not None else None
-    except (OSError, ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
 
 
 def _checked_replies(found: object) -> dict[str, list[PastReply]]:

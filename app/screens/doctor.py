@@ -20,7 +20,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
-from app.actions import bindings
+from app.bindings import bindings
 from app.clean_text import clean_line
 from app.commands import Examine
 from app.doctor import report
@@ -29,10 +29,11 @@ from app.doctor.read_terminal import read_terminal
 from app.doctor.readings import Readings
 from app.engine_status import Activity
 from app.figures import size
+from app.screens import modes
+from app.screens.surroundings import Surroundings
 from app.widgets.status_line import activity_text
 
 if TYPE_CHECKING:
-    from app.app import JalopyApp
     from app.doctor.examine import Examination
 
 LOOK_PERIOD_S = 0.3
@@ -46,10 +47,11 @@ class DoctorScreen(Screen[None]):
     CSS_PATH = "doctor.tcss"
     AUTO_FOCUS = "#doctor"
     BINDINGS: ClassVar[list[BindingType]] = bindings("doctor")
-    app: JalopyApp
 
-    def __init__(self) -> None:
+    def __init__(self, around: Surroundings) -> None:
         super().__init__()
+        self._settings, self._keymap = around.settings, around.keymap
+        self._bridge, self._turns = around.bridge, around.turns
         self._readings: Readings | None = None
         self._examination: Examination | None = None
         self._answer: Future[Examination] | None = None
@@ -62,7 +64,7 @@ class DoctorScreen(Screen[None]):
         with VerticalScroll(id="doctor"):
             yield Static(markup=False, id="doctor-findings")
             yield Static(markup=False, id="doctor-model")
-        hint = self.app.keymap.hint
+        hint = self._keymap.hint
         keys = (hint("doctor.leave", "back"), hint("doctor.examine", "examine again"), "up, down scroll")
         yield Static(Content(" · ".join(filter(None, keys))), markup=False, id="doctor-keys")
 
@@ -88,7 +90,7 @@ class DoctorScreen(Screen[None]):
 
     def action_leave(self) -> None:
         """Go back to the chat."""
-        self.app.switch_mode(self.app.DEFAULT_MODE)
+        self.app.switch_mode(modes.CHAT)
 
     def action_examine(self) -> None:
         """Look again, at everything."""
@@ -96,8 +98,8 @@ class DoctorScreen(Screen[None]):
             return
         self._examination, self._trouble = None, ""
         self._answer = Future()
-        if not self.app.bridge.send(Examine(self._answer)):
-            again = self.app.keymap.hint("doctor.examine", "tries again")
+        if not self._bridge.send(Examine(self._answer)):
+            again = self._keymap.hint("doctor.examine", "tries again")
             self._answer, self._trouble = None, "; ".join(filter(None, ("the engine has too much to do", again)))
         elif self._timer is not None:
             self._timer.resume()
@@ -107,7 +109,7 @@ class DoctorScreen(Screen[None]):
     @work(thread=True, exclusive=True, exit_on_error=False, group="doctor")
     def _read(self) -> None:
         """Read the machine away from the screen's thread: it watches the load for a moment."""
-        model = self.app.chat.turns.model
+        model = self._turns.model
         stream = self.app.console
         readings = Readings(
             cores=read_cores(),
@@ -115,7 +117,7 @@ class DoctorScreen(Screen[None]):
             memory=read_memory(),
             terminal=read_terminal(os.environ, True, stream.encoding, (self.app.size.width, self.app.size.height)),
             disk=read_disk(model.path) if model is not None else None,
-            wanted_threads=self.app.settings.threads,
+            wanted_threads=self._settings.threads,
         )
         self.app.call_from_thread(self._take_readings, readings)
 
@@ -148,9 +150,9 @@ class DoctorScreen(Screen[None]):
     def _title(self) -> str:
         if self._answer is None:
             return f"{_TITLE}: {self._trouble}" if self._trouble else _TITLE
-        status = self.app.bridge.status
+        status = self._bridge.status
         if status.activity is Activity.COMPILING:
-            return f"{_TITLE}: getting ready for this CPU (once), {activity_text(status, self.app.bridge.now_s())}"
+            return f"{_TITLE}: getting ready for this CPU (once), {activity_text(status, self._bridge.now_s())}"
         return f"{_TITLE}: {'waiting for the engine' if status.is_busy else 'measuring'} ..."
 
     def _finding_lines(self, width: int) -> list[str]:
@@ -170,6 +172,6 @@ class DoctorScreen(Screen[None]):
         lines = []
         if found.needs is not None:
             lines.append(f"{report.fit_title(found.needs)} ({size(found.needs.weights_bytes)})")
-            for finding in report.fit_findings(found, self.app.settings.kv_type_or_default):
+            for finding in report.fit_findings(found, self._settings.kv_type_or_default):
                 lines += report.finding_lines(finding, width)
         return lines + report.advice_lines(found)

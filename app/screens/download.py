@@ -6,7 +6,7 @@ screen leads back here. Stopping is a key of its own, and keeps what came.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -18,16 +18,14 @@ from textual.widgets import Static
 
 from app import figures
 from app._textual_hacks import dismiss_once
-from app.actions import bindings
+from app.bindings import bindings
 from app.clean_text import clean_line
 from app.downloads.command import progress_text
 from app.downloads.job import JobState, PullJob, Stage
 from app.downloads.pull import price_lines
 from app.glyphs import ASCII, choose_glyphs
+from app.keymap import Keymap
 from app.widgets.status_line import LOW_ROWS
-
-if TYPE_CHECKING:
-    from app.app import JalopyApp
 
 LOOK_PERIOD_S = 0.25
 _BAR_CELLS = 24
@@ -43,8 +41,9 @@ class DownloadScreen(ModalScreen[str | None]):
     CSS_PATH = "download.tcss"
     BINDINGS: ClassVar[list[BindingType]] = bindings("download")
 
-    def __init__(self, job: PullJob) -> None:
+    def __init__(self, job: PullJob, keymap: Keymap) -> None:
         super().__init__()
+        self._keymap = keymap
         self._what, self._job = job.what, job
         self._timer: Timer | None = None
         self._shown = ""
@@ -130,7 +129,7 @@ class DownloadScreen(ModalScreen[str | None]):
         return text.replace("█", ASCII.full).replace("░", ASCII.empty) if glyphs is ASCII else text
 
     def _keys(self, state: JobState) -> str:
-        key = cast("JalopyApp", self.app).keymap.first_key
+        key = self._keymap.first_key
         yes, back = key("download.proceed"), key("download.leave")
         if state.stage is Stage.READY and not self._refusal(state):
             return f"{yes} downloads · {back} back"

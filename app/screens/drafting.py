@@ -15,8 +15,8 @@ from app._textual_hacks import call_once
 from app.bridge import EngineBridge
 from app.commands import Prepare
 from app.draft import Draft
+from app.events import PromptCounted
 from app.keymap import Keymap
-from app.messages import PromptCounted
 from app.prompt_estimate import PromptEstimator, estimate_line
 from app.prompt_history import HistoryFile
 from app.read_ahead import MAX_CHARS
@@ -92,9 +92,13 @@ class Drafting:
     # ---- what is not sent when the program ends unexpectedly
 
     def keep_unsent(self, aside: Draft) -> str:
-        """Keep what waits, what nobody has taken yet, a draft put aside and what stands here; returns a line on it."""
+        """Keep what nobody has taken yet, a draft put aside and what stands here; returns a line on it.
+
+        What waits for its turn is in the conversation's log; here where that is not saved.
+        """
         prompt = self._prompt
-        waiting = [prompt.past.find(text) or Draft(text) for text in self._turns.queued_texts]
+        queued = [] if self._turns.journal.saves else self._turns.queued_texts
+        waiting = [prompt.past.find(text) or Draft(text) for text in queued]
         drafts = [draft for draft in (*waiting, *prompt.unheeded, aside, prompt.draft) if draft.text.strip()]
         if not drafts:
             return ""
@@ -139,11 +143,11 @@ class Drafting:
         self.estimator.forget_model()
         self._wake()
 
-    def note_count(self, message: PromptCounted) -> None:
+    def note_count(self, event: PromptCounted) -> None:
         """The engine has counted, and may have read ahead."""
-        self._counted = message.text
-        self.estimator.learn_count(message.text, message.tokens, message.ready_tokens)
-        self.estimator.learn_read(message.read_tokens, message.read_s)
+        self._counted = event.text
+        self.estimator.learn_count(event.text, event.tokens, event.ready_tokens)
+        self.estimator.learn_read(event.read_tokens, event.read_s)
         self._show_estimate(self._text)
 
     @property

@@ -14,7 +14,8 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
 from app._textual_hacks import dismiss_once
-from app.actions import ACTIONS, bindings, commands
+from app.actions import ACTIONS, commands
+from app.bindings import bindings
 from app.keymap import Keymap, show_key
 from app.widgets.prompt import Prompt
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,8 +16,10 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from app._textual_hacks import dismiss_once
-from app.actions import bindings
+from app.background import in_background
+from app.bindings import bindings
 from app.clean_text import clean_line
+from app.crash_log import bug_line
 from app.inspect import report_of_file
 from app.keymap import Keymap
 from app.refusals import exit_code_of
@@ -39,7 +42,7 @@ class InspectScreen(Screen[None]):
     def __init__(self, path: Path, title: str, keymap: Keymap) -> None:
         super().__init__()
         self._path, self._title, self._keymap = path, title, keymap
-        self._text: str | None = None
+        self._report: Future[list[str]] | None = None
         self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -53,20 +56,20 @@ class InspectScreen(Screen[None]):
     def on_mount(self) -> None:
         """Begin to read."""
         self._timer = self.set_interval(LOOK_PERIOD_S, self._look)
-        threading.Thread(target=self._read, name="jalopy-inspect", daemon=True).start()
-
-    def _read(self) -> None:
-        try:
-            self._text = "\n".join(report_of_file(self._path))
-        except Exception as error:
-            known = exit_code_of(error) is not None
-            self._text = clean_line(str(error) if known else f"internal error: {type(error).__name__}", 300)
+        self._report = in_background(partial(report_of_file, self._path), "inspect")
 
     def _look(self) -> None:
-        if self._text is not None and self._timer is not None:
+        if self._report is not None and self._report.done() and self._timer is not None:
             self._timer.stop()
-            self.query_one("#inspect-report", Static).update(Content(self._text))
+            self.query_one("#inspect-report", Static).update(Content(_text_of(self._report)))
 
     def action_leave(self) -> None:
         """Go back to the list."""
         dismiss_once(self)
+
+
+def _text_of(report: Future[list[str]]) -> str:
+    error = report.exception()
+    if error is None:
+        return "\n".join(report.result())
+    return clean_line(str(error) if exit_code_of(error) is not None else bug_line(error), 300)

@@ -1,13 +1,13 @@
 """What every list has that fills a screen: rows narrowed by typing, more about the one under the cursor, and its keys.
 
-A list says where its rows come from and how they read. Looking for them is a thread's work; ``look`` takes what it has
-found so far, and is called only while the list is shown and says that more is to come.
+A ``Listing`` says where its rows come from and how they read. Looking for them is a thread's work; ``look`` takes what
+that has found so far, and is called only while the list is shown and says that more is to come.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -17,11 +17,9 @@ from textual.timer import Timer
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.glyphs import choose_glyphs
+from app.keymap import Keymap
 from app.performance.lines import spread
-
-if TYPE_CHECKING:
-    from app.app import JalopyApp
+from app.screens import modes
 
 LOOK_PERIOD_S = 0.25
 _MOST_TYPED_CHARS = 200
@@ -31,12 +29,57 @@ _LEAST_COLUMNS = 20
 Item = TypeVar("Item")
 
 
-class ListScreen(Screen[None], Generic[Item]):
-    """The base of a list: a subclass gives ``SCOPE``, ``BINDINGS`` and the methods below that raise.
+class Listing(Protocol[Item]):
+    """What is listed. Its methods are called by the list's screen, and only while that is shown."""
 
-    Attributes:
-        typed: what narrows the list.
-        said: what the last key led to; shown in the foot, until something is typed.
+    typed: str
+    """What narrows the list."""
+    said: str
+    """What the last key led to; shown in the foot, until something is typed."""
+
+    def begin(self) -> None:
+        """Begin to look for rows: the list is shown now, maybe again."""
+
+    def end(self) -> None:
+        """Look no more: something else is shown."""
+
+    def look(self) -> bool:
+        """Take what was found so far; return whether more is to come."""
+
+    def items(self) -> tuple[Item, ...]:
+        """Return what was found, as far as it is wanted."""
+
+    def is_same(self, one: Item, other: Item) -> bool:
+        """Whether the cursor belongs on the one after it was on the other."""
+
+    def heading_line(self, columns: int) -> str:
+        """Write what stands above the rows."""
+
+    def row_line(self, item: Item, columns: int) -> str:
+        """Write one row in so many columns."""
+
+    def detail_text(self, item: Item) -> str:
+        """Say more about the row under the cursor."""
+
+    def title_line(self) -> str:
+        """Write what the list is, and what is typed."""
+
+    def foot_line(self) -> str:
+        """Say what is going on, or what to do; "" for nothing."""
+
+    @property
+    def must_be_seen(self) -> bool:
+        """Whether the foot answers a key, or asks something: then it is shown on the lowest screens as well."""
+
+    def key_words(self, item: Item | None) -> dict[str, str]:
+        """Return what keys do now, by the names of their actions."""
+
+
+class ListScreen(Screen[None], Generic[Item]):
+    """The base of a list: a subclass gives ``SCOPE``, ``BINDINGS`` and the actions, of which ``action_open`` must be.
+
+    Args:
+        listing: what is listed.
     """
 
     CSS_PATH = Path(__file__).with_name("list_screen.tcss")  # wherever the subclass lies
@@ -44,84 +87,29 @@ class ListScreen(Screen[None], Generic[Item]):
     SCOPE: ClassVar[str]
     """The list's part of the action registry, for the names of its keys."""
 
-    def __init__(self) -> None:
+    def __init__(self, keymap: Keymap, listing: Listing[Item]) -> None:
         super().__init__()
-        self.glyphs = choose_glyphs()
-        self.typed = self.said = ""
+        self._keymap, self._listing = keymap, listing
         self._items: tuple[Item, ...] = ()
         self._lines: tuple[str, ...] = ()
         self._timer: Timer | None = None
 
-    # ---- what a list says
-
-    def begin(self) -> None:
-        """Begin to look for rows: the list is shown now, maybe again."""
-        raise NotImplementedError
-
-    def end(self) -> None:
-        """Look no more: something else is shown."""
-        raise NotImplementedError
-
-    def look(self) -> bool:
-        """Take what was found so far; return whether more is to come."""
-        raise NotImplementedError
-
-    def items(self) -> tuple[Item, ...]:
-        """Return what was found, as far as it is wanted."""
-        raise NotImplementedError
-
-    def is_same(self, one: Item, other: Item) -> bool:
-        """Whether the cursor belongs on the one after it was on the other."""
-        raise NotImplementedError
-
-    def heading_line(self, columns: int) -> str:
-        """Write what stands above the rows."""
-        raise NotImplementedError
-
-    def row_line(self, item: Item, columns: int) -> str:
-        """Write one row in so many columns."""
-        raise NotImplementedError
-
-    def detail_text(self, item: Item) -> str:
-        """Say more about the row under the cursor."""
-        raise NotImplementedError
-
-    def title_line(self) -> str:
-        """Write what the list is, and what is typed."""
-        raise NotImplementedError
-
-    def foot_line(self) -> str:
-        """Say what is going on, or what to do; "" for nothing."""
-        raise NotImplementedError
-
-    @property
-    def must_be_seen(self) -> bool:
-        """Whether the foot answers a key, or asks something: then it is shown on the lowest screens as well."""
-        return bool(self.said)
-
-    def key_words(self, item: Item | None) -> dict[str, str]:
-        """Return what keys do now, by the names of their actions."""
-        raise NotImplementedError
+    # ---- what typing means
 
     def take_typed(self, text: str) -> None:
         """Narrow the list to what has this text."""
-        self.typed = text
+        self._listing.typed = text
         self.show()
 
     def text_before(self) -> str:
         """Return what a typed letter is appended to."""
-        return self.typed
+        return self._listing.typed
 
     def takes_key(self, event: events.Key) -> bool:
         """Whether a key means something else here than a letter of the filter; it has been acted on then."""
         return False
 
     # ---- what all lists do
-
-    @property
-    def jalopy(self) -> JalopyApp:
-        """The application."""
-        return cast("JalopyApp", self.app)
 
     def compose(self) -> ComposeResult:
         """Lay out title, rows, details and keys."""
@@ -144,11 +132,22 @@ class ListScreen(Screen[None], Generic[Item]):
         """Look at nothing while something else is shown."""
         if self._timer is not None:
             self._timer.pause()
-        self.end()
+        self._listing.end()
 
     def on_resize(self) -> None:
         """Write the rows anew."""
         self.call_after_refresh(self.show)
+
+    def begin(self) -> None:
+        """Look anew for rows."""
+        self._listing.begin()
+        self.go_on_looking()
+        self.show()
+
+    def say(self, text: str) -> None:
+        """Say what a key led to."""
+        self._listing.said = text
+        self.show()
 
     def go_on_looking(self) -> None:
         """Look at what is found from now on, until ``look`` says that nothing more comes."""
@@ -156,7 +155,7 @@ class ListScreen(Screen[None], Generic[Item]):
             self._timer.resume()
 
     def _look_again(self) -> None:
-        is_more_to_come = self.look()
+        is_more_to_come = self._listing.look()
         self.show()
         if not is_more_to_come and self._timer is not None:
             self._timer.pause()
@@ -167,10 +166,10 @@ class ListScreen(Screen[None], Generic[Item]):
             return
         columns = max(_LEAST_COLUMNS, self.size.width - _FRAME_COLUMNS)
         self._show_rows(columns)
-        self._write("list-title", self.title_line())
-        self._write("list-heading", self.heading_line(columns))
-        self._write("list-foot", self.foot_line())
-        self.query_one("#list-foot").set_class(self.must_be_seen, "-answer")
+        self._write("list-title", self._listing.title_line())
+        self._write("list-heading", self._listing.heading_line(columns))
+        self._write("list-foot", self._listing.foot_line())
+        self.query_one("#list-foot").set_class(self._listing.must_be_seen, "-answer")
         self.show_highlighted()
 
     def highlighted(self) -> Item | None:
@@ -178,14 +177,9 @@ class ListScreen(Screen[None], Generic[Item]):
         at = self.query_one(OptionList).highlighted
         return self._items[at] if at is not None and at < len(self._items) else None
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no row is shown."""
-        return not self._items
-
     def _show_rows(self, columns: int) -> None:
-        items = self.items()
-        lines = tuple(self.row_line(item, columns) for item in items)
+        items = self._listing.items()
+        lines = tuple(self._listing.row_line(item, columns) for item in items)
         before, had = self.highlighted(), self._lines
         self._items, self._lines = items, lines
         if lines == had:
@@ -194,15 +188,15 @@ class ListScreen(Screen[None], Generic[Item]):
         rows.clear_options()
         rows.add_options([Option(Content(line)) for line in lines])
         if items:
-            places = [n for n, item in enumerate(items) if before is not None and self.is_same(item, before)]
+            places = [n for n, item in enumerate(items) if before is not None and self._listing.is_same(item, before)]
             rows.highlighted = places[0] if places else 0
 
     @on(OptionList.OptionHighlighted)
     def show_highlighted(self) -> None:
         """Say more about the row under the cursor, and what keys do with it."""
-        item, key = self.highlighted(), self.jalopy.keymap.first_key
-        self._write("list-detail", self.detail_text(item) if item is not None else "")
-        keys = {key(f"{self.SCOPE}.{name}"): words for name, words in self.key_words(item).items()}
+        item, key = self.highlighted(), self._keymap.first_key
+        self._write("list-detail", self._listing.detail_text(item) if item is not None else "")
+        keys = {key(f"{self.SCOPE}.{name}"): words for name, words in self._listing.key_words(item).items()}
         parts = [f"{key} {words}" for key, words in keys.items() if key]
         self._write("list-keys", "\n".join(spread(parts, max(1, self.size.width - 2), " · ")))
 
@@ -235,22 +229,18 @@ class ListScreen(Screen[None], Generic[Item]):
             self._type((before + pasted)[:_MOST_TYPED_CHARS])
 
     def _type(self, text: str) -> None:
-        self.said = ""
+        self._listing.said = ""
         self.take_typed(text)
 
     @on(OptionList.OptionSelected)
-    def open_selected(self) -> None:
+    async def open_selected(self) -> None:
         """Enter and a click open; a second Enter is not meant for what lies below a dialog by then."""
         if self.is_active:
-            self.action_open()
-
-    def action_open(self) -> None:
-        """Open what is under the cursor."""
-        raise NotImplementedError
+            await self.run_action("open")
 
     def action_leave(self) -> None:
         """Clear the filter, or go back to the chat."""
-        if self.typed:
+        if self._listing.typed:
             self._type("")
         else:
-            self.app.switch_mode(self.app.DEFAULT_MODE)
+            self.app.switch_mode(modes.CHAT)

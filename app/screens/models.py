@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.binding import BindingType
 
 from app import figures
-from app.actions import bindings
+from app.bindings import bindings
 from app.clean_text import clean_line
 from app.commands import Examine
+from app.glyphs import choose_glyphs
 from app.models import rows
 from app.models.listing import ModelEntry
 from app.models.scan import Found, Scan
 from app.screens.list_screen import ListScreen
-from app.screens.message_editing import busy_line
+from app.screens.notes import busy_line
+from app.screens.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from app.downloads.job import PullJob
@@ -32,46 +34,36 @@ _DETAIL_LINES = 3
 _NOTHING = "No model was found. Those listed can be downloaded; model_directories in your settings names more places."
 
 
-class ModelsScreen(ListScreen[ModelEntry]):
-    """Lists models while it is shown."""
+class ModelList:
+    """The models that were found."""
 
-    SCOPE = "models"
-    BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
-
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, around: Surroundings) -> None:
+        self._settings, self._keymap, self._bridge = around.settings, around.keymap, around.bridge
+        self._turns, self._downloads = around.turns, around.downloads
+        self._glyphs = choose_glyphs()
+        self.typed = self.said = ""
         self._scan: Scan | None = None
         self._found = Found()
         self._measurement: Future[Any] | None = None
 
-    # ---- finding
-
     def begin(self) -> None:
         """Look again: files come and go, and the last reply may have been the first with its model."""
         self.end()
-        self._scan = Scan(self.jalopy.settings).start()
-        self.go_on_looking()
-        self.show()
+        self._scan = Scan(self._settings).start()
 
     def end(self) -> None:
         """End the scan."""
         if self._scan is not None:
             self._scan.cancel()
 
-    def action_rescan(self) -> None:
-        """Look again for models."""
-        self.begin()
-
-    def action_measure(self) -> None:
-        """Measure what this machine's memory and kernels do, once the engine is free."""
-        if self._measurement is None:
-            self._measurement = Future()
-            self.said = ""
-            if not self.jalopy.bridge.send(Examine(self._measurement)):
-                self._measurement, self.said = None, "the engine has too much to do: not measured"
-            else:
-                self.go_on_looking()
-            self.show()
+    def measure(self) -> bool:
+        """Measure what this machine's memory and kernels do, once the engine is free; False if it is being done."""
+        if self._measurement is not None:
+            return False
+        self._measurement, self.said = Future(), ""
+        if not self._bridge.send(Examine(self._measurement)):
+            self._measurement, self.said = None, "the engine has too much to do: not measured"
+        return True
 
     def look(self) -> bool:
         """Take what the scan has found; after a measurement, begin a new one."""
@@ -85,7 +77,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         # Rows stay while they are looked for again.
         if found.is_done or (not self._found.is_done and found.n_read >= self._found.n_read):
             self._found = found
-        return not found.is_done or self._measurement is not None or self.jalopy.downloads.is_running
+        return not found.is_done or self._measurement is not None or self._downloads.is_running
 
     # ---- what is shown
 
@@ -103,9 +95,9 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def row_line(self, item: ModelEntry, columns: int) -> str:
         """Mark the model that is open, and those that are not here."""
-        loaded = self.jalopy.chat.turns.model
+        loaded = self._turns.model
         is_loaded = loaded is not None and item.is_here and loaded.path == str(item.path)
-        mark = self.glyphs.here if is_loaded else " " if item.is_here else "+"
+        mark = self._glyphs.here if is_loaded else " " if item.is_here else "+"
         return f"{mark} {rows.row(item, columns)}"
 
     def detail_text(self, item: ModelEntry) -> str:
@@ -122,20 +114,20 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def foot_line(self) -> str:
         """Say what goes on; else what to do next; else what suits this machine."""
-        found, key = self._found, self.jalopy.keymap.first_key
+        found, key = self._found, self._keymap.first_key
         if self._measurement is not None:
-            waiting = "waiting for the engine" if self.jalopy.bridge.status.is_busy else "measuring this machine"
+            waiting = "waiting for the engine" if self._bridge.status.is_busy else "measuring this machine"
             return f"{waiting} ..."
         if self.said or found.trouble:
             return self.said or found.trouble
-        if running := self.jalopy.downloads.line():
+        if running := self._downloads.line():
             return running
         if not found.is_done:
             read = f"reading headers: {found.n_read} of {found.n_files}"
             return read if found.n_files else "looking for models ..."
         if _LIKE_A_REPOSITORY.search(self.typed):
             return f"{key('models.download')} downloads {self.typed}"
-        if found.entries and self.is_empty:
+        if found.entries and not self.items():
             return f"no model has all these words in its row: {self.typed}"
         if not any(entry.is_here for entry in found.entries):
             return f"{_NOTHING} Looked in: {', '.join(found.looked_in)}"
@@ -146,17 +138,42 @@ class ModelsScreen(ListScreen[ModelEntry]):
             return rows.LEGEND
         return f"{rows.ESTIMATE} estimate{offers}. Suits this machine now: {found.advice}"
 
+    @property
+    def must_be_seen(self) -> bool:
+        """What a key led to is."""
+        return bool(self.said)
+
     def key_words(self, item: ModelEntry | None) -> dict[str, str]:
         """What is not here can be downloaded, and only one at a time."""
         if item is None or item.is_here:
             words = {"open": "opens", "inspect": "inspects", "download": "downloads", "measure": "measures"}
         else:
             words = {"open": "downloads", "measure": "measures"}
-        if self.jalopy.downloads.is_running:
+        if self._downloads.is_running:
             words |= {"download": "shows the download", "stop_download": "stops it"}
         return {**words, "leave": "back"}
 
-    # ---- keys
+
+class ModelsScreen(ListScreen[ModelEntry]):
+    """Lists models while it is shown."""
+
+    SCOPE = "models"
+    BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
+
+    def __init__(self, around: Surroundings) -> None:
+        self._models = ModelList(around)
+        super().__init__(around.keymap, self._models)
+        self._around = around
+
+    def action_rescan(self) -> None:
+        """Look again for models."""
+        self.begin()
+
+    def action_measure(self) -> None:
+        """Measure what this machine's memory and kernels do, once the engine is free."""
+        if self._models.measure():
+            self.go_on_looking()
+            self.show()
 
     def action_open(self) -> None:
         """Open the model under the cursor in place of the present one."""
@@ -164,8 +181,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         if entry is None:
             return
         if entry.is_here and entry.reason:
-            self.said = f"cannot be opened: {entry.reason}"
-            self.show()
+            self.say(f"cannot be opened: {entry.reason}")
         elif entry.is_here:
             self._open(entry.path, entry.title, entry.outlook)
         else:
@@ -173,44 +189,42 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def _open(self, path: Path, title: str, outlook: Outlook | None = None) -> None:
         """Open a model, or say why not, and leave the filter where the choice stands."""
-        if self.jalopy.open_model(path, title, outlook):
-            self.typed = self.said = ""
+        if self._around.open_model(path, title, outlook):
+            self._models.typed = self._models.said = ""
         else:
-            self.said = busy_line(self.jalopy.keymap, "in the chat ")
+            self._models.said = busy_line(self._around.keymap, "in the chat ")
         self.show()
 
     def action_download(self) -> None:
         """Download the repository or address that is typed, else the known model under the cursor."""
         entry = self.highlighted()
-        running = self.jalopy.downloads
+        running = self._around.downloads
         if running.is_running and running.job is not None:
             self._show_download(running.job)
-        elif _LIKE_A_REPOSITORY.search(self.typed):
-            self._download(self.typed)
+        elif _LIKE_A_REPOSITORY.search(self._models.typed):
+            self._download(self._models.typed)
         elif entry is not None and not entry.is_here:
             self._download(entry.repository)
         else:
-            self.said = "type OWNER/REPO or an address to download, or go to a row with +"
-            self.show()
+            self.say("type OWNER/REPO or an address to download, or go to a row with +")
 
     def _download(self, what: str) -> None:
         from app.downloads.job import PullJob
 
-        if self.jalopy.downloads.is_running:
-            key = self.jalopy.keymap.first_key("models.download")
-            self.said = f"one download at a time: {key} shows the one that runs"
-            self.show()
+        if self._around.downloads.is_running:
+            key = self._around.keymap.first_key("models.download")
+            self.say(f"one download at a time: {key} shows the one that runs")
             return
-        self.typed = self.said = ""
+        self._models.typed = self._models.said = ""
         self.show()
-        job = PullJob(what, self.jalopy.settings)
-        self.jalopy.look_after_download(job)
+        job = PullJob(what, self._around.settings)
+        self._around.look_after_download(job)
         self._show_download(job.start())
 
     def _show_download(self, job: PullJob) -> None:
         from app.screens.download import DownloadScreen
 
-        self.app.push_screen(DownloadScreen(job), self._leave_download)
+        self.app.push_screen(DownloadScreen(job, self._around.keymap), self._leave_download)
 
     def _leave_download(self, path: str | None) -> None:
         if path is not None:
@@ -220,16 +234,15 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def end_download(self, line: str) -> None:
         """Say how it ended, and look for the new file."""
-        self.said = line
+        self._models.said = line
         self.begin()
 
     def action_stop_download(self) -> None:
         """Stop the running download; what came is kept."""
-        running = self.jalopy.downloads
+        running = self._around.downloads
         if running.is_running:
             running.stop()
-            self.said = f"stopped: {running.title}; what came is kept, and the same again goes on from there"
-            self.show()
+            self.say(f"stopped: {running.title}; what came is kept, and the same again goes on from there")
 
     def action_inspect(self) -> None:
         """Show what the file under the cursor holds."""
@@ -237,4 +250,4 @@ class ModelsScreen(ListScreen[ModelEntry]):
         if entry is not None and entry.is_here:
             from app.screens.inspect import InspectScreen
 
-            self.app.push_screen(InspectScreen(entry.path, entry.title, self.jalopy.keymap))
+            self.app.push_screen(InspectScreen(entry.path, entry.title, self._around.keymap))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -14,17 +14,16 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from app._textual_hacks import draw_thriftily
-from app.actions import bindings
+from app.bindings import bindings
 from app.glyphs import choose_glyphs
 from app.performance import screen_lines
 from app.performance.graph_lines import Graph
 from app.performance.interface_pace import Refreshes
-from app.performance.watch import PerformanceView, PerformanceWatch
+from app.performance.watch import PerformanceView
+from app.screens import modes
+from app.screens.surroundings import Surroundings
 from app.widgets.figure_lines import FigureLines
 from app.widgets.rate_graph import RateGraph
-
-if TYPE_CHECKING:
-    from app.app import JalopyApp
 
 REFRESH_PERIOD_S = 0.5
 """Faster than this no figure can be read."""
@@ -37,25 +36,25 @@ class PerformanceScreen(Screen[None]):
     streaming reply would redraw this one ten times a second.
 
     Args:
-        watch: where the figures come from.
+        around: has the watch that the figures come from.
     """
 
     CSS_PATH = "performance.tcss"
     BINDINGS: ClassVar[list[BindingType]] = bindings("performance")
     AUTO_FOCUS = "#performance"
 
-    def __init__(self, watch: PerformanceWatch) -> None:
+    def __init__(self, around: Surroundings) -> None:
         super().__init__()
         draw_thriftily(self)
-        self._watch = watch
-        self._refreshes = Refreshes(watch.pace)
+        self._watch, self._keymap = around.watch, around.keymap
+        self._refreshes = Refreshes(self._watch.pace)
         self._glyphs = choose_glyphs()
         self._timer: Timer | None = None
         self._is_looking = False
 
     def compose(self) -> ComposeResult:
         """Lay out the sections from top to bottom."""
-        back = cast("JalopyApp", self.app).keymap.hint("performance.leave", "back")
+        back = self._keymap.hint("performance.leave", "back")
         title = "Speed, live" + " " * 4 + " · ".join(filter(None, (back, "arrows scroll")))
         yield Static(Content(title), markup=False, id="performance-title")
         with VerticalScroll(id="performance"):
@@ -89,7 +88,7 @@ class PerformanceScreen(Screen[None]):
 
     def action_leave(self) -> None:
         """Return to the chat."""
-        self.app.switch_mode(self.app.DEFAULT_MODE)
+        self.app.switch_mode(modes.CHAT)
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay the figures out for the new width."""

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-
-from textual import on
-from textual.screen import Screen
-
 from app import figures
-from app.clean_text import clean_text
 from app.conversation import Ending, ReplyFigures
-from app.messages import (
+from app.events import (
     GenerationFailed,
     GenerationFinished,
     PromptRefused,
@@ -20,201 +14,133 @@ from app.messages import (
     ThinkingFinished,
     ThoughtGenerated,
 )
-from app.screens.drafting import Drafting
-from app.turns import Turns
-from app.widgets.message_view import MessageView, ReplyView, UserView
-from app.widgets.prompt import Prompt
-from app.widgets.transcript import Transcript
+from app.screens.chat_parts import ChatParts
+from app.screens.message_editing import MessageEditing
+from app.widgets.message_view import ReplyView, UserView
 
 
-class ReplyFlow(Screen[None]):
-    """The part of the chat that listens to a turn.
+class ReplyFlow:
+    """Listens to a turn.
 
-    Attributes:
-        turns: whose turn it is.
-        transcript, prompt: the widgets; there once the screen is mounted.
-        drafting: what happens around the prompt while a message is written.
+    Args:
+        editing: an edited message that was sent for nothing goes back to it.
     """
 
-    turns: Turns
-    transcript: Transcript
-    prompt: Prompt
-    drafting: Drafting
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._reply: ReplyView | None = None
-        self._asked: UserView | None = None
-        self._queued: deque[UserView] = deque()
-        self._replaced: list[MessageView] = []
-        """What goes when the running reply begins, and stays if it does not."""
-        self._joined: MessageView | None = None
-        """What the message of the running turn was sent with."""
+    def __init__(self, parts: ChatParts, editing: MessageEditing) -> None:
+        self._turns, self._views, self._transcript = parts.turns, parts.views, parts.transcript
+        self._prompt, self._drafting, self._editing = parts.prompt, parts.drafting, editing
+        self._screen, self._focus, self._note = parts.screen, parts.focus, parts.notes.note
         self._focuses_stopped = False
 
-    def note(self, text: str, is_error: bool = False) -> None:
-        """Say something between the messages; the text is cleaned here."""
-        self.transcript.add_note(clean_text(text), is_error, self._waiting)
+    def stop(self) -> None:
+        """Stop the reply, of which what there is stays and gets the focus, or what else runs."""
+        self._focuses_stopped = self._turns.is_answering
+        self._turns.stop()
 
-    @on(TextGenerated)
-    def show_text(self, message: TextGenerated) -> None:
+    def show_text(self, event: TextGenerated) -> None:
         """Let the reply grow."""
-        self.turns.note_text(message.text)
-        self._growing_reply().body.append(message.text)
+        self._turns.note_text(event.text)
+        self._views.growing_reply().body.append(event.text)
 
-    @on(ThoughtGenerated)
-    def show_thought(self, message: ThoughtGenerated) -> None:
+    def show_thought(self, event: ThoughtGenerated) -> None:
         """Let the thinking grow."""
-        self.turns.note_thought(message.text)
-        self._growing_reply().think(message.text)
+        self._turns.note_thought(event.text)
+        self._views.growing_reply().think(event.text)
 
-    @on(ThinkingFinished)
-    def fold_thinking(self, message: ThinkingFinished) -> None:
+    def fold_thinking(self, event: ThinkingFinished) -> None:
         """Fold the thinking to one line."""
-        thinking = self.turns.note_thinking(message.tokens, message.duration_s, message.is_closed)
-        self._growing_reply().finish_thinking(thinking)
+        thinking = self._turns.note_thinking(event.tokens, event.duration_s, event.is_closed)
+        self._views.growing_reply().finish_thinking(thinking)
 
-    @on(ReplyReopened)
-    def reopen_reply(self) -> None:
+    def reopen_reply(self, _: ReplyReopened) -> None:
         """The reply that goes on comes again from its beginning, as a new one in its place."""
-        self.turns.note_reopened()
+        self._turns.note_reopened()
 
-    @on(GenerationFinished)
-    def finish_reply(self, message: GenerationFinished) -> None:
+    def finish_reply(self, event: GenerationFinished) -> None:
         """Freeze the reply with its figures."""
-        view = self._finish(message.ending, message.figures, message.ids, message.raw)
-        self._ask_next()
-        if message.ending is Ending.STOPPED and self._focuses_stopped and not self.turns.is_busy:
-            self.call_after_refresh(self.focus_stopped, view)
+        view = self._finish(event.ending, event.figures, event.ids, event.raw)
+        self.ask_next()
+        if event.ending is Ending.STOPPED and self._focuses_stopped and not self._turns.is_busy:
+            self._screen.call_after_refresh(self._focus.to_stopped, view)
         self._focuses_stopped = False
 
-    def focus_stopped(self, view: ReplyView) -> None:
-        """Put the focus on a reply that Esc stopped, where its keys act."""
-
-    @on(GenerationFailed)
-    def show_failure(self, message: GenerationFailed) -> None:
+    def show_failure(self, event: GenerationFailed) -> None:
         """Say why there is no reply, or only half of one; the chat goes on."""
-        if message.figures is not None:
-            self._finish(Ending.FAILED, message.figures, message.ids, message.raw)
-            self.note(message.reason, is_error=True)
+        if event.figures is not None:
+            self._finish(Ending.FAILED, event.figures, event.ids, event.raw)
+            self._note(event.reason, is_error=True)
         elif self._leave_unanswered():
-            self.note(f"{message.reason} (the conversation is as it was)", is_error=True)
+            self._note(f"{event.reason} (the conversation is as it was)", is_error=True)
         else:
-            self.note(f"{message.reason} (/regen asks again)", is_error=True)
-        self._ask_next()
+            self._note(f"{event.reason} (/regen asks again)", is_error=True)
+        self.ask_next()
 
-    @on(PromptStopped)
-    def show_stop(self) -> None:
+    def show_stop(self, _: PromptStopped) -> None:
         """Say that the question stays unanswered, or the conversation as it was."""
         if self._leave_unanswered():
-            self.note("stopped before anything new came; the conversation is as it was")
+            self._note("stopped before anything new came; the conversation is as it was")
         else:
-            self.note("stopped before the reply began (/regen asks again; another message takes its place)")
-        self._ask_next()
+            self._note("stopped before the reply began (/regen asks again; another message takes its place)")
+        self.ask_next()
 
-    @on(PromptRefused)
-    def give_back(self, message: PromptRefused) -> None:
+    def give_back(self, event: PromptRefused) -> None:
         """Return a message that does not fit to where it came from."""
-        asked, edited = self._asked, self._edited_question()
-        text = self.turns.take_back()
-        self._keep_replaced()
+        asked, edited = self._views.asked, self._views.edited_question
+        text = self._turns.take_back()
+        self._views.keep_replaced()
         if edited is not None:
             self._take_edit_back(edited)
         else:
             if asked is not None:
                 asked.mark("not sent")
-            self._part_joined()
-            self.prompt.give_back(text)
-        self._asked = None
-        needed, n_ctx = figures.count(message.needed_tokens), figures.count(message.n_ctx)
-        self.note(
+            self._views.part()
+            self._prompt.give_back(text)
+        self._views.asked = None
+        needed, n_ctx = figures.count(event.needed_tokens), figures.count(event.n_ctx)
+        self._note(
             f"Not sent: this message alone, with the system prompt and room for a reply, needs {needed} tokens; "
             f"the context holds {n_ctx}. Shorten it, or choose a larger context_size.",
             is_error=True,
         )
-        self._ask_next()
+        self.ask_next()
 
-    @property
-    def _waiting(self) -> UserView | None:
-        """The first message that waits its turn: what belongs to earlier ones stands above it."""
-        return self._queued[0] if self._queued else None
+    def ask_next(self) -> None:
+        """The engine may be free: ask what waits longest."""
+        if self._turns.ask_next():
+            asked = self._transcript.waiting.popleft()
+            asked.mark("")
+            self._views.ask(asked)
+            self._prompt.has_waiting = bool(self._transcript.waiting)
+        self._drafting.note_free()
 
-    def _growing_reply(self) -> ReplyView:
-        """Return the running reply's view; its first word takes the place of what it replaces."""
-        if self._reply is None:
-            self.transcript.drop(self._replaced)
-            self._replaced.clear()
-            self._reply = self.transcript.add_reply(self._waiting)
-        return self._reply
-
-    def _finish(
-        self, ending: Ending, reply_figures: ReplyFigures, ids: tuple[int, ...] = (), raw: str = ""
-    ) -> ReplyView:
-        view = self._growing_reply()
-        view.message = self.turns.note_reply(ending, reply_figures, ids, raw)
+    def _finish(self, ending: Ending, reply_figures: ReplyFigures, ids: tuple[int, ...], raw: str) -> ReplyView:
+        self._editing.note_replied()
+        view = self._views.growing_reply()
+        view.message = self._turns.note_reply(ending, reply_figures, ids, raw)
         view.finish(figures.reply_footer(view.message.figures, ending, is_edited=view.message.is_edited))
         # When the last pass of its Markdown is done, and with it the number of widgets known.
-        self.call_after_refresh(self.transcript.slim)
-        self._reply = self._asked = None
+        self._screen.call_after_refresh(self._transcript.slim)
+        self._views.end()
         return view
 
     def _leave_unanswered(self) -> bool:
-        """The turn has no reply; True when what it would have replaced is back."""
-        edited = self._edited_question()
-        is_restored = self.turns.note_unanswered()
-        self._keep_replaced()
+        """The turn has no reply; what was edited stands in the prompt again, to be sent once more or given up.
+
+        Returns:
+            Whether what the turn would have replaced is back.
+        """
+        edited = self._views.edited_question
+        is_restored = self._turns.note_unanswered()
+        self._views.keep_replaced()
         if edited is not None:
             self._take_edit_back(edited)
-        elif self._asked is not None and not is_restored:
-            self._asked.mark("not answered")
-        self._reply = self._asked = None
+        elif self._views.asked is not None and not is_restored:
+            self._views.asked.mark("not answered")
+        self._views.end()
+        self._editing.edit_again()
         return is_restored
 
-    def _join(self) -> None:
-        """Say with what the message of the running turn was sent."""
-        before = self.turns.joined
-        self._joined = self.transcript.view_of(before) if before is not None else None
-        if before is not None:
-            self.note("the message before was not answered: both are sent together")
-        if isinstance(self._joined, UserView):
-            self._joined.message = self.turns.conversation.messages[-1]
-            self._joined.mark("sent with the next message")
-
-    def _part_joined(self) -> None:
-        """The new message was not sent, and the one before is what it was."""
-        if isinstance(self._joined, UserView):
-            self._joined.message = self.turns.conversation.messages[-1]
-            self._joined.mark("not answered")
-
-    def _edited_question(self) -> UserView | None:
-        """Return the message of the running turn, if it takes the place of an earlier one."""
-        return self._asked if self._replaced and isinstance(self._replaced[0], UserView) else None
-
     def _take_edit_back(self, edited: UserView) -> None:
-        self.transcript.drop([edited])
-        if not self.edit_again():
-            self.prompt.give_back(edited.text)
-
-    def edit_again(self) -> bool:
-        """Let an edited message that was sent for nothing stand in the prompt as before; False where it cannot."""
-        return False
-
-    def _keep_replaced(self) -> None:
-        for view in self._replaced:
-            view.set_replaced(False)
-        self._replaced.clear()
-
-    def _replace(self, views: list[MessageView]) -> None:
-        """Mark what the turn that begins now takes the place of."""
-        self._replaced = views
-        for view in views:
-            view.set_replaced(True)
-
-    def _ask_next(self) -> None:
-        if self.turns.ask_next():
-            self._asked = self._queued.popleft()
-            self._asked.mark("")
-            self._asked.message = self.turns.conversation.messages[-1]
-            self._join()
-            self.prompt.has_waiting = bool(self._queued)
-        self.drafting.note_free()
+        self._transcript.drop([edited])
+        if not self._editing.edit_again():
+            self._prompt.give_back(edited.text)

@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from app import figures
 from app._textual_hacks import dismiss_once
-from app.actions import bindings
+from app.bindings import bindings
 from app.keymap import Keymap
 
 Answer = Literal["keep", "anew"]

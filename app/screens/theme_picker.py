@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -16,10 +16,8 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from app._textual_hacks import dismiss_once
-from app.actions import bindings
-
-if TYPE_CHECKING:
-    from app.app import JalopyApp
+from app.bindings import bindings
+from app.keymap import Keymap
 
 OWN_PREFIX = "jalopy-"
 _LEAST_COLUMNS = 8
@@ -51,8 +49,9 @@ class ThemePicker(ModalScreen[str | None]):
     BINDINGS: ClassVar[list[BindingType]] = bindings("theme")
     AUTO_FOCUS = "OptionList"
 
-    def __init__(self) -> None:
+    def __init__(self, keymap: Keymap) -> None:
         super().__init__()
+        self._keymap = keymap
         self._before = self.app.theme
         self._names = [theme.name for theme in in_order(self.app.available_themes.values())]
 
@@ -62,7 +61,7 @@ class ThemePicker(ModalScreen[str | None]):
         picker = _Lines(*(Option(Content(theme_line(themes[name]))) for name in self._names), markup=False)
         picker.highlighted = self._names.index(self._before) if self._before in self._names else 0
         picker.border_title = "Colours"
-        leave = cast("JalopyApp", self.app).keymap.hint("theme.leave", "leaves them")
+        leave = self._keymap.hint("theme.leave", "leaves them")
         picker.border_subtitle = " · ".join(filter(None, ("Enter keeps", leave)))  # that key is Textual's own
         yield picker
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -16,10 +16,11 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from app import figures
-from app.actions import bindings
+from app.bindings import bindings
 from app.commands import KV_TYPES, THREADS_AND_WEIGHTS
 from app.glyphs import choose_glyphs
-from app.screens.later import THREADS_MODE
+from app.screens import modes
+from app.screens.surroundings import Surroundings
 from app.settings import AUTO, DEFAULT_KV_TYPE
 from app.state import TunedChoice
 from app.thread_bars import pinning_line, progress_text
@@ -30,9 +31,8 @@ from app.widgets.option_table import OptionTable
 from app.widgets.thread_curve import ThreadCurve
 
 if TYPE_CHECKING:
-    from app.app import JalopyApp
     from app.engine_status import EngineStatus
-    from app.messages import ModelLoaded
+    from app.events import ModelLoaded
     from app.option_lines import Comparison
     from app.settings import Settings
     from app.thread_bars import TuningReport
@@ -49,8 +49,10 @@ class ThreadsScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = bindings("threads")
     AUTO_FOCUS = "#threads-body"
 
-    def __init__(self) -> None:
+    def __init__(self, around: Surroundings) -> None:
         super().__init__()
+        self._settings, self._keymap, self._watch = around.settings, around.keymap, around.watch
+        self._bridge, self._turns = around.bridge, around.turns
         self._glyphs = choose_glyphs()
         self._phase = _PHASES[0]
         self._wants: tuple[str, ...] = ()
@@ -83,10 +85,10 @@ class ThreadsScreen(Screen[None]):
         """Measure if nothing is known about this model yet."""
         if self._timer is not None:
             self._timer.resume()
-        report, model = self._jalopy.bridge.tuning, self._jalopy.chat.turns.model
+        report, model = self._bridge.tuning, self._turns.model
         is_unknown = report is None or not report.curves
         if not self._is_covered:
-            self._wants = THREADS_AND_WEIGHTS if is_unknown and not self._jalopy.chat.turns.is_tuning else ()
+            self._wants = THREADS_AND_WEIGHTS if is_unknown and not self._turns.is_tuning else ()
         self._is_covered = False
         if model is not self._model:
             self._model = model
@@ -95,7 +97,7 @@ class ThreadsScreen(Screen[None]):
 
     def on_screen_suspend(self) -> None:
         """Poll nothing while something else is shown."""
-        self._is_covered = self.app.current_mode == THREADS_MODE
+        self._is_covered = self.app.current_mode == modes.THREADS
         if self._timer is not None:
             self._timer.pause()
 
@@ -104,23 +106,18 @@ class ThreadsScreen(Screen[None]):
         self.call_after_refresh(self.refresh_figures)
 
     @property
-    def _jalopy(self) -> JalopyApp:
-        return cast("JalopyApp", self.app)
-
-    @property
     def _is_measuring(self) -> bool:
         """Whether a search runs; the chat learns of its end a moment after the report says so."""
-        report = self._jalopy.bridge.tuning
-        return self._jalopy.chat.turns.is_tuning and (report is None or not report.is_over)
+        report = self._bridge.tuning
+        return self._turns.is_tuning and (report is None or not report.is_over)
 
     # ---- what is shown
 
     def refresh_figures(self) -> None:
         """Show how things stand; begin to measure once the engine is free."""
-        jalopy = self._jalopy
-        if self._wants and jalopy.chat.turns.tune(self._wants):
+        if self._wants and self._turns.tune(self._wants):
             self._wants = ()
-        bridge = jalopy.bridge
+        bridge = self._bridge
         report, in_use = bridge.tuning, bridge.threads
         self.set_class(in_use is None, "-no-model")
         for phase in _PHASES:
@@ -150,7 +147,7 @@ class ThreadsScreen(Screen[None]):
             widget.update(Content(text))
 
     def _title(self, report: TuningReport | None) -> str:
-        model = self._jalopy.chat.turns.model
+        model = self._turns.model
         parts = ["Threads"]
         if model is not None:
             parts.append(f"{model.name} · {model.quantization}")
@@ -164,15 +161,15 @@ class ThreadsScreen(Screen[None]):
         weights, kv = (report.comparison(part) for part in ("weights", "kv"))
         lines = [kv.reason if kv is not None else "", *report.reasons, pinning_line(report)]
         lines += [weights.reason if weights is not None else "", *report.notes]
-        if not report.is_over and (cost := self._jalopy.watch_performance.pace.cost) is not None:
+        if not report.is_over and (cost := self._watch.pace.cost) is not None:
             lines.append(f"The interface itself takes {100 * cost:.0f} % of one core meanwhile.")
         return "\n".join(line for line in lines if line)
 
     def _state(self, in_use: ThreadsInUse | None) -> str:
         if in_use is None:
-            shown = self._jalopy.keymap.key_or_command("app.models")
+            shown = self._keymap.key_or_command("app.models")
             return f"No model is loaded: {shown} in the chat shows which there are."
-        settings = self._jalopy.settings
+        settings = self._settings
         text = f"In use: {describe_in_use(in_use)}."
         named = _named(settings)
         if in_use.remembered is not None and named:
@@ -180,7 +177,7 @@ class ThreadsScreen(Screen[None]):
         return text
 
     def _progress(self, report: TuningReport | None, status: EngineStatus) -> str:
-        turns = self._jalopy.chat.turns
+        turns = self._turns
         if self._is_measuring and report is not None:
             done = figures.bar(int(10 * report.elapsed_s), max(1, int(10 * report.budget_s)), _BAR_CELLS)
             return f"{progress_text(report)} {done} the conversation is untouched"
@@ -193,7 +190,7 @@ class ThreadsScreen(Screen[None]):
         return progress_text(report) if report is not None else ""
 
     def _keys(self, report: TuningReport | None, in_use: ThreadsInUse | None) -> str:
-        key = self._jalopy.keymap.first_key
+        key = self._keymap.first_key
         if in_use is None:
             return f"{key('threads.leave')} back"
         is_running = self._is_measuring
@@ -214,7 +211,7 @@ class ThreadsScreen(Screen[None]):
 
     def action_apply_best(self) -> None:
         """Use and remember the best of what was measured."""
-        bridge = self._jalopy.bridge
+        bridge = self._bridge
         report, in_use = bridge.tuning, bridge.threads
         if report is None or in_use is None or not _has_findings(report):
             return
@@ -224,7 +221,7 @@ class ThreadsScreen(Screen[None]):
 
     def on_key(self, event: events.Key) -> None:
         """Choose a count by its digit, for the column that is marked."""
-        in_use = self._jalopy.bridge.threads
+        in_use = self._bridge.threads
         if in_use is not None and event.key in "123456789" and int(event.key) <= in_use.most:
             event.stop()
             count, now = int(event.key), in_use.now
@@ -236,7 +233,7 @@ class ThreadsScreen(Screen[None]):
         """Bring back what held before the last choice, remembered or not."""
         if self._undo:
             self._end_measuring()
-            self._jalopy.bridge.wish_threads(self._undo.pop())
+            self._bridge.wish_threads(self._undo.pop())
             self.refresh_figures()
 
     def action_measure(self) -> None:
@@ -245,7 +242,7 @@ class ThreadsScreen(Screen[None]):
 
     def action_measure_kv(self) -> None:
         """Compare types of the KV cache, with the best threads; measure those first if they are not known."""
-        report = self._jalopy.bridge.tuning
+        report = self._bridge.tuning
         self._measure(KV_TYPES if report is not None and report.curves else THREADS_AND_WEIGHTS + KV_TYPES)
 
     def _measure(self, parts: tuple[str, ...]) -> None:
@@ -263,15 +260,16 @@ class ThreadsScreen(Screen[None]):
             self._end_measuring()
         else:
             self._wants = ()
-            self._jalopy.action_tune()
+            self._turns.stop_tuning()
+            self.app.switch_mode(modes.CHAT)
 
     def _end_measuring(self) -> None:
         self._wants = ()
-        self._jalopy.chat.turns.stop_tuning()
+        self._turns.stop_tuning()
 
     def _choose(self, choice: TunedChoice, remembered: TunedChoice | None) -> None:
         """Use and remember something else; the engine follows between two steps, and what is shown follows it."""
-        bridge = self._jalopy.bridge
+        bridge = self._bridge
         self._end_measuring()
         if bridge.threads is None:
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
@@ -9,12 +11,13 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Static
 
 from app._textual_hacks import call_once
-from app.actions import bindings
+from app.bindings import bindings
 from app.conversation import ChatMessage
-from app.messages import MessageKeyPressed, MessageLeft
+from app.messages import MessageLeft
 from app.thinking import Thinking
 from app.widgets.thinking_view import ThinkingView
 
@@ -24,6 +27,15 @@ if TYPE_CHECKING:
 HESITATION_S = 0.35
 """Letters of a word follow each other faster."""
 _REPLACED = "-replaced"
+
+
+@dataclass(eq=False, repr=False)
+class MessageKeyPressed(Message):
+    """The user pressed a key on a focused message."""
+
+    view: MessageView
+    name: str
+    """Of the action, as in ``ACTIONS``."""
 
 
 class MessageView(Horizontal, can_focus=True):
@@ -59,13 +71,13 @@ class MessageView(Horizontal, can_focus=True):
         yield from ()
 
     @property
+    @abstractmethod
     def text(self) -> str:
         """What was said."""
-        raise NotImplementedError
 
+    @abstractmethod
     def again(self) -> MessageView:
         """Return the same message as a widget that was never mounted; one that was taken away cannot come back."""
-        raise NotImplementedError
 
     def set_replaced(self, is_replaced: bool) -> None:
         """Show that something takes this message's place, or that it does not after all."""

@@ -133,6 +133,12 @@ class Prompt(TextArea):
         """Replace the text and put the cursor behind it."""
         self.show_draft(Draft(text))
 
+    def begin_command(self, command: str) -> None:
+        """Let the user write what a command takes; what stands here already is recalled behind it."""
+        if self.text.strip():
+            self.past.add(self.draft)
+        self.show_text(f"/{command} ")
+
     def show_draft(self, draft: Draft) -> None:
         """Replace the text, folds included, and put the cursor behind it."""
         self._folds = draft.folds

@@ -6,7 +6,8 @@ what they say is kept until the user goes there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
@@ -44,6 +45,8 @@ class Transcript(VerticalScroll, can_focus=False):
         super().__init__(id=id)
         # As high as the view at least: Textual pushes anchored content that is lower down to the bottom edge.
         self._messages = Vertical(id="messages")
+        self.waiting: deque[UserView] = deque()
+        """Messages that wait for their turn, at the end: what belongs to earlier ones stands above them."""
         self._earlier: list[Entry | Later] = []
         """What was put aside, oldest first, never mounted."""
         self._earlier_line = Static(markup=False, classes="note", id="earlier")
@@ -65,15 +68,19 @@ class Transcript(VerticalScroll, can_focus=False):
         self.anchor()
         return view
 
-    def add_reply(self, waiting: UserView | None = None) -> ReplyView:
+    def add_reply(self) -> ReplyView:
         """Show a reply that is about to begin, above the first message that still waits for its own."""
         view = ReplyView()
-        self._messages.mount(view, before=waiting)
+        self._messages.mount(view, before=self._first_waiting)
         return view
 
-    def add_note(self, text: str, is_error: bool = False, waiting: UserView | None = None) -> None:
+    def add_note(self, text: str, is_error: bool = False) -> None:
         """Show a line by the program, above the first message that still waits."""
-        self._messages.mount(Note(text, is_error), before=waiting)
+        self._messages.mount(Note(text, is_error), before=self._first_waiting)
+
+    @property
+    def _first_waiting(self) -> UserView | None:
+        return self.waiting[0] if self.waiting else None
 
     async def fill(self, messages: Sequence[ChatMessage], make: Callable[[ChatMessage], MessageView]) -> None:
         """Show an earlier conversation where nothing is shown yet: its end, and the rest on demand.
@@ -139,11 +146,11 @@ class Transcript(VerticalScroll, can_focus=False):
         """Take messages away for good."""
         self._remove(views)
 
-    async def clear(self, waiting: Collection[UserView] = ()) -> None:
+    async def clear(self) -> None:
         """Begin anew, with nothing but the messages that wait."""
         self._earlier.clear()
         self._show_earlier_line()
-        await self._messages.remove_children([entry for entry in self._entries() if entry not in waiting])
+        await self._messages.remove_children([entry for entry in self._entries() if entry not in self.waiting])
         self.anchor()
 
     def slim(self) -> None:

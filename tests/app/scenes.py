@@ -161,7 +161,7 @@ async def listed(driver: Driver) -> None:
 async def resumed(driver: Driver) -> None:
     """A conversation that was opened again."""
     await listed(driver)
-    driver.chat.call_later(driver.chat.open_conversation, "000001")
+    driver.chat.call_later(driver.chat.talks.open_conversation, "000001")
     await driver.note("read with the next message")
     body = driver.transcript.replies()[-1].body
     await driver.until(lambda: body.shown_source == body.text, "it is shown")

@@ -21,7 +21,7 @@ from app.doctor.readings import (
 )
 from app.performance.watch import PerformanceView, PerformanceWatch
 from app.screens import doctor
-from app.screens.chat import ChatScreen
+from app.screens.engine_flow import EngineFlow
 from engine import host
 from engine.fit import MachineMemory, MachineRates, fit
 from engine.topology import read_cores
@@ -66,7 +66,7 @@ def stand_in(
     n_cpus, write_tree = MACHINES[machine]
     cores = read_cores(range(n_cpus), write_tree(root))
     monkeypatch.setattr(host, "cores", lambda: cores)
-    monkeypatch.setattr(ChatScreen, "_measure_memory", lambda screen: setattr(screen, "_rss_bytes", 118 << 20))
+    monkeypatch.setattr(EngineFlow, "measure_memory", lambda flow: setattr(flow, "_rss_bytes", 118 << 20))
     monkeypatch.setattr(JalopyApp, "_note_interface_cost", lambda app: app.watch_performance.pace.note_cost(0.02, True))
     monkeypatch.setattr(PerformanceWatch, "look", lambda watch: view)
     read = CoreReadings("Intel Core i5-4300U", 2, 4, 4, 2, None, frozenset({"avx2", "fma"}), 0.1)

@@ -1,16 +1,8 @@
 import pytest
 
-from app.actions import (
-    ACTIONS,
-    bindings,
-    commands,
-    commands_starting,
-    find_command,
-    nearest_command,
-    scopes_meet,
-    split_command,
-)
+from app.actions import ACTIONS, commands, commands_starting, find_command, nearest_command, scopes_meet, split_command
 from app.app import JalopyApp
+from app.bindings import bindings
 from app.screens.chat import ChatScreen
 from app.screens.conversations import ConversationsScreen
 from app.screens.doctor import DoctorScreen

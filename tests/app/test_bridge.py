@@ -11,7 +11,7 @@ from app.commands import Ask, GrantThreads, Load, MeasureBandwidth, Regenerate, 
 from app.conversation import Ending
 from app.engine_options import ChatOptions
 from app.engine_status import Activity
-from app.messages import (
+from app.events import (
     GenerationFailed,
     GenerationFinished,
     ModelFailed,

@@ -8,7 +8,7 @@ import pytest
 
 from app.commands import Ask, Continue, ContinueEdited, Load, OpenConversation, Regenerate, StartConversation, Weigh
 from app.conversation import Ending, PastTurn
-from app.messages import (
+from app.events import (
     ConversationReread,
     GenerationFailed,
     GenerationFinished,

@@ -449,7 +449,7 @@ async def test_a_word_of_ctrl_c_does_not_hide_the_keys_that_end_an_editing(monke
         await driver.until(lambda: "Enter asks anew from here" in driver.screen_text())
         await driver.pilot.press("ctrl+c")
         await driver.until(lambda: "again quits" in driver.screen_text())
-        driver.chat.hint()  # its time is over
+        driver.chat.notes.hint()  # its time is over
         await driver.until(lambda: "again quits" not in driver.screen_text())
         await driver.shows("Enter asks anew from here")
         await driver.pilot.press("ctrl+up", "escape")

@@ -62,7 +62,7 @@ async def test_every_style_sheet_is_parsed_once_before_the_first_frame() -> None
     with patch.object(stylesheet, "parse", noted):
         async with chatting():
             assert len(parsed) > 10
-            assert set(parsed.values()) == {1}
+            assert {name: n for name, n in parsed.items() if n > 1} == {}
 
 
 async def test_another_theme_has_its_own_colours_and_the_first_one_comes_back() -> None:

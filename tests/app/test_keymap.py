@@ -7,7 +7,7 @@ import pytest
 from app import app, paths, screens, widgets
 from app.actions import ACTIONS
 from app.keymap import Keymap, KeymapError, default_file, load_keymap, show_key
-from app.screens.message_editing import busy_line
+from app.screens.notes import busy_line
 from tests.app.chat_driver import chatting
 
 

@@ -8,8 +8,10 @@ import pytest
 from textual import events
 from textual.binding import BindingType
 
-from app.actions import ACTIONS, bindings
+from app.actions import ACTIONS
+from app.bindings import bindings
 from app.draft import Draft
+from app.keymap import Keymap
 from app.screens.help import HelpScreen
 from app.screens.list_screen import ListScreen
 from app.screens.palette import Palette
@@ -18,26 +20,25 @@ from tests.app.chat_driver import Driver, chatting
 WORDS = ("apple", "banana", "cherry")
 
 
-class Words(ListScreen[str]):
-    """The whole of a list."""
-
-    SCOPE = "conversations"
-    BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
+class Found:
+    """Finds another word each time."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self.typed = self.said = ""
         self.found: tuple[str, ...] = ()
-        self.n_looks, self.n_opened, self.opened = 0, 0, ""
+        self.n_looks = 0
+
+    @property
+    def must_be_seen(self) -> bool:
+        return bool(self.said)
 
     def begin(self) -> None:
-        self.go_on_looking()
-        self.show()
+        pass
 
     def end(self) -> None:
         pass
 
     def look(self) -> bool:
-        """Find another word each time."""
         self.n_looks += 1
         self.found = WORDS[: self.n_looks]
         return self.found != WORDS
@@ -66,6 +67,18 @@ class Words(ListScreen[str]):
     def key_words(self, item: str | None) -> dict[str, str]:
         return {"open": f"opens {item}", "leave": "back"}
 
+
+class Words(ListScreen[str]):
+    """The whole of a list."""
+
+    SCOPE = "conversations"
+    BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
+
+    def __init__(self) -> None:
+        self.list = Found()
+        super().__init__(Keymap(), self.list)
+        self.n_opened, self.opened = 0, ""
+
     def action_open(self) -> None:
         self.n_opened += 1
         self.opened = self.highlighted() or ""
@@ -75,7 +88,7 @@ class Words(ListScreen[str]):
 async def listed(driver: Driver) -> Words:
     words = Words()
     await driver.app.push_screen(words)
-    await driver.until(lambda: words.found == WORDS, "all words are found")
+    await driver.until(lambda: words.list.found == WORDS, "all words are found")
     await driver.until(lambda: "cherry in 76" in driver.screen_text(), "they are shown")
     return words
 
@@ -86,7 +99,7 @@ async def test_rows_come_as_they_are_found_and_then_nothing_is_looked_at() -> No
         await driver.shows("apple has 5 letters")
         assert words._timer is not None
         await driver.until(lambda: not words._timer._active.is_set(), "the timer rests")
-        assert words.n_looks == 3
+        assert words.list.n_looks == 3
 
 
 async def test_typing_narrows_and_the_cursor_stays_on_its_row() -> None:
@@ -94,10 +107,10 @@ async def test_typing_narrows_and_the_cursor_stays_on_its_row() -> None:
         words = await listed(driver)
         await driver.pilot.press("down", "down")
         await driver.until(lambda: words.highlighted() == "cherry")
-        words.said = "something"
+        words.list.said = "something"
         await driver.type("rr")
-        await driver.until(lambda: words.items() == ("cherry",) and "apple" not in driver.screen_text())
-        assert words.said == ""
+        await driver.until(lambda: words.list.items() == ("cherry",) and "apple" not in driver.screen_text())
+        assert words.list.said == ""
         await driver.pilot.press("backspace", "backspace")
         await driver.until(lambda: "apple in" in driver.screen_text())
         assert words.highlighted() == "cherry"
@@ -110,10 +123,10 @@ async def test_escape_clears_what_is_typed_first() -> None:
     async with chatting() as driver:
         words = await listed(driver)
         await driver.type("zz")
-        await driver.until(lambda: words.is_empty)
+        await driver.until(lambda: not words._items)
         assert words.highlighted() is None
         await driver.pilot.press("escape")
-        await driver.until(lambda: words.typed == "" and not words.is_empty)
+        await driver.until(lambda: words.list.typed == "" and words._items)
 
 
 async def test_what_is_pasted_narrows_as_if_it_were_typed() -> None:
@@ -121,12 +134,12 @@ async def test_what_is_pasted_narrows_as_if_it_were_typed() -> None:
         words = await listed(driver)
         await driver.type("an")
         driver.app.post_message(events.Paste(" an␛[31m\n" + "x" * 100_000))
-        await driver.until(lambda: len(words.typed) > 2)
-        assert words.typed.startswith("anan␛[31m xxx")
-        assert len(words.typed) == 200
+        await driver.until(lambda: len(words.list.typed) > 2)
+        assert words.list.typed.startswith("anan␛[31m xxx")
+        assert len(words.list.typed) == 200
         await driver.pilot.press("escape")
         driver.app.post_message(events.Paste("\tcherry\n"))
-        await driver.until(lambda: words.items() == ("cherry",), "the list is narrowed")
+        await driver.until(lambda: words.list.items() == ("cherry",), "the list is narrowed")
 
 
 async def test_enter_pressed_twice_opens_once() -> None:
@@ -143,7 +156,7 @@ async def test_enter_pressed_twice_opens_once() -> None:
 async def test_on_a_low_screen_the_answer_to_a_key_is_seen() -> None:
     async with chatting(size=(80, 10)) as driver:
         words = await listed(driver)
-        words.said = "cannot be opened"
+        words.list.said = "cannot be opened"
         words.show()
         await driver.until(lambda: "cannot be opened" in driver.screen_text(), "the answer")
         await driver.type("a")

@@ -8,7 +8,7 @@ import pytest
 
 from app.commands import Ask, Prepare, StartConversation
 from app.engine_status import Activity
-from app.messages import GenerationFinished, PromptCounted
+from app.events import GenerationFinished, PromptCounted
 from app.screens import drafting
 from app.settings import built_in_settings
 from engine.errors import TemplateError

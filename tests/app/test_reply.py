@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from app.conversation import Ending
-from app.reply import Reply, ReplyMeter, StopButton
+from app.reply import Reply, ReplyMeter
 from engine.errors import BrokenModelError
 from tests.app.fake_engine import FakeClock, FakeSession, Gate, Script
 
@@ -84,11 +84,9 @@ def test_cancel_between_prompt_and_first_token_is_not_lost() -> None:
     assert reply.meter.finish_reason == "cancelled"
 
 
-def test_a_button_pressed_before_the_reply_exists_still_stops_it() -> None:
-    button = StopButton()
-    button.press()
+def test_a_reply_that_is_stopped_before_it_begins_says_nothing() -> None:
     reply = reply_of(Script())
-    button.guard(reply)
+    reply.cancel()
     assert list(reply) == []
     assert reply.meter.finish_reason == "cancelled"
 

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from app._textual_hacks import ThriftyCompositor
 from app.engine_status import Activity
 from app.performance.interface_pace import TYPING_PAUSE_S, TypingRhythm
-from app.screens.chat import DRAIN_PERIOD_S, UNSEEN_PERIOD_S, ChatScreen
+from app.screens.engine_flow import DRAIN_PERIOD_S, UNSEEN_PERIOD_S, EngineFlow
 from app.screens.performance import PerformanceScreen
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
@@ -31,26 +31,26 @@ def test_nobody_types_before_the_first_key_and_after_a_pause() -> None:
 async def writing() -> AsyncIterator[tuple[Driver, list[str]]]:
     """A reply that is being written, at a standstill; and what happened: "painted", "drained"."""
     script, happened = Script(replies=[["word "] * 50], token_gate=Gate(), seconds_per_token=0.001), []
-    render, show = ThriftyCompositor.render_update, ChatScreen._show_what_came
+    render, show = ThriftyCompositor.render_update, EngineFlow._show_what_came
 
     def painted(compositor: ThriftyCompositor, *given: object, **options: object) -> object:
         update = render(compositor, *given, **options)  # type: ignore[arg-type]
         happened.extend(["painted"] if update is not None else [])
         return update
 
-    def drained(screen: ChatScreen, is_writing_on: bool) -> None:
+    def drained(flow: EngineFlow, is_writing_on: bool) -> None:
         happened.append("drained")
-        show(screen, is_writing_on)
+        show(flow, is_writing_on)
 
     with (
         patch.object(ThriftyCompositor, "render_update", painted),
-        patch.object(ChatScreen, "_show_what_came", drained),
+        patch.object(EngineFlow, "_show_what_came", drained),
     ):
         async with chatting(script) as driver:
             await driver.say("hello")
             script.token_gate.allow(5)
             await driver.until(lambda: "word word" in driver.screen_text())
-            await driver.until(lambda: driver.chat._shown_activity is Activity.WRITING)
+            await driver.until(lambda: driver.chat.engine._shown_activity is Activity.WRITING)
             yield driver, happened
 
 
@@ -64,7 +64,7 @@ async def test_a_key_is_painted_before_what_the_reply_brought_and_that_right_beh
     async with writing() as (driver, happened):
         driver.script.clock.advance(1.0)
         await press(driver, "a")
-        await driver.until(lambda: driver.chat._rhythm.is_typing(driver.script.clock()))
+        await driver.until(lambda: driver.chat.engine._rhythm.is_typing(driver.script.clock()))
         for letter in "bcd":
             driver.script.clock.advance(_BEFORE_THE_PAUSE_S)
             happened.clear()
@@ -82,11 +82,11 @@ async def test_the_clock_draws_nothing_between_two_keys_and_goes_on_when_nobody_
         await driver.pilot.pause()
         happened.clear()
         for _ in range(20):
-            driver.chat._drain()
+            driver.chat.engine.drain()
         assert "drained" not in happened
         driver.script.clock.advance(TYPING_PAUSE_S)
         for _ in range(4):
-            driver.chat._drain()
+            driver.chat.engine.drain()
         assert "drained" in happened
 
 
@@ -108,11 +108,11 @@ async def test_a_reply_that_nobody_sees_is_taken_in_more_rarely() -> None:
         await driver.pilot.press("f2")
         await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
         driver.script.clock.advance(UNSEEN_PERIOD_S)
-        driver.chat._drain()
+        driver.chat.engine.drain()
         happened.clear()
         for _ in range(20):
-            driver.chat._drain()
+            driver.chat.engine.drain()
         assert "drained" not in happened
         driver.script.clock.advance(UNSEEN_PERIOD_S)
-        driver.chat._drain()
+        driver.chat.engine.drain()
         assert happened.count("drained") == 1

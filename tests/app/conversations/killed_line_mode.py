@@ -9,7 +9,7 @@ import sys
 import time
 from dataclasses import replace
 
-from app import kept_conversation, plain
+from app import plain, talk
 from app.command_line import guard
 from app.settings import built_in_settings
 from tests.app.fake_engine import FakeSession, Gate, Script
@@ -42,9 +42,9 @@ def main(model: str, halts_after: str = "") -> int:
         script.token_gate = Gate()
         script.token_gate.allow(int(halts_after))
     fake_engine.FakeSession = _SlowSession
-    kept_conversation.FLUSH_PERIOD_S = 0.0
+    talk.SAVE_PERIOD_S = 0.0
     # A busy disk is not what is tested.
-    kept_conversation.SAVING_PATIENCE_S = kept_conversation._CLOSING_PATIENCE_S = 60.0
+    talk.SAVING_PATIENCE_S = talk.HURRIED_PATIENCE_S = 60.0
     use_script(_Setter(), script)
     return plain.chat(model, replace(built_in_settings(), resume="last"), script.clock)
 

@@ -9,8 +9,34 @@ from __future__ import annotations
 import os
 import sys
 
+from app.engine_options import ChatOptions
 from app.refusals import Refusal
-from app.run_session import open_session
+from app.run_session import go_on_with, session_at_hand
+from app.settings import built_in_settings
+from app.talk import Talk
+from tests.app.fake_engine import Script
+
+
+def open_session(name: str) -> Talk:
+    """Open the conversation of that name, or begin it."""
+    options = ChatOptions(open_model=Script().open_model, sampling=lambda model: None)
+    talk = Talk(options, session_at_hand(built_in_settings()))
+    try:
+        opened = go_on_with(name, talk)
+    except BaseException:
+        talk.close()
+        raise
+    if opened is not None:
+        talk.turns.open_saved(opened)
+    return talk
+
+
+def say_in(talk: Talk, text: str) -> str:
+    """Send a message, of which no answer comes, and end; returns why it is not saved, or ""."""
+    turns = talk.turns
+    turns.conversation.add_user(text)
+    turns.journal.note_asked(turns.conversation, is_replacing=False)
+    return talk.close()
 
 
 def main(name: str) -> None:
@@ -18,14 +44,15 @@ def main(name: str) -> None:
     print("ready", flush=True)
     sys.stdin.readline()
     try:
-        kept = open_session(name, "")
+        talk = open_session(name)
     except Refusal as refusal:
         print(f"refused: {refusal}", flush=True)
         return
-    print(f"open: {kept.journal.id}", flush=True)
+    print(f"open: {talk.turns.journal.id}", flush=True)
     if sys.stdin.readline():
-        kept.note_asked(f"from {os.getpid()}")
-    kept.end()
+        say_in(talk, f"from {os.getpid()}")
+    else:
+        talk.close()
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from app.conversations.recent import model_key
 from app.conversations.store import Store
 from app.export import to_markdown
 from app.screens.conversations import ConversationsScreen
+from app.unsent import UnsentFile
 from engine.errors import BrokenModelError
 from tests.app.chat_driver import Driver, chatting
 from tests.app.conversations.talk import PATIENCE_S, answer, ask, journal
@@ -68,7 +69,7 @@ async def test_a_kill_in_the_middle_of_a_reply_keeps_what_was_flushed(monkeypatc
     script = Script(replies=[tokens("one two three four five six")], token_gate=Gate())
     async with chatting(script) as driver:
         await hold_reply(driver, "count", 4)
-        driver.chat.save_what_comes()
+        driver.chat.talks.save_what_comes()
         await driver.until(lambda: b'"part"' in _log())
         killed = _log()
         # The rest of this application never reaches the disk that the next start sees.
@@ -183,7 +184,7 @@ async def test_what_waits_behind_a_reply_is_on_the_disk_at_once(tmp_path):
     async with chatting(script) as driver:
         await hold_reply(driver, "count", 2)
         await driver.say("and on")
-        driver.chat.save_what_comes()
+        driver.chat.talks.save_what_comes()
         await saved(driver)
         _copy_of_the_disk(tmp_path / "killed")
     _as_it_was(tmp_path / "killed")
@@ -236,14 +237,14 @@ async def test_a_message_that_no_record_holds_is_given_back_and_nothing_is_lost(
         await driver.ask("hello")
         if edit:
             await driver.say(edit)
-            await driver.until(lambda: driver.chat.is_editing)
+            await driver.until(lambda: driver.chat.editing.is_editing)
         driver.prompt.show_text("")
         driver.prompt.attach("long.txt", text)
         await driver.pilot.press("enter")
         await driver.note("not sent: longer than any context holds")
         assert "long.txt" in driver.prompt.text
         assert text in driver.prompt.draft.text
-        assert driver.chat.is_editing == bool(edit)
+        assert driver.chat.editing.is_editing == bool(edit)
         assert texts(driver) == ["hello", "Hello there."]
         driver.prompt.show_text("/system ")
         driver.prompt.attach("long.txt", text)
@@ -300,7 +301,7 @@ async def test_a_regenerated_reply_takes_the_old_ones_place_on_disk_only_when_it
         await driver.say("/regen")
         await driver.until(script.prefill_gate.waiting.is_set)
         await driver.until(lambda: driver.chat.turns.is_answering)
-        driver.chat.save_what_comes()
+        driver.chat.talks.save_what_comes()
         await saved(driver)
         assert [m.text for m in Store().read("000001").conversation.messages] == ["why?", "First answer."]
         script.prefill_gate.open()
@@ -315,7 +316,7 @@ async def test_an_edit_that_was_not_answered_yet_comes_back_into_the_prompt():
         await driver.ask("why?")
         script.prefill_gate = Gate()
         await driver.say("/edit")
-        await driver.until(lambda: driver.chat.is_editing)
+        await driver.until(lambda: driver.chat.editing.is_editing)
         await driver.say("why not?")
         await driver.until(script.prefill_gate.waiting.is_set)
         await driver.until(lambda: b"why not" in _log())
@@ -333,7 +334,7 @@ async def test_an_edited_question_replaces_what_came_after_it_on_disk():
         await driver.ask("one")
         await driver.ask("two")
         await driver.say("/edit 1")
-        await driver.until(lambda: driver.chat.is_editing)
+        await driver.until(lambda: driver.chat.editing.is_editing)
         await driver.say("uno")
         await driver.until(lambda: texts(driver) == ["uno", "Third."])
     assert [m.text for m in Store().read("000001").conversation.messages] == ["uno", "Third."]
@@ -356,10 +357,10 @@ async def test_a_full_disk_is_told_once_and_at_the_end(monkeypatch):
         monkeypatch.setattr(log_file.LogFile, "append", full)
         await driver.ask("first")
         for _ in range(3):
-            driver.chat.save_what_comes()
+            driver.chat.talks.save_what_comes()
         await driver.until(lambda: driver.chat.turns.journal.trouble)
         for _ in range(3):
-            driver.chat.save_what_comes()
+            driver.chat.talks.save_what_comes()
         await driver.note("conversation not saved: the disk is full")
         assert sum("not saved" in note for note in driver.transcript.notes()) == 1
     assert driver.app.unsaved == "the disk is full"
@@ -374,14 +375,14 @@ async def test_files_that_cannot_be_locked_are_told_once(monkeypatch):
         for question in ("first", "second"):
             await driver.ask(question)
             await saved(driver)
-            driver.chat.save_what_comes()
+            driver.chat.talks.save_what_comes()
         await driver.note("where files cannot be locked")
         assert sum("locked" in note for note in driver.transcript.notes()) == 1
         await driver.say("/new")
         await driver.note("A new conversation")
         await driver.ask("third")
         await saved(driver)
-        driver.chat.save_what_comes()
+        driver.chat.talks.save_what_comes()
         await driver.pilot.pause()
         assert not any("locked" in note for note in driver.transcript.notes())
     assert Store().ids() == ["000001", "000002"]
@@ -475,7 +476,7 @@ async def listed(driver: Driver, *questions: str) -> ConversationsScreen:
     await driver.pilot.press("f8")
     screen = driver.app.screen
     assert isinstance(screen, ConversationsScreen)
-    await driver.until(lambda: len(screen.items()) == len(questions))
+    await driver.until(lambda: len(screen._list.items()) == len(questions))
     await driver.pilot.press("down")
     await driver.until(lambda: screen.highlighted().entry.id == f"{len(questions) - 1:06}")
     return screen
@@ -486,7 +487,9 @@ async def test_another_row_below_the_cursor_is_neither_deleted_nor_renamed_for_t
     async with chatting() as driver:
         screen = await listed(driver, "first", "second", "third")
         await driver.pilot.press(*keys[:-1])
-        screen._found = Found(tuple(hit for hit in screen.items() if hit.entry.id == "000001"))  # a search goes on
+        screen._list._found = Found(
+            tuple(hit for hit in screen._list.items() if hit.entry.id == "000001")
+        )  # a search goes on
         screen.show()
         assert screen.highlighted().entry.id == "000001"
         if keys[-1] == "y":
@@ -526,9 +529,9 @@ async def test_what_is_pasted_is_no_answer_to_a_question():
         await driver.pilot.press("delete")
         await driver.until(lambda: "Delete first?" in driver.screen_text())
         driver.app.post_message(events.Paste("first"))
-        await driver.until(lambda: screen.typed == "first")
+        await driver.until(lambda: screen._list.typed == "first")
         await driver.pilot.press("y")
-        await driver.until(lambda: screen.typed == "firsty")
+        await driver.until(lambda: screen._list.typed == "firsty")
         assert Store().ids() == ["000001", "000002"]
 
 
@@ -540,7 +543,7 @@ async def test_the_live_conversation_is_deleted_after_a_question_and_a_new_one_b
         await driver.pilot.press("f8")
         screen = driver.app.screen
         assert isinstance(screen, ConversationsScreen)
-        await driver.until(lambda: screen.items())
+        await driver.until(lambda: screen._list.items())
         await driver.pilot.press("delete", "n")
         assert Store().ids() == ["000001"]
         await driver.pilot.press("delete")
@@ -549,7 +552,7 @@ async def test_the_live_conversation_is_deleted_after_a_question_and_a_new_one_b
         )
         await driver.pilot.press("y")
         await driver.until(lambda: Store().ids() == [])
-        await driver.until(lambda: not screen.items(), "the list is empty")
+        await driver.until(lambda: not screen._list.items(), "the list is empty")
         await driver.pilot.press("escape")
         await driver.note("A new conversation; the one before is deleted.")
         assert texts(driver) == []
@@ -566,7 +569,7 @@ async def test_the_live_conversation_is_not_deleted_while_its_reply_comes():
         await driver.pilot.press("f8")
         screen = driver.app.screen
         assert isinstance(screen, ConversationsScreen)
-        await driver.until(lambda: screen.items())
+        await driver.until(lambda: screen._list.items())
         await driver.pilot.press("delete", "y")
         await driver.until(lambda: "not deleted: the engine is busy" in driver.screen_text())
     assert Store().ids() == ["000001"]
@@ -582,6 +585,19 @@ async def test_conversations_need_not_be_kept():
     root = paths.conversations_dir()
     assert root is not None
     assert not root.exists()
+
+
+@pytest.mark.parametrize(("saving", "kept"), [("off", ["waits", "draft"]), ("on", ["draft"])])
+async def test_what_waits_is_kept_apart_only_where_conversations_are_not_saved(saving, kept):
+    script = Script(replies=[tokens("one two three")], token_gate=Gate())
+    async with chatting(script, save_conversations=saving) as driver:
+        await hold_reply(driver, "count", 2)
+        await driver.say("waits")
+        await driver.until(lambda: driver.chat.turns.queued_texts == ["waits"])
+        driver.prompt.show_text("draft")
+        assert "at the next start" in driver.chat.editing.keep_unsent()
+        assert [draft.text for draft in UnsentFile(paths.unsent_file()).take()] == kept
+        script.token_gate.open()
 
 
 async def test_a_long_conversation_mounts_only_its_end():

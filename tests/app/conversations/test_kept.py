@@ -13,9 +13,11 @@ from dataclasses import replace
 
 import pytest
 
-from app import engine_access, exit_codes, kept_conversation, paths, plain
-from app.conversation import Ending, Role
+from app import engine_access, exit_codes, paths, plain
+from app import talk as talks
+from app.conversation import Conversation, Ending, Role
 from app.conversations import lock
+from app.conversations.journal import Journal
 from app.conversations.keeper import Keeper
 from app.conversations.log_file import LogFile
 from app.conversations.store import Store
@@ -204,7 +206,7 @@ def test_a_conversation_that_the_template_refuses_does_not_end_the_line_mode(scr
     script.refused_words = "refused"
     assert talk(script, monkeypatch, "more", "/new", "good day") == exit_codes.OK
     assert capsys.readouterr().err.count("the chat template fails") == 2, "once at the start, once for the message"
-    assert texts()[-2] == "and on"
+    assert texts()[-3:] == ["and on", "three.", "more"], "the message stays, to be asked again"
     assert texts("000002")[0] == "good day"
 
 
@@ -324,7 +326,7 @@ def test_a_full_disk_is_not_waited_for_at_every_message(script, monkeypatch, cap
 
     monkeypatch.setattr(LogFile, "append", full)
     monkeypatch.setattr(Keeper, "close", lambda keeper, _: not keeper.has_unsaved)
-    monkeypatch.setattr(kept_conversation, "SAVING_PATIENCE_S", 3600.0)
+    monkeypatch.setattr(talks, "SAVING_PATIENCE_S", 3600.0)
     talk(script, monkeypatch, "first", "second")
     assert capsys.readouterr().out == "one.\ntwo.\n"
 
@@ -431,6 +433,32 @@ def test_two_messages_that_do_not_fit_together_are_not_sent_together(script, cap
     ask(script, "word " * 35)
     assert "is left out: both together do not fit the context" in capsys.readouterr().err
     assert texts() == ["word " * 35, "two."]
+
+
+def test_of_two_messages_that_fit_neither_together_nor_alone_the_first_stays(script, capsys):
+    script.n_ctx, script.fail_after_tokens = 60, 0
+    with pytest.raises(BrokenModelError):
+        ask(script, "more " * 25)
+    script.fail_after_tokens = None
+    with pytest.raises(Refusal, match="but the context holds 60"):
+        ask(script, "word " * 80)
+    assert texts() == ["more " * 25]
+    ask(script, "and so?")
+    assert texts() == ["more " * 25 + "\n\nand so?", "two."]
+
+
+def test_what_waited_when_the_chat_was_killed_stays_for_the_chat(script, monkeypatch, capsys):
+    journal, conversation = Journal(Store()), Conversation()
+    journal.begin(title="notes")
+    conversation.add_user("first")
+    journal.note_asked(conversation, is_replacing=False)
+    journal.note_waiting(conversation, ["later", "last"])
+    assert journal.close(60) == ""
+    ask(script, "second")
+    assert Store().read("000001").waiting == ["later", "last"]
+    talk(script, monkeypatch, "third", "later", "fourth")
+    assert "its turn did not come any more: later" in capsys.readouterr().err
+    assert Store().read("000001").waiting == ["last"]
 
 
 def test_a_signal_saves_what_there_is_of_an_answer():

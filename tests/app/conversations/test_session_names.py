@@ -12,13 +12,12 @@ from app.conversations.log_file import MOST_LOG_BYTES
 from app.conversations.records import read_record, write_record
 from app.conversations.store import LOG_NAME, Store
 from app.refusals import Refusal
-from app.run_session import open_session
+from tests.app.conversations import session_starter
+from tests.app.conversations.session_starter import open_session
 
 
 def say_in(name, text="hello"):
-    kept = open_session(name, "")
-    kept.note_asked(text)
-    assert kept.end() == ""
+    assert session_starter.say_in(open_session(name), text) == ""
 
 
 @pytest.fixture
@@ -75,7 +74,7 @@ def test_no_second_conversation_is_begun_where_the_first_cannot_be_read(log, spo
     spoil(log)
     for _ in range(2):
         with pytest.raises(Refusal, match="jalopy run: conversation ") as refused:
-            open_session(name, "")
+            open_session(name)
         assert refused.value.exit_code == exit_codes.IO_ERROR
         assert "\n" not in str(refused.value)
         list(Store().entries())  # the list is looked at in between
@@ -88,7 +87,7 @@ def test_another_users_conversation_is_refused(log, monkeypatch):
     monkeypatch.setattr("app.paths.private_directory", lambda path: path)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(Refusal, match="jalopy run: conversation notes: "):
-        open_session("notes", "")
+        open_session("notes")
 
 
 def test_a_conversation_whose_title_is_not_known_is_named_when_another_is_begun(log, capsys):
@@ -113,9 +112,9 @@ def test_a_title_whose_line_is_damaged_still_leads_to_its_conversation(log, caps
 
 
 def test_a_conversation_in_which_nothing_is_said_leaves_nothing():
-    kept = open_session("notes", "")
+    talk = open_session("notes")
     assert Store().ids() == ["000001"]
-    assert kept.end() == ""
+    assert talk.close() == ""
     assert Store().ids() == []
 
 

@@ -6,24 +6,28 @@ import json
 import os
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from app import paths
+from app.conversation import Conversation
+from app.conversations.journal import Journal
 from app.conversations.log_file import LogFile
 from app.conversations.quota import drop_oldest_states
 from app.conversations.store import Store
 from app.refusals import Refusal
+from app.run import RunOptions, run
 from app.saved_states import BroughtBack, SavedStates, StateFiles
+from app.settings import built_in_settings
 from engine.errors import EngineError
 from tests.app import chat_driver
 from tests.app.chat_driver import chatting
 from tests.app.conversations.fake_states import files
 from tests.app.conversations.talk import saved_talk, texts_in
 from tests.app.fake_engine import Script
+from tests.app.scripted_access import use_script
 
 pytestmark = pytest.mark.slow
 
@@ -265,34 +269,41 @@ def test_two_programs_that_keep_one_system_prompt_at_once_write_no_common_file(t
     assert [json.loads(path.read_text()) for path in tmp_path.iterdir()] == [ids]
 
 
+def begun(name):
+    """A journal that has saved a message under this title, as another program would."""
+    journal, conversation = Journal(Store()), Conversation()
+    journal.begin(title=name)
+    conversation.add_user("hello")
+    journal.note_asked(conversation, is_replacing=False)
+    assert journal.settle(60)
+    return journal
+
+
+def go_on(monkeypatch, name):
+    use_script(monkeypatch, Script())
+    return run(RunOptions("m.gguf", "more", session=name), built_in_settings())
+
+
 @pytest.mark.parametrize("name", ["notes", "1"])
 def test_a_session_in_use_is_not_for_the_shell(name, monkeypatch):
-    from app.run_session import open_session
-
-    first = open_session("notes", "")
-    first.note_asked("hello")
+    journal = begun("notes")
     try:
         with pytest.raises(Refusal, match="in use by another jalopy"):
-            open_session(name, "")
+            go_on(monkeypatch, name)
     finally:
-        with suppress(Exception):
-            first.end()
+        journal.close(60)
     assert Path(Store().state_path("000001")).parent.is_dir()
 
 
 def test_a_session_that_cannot_be_written_is_refused_without_naming_another_program(monkeypatch):
-    from app.run_session import open_session
-
-    first = open_session("notes", "")
-    first.note_asked("hello")
-    assert first.end() == ""
+    assert begun("notes").close(60) == ""
 
     def refuse(path):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(LogFile, "open", refuse)
     with pytest.raises(Refusal, match=r"the disk is read-only \(leave --session out, or see to that\)"):
-        open_session("notes", "")
+        go_on(monkeypatch, "notes")
 
 
 @pytest.mark.usefixtures("_kept")

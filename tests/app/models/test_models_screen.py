@@ -121,7 +121,7 @@ async def test_what_can_be_downloaded_stays_while_models_are_looked_for_again(
         monkeypatch.setattr(scan, "find_files", waits)
         screen = screen_of(driver)
         screen.action_rescan()
-        assert screen.look()  # more is to come, and nothing has
+        assert screen._models.look()  # more is to come, and nothing has
         screen.show()
         await driver.pilot.pause()
         await driver.shows("+ SmolLM2")
@@ -217,7 +217,7 @@ async def test_while_a_reply_comes_no_model_is_opened_and_nothing_asked() -> Non
         await driver.type("second")
         await driver.pilot.press("enter")
         await shows(driver, "the engine is busy: Esc in the chat stops it")
-        assert screen_of(driver).typed == "second", "the choice stays"
+        assert screen_of(driver)._models.typed == "second", "the choice stays"
         assert len(script.opened) == 1
 
 
@@ -433,7 +433,7 @@ async def test_a_bug_while_looking_is_a_line_and_the_screen_lives(monkeypatch: p
 async def test_nothing_is_looked_at_while_something_else_is_shown() -> None:
     async with chatting() as driver:
         screen = await opened(driver)
-        await driver.until(lambda: screen._found.is_done)
+        await driver.until(lambda: screen._models._found.is_done)
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is driver.chat)
         assert screen._timer is not None

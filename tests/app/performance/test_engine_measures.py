@@ -12,7 +12,7 @@ from app.bridge import EngineBridge
 from app.commands import Ask, Load, MeasureBandwidth
 from app.engine_measures import phase_costs, time_spent
 from app.engine_options import ChatOptions
-from app.messages import GenerationFinished, ModelFailed
+from app.events import GenerationFinished, ModelFailed
 from app.performance import page_faults
 from app.performance.history import ReplyHistory
 from app.performance.records import EngineFigures

@@ -1,0 +1,34 @@
+"""Work that nobody waits for, in a daemon thread: what does not answer must not hold up quitting.
+
+Not asyncio's executor, which is joined at exit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def in_background(work: Callable[[], T], name: str) -> Future[T]:
+    """Begin the work in a thread of its own; its result or its exception is the future's.
+
+    Args:
+        name: of the thread, behind "jalopy-".
+    """
+    answer: Future[T] = Future()
+    answer.set_running_or_notify_cancel()  # whoever waits for it no longer does not cancel it
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
+
+    threading.Thread(target=run, name=f"jalopy-{name}", daemon=True).start()
+    return answer
