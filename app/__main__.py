@@ -3,14 +3,14 @@
 import sys
 import warnings
 
-from app import exit_codes
+from app.program import exit_codes
 
 
 def main() -> int:
     """Run the program and return its exit code."""
     _keep_quiet()
     try:
-        from app.command_line import main as run
+        from app.cli.dispatch import main as run
 
         return run()
     except KeyboardInterrupt:

@@ -7,18 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from engine.cache.kv_types import KV_TYPES
     from engine.errors import EngineError
-    from engine.kv_types import KV_TYPES
     from engine.model import Model
-    from engine.sampling import Sampling
+    from engine.sampling.sampler import Sampling
     from engine.session import Session
     from engine.tokenizer import Tokenizer
 
 _HOMES = {
-    "KV_TYPES": "engine.kv_types",
+    "KV_TYPES": "engine.cache.kv_types",
     "EngineError": "engine.errors",
     "Model": "engine.model",
-    "Sampling": "engine.sampling",
+    "Sampling": "engine.sampling.sampler",
     "Session": "engine.session",
     "Tokenizer": "engine.tokenizer",
 }

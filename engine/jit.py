@@ -23,7 +23,7 @@ from numba import cfunc, njit, types
 from numba.core.caching import FunctionCache
 from numba.core.runtime.nrt import rtsys
 
-from engine.directories import is_safe_for_code, make_private
+from engine.machine.directories import is_safe_for_code, make_private
 
 F = TypeVar("F", bound=Callable[..., Any])
 

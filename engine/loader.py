@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import GGUFError
-from engine.gguf import GGUFFile, read_gguf
+from engine.gguf.read import GGUFFile, read_gguf
 from engine.models import expected_tensors, read_config
-from engine.weights import Weights
+from engine.weights.weights import Weights
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig

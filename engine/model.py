@@ -9,23 +9,23 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import address_space, host, residency
-from engine.compilation import Progress, ProgressCallback
+from engine.cache.kv_cache import kv_type_of, memory_needs
+from engine.cache.kv_types import KVType
 from engine.errors import EngineError, MemoryPlanError, ModelChangedError, UnsupportedCPUError
-from engine.kv_cache import kv_type_of, memory_needs
-from engine.kv_types import KVType
 from engine.loader import validate
-from engine.memory import shown_bytes
+from engine.machine import address_space, host, residency
+from engine.machine.memory import shown_bytes
 from engine.models import expected_tensors
+from engine.plan.compilation import Progress, ProgressCallback
 from engine.session import Session
-from engine.weight_modes import MMAP, RESERVE_BYTES, WEIGHT_MODES, RoomForBoth, WeightModes
-from engine.weights import multiplied
+from engine.weights.modes import MMAP, RESERVE_BYTES, WEIGHT_MODES, RoomForBoth, WeightModes
+from engine.weights.weights import multiplied
 
 if TYPE_CHECKING:
-    from engine.chat_prompt import ChatPrompt
-    from engine.chat_template import ChatTemplate
     from engine.pipeline import Pipeline
-    from engine.weights import Tensor
+    from engine.prompt.chat_prompt import ChatPrompt
+    from engine.prompt.chat_template import ChatTemplate
+    from engine.weights.weights import Tensor
 
 DEFAULT_CONTEXT = 8192
 """Largest context chosen without being asked for: more of it costs memory that few conversations use."""
@@ -136,7 +136,7 @@ class Model:
     @cached_property
     def chat_template(self) -> ChatTemplate:
         """How this model writes conversations."""
-        from engine.chat_template import ChatTemplate
+        from engine.prompt.chat_template import ChatTemplate
 
         tokenizer = self.tokenizer
         bos, eos = tokenizer.token_text(tokenizer.bos_id), tokenizer.token_text(tokenizer.eos_id)
@@ -145,7 +145,7 @@ class Model:
     @property
     def sampling_advice(self) -> dict[str, float]:
         """The fields of ``Sampling`` that the file recommends."""
-        from engine.sampling_advice import sampling_advice
+        from engine.sampling.advice import sampling_advice
 
         return sampling_advice(self._checked.gguf.metadata)
 
@@ -170,14 +170,14 @@ class Model:
     def crew(self) -> Any:
         """The threads; hired when the first plan runs."""
         if self._crew is None:
-            from engine.crew import Crew
+            from engine.plan.crew import Crew
 
             self._crew = Crew(self._pinned)
         return self._crew
 
     def chat(self) -> ChatPrompt:
         """Begin the tokens of a new conversation."""
-        from engine.chat_prompt import ChatPrompt
+        from engine.prompt.chat_prompt import ChatPrompt
 
         return ChatPrompt(self.tokenizer, self.chat_template)
 
@@ -284,7 +284,7 @@ class Model:
             Cancelled: something has.
             MemoryPlanError: there is no memory to measure with.
         """
-        from engine.profile import read_bandwidth_gbps
+        from engine.plan.profile import read_bandwidth_gbps
 
         return read_bandwidth_gbps(self.crew, threads or self.threads, is_unwanted=is_unwanted)
 

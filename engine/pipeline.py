@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.buffers import FEW_COLUMNS, Buffers
-from engine.compilation import ProgressCallback, compile_kernels
-from engine.kv_cache import KVCache
-from engine.kv_types import KVType
-from engine.memory import Memory
+from engine.cache.kv_cache import KVCache
+from engine.cache.kv_types import KVType
+from engine.cache.rotation import rotations_of
+from engine.kernels.records import STEP
+from engine.machine.memory import Memory
 from engine.models import decoder, load_architecture
-from engine.plan import Plan, scratch_bytes_per_thread
-from engine.profile import ProfileTable
-from engine.records import STEP
-from engine.rotation import rotations_of
+from engine.plan.buffers import FEW_COLUMNS, Buffers
+from engine.plan.compilation import ProgressCallback, compile_kernels
+from engine.plan.plan import Plan, scratch_bytes_per_thread
+from engine.plan.profile import ProfileTable
 
 if TYPE_CHECKING:
+    from engine.cache.layer_memory import LayerMemory
     from engine.config import ModelConfig
-    from engine.crew import Crew
-    from engine.layer_memory import LayerMemory
-    from engine.weights import Weights
+    from engine.plan.crew import Crew
+    from engine.weights.weights import Weights
 
 WIDEST_BLOCK = 512
 BLOCK_BYTES = 96 << 20

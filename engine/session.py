@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine import context_shift
-from engine.buffers import FEW_COLUMNS
-from engine.cached_tokens import CachedTokens, common_prefix
+from engine.cache import context_shift
+from engine.cache.cached_tokens import CachedTokens, common_prefix
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
-from engine.profile import PhaseTime, Profile
-from engine.sampling import Sampler, Sampling
-from engine.stopping import StopStrings
+from engine.plan.buffers import FEW_COLUMNS
+from engine.plan.profile import PhaseTime, Profile
+from engine.sampling.sampler import Sampler, Sampling
+from engine.sampling.stopping import StopStrings
 
 if TYPE_CHECKING:
+    from engine.cache.layer_memory import LayerMemory
+    from engine.cache.rotation import Rotation
     from engine.config import Rope
-    from engine.layer_memory import LayerMemory
     from engine.model import Model
     from engine.pipeline import Pipeline
-    from engine.rotation import Rotation
-    from engine.weights import Weights
+    from engine.weights.weights import Weights
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
 PrefillProgress = Callable[[int, int], None]
@@ -156,7 +156,7 @@ class Session:
         ``truncate``.
 
         Args:
-            ids: one to ``engine.buffers.FEW_COLUMNS`` token ids.
+            ids: one to ``engine.plan.buffers.FEW_COLUMNS`` token ids.
 
         Returns:
             (n, vocab_size) float32, to the bit what feeding one after the other gives. Raises what ``feed`` raises.
@@ -444,7 +444,7 @@ class Session:
             raise Cancelled("stopped")
 
     def _finite_logits(self, computed: Logits | None = None) -> Logits:
-        from engine import sampling_kernels as compiled
+        from engine.sampling import kernels as compiled
 
         computed = self._pipeline.logits if computed is None else computed
         logits: Logits = np.empty_like(computed)

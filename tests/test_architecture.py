@@ -33,14 +33,14 @@ def test_the_engine_never_imports_the_application(module: str) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["engine", "engine.loader", "engine.tokenizer", "engine.model", "engine.saved_state", "app", "app.command_line"],
+    ["engine", "engine.loader", "engine.tokenizer", "engine.model", "engine.saved_state", "app", "app.cli.dispatch"],
 )
 def test_numba_is_imported_no_earlier_than_it_is_needed(module: str) -> None:
     assert not {"numba", "llvmlite"} & imported_after(f"import {module}")
 
 
 def test_the_line_mode_does_without_textual() -> None:
-    assert "textual" not in imported_after("import app.plain, app.run, app.bench")
+    assert "textual" not in imported_after("import app.cli.line_mode, app.cli.run, app.cli.bench")
 
 
 def test_a_conversation_with_an_engine_does_without_textual() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import field
 from pathlib import Path
 
-from app import paths
 from app.conversations.journal import Journal
 from app.conversations.store import Store
-from app.record import record
-from app.settings import Settings
+from app.program import paths
+from app.program.settings import Settings
+from app.text.record import record
 
 
 @record

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from app.conversation import ChatMessage, Conversation, Role
+from app.conversations.conversation import ChatMessage, Conversation, Role
 from app.conversations.keeper import Keeper
 from app.conversations.links import NOTHING, linked
 from app.conversations.log_file import LogFile, LogRefusedError
@@ -21,7 +21,7 @@ from app.conversations.records import Record, checksum_of
 from app.conversations.replay import head_record, message_record, title_of
 from app.conversations.store import STATE_NAME, Opened, Store, now_text
 from app.conversations.summary import Summary, sizes_of
-from app.record import record
+from app.text.record import record
 
 SWITCH_PATIENCE_S = 1.0
 """So long going to another conversation waits for the last one's disk."""

@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from app.clean_text import clean_line
 from app.conversations.log_file import LogFile, LogRefusedError
 from app.conversations.records import Record, write_record
 from app.conversations.summary import Summary, write_summary
-from app.crash_log import log_without_text
-from app.record import record
+from app.program.crash_log import log_without_text
+from app.text.clean_text import clean_line
+from app.text.record import record
 
 RETRY_S = 5.0
 SYNC_S = 10.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 
-from app.conversation import ChatMessage, Conversation, Role
+from app.conversations.conversation import ChatMessage, Conversation, Role
 
 NOTHING = 0
 """The number of no messages."""

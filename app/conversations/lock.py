@@ -14,7 +14,7 @@ from datetime import datetime
 from enum import Enum
 from pathlib import Path
 
-from app.small_file import read_json_object, replace_file
+from app.program.small_file import read_json_object, replace_file
 
 try:
     import fcntl

@@ -12,8 +12,8 @@ from app.conversations.damage import damage_line
 from app.conversations.lock import Held, holder_of, lock, note_holder, unlock
 from app.conversations.records import checksum_of, read_record
 from app.conversations.replay import NewerVersionError, Replay, Saved, UnsoundRecordError
-from app.record import record
-from engine.directories import sync_directory
+from app.text.record import record
+from engine.machine.directories import sync_directory
 
 MOST_LOG_BYTES = 64 << 20
 """A longer log is neither written nor read: weeks of writing do not fill it."""

@@ -10,12 +10,12 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 
-from app.clean_text import clean_line
-from app.conversation import Conversation
+from app.conversations.conversation import Conversation
 from app.conversations.log_file import LogRefusedError
 from app.conversations.store import Entry, Store
-from app.crash_log import log_without_text
-from app.record import record
+from app.program.crash_log import log_without_text
+from app.text.clean_text import clean_line
+from app.text.record import record
 
 _SHOW_PERIOD_S = 0.2
 _MOST_REMEMBERED_CHARS = 32 << 20

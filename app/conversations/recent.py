@@ -10,10 +10,10 @@ import os
 from dataclasses import field
 from pathlib import Path
 
-from app import paths
 from app.conversations.store import Store
-from app.record import record
-from app.small_file import read_json_object, replace_file
+from app.program import paths
+from app.program.small_file import read_json_object, replace_file
+from app.text.record import record
 
 FILE_NAME = "recent.json"
 VERSION = 1

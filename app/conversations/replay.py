@@ -26,12 +26,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from app.clean_text import clean_line, clean_text
-from app.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
+from app.conversations.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
 from app.conversations.links import NOTHING, LinkedMessages, link_in, linked
 from app.conversations.records import Record
-from app.record import record
-from app.thinking import Thinking
+from app.conversations.thinking import Thinking
+from app.text.clean_text import clean_line, clean_text
+from app.text.record import record
 
 FORMAT = "jalopy conversation"
 VERSION = 1

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app import figures
 from app.conversations.look import Hit
-from app.glyphs import cut
+from app.text import figures
+from app.text.glyphs import cut
 
 _DATE, _COUNT, _SIZE, _MODEL = 16, 5, 6, 20
 _LEAST_TITLE = 16

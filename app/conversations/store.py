@@ -17,8 +17,6 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from app import paths
-from app.clean_text import clean_line
 from app.conversations.keeper import cause_of
 from app.conversations.lock import HOLDER_NAME, Held, lock, unlock
 from app.conversations.log_file import LogFile, LogRefusedError, ReadLog, read_only
@@ -26,7 +24,9 @@ from app.conversations.records import write_record
 from app.conversations.replay import MOST_TITLE_CHARS, Saved, head_record
 from app.conversations.summary import FILE_NAME as SUMMARY_NAME
 from app.conversations.summary import Summary, read_summary, remembered_title, summary_of, write_summary
-from app.record import record
+from app.program import paths
+from app.text.clean_text import clean_line
+from app.text.record import record
 
 LOG_NAME = "transcript.log"
 STATE_NAME = "kv.state"

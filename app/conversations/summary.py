@@ -11,11 +11,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from app.clean_text import clean_line
-from app.conversation import Conversation
+from app.conversations.conversation import Conversation
 from app.conversations.replay import MOST_TITLE_CHARS, Saved
-from app.record import record
-from app.small_file import read_json_object, replace_file
+from app.program.small_file import read_json_object, replace_file
+from app.text.clean_text import clean_line
+from app.text.record import record
 
 FILE_NAME = "summary.json"
 VERSION = 1

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from app import exit_codes, paths
-from app.record import record
-from app.refusals import Refusal
+from app.program import exit_codes, paths
+from app.program.refusals import Refusal
+from app.text.record import record
 from engine import KV_TYPES
-from engine.fit import Fit, MachineMemory, MachineRates, ModelNeeds, fit
+from engine.measure.fit import Fit, MachineMemory, MachineRates, ModelNeeds, fit
 
 READING_TPS = 4.0
 """Tokens a second that keep up with a reader."""

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.clean_text import clean_line
 from app.doctor import advice
 from app.doctor.advice import MemoryRow, Suggestion
 from app.doctor.readings import EngineReadings
-from app.models.rates import remember_rates
-from app.record import record
-from engine import fit as fitting
+from app.library.rates import remember_rates
+from app.text.clean_text import clean_line
+from app.text.record import record
+from engine.measure import fit as fitting
 
 if TYPE_CHECKING:
-    from engine.crew import Crew
+    from engine.plan.crew import Crew
 
 COMMON_TYPE = "Q4_K"
 """The type that most models for small machines are made of."""
@@ -96,10 +96,11 @@ def measure(
 def _measure(
     threads: int, prefill_threads: int, quants: Iterable[str], progress: Report | None, crew: Crew | None
 ) -> tuple[EngineReadings, fitting.MachineRates]:
-    from engine import host, jit
-    from engine.crew import MOST_THREADS, Crew
+    from engine import jit
+    from engine.machine import host
+    from engine.measure.speed_probe import measure_rates
+    from engine.plan.crew import MOST_THREADS, Crew
     from engine.simd.level import LEVEL
-    from engine.speed_probe import measure_rates
 
     threads = threads or min(MOST_THREADS, host.cores().default_threads)
     rates = fitting.MachineRates()

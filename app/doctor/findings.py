@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from app.doctor.readings import Readings
-from app.figures import counted, size
-from app.performance.governor import Governor
-from app.record import record
+from app.machine.governor import Governor
+from app.text.figures import counted, size
+from app.text.record import record
 
 OK, WEAK, BAD = "ok", "!", "x"
 """Marks: well; costs speed or comfort; does not work."""

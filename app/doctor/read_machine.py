@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from app.doctor.readings import ClockReadings, CoreReadings, DiskReadings, MemoryReadings
-from app.performance.processor import CoreLoads
+from app.machine.processor import CoreLoads
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ def read_cores(root: Path = ROOT, look_s: float = LOOK_S) -> CoreReadings:
     """Count processors and watch for a moment what other programs take of them."""
     import psutil
 
-    from engine import host
+    from engine.machine import host
 
     cores = attempt(host.cores, None)
     name, flags = _cpu_info(root)
@@ -74,7 +74,7 @@ def read_memory(root: Path = ROOT) -> MemoryReadings:
     """Read memory, swap and the mode of huge pages."""
     import psutil
 
-    from engine import host
+    from engine.machine import host
 
     swap: Any = attempt(psutil.swap_memory, None)
     modes = _text(root / "sys/kernel/mm/transparent_hugepage/enabled")

@@ -6,8 +6,8 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 
-from app.clipboard import has_desktop
 from app.doctor.readings import TerminalReadings
+from app.program.clipboard import has_desktop
 
 _PROGRAMS = {"wayland": ("wl-copy",), "x11": ("xclip", "xsel"), "": ("pbcopy", "clip.exe")}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from app.record import record
+from app.text.record import record
 
 
 @record

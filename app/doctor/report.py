@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from app.clean_text import clean_line
 from app.doctor.findings import BAD, MACHINE_LOOKS, OK, WEAK, Finding
 from app.doctor.readings import Readings
 from app.doctor.terminal_findings import TERMINAL_LOOKS
-from app.figures import count, rate, size
+from app.text.clean_text import clean_line
+from app.text.figures import count, rate, size
 
 if TYPE_CHECKING:
     from app.doctor.advice import MemoryRow, Suggestion
     from app.doctor.examine import Examination
-    from engine.fit import Fit, ModelNeeds
+    from engine.measure.fit import Fit, ModelNeeds
 
 _TOPIC_COLUMN = 4
 _TEXT_COLUMN = 18
@@ -113,7 +113,7 @@ def advice_lines(examination: Examination) -> list[str]:
 
 def _known_lines(examination: Examination) -> list[str]:
     """Name a well-known model that suits this machine, and how to get it."""
-    from app.models.known import best_known, checked_on
+    from app.library.known import best_known, checked_on
 
     known = best_known(examination.memory, examination.rates)
     if known is None:

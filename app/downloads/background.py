@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.clean_text import clean_line
+from app.text.clean_text import clean_line
 
 if TYPE_CHECKING:
     from app.downloads.job import PullJob
@@ -45,7 +45,7 @@ class BackgroundDownload:
         """Say what comes and how far it is; "" while nothing does."""
         if self.job is None or not self.is_running:
             return ""
-        from app.downloads.command import progress_text
+        from app.cli.pull import progress_text
 
         progress = self.job.state.progress
         return f"{self.title}: {progress_text(progress) if progress is not None else 'begins'}"

@@ -14,15 +14,15 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from app import exit_codes
-from app.clean_text import clean_line
+from app.cli.verify import sha256_of
 from app.downloads.hub import RemoteFile
 from app.downloads.part_file import PartFile, part_bytes
 from app.downloads.refusal import MOST_RETRIES, ConnectionCut, DownloadError, StatusError, pause_before_retry
 from app.downloads.web import Response, Web
-from app.figures import size
-from app.record import record
-from app.verify import sha256_of
+from app.program import exit_codes
+from app.text.clean_text import clean_line
+from app.text.figures import size
+from app.text.record import record
 
 SPARE_DISK_BYTES = 64 << 20
 """Left free on the disk."""

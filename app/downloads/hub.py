@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from app import exit_codes
-from app.clean_text import clean_line
 from app.downloads.refusal import DownloadError
 from app.downloads.web import Web, split_address
-from app.models.places import hugging_face_home, user_home
-from app.record import record
-from app.small_file import read_bounded
+from app.library.places import hugging_face_home, user_home
+from app.program import exit_codes
+from app.program.small_file import read_bounded
+from app.text.clean_text import clean_line
+from app.text.record import record
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 SAFE_NAME = re.compile(r"[A-Za-z0-9._-]+\.gguf")

@@ -14,18 +14,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.background import in_background
-from app.clean_text import clean_line
-from app.crash_log import bug_line
 from app.downloads import hub
 from app.downloads.fetch import Progress, Stopped
 from app.downloads.pull import Prepared, carry_out, prepare
 from app.downloads.web import Web
-from app.record import record
-from app.refusals import exit_code_of
+from app.program.background import in_background
+from app.program.crash_log import bug_line
+from app.program.refusals import exit_code_of
+from app.text.clean_text import clean_line
+from app.text.record import record
 
 if TYPE_CHECKING:
-    from app.settings import Settings
+    from app.program.settings import Settings
 
 
 class Stage(str, Enum):

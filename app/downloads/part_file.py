@@ -14,12 +14,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from app import exit_codes
-from app.clean_text import clean_line
 from app.downloads.hub import RemoteFile
 from app.downloads.refusal import DownloadError
-from app.small_file import read_json_object, replace_file
-from engine.directories import sync_directory
+from app.program import exit_codes
+from app.program.small_file import read_json_object, replace_file
+from app.text.clean_text import clean_line
+from engine.machine.directories import sync_directory
 
 _READ_BYTES = 1 << 20
 _MOST_NOTE_BYTES = 4096
@@ -173,7 +173,7 @@ class PartFile:
 
     def _check_header(self) -> None:
         from engine.errors import EngineError, FileUnreadableError, UnsupportedQuantError
-        from engine.gguf import read_single
+        from engine.gguf.read import read_single
 
         try:
             read_single(self.path, keeps_strings=False).close()

@@ -7,25 +7,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from app import exit_codes, figures
-from app.clean_text import clean_line
+from app.cli.verify import stated_sha256
 from app.downloads import hub
 from app.downloads.fetch import DownloadPlan, Report, download, make_plan
 from app.downloads.hub import RemoteFile, Repository
 from app.downloads.refusal import DownloadError
 from app.downloads.source import Choice, Wanted, choose, parameters_of, parse_wanted, type_of
 from app.downloads.web import Web
-from app.models.find import find_files
-from app.models.header import ModelHeader, read_header
-from app.models.listing import Lister, Outlook, make_lister
-from app.models.places import download_directory, places
-from app.models.rates import load_rates, usual_threads
-from app.models.rows import outlook_text
-from app.record import record
-from app.verify import stated_sha256
+from app.library.find import find_files
+from app.library.header import ModelHeader, read_header
+from app.library.listing import Lister, Outlook, make_lister
+from app.library.places import download_directory, places
+from app.library.rates import load_rates, usual_threads
+from app.library.rows import outlook_text
+from app.program import exit_codes
+from app.text import figures
+from app.text.clean_text import clean_line
+from app.text.record import record
 
 if TYPE_CHECKING:
-    from app.settings import Settings
+    from app.program.settings import Settings
 
 
 @record

@@ -13,10 +13,10 @@ from email.message import Message
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
-from app import exit_codes
-from app.clean_text import clean_line
-from app.figures import whole_seconds
-from app.refusals import Refusal
+from app.program import exit_codes
+from app.program.refusals import Refusal
+from app.text.clean_text import clean_line
+from app.text.figures import whole_seconds
 
 MOST_RETRIES = 4
 LONGEST_PAUSE_S = 300.0

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from app import exit_codes
-from app.clean_text import clean_line
 from app.downloads.hub import RemoteFile, Repository, is_safe_name
 from app.downloads.refusal import DownloadError
 from app.downloads.web import split_address
-from app.record import record
-from engine.split_gguf import part_name
+from app.program import exit_codes
+from app.text.clean_text import clean_line
+from app.text.record import record
+from engine.gguf.parts import part_name
 
 if TYPE_CHECKING:
-    from engine.fit import MachineMemory, MachineRates
+    from engine.measure.fit import MachineMemory, MachineRates
 
 _REPOSITORY = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*)(?::(?P<type>[A-Za-z0-9_]+))?"

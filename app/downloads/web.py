@@ -18,7 +18,6 @@ from email.message import Message
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from app import exit_codes
 from app.downloads.bounded_lines import EndlessLinesError
 from app.downloads.lines import Lines
 from app.downloads.refusal import (
@@ -31,8 +30,9 @@ from app.downloads.refusal import (
     refused,
 )
 from app.downloads.unreachable import said, unreachable
-from app.record import record
-from app.version import installed_version
+from app.program import exit_codes
+from app.program.version import installed_version
+from app.text.record import record
 
 TIMEOUT_S = 30.0
 """Without a byte for so long a connection counts as dead."""

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from app import exit_codes
-from app.command_line import guard
+from app.cli.dispatch import guard
 from app.interface_bench import scenarios
 from app.interface_bench.scenarios import ChatRound, Plan
 from app.interface_bench.terminal import ProgramFailed
-from app.json_line import json_line
-from app.refusals import say
+from app.program import exit_codes
+from app.program.refusals import say
+from app.text.json_line import json_line
 
 CHAT_SCREEN = "ChatScreen"
 DECODE_GOAL, PERFORMANCE_GOAL = 0.97, 0.95
@@ -187,7 +187,7 @@ def _whole(text: str, least: int) -> int:
 
 
 def _default_threads() -> int:
-    from engine import host
+    from engine.machine import host
 
     return host.cores().default_threads
 

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from app import engine_access
+from app.chat import opening as engine_access
 from app.interface_bench.reply_text import pieces
-from app.low_power import prepare_environment
-from app.settings import Settings, load_settings, override
+from app.program.settings import Settings, load_settings, override
+from app.tui.low_power import prepare_environment
 
 if TYPE_CHECKING:
-    from app.app import JalopyApp
+    from app.tui.app import JalopyApp
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -40,8 +40,8 @@ def run(events_fd: int, model: str, threads: int, n_tokens: int, context: int) -
     settings = override(settings, "prefill_threads", threads, "--threads")
     settings = override(settings, "context_size", context, "--ctx")
     prepare_environment(settings.low_power)
-    from app.app import JalopyApp
-    from app.chat_options import chat_options
+    from app.tui.app import JalopyApp
+    from app.tui.chat_options import chat_options
 
     options = chat_options(settings)
     holder: list[JalopyApp] = []

@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import Any
 
 from app.interface_bench.terminal import Events, ProgramFailed, Terminal
-from app.own_module import own_module
-from app.record import record
+from app.program.own_module import own_module
+from app.text.record import record
 
 QUESTION = "Explain in detail, with a table and some code, how a bicycle stays upright while it moves."
 PROMPT_TOKENS = 48
@@ -160,6 +160,6 @@ def versions() -> dict[str, Any]:
     """Return what decides the cost of the interface."""
     from importlib.metadata import version
 
-    from app.bench import versions as engine_versions
+    from app.cli.bench import versions as engine_versions
 
     return {**engine_versions(), "textual": version("textual")}

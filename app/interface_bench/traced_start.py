@@ -19,12 +19,12 @@ def run(events_fd: int, model: str) -> int:
         os.write(events_fd, f'{{"event": "step", "step": "{step}", "at_s": {now_s}}}\n'.encode())
 
     tell("Python")
-    import_module("app.command_line")
-    from app import garbage
-    from app.engine_access import glance_at_model
-    from app.low_power import prepare_environment
-    from app.settings import load_settings
-    from app.start import choose_model
+    import_module("app.cli.dispatch")
+    from app.chat.opening import glance_at_model
+    from app.library.choose_model import choose_model
+    from app.program import garbage
+    from app.program.settings import load_settings
+    from app.tui.low_power import prepare_environment
 
     tell("command line")
     settings = load_settings()
@@ -36,7 +36,7 @@ def run(events_fd: int, model: str) -> int:
     garbage.postpone()
     import_module("textual.app")
     tell("Textual")
-    from app.app import JalopyApp
+    from app.tui.app import JalopyApp
 
     tell("the application")
     _show(JalopyApp(settings, Path(path) if path else None), tell)
@@ -45,7 +45,7 @@ def run(events_fd: int, model: str) -> int:
 
 def _show(application: object, tell: Tell) -> None:
     """Run the application; the parent sees the first frame itself, and ends this process then."""
-    from app.screens.chat import ChatScreen
+    from app.tui.screens.chat import ChatScreen
 
     laid_out = ChatScreen.on_mount
 

@@ -1,10 +1,10 @@
 """What a branch adds to the residual stream, where no matrix product adds it by itself."""
 
 from engine.jit import kernel
+from engine.kernels.records import ADD as F
+from engine.kernels.records import STEP
 from engine.kernels.rmsnorm import inverse_rms
 from engine.kernels.share import share
-from engine.records import ADD as F
-from engine.records import STEP
 from engine.simd import fadd, fma, fmul, load_f32x8, load_f64, load_i64, splat_f32x8, store_f32x8
 
 

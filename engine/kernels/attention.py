@@ -13,11 +13,11 @@ A cache type (``kv_f16.py`` and its like) supplies three functions and two numbe
 
 from engine.jit import inner
 from engine.kernels.exp import exp_f32x8
+from engine.kernels.records import ATTENTION_CHUNK as CHUNK
+from engine.kernels.records import CACHE as F
+from engine.kernels.records import PARTIAL_HEADER as HEADER
+from engine.kernels.records import STEP
 from engine.kernels.scale import capped
-from engine.records import ATTENTION_CHUNK as CHUNK
-from engine.records import CACHE as F
-from engine.records import PARTIAL_HEADER as HEADER
-from engine.records import STEP
 from engine.simd import (
     fadd,
     fma,

@@ -1,9 +1,9 @@
 """Rows of the token embedding, dequantised by the type's own function."""
 
 from engine.jit import inner
+from engine.kernels.records import EMBED as F
+from engine.kernels.records import STEP
 from engine.kernels.share import share
-from engine.records import EMBED as F
-from engine.records import STEP
 from engine.simd import load_i32, load_i64
 
 

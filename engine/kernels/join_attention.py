@@ -2,11 +2,11 @@
 
 from engine.jit import kernel
 from engine.kernels.attention import first_seen, join_chunks
+from engine.kernels.records import ATTENTION_CHUNK as CHUNK
+from engine.kernels.records import CACHE as F
+from engine.kernels.records import PARTIAL_HEADER as HEADER
+from engine.kernels.records import STEP
 from engine.kernels.share import share
-from engine.records import ATTENTION_CHUNK as CHUNK
-from engine.records import CACHE as F
-from engine.records import PARTIAL_HEADER as HEADER
-from engine.records import STEP
 from engine.simd import load_i64
 
 

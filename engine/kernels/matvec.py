@@ -9,9 +9,9 @@ alone, to the bit.
 import numpy as np
 
 from engine.jit import inner
+from engine.kernels.records import MATMUL as F
+from engine.kernels.records import STEP
 from engine.kernels.share import claim_rows
-from engine.records import MATMUL as F
-from engine.records import STEP
 from engine.simd import (
     fadd,
     fma,

@@ -4,9 +4,9 @@ import numpy as np
 
 from engine.jit import inner
 from engine.kernels.matvec import finish, finish_four, prefetch_block
+from engine.kernels.records import MATMUL as F
+from engine.kernels.records import STEP
 from engine.kernels.share import claim_rows
-from engine.records import MATMUL as F
-from engine.records import STEP
 from engine.simd import (
     broadcast_16_bytes,
     fold_fours,

@@ -2,9 +2,9 @@
 
 from engine.jit import inner
 from engine.kernels.matvec import finish, finish_four, prefetch_block
+from engine.kernels.records import MATMUL as F
+from engine.kernels.records import STEP
 from engine.kernels.share import claim_rows
-from engine.records import MATMUL as F
-from engine.records import STEP
 from engine.simd import add, fsub, load_f32, load_i8x32, load_i64, maddubs, maddwd, splat_f32x8, sum_f32x8
 
 

@@ -1,8 +1,8 @@
 """Memory read and nothing else: how fast the machine could feed a decode step."""
 
 from engine.jit import kernel
+from engine.kernels.records import PROBE as F
 from engine.kernels.share import share
-from engine.records import PROBE as F
 from engine.simd import load_i8x32, load_i64, prefetch_l2, splat_i8x32, store_i8x32, xor
 
 FAR_BYTES = 2048

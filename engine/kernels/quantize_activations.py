@@ -5,9 +5,9 @@ Source: ggml-quants.c, quantize_row_q8_K_ref and quantize_row_q8_0.
 """
 
 from engine.jit import inner, kernel
+from engine.kernels.records import QUANTIZE as F
+from engine.kernels.records import STEP
 from engine.kernels.share import share
-from engine.records import QUANTIZE as F
-from engine.records import STEP
 from engine.simd import (
     abs_i32,
     add,

@@ -1,9 +1,9 @@
 """Root mean square normalisation (Zhang and Sennrich 2019, arXiv:1910.07467)."""
 
 from engine.jit import inner, kernel
+from engine.kernels.records import RMSNORM as F
+from engine.kernels.records import STEP
 from engine.kernels.share import share
-from engine.records import RMSNORM as F
-from engine.records import STEP
 from engine.simd import fadd, fma, fmul, load_f32x8, load_f64, load_i64, splat_f32x8, store_f32x8, sum_f32x8
 
 

@@ -3,10 +3,10 @@
 import math
 
 from engine.jit import inner, kernel
+from engine.kernels.records import ANGLES, STEP
+from engine.kernels.records import ROPE as F
 from engine.kernels.rmsnorm import inverse_rms, scale_by
 from engine.kernels.share import share
-from engine.records import ANGLES, STEP
-from engine.records import ROPE as F
 from engine.simd import load_f32, load_f64, load_i64, store_f32
 
 

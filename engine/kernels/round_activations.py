@@ -1,9 +1,9 @@
 """Activations rounded to the type of 16-bit weights, as llama.cpp rounds them before it multiplies; kept as f32."""
 
 from engine.jit import inner, kernel
+from engine.kernels.records import QUANTIZE as F
+from engine.kernels.records import STEP
 from engine.kernels.share import share
-from engine.records import QUANTIZE as F
-from engine.records import STEP
 from engine.simd import load_f32, load_i64, load_u32, round_to_f16, store_f32, store_i32
 
 

@@ -4,9 +4,9 @@ import math
 
 from engine.jit import inner, kernel
 from engine.kernels.exp import exp_f32x8
+from engine.kernels.records import SCALE as F
+from engine.kernels.records import STEP
 from engine.kernels.share import share
-from engine.records import SCALE as F
-from engine.records import STEP
 from engine.simd import (
     fadd,
     fdiv,

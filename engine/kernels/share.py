@@ -1,7 +1,7 @@
 """How the rows, columns or heads of one operation are dealt to the threads."""
 
 from engine.jit import inner, kernel
-from engine.records import CLAIMS, COUNTER_BYTES, MATMUL
+from engine.kernels.records import CLAIMS, COUNTER_BYTES, MATMUL
 from engine.simd import atomic_add, load_i64, store_i64
 
 CLAIM_BYTES = 64 << 10

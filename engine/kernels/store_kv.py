@@ -1,9 +1,9 @@
 """k and v of new tokens into the cache: where each position lies, whatever the cache's type."""
 
 from engine.jit import inner
+from engine.kernels.records import CACHE as F
+from engine.kernels.records import STEP
 from engine.kernels.share import share
-from engine.records import CACHE as F
-from engine.records import STEP
 from engine.simd import load_i64
 
 

@@ -1,9 +1,9 @@
 """One token's column out of a block, for the output head."""
 
 from engine.jit import kernel
+from engine.kernels.records import STEP
+from engine.kernels.records import TAKE_COLUMN as F
 from engine.kernels.share import share
-from engine.records import STEP
-from engine.records import TAKE_COLUMN as F
 from engine.simd import load_f32x8, load_i64, store_f32x8
 
 

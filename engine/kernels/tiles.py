@@ -12,9 +12,9 @@ A type supplies how a row is unpacked, where it finds four columns, and what the
 
 from engine.jit import inner
 from engine.kernels.matvec import prefetch_block
+from engine.kernels.records import MATMUL as F
+from engine.kernels.records import STEP
 from engine.kernels.share import claim_rows
-from engine.records import MATMUL as F
-from engine.records import STEP
 from engine.simd import (
     fadd,
     load_f32,

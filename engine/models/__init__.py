@@ -10,13 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import GGUFError, UnsupportedArchitectureError, shown
-from engine.hyperparameters import Hyperparameters, kind_of
+from engine.gguf.hyperparameters import Hyperparameters, kind_of
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
-    from engine.gguf import GGUFFile
+    from engine.gguf.read import GGUFFile
     from engine.models.base import Architecture
-    from engine.weights import TensorSpec
+    from engine.weights.weights import TensorSpec
 
 ARCHITECTURES: dict[str, str] = {
     "llama": "engine.models.llama",

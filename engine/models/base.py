@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.models import decoder
-from engine.weights import TensorSpec
+from engine.weights.weights import TensorSpec
 
 if TYPE_CHECKING:
     from engine.config import Attention, Dense, ModelConfig
-    from engine.hyperparameters import Hyperparameters
+    from engine.gguf.hyperparameters import Hyperparameters
     from engine.models.decoder import Decoder
 
 

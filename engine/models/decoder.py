@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.buffers import Activations, Buffers
+from engine.plan.buffers import Activations, Buffers
 
 if TYPE_CHECKING:
+    from engine.cache.kv_cache import KVCache
+    from engine.cache.rotation import Rotation
     from engine.config import Attention, Dense, ModelConfig, Rope
-    from engine.kv_cache import KVCache
-    from engine.plan import Plan
-    from engine.rotation import Rotation
-    from engine.weights import Tensor, Weights
+    from engine.plan.plan import Plan
+    from engine.weights.weights import Tensor, Weights
 
 NORMS_BEHIND = ("post_attention_norm.weight", "post_ffw_norm.weight")
 """Norms behind the two branches of a layer."""

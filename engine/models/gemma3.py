@@ -11,7 +11,7 @@ from engine.models.base import Architecture, decoder_tensors
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
-    from engine.hyperparameters import Hyperparameters
+    from engine.gguf.hyperparameters import Hyperparameters
 
 PERIOD = 6
 """Every sixth layer attends to everything, unless the file says otherwise."""

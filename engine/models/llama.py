@@ -9,8 +9,8 @@ from engine.models.base import Architecture, decoder_tensors, qkv_biases, rope_f
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
-    from engine.hyperparameters import Hyperparameters
-    from engine.weights import TensorSpec
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.weights.weights import TensorSpec
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

@@ -11,7 +11,7 @@ from engine.models.base import Architecture, decoder_tensors
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
-    from engine.hyperparameters import Hyperparameters
+    from engine.gguf.hyperparameters import Hyperparameters
 
 
 def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:

@@ -9,11 +9,11 @@ import numpy as np
 
 from engine.config import Attention, Dense, Layer, ModelConfig, Rope
 from engine.errors import shown
-from engine.gguf_strings import StringArray, StringCount
-from engine.hyperparameters import kind_of
+from engine.gguf.hyperparameters import kind_of
+from engine.gguf.strings import StringArray, StringCount
 
 if TYPE_CHECKING:
-    from engine.hyperparameters import Hyperparameters
+    from engine.gguf.hyperparameters import Hyperparameters
 
 MAX_LAYERS = 512
 MAX_DIM = 1 << 20

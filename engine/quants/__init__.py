@@ -32,6 +32,6 @@ def load_quant(name: str) -> Any:
         name: a key of ``QUANTS``, as ggml writes it: ``"Q4_K"``.
 
     Raises:
-        KeyError: the type is not registered; files are checked for that before (``engine.weights``).
+        KeyError: the type is not registered; files are checked for that before (``engine.weights.weights``).
     """
     return import_module(QUANTS[name]).QUANT

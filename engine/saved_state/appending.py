@@ -7,8 +7,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from engine.directories import sync_directory
 from engine.errors import shown
+from engine.machine.directories import sync_directory
 from engine.saved_state.layout import HEADER_BYTES, LONGEST_HEADER_BYTES, Header, StateRefusedError, read_header
 from engine.saved_state.origin import Origin
 from engine.saved_state.record import record_head

@@ -6,7 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.gguf import GGUFFile
+    from engine.gguf.read import GGUFFile
 
 SAMPLE_BYTES = 2048
 """Of every tensor, from its middle: fine-tunings that touch only some layers, or only some matrices, show."""

@@ -32,13 +32,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.cache.kv_cache import LAYOUT_VERSION, POSITIONS
 from engine.config import Rope
 from engine.errors import EngineError
-from engine.kv_cache import LAYOUT_VERSION, POSITIONS
 
 if TYPE_CHECKING:
+    from engine.cache.rotation import Rotation
     from engine.config import ModelConfig
-    from engine.rotation import Rotation
     from engine.session import Session
 
 MAGIC, VERSION = b"JALOPYKV", 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from engine.saved_state.layout import Header
 
 if TYPE_CHECKING:
-    from engine.cached_tokens import CacheWatch
+    from engine.cache.cached_tokens import CacheWatch
     from engine.session import Session
 
 

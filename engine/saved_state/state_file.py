@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.cache.kv_cache import POSITIONS
 from engine.errors import shown
-from engine.kv_cache import POSITIONS
 from engine.saved_state.layout import (
     HEADER_BYTES,
     HEADER_DIGEST_BYTES,
@@ -24,7 +24,7 @@ from engine.saved_state.layout import (
 from engine.saved_state.record import Record, head_bytes, parse_record
 
 if TYPE_CHECKING:
-    from engine.layer_memory import LayerMemory
+    from engine.cache.layer_memory import LayerMemory
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)

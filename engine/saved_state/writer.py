@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.cache.kv_cache import POSITIONS
 from engine.errors import EngineError, shown
-from engine.kv_cache import POSITIONS
-from engine.memory import shown_bytes
+from engine.machine.memory import shown_bytes
 from engine.saved_state.appending import RESERVE_BYTES, NoRoomError, StateFile, refuse_newer
 from engine.saved_state.layout import RECORD_POSITIONS, Header
 from engine.saved_state.origin import Origin, forget_origin

@@ -75,7 +75,7 @@ class Tokenizer:
             GGUFError: it is no sound GGUF file.
             TokenizerError: its vocabulary is not sound or not supported.
         """
-        from engine.gguf import read_gguf
+        from engine.gguf.read import read_gguf
 
         file = read_gguf(path)
         try:

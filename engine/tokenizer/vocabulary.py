@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import TokenizerError, shown
-from engine.gguf_strings import StringArray, joined
+from engine.gguf.strings import StringArray, joined
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, resolve_pre_tokenizer
 
 PREFIX = "tokenizer.ggml."

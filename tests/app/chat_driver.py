@@ -13,11 +13,11 @@ from unittest.mock import patch
 from textual.pilot import Pilot
 from textual.scrollbar import ScrollBarRender
 
-from app.app import JalopyApp
-from app.engine_options import ChatOptions
-from app.keymap import Keymap
-from app.settings import built_in_settings, override
-from app.widgets.message_view import ReplyView
+from app.chat.options import ChatOptions
+from app.program.settings import built_in_settings, override
+from app.tui.app import JalopyApp
+from app.tui.keymap import Keymap
+from app.tui.widgets.message_view import ReplyView
 from tests.app.fake_engine import Script
 from tests.app.settling import settled
 
@@ -108,7 +108,7 @@ async def chatting(
         chosen, Path(model) if model else None, options=options_for(script), clock=script.clock, keymap=keymap
     )
     bars = ScrollBarRender.VERTICAL_BARS, ScrollBarRender.HORIZONTAL_BARS
-    with patch("app.app.SAVING_PATIENCE_S", _PATIENCE_S):  # a busy disk is not what is tested
+    with patch("app.tui.app.SAVING_PATIENCE_S", _PATIENCE_S):  # a busy disk is not what is tested
         async with app.run_test(size=size) as pilot:
             driver = Driver(app, pilot, script)
             if model and wait:

@@ -19,10 +19,10 @@ LEFT_ALTERNATE_SCREEN = b"\x1b[?1049l"
 _PROGRAM = """
 import sys
 sys.path.insert(0, {root!r})
-import app.tui as module
+import app.tui.start as module
 from pathlib import Path
-from app.engine_options import ChatOptions
-from app.settings import built_in_settings
+from app.chat.options import ChatOptions
+from app.program.settings import built_in_settings
 from tests.app.fake_engine import Gate, Script
 
 script = Script(token_gate=Gate())

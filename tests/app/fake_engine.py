@@ -176,7 +176,7 @@ class Script:
     """Every model opened from this script, with its sessions in ``model.sessions``."""
 
     def open_model(self, *arguments: Any, **options: Any) -> FakeModel:
-        """Open a model whatever the arguments: stands in for ``app.engine_access.open_model`` and the like."""
+        """Open a model whatever the arguments: stands in for ``app.chat.opening.open_model`` and the like."""
         progress = options.get("progress") or (
             arguments[-1] if len(arguments) > 1 and callable(arguments[-1]) else None
         )

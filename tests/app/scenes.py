@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from app import paths
-from app.models.scan import Found
-from app.performance.watch import PerformanceView
-from app.widgets.reply_body import ReplyBody
+from app.library.scan import Found
+from app.program import paths
+from app.tui.speed.watch import PerformanceView
+from app.tui.widgets.reply_body import ReplyBody
 from tests.app import chat_driver, scripted_models
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
-from tests.app.performance.views import bare, view
+from tests.app.machine.views import bare, view
 from tests.app.scripted_host import examination, stand_in
 
 FIRST = """# Old laptops

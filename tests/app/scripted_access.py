@@ -1,11 +1,11 @@
-"""Puts a scripted engine behind ``app.engine_access`` for one test."""
+"""Puts a scripted engine behind ``app.chat.opening`` for one test."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from app import engine_access
+from app.chat import opening as engine_access
 from tests.app.fake_engine import Script
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from app.app import JalopyApp
 from app.doctor import advice
 from app.doctor.examine import Examination
 from app.doctor.readings import (
@@ -19,12 +18,13 @@ from app.doctor.readings import (
     MemoryReadings,
     TerminalReadings,
 )
-from app.performance.watch import PerformanceView, PerformanceWatch
-from app.screens import doctor
-from app.screens.engine_flow import EngineFlow
-from engine import host
-from engine.fit import MachineMemory, MachineRates, fit
-from engine.topology import read_cores
+from app.tui.app import JalopyApp
+from app.tui.screens import doctor
+from app.tui.screens.engine_flow import EngineFlow
+from app.tui.speed.watch import PerformanceView, PerformanceWatch
+from engine.machine import host
+from engine.machine.topology import read_cores
+from engine.measure.fit import MachineMemory, MachineRates, fit
 from tests.engine import sysfs_trees
 
 GIB = 1 << 30

@@ -12,9 +12,9 @@ from app.downloads.fetch import DownloadPlan, Progress
 from app.downloads.hub import RemoteFile
 from app.downloads.job import JobState, PullJob, Stage
 from app.downloads.pull import Prepared
-from app.models.listing import ModelEntry, Outlook
-from app.models.scan import Found, Scan
-from app.screens import inspect as inspect_screen
+from app.library.listing import ModelEntry, Outlook
+from app.library.scan import Found, Scan
+from app.tui.screens import inspect as inspect_screen
 from tests.engine import tiny_gguf
 
 GIB = 1 << 30

@@ -12,7 +12,7 @@ import gc
 import time
 from collections.abc import Iterator
 
-from app.screens.engine_flow import DRAIN_PERIOD_S
+from app.tui.screens.engine_flow import DRAIN_PERIOD_S
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Script
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app import exit_codes
 from app.interface_bench.__main__ import Figures, percentile, report, table
 from app.interface_bench.reply_text import MARKDOWN, pieces
 from app.interface_bench.scenarios import LETTERS, ChatRound, Plan, _is_painted
 from app.interface_bench.terminal import Events, ProgramFailed, Terminal
+from app.program import exit_codes
 from tests.engine import tiny_gguf
 
 pytestmark = pytest.mark.slow

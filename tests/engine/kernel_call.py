@@ -8,11 +8,11 @@ from typing import NamedTuple
 import gguf
 import numpy as np
 
-from engine.buffers import FORMS, in_columns, in_pairs
-from engine.ggml_types import TYPES_BY_NAME
+from engine.gguf.ggml_types import TYPES_BY_NAME
+from engine.kernels.records import COUNTER_BYTES, EMBED, MATMUL, STEP
 from engine.kernels.tiles import SCRATCH_BYTES
+from engine.plan.buffers import FORMS, in_columns, in_pairs
 from engine.quants.base import QuantType
-from engine.records import COUNTER_BYTES, EMBED, MATMUL, STEP
 
 PADDING_BYTES = 4096
 """Room behind the weights: kernels may ask for lines there, and must not need them."""

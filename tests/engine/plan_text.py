@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from engine import Model
-from engine.kv_cache import kv_type_of
+from engine.cache.kv_cache import kv_type_of
 
 PLANS = ("decode", "few", "block", "head")
 N_CTX = 256

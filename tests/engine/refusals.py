@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from engine.errors import EngineError
-from engine.gguf import GGUFFile, read_gguf
+from engine.gguf.read import GGUFFile, read_gguf
 from engine.models import expected_tensors, read_config
-from engine.weights import Weights
+from engine.weights.weights import Weights
 from tests.engine import tiny_gguf
 from tests.engine.tiny_gguf import TinyGGUF
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.cached_tokens import CachedTokens
+from engine.cache.cached_tokens import CachedTokens
+from engine.cache.kv_cache import POSITIONS, KVCache, kv_type_of
+from engine.cache.rotation import rotations_of
 from engine.config import Attention, Dense, Layer, ModelConfig, Rope
-from engine.kv_cache import POSITIONS, KVCache, kv_type_of
-from engine.rotation import rotations_of
 
 
 def config_with(*ropes: Rope | None) -> ModelConfig:

@@ -10,7 +10,7 @@ import pytest
 
 from engine.config import ModelConfig
 from engine.errors import UnsupportedArchitectureError
-from engine.gguf import read_gguf
+from engine.gguf.read import read_gguf
 from engine.models import read_config
 from tests.engine import tiny_gguf
 from tests.engine.refusals import Break, broken, check, refusal

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import EngineError, Model, Sampling, host
+from engine import EngineError, Model, Sampling
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, MemoryPlanError, ModelChangedError
+from engine.machine import host
 from tests.engine import tiny_gguf
 
 pytestmark = pytest.mark.slow
@@ -199,7 +200,7 @@ def test_a_stop_string_ends_the_reply_and_is_not_shown(model: Model) -> None:
 def test_a_context_that_does_not_fit_is_refused_with_the_largest_that_does(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.host.available_memory_bytes", lambda: (300 << 20) + 100_000)
+    monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: (300 << 20) + 100_000)
     with pytest.raises(MemoryPlanError, match=r"the largest that fits is \d+"):
         model.session(n_ctx=100_000)
 
@@ -208,7 +209,7 @@ def test_a_context_that_does_not_fit_is_refused_with_the_largest_that_does(
 def test_where_the_program_itself_has_no_room_the_context_is_not_to_blame(
     model: Model, n_ctx: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.host.available_memory_bytes", lambda: 271_000_000)
+    monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: 271_000_000)
     with pytest.raises(MemoryPlanError, match=r"needs about 315 MB beside the model, but only 271 MB") as refused:
         model.session(n_ctx=n_ctx)
     assert "context" not in str(refused.value)
@@ -223,7 +224,7 @@ def test_a_session_may_be_closed_twice(model: Model) -> None:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files where Linux lists them")
 def test_a_model_that_is_refused_once_it_is_open_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tiny_gguf.write(tmp_path / "tiny.gguf")
-    monkeypatch.setattr("engine.host.available_memory_bytes", lambda: 0)
+    monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: 0)
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         with pytest.raises(MemoryPlanError):

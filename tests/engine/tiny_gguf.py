@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from gguf import GGMLQuantizationType, quants
 
-from engine.ggml_types import TYPES_BY_NAME
+from engine.gguf.ggml_types import TYPES_BY_NAME
 from tests.engine import architectures
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)

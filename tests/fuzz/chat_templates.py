@@ -13,14 +13,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from engine.chat_prompt import ChatPrompt
-from engine.chat_template import ChatTemplate
 from engine.errors import TemplateError
-from engine.template_process import RenderLimits, TemplateProcess
+from engine.prompt.chat_prompt import ChatPrompt
+from engine.prompt.chat_template import ChatTemplate
+from engine.prompt.template_process import RenderLimits, TemplateProcess
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.special import spelled_in
-from tests.engine.test_tokenizer import as_read
 from tests.engine.tiny_gguf import bpe_vocabulary
+from tests.engine.tokenizer.test_tokenizer import as_read
 from tests.fuzz.mutation import mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 
@@ -250,4 +250,6 @@ def _without_control(text: str) -> str:
     return text
 
 
-TARGET = Target(seeds, mutate, run, source=("engine/chat_template.py", "engine/chat_prompt.py"), hang_s=300.0)
+TARGET = Target(
+    seeds, mutate, run, source=("engine/prompt/chat_template.py", "engine/prompt/chat_prompt.py"), hang_s=300.0
+)

@@ -293,7 +293,7 @@ TARGET = Target(
     seeds,
     mutate,
     run,
-    source=("engine/gguf", "engine/config.py", "engine/weights.py", "engine/split_gguf.py", "engine/tokenizer",
-            "engine/model_file.py", "engine/loader.py"),
+    source=("engine/gguf", "engine/config.py", "engine/weights/weights.py", "engine/gguf/parts.py", "engine/tokenizer",
+            "engine/gguf/file.py", "engine/loader.py"),
     hang_s=600.0,
 )  # fmt: skip

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from textual.message import Message
 
-from app import external_editor
-from app.terminal_input import TerminalInput
+from app.tui import external_editor
+from app.tui.terminal_input import TerminalInput
 from tests.app.chat_driver import Driver
 from tests.app.scenes import SCENES, playing
 from tests.fuzz.target import Fault, Target, Watch

@@ -14,11 +14,11 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
-from app.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
+from app.conversations.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
 from app.conversations.journal import Journal, Partial
 from app.conversations.records import read_record, write_record
 from app.conversations.store import LOG_NAME, Store
-from app.thinking import Thinking
+from app.conversations.thinking import Thinking
 
 AT = "2026-11-21T10:00:00+00:00"
 ID = "000001"

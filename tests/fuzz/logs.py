@@ -23,11 +23,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from app.conversation import ChatMessage, Conversation, Ending, Role
+from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
 from app.conversations.log_file import LogRefusedError, read_only
 from app.conversations.records import read_record, write_record
 from app.conversations.store import LOG_NAME, Opened, Store
-from app.record import record
+from app.text.record import record
 from tests.fuzz.log_corpus import ID, PATIENCE_S, PIECE, QUESTION, journal, piece, question, sound_logs
 from tests.fuzz.mutation import edge, mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch, require_clean_line

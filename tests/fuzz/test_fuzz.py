@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from textual import events
 
-from app import external_editor
 from app.conversations import log_file, replay
 from app.conversations.journal import Journal
 from app.conversations.store import Opened
 from app.downloads.part_file import PartFile
-from app.widgets.prompt import Prompt
-from engine.chat_prompt import ChatPrompt
+from app.tui import external_editor
+from app.tui.widgets.prompt import Prompt
+from engine.prompt.chat_prompt import ChatPrompt
 from engine.saved_state import restore
 from tests.fuzz import __main__ as command
 from tests.fuzz import chat_templates, gguf_files, kept, keys, planted, servers

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from app import exit_codes
+from app.program import exit_codes
 from tests.soak import around, endings, talk
 from tests.soak.failure import Failed
 from tests.soak.home import IN_NAMESPACE, Home

@@ -6,7 +6,7 @@ import resource
 import signal
 from random import Random
 
-from app import exit_codes
+from app.program import exit_codes
 from tests.soak import known_faults, texts
 from tests.soak.ledger import Fate, Said, read_all
 from tests.soak.run import Run

@@ -11,7 +11,7 @@ from random import Random
 import platformdirs
 
 from app.conversations.store import Store
-from app.starter import starter_file
+from app.program.bundled_model import starter_file
 from tests.engine import tiny_gguf
 from tests.soak.chat import Chat
 

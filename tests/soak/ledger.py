@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from app.conversation import ChatMessage, Role
+from app.conversations.conversation import ChatMessage, Role
 from app.conversations.log_file import LogRefusedError
 from app.conversations.records import read_record
 from app.conversations.replay import Saved

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import psutil
 
-from app.clean_text import clean_text
+from app.text.clean_text import clean_text
 from tests.soak.chat import ESCAPE, PATIENCE_S, START_PATIENCE_S, Chat
 from tests.soak.failure import Failed
 from tests.soak.home import Home

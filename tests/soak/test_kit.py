@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from app.conversation import Ending
+from app.conversations.conversation import Ending
 from app.conversations.journal import Journal
 from app.conversations.log_file import MOST_LOG_BYTES
 from app.conversations.store import LOG_NAME, Store
@@ -50,7 +50,7 @@ def test_what_a_step_does_depends_on_no_step_before_it():
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """One conversation: two questions, two replies."""
-    from app.conversation import Conversation
+    from app.conversations.conversation import Conversation
 
     store = Store(tmp_path / "conversations")
     journal, conversation = Journal(store), Conversation()

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("gguf", reason="writing GGUF files needs the gguf package")
 
 from engine import Model
-from engine.chat_prompt import ChatPrompt
+from engine.prompt.chat_prompt import ChatPrompt
 from engine.tokenizer.bpe import BYTE_TO_CHAR
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS
 from starter.export import export

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from app.actions import ACTIONS, find_command
+from app.tui.actions import ACTIONS, find_command
 from starter.text import arithmetic, calendar, facts, memory, unknown
 from starter.text.tables import countries, table
 

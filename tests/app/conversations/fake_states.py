@@ -3,7 +3,7 @@
 import json
 from types import SimpleNamespace
 
-from app.saved_states import StateFiles
+from app.chat.saved_states import StateFiles
 from engine.errors import EngineError
 
 

@@ -9,9 +9,10 @@ import sys
 import time
 from dataclasses import replace
 
-from app import plain, talk
-from app.command_line import guard
-from app.settings import built_in_settings
+from app.chat import talk
+from app.cli import line_mode as plain
+from app.cli.dispatch import guard
+from app.program.settings import built_in_settings
 from tests.app.fake_engine import FakeSession, Gate, Script
 from tests.app.scripted_access import use_script
 

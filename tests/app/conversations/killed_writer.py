@@ -12,14 +12,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from app.conversation import Conversation
+from app.conversations.conversation import Conversation
 from app.conversations.store import Store
 from tests.app.conversations.talk import FIGURES, ask, journal
 
 
 def write(root: Path) -> None:
     """Ask and answer for ever; a line on stdout for each message that must survive."""
-    from app.conversation import Ending
+    from app.conversations.conversation import Ending
     from app.conversations.journal import Partial
 
     last = max(Store(root).ids(), default=None)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import sys
 
-from app.engine_options import ChatOptions
-from app.refusals import Refusal
-from app.run_session import go_on_with, session_at_hand
-from app.settings import built_in_settings
-from app.talk import Talk
+from app.chat.options import ChatOptions
+from app.chat.talk import Talk
+from app.cli.run_session import go_on_with, session_at_hand
+from app.program.refusals import Refusal
+from app.program.settings import built_in_settings
 from tests.app.fake_engine import Script
 
 

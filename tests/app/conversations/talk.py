@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.conversation import ChatMessage, Conversation, Ending, ReplyFigures
+from app.conversations.conversation import ChatMessage, Conversation, Ending, ReplyFigures
 from app.conversations.journal import Journal, Partial
 from app.conversations.store import Store
-from app.thinking import Thinking
+from app.conversations.thinking import Thinking
 
 FIGURES = ReplyFigures(3, 0.5, 2.0, 5, 0, (1.9, 2.1))
 PATIENCE_S = 60.0

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from app.conversation import ChatMessage, Conversation, Ending, Role
 from app.conversations import log_file
+from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
 from app.conversations.journal import Partial
 from app.conversations.log_file import read_log
 from app.conversations.records import checksum_of, read_record, write_record

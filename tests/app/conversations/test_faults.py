@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app.conversation import Conversation
 from app.conversations import keeper as keepers
 from app.conversations import lock
+from app.conversations.conversation import Conversation
 from app.conversations.store import Store
 from tests.app.conversations.talk import PATIENCE_S, answer, ask, journal, saved_talk, texts_in
 

@@ -13,17 +13,19 @@ from dataclasses import replace
 
 import pytest
 
-from app import engine_access, exit_codes, paths, plain
-from app import talk as talks
-from app.conversation import Conversation, Ending, Role
+from app.chat import opening as engine_access
+from app.chat import talk as talks
+from app.cli import line_mode as plain
+from app.cli.run import RunOptions, run
 from app.conversations import lock
+from app.conversations.conversation import Conversation, Ending, Role
 from app.conversations.journal import Journal
 from app.conversations.keeper import Keeper
 from app.conversations.log_file import LogFile
 from app.conversations.store import Store
-from app.refusals import Refusal
-from app.run import RunOptions, run
-from app.settings import built_in_settings
+from app.program import exit_codes, paths
+from app.program.refusals import Refusal
+from app.program.settings import built_in_settings
 from engine.errors import BrokenModelError
 from tests.app.conversations.fake_states import files
 from tests.app.conversations.killed_line_mode import REPLY

@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from app.conversation import Conversation, Ending
 from app.conversations import lock, log_file, records
+from app.conversations.conversation import Conversation, Ending
 from app.conversations.lock import HOLDER_NAME
 from app.conversations.log_file import LogFile, LogRefusedError, read_log
 from app.conversations.records import read_record, write_record
 from app.conversations.replay import VERSION
 from app.conversations.store import LOG_NAME, Store
-from app.thinking import Thinking
+from app.conversations.thinking import Thinking
 from tests.app.conversations.talk import PATIENCE_S, answer, ask, journal, saved_talk, texts_in
 
 pytestmark = pytest.mark.slow

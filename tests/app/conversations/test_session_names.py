@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from app import exit_codes
 from app.conversations.log_file import MOST_LOG_BYTES
 from app.conversations.records import read_record, write_record
 from app.conversations.store import LOG_NAME, Store
-from app.refusals import Refusal
+from app.program import exit_codes
+from app.program.refusals import Refusal
 from tests.app.conversations import session_starter
 from tests.app.conversations.session_starter import open_session
 
@@ -84,7 +84,7 @@ def test_no_second_conversation_is_begun_where_the_first_cannot_be_read(log, spo
 
 
 def test_another_users_conversation_is_refused(log, monkeypatch):
-    monkeypatch.setattr("app.paths.private_directory", lambda path: path)
+    monkeypatch.setattr("app.program.paths.private_directory", lambda path: path)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(Refusal, match="jalopy run: conversation notes: "):
         open_session("notes")

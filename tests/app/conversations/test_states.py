@@ -11,16 +11,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from app import paths
-from app.conversation import Conversation
+from app.chat.saved_states import BroughtBack, SavedStates, StateFiles
+from app.cli.run import RunOptions, run
+from app.conversations.conversation import Conversation
 from app.conversations.journal import Journal
 from app.conversations.log_file import LogFile
 from app.conversations.quota import drop_oldest_states
 from app.conversations.store import Store
-from app.refusals import Refusal
-from app.run import RunOptions, run
-from app.saved_states import BroughtBack, SavedStates, StateFiles
-from app.settings import built_in_settings
+from app.program import paths
+from app.program.refusals import Refusal
+from app.program.settings import built_in_settings
 from engine.errors import EngineError
 from tests.app import chat_driver
 from tests.app.chat_driver import chatting

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.downloads import pull
-from engine.fit import MachineMemory
+from engine.measure.fit import MachineMemory
 from tests.app.downloads.local_hub import LocalHub
 from tests.app.downloads.pulling import GIB, NAME, REPOSITORY, content
 

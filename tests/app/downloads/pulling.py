@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from app.cli.pull import PullOptions
+from app.cli.pull import pull as run_pull
 from app.downloads import hub
-from app.downloads.command import PullOptions
-from app.downloads.command import pull as run_pull
 from app.downloads.refusal import DownloadError
 from app.downloads.web import Web
-from app.settings import built_in_settings
+from app.program.settings import built_in_settings
 from tests.engine import tiny_gguf
 
 REPOSITORY = "someone/Tiny-GGUF"

@@ -13,23 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app import exit_codes
 from app.downloads import fetch, hub, pull
 from app.downloads.hub import RemoteFile, read_repository
 from app.downloads.part_file import PartFile
 from app.downloads.refusal import DownloadError, StatusError
 from app.downloads.source import choices_of, parse_wanted, type_of
 from app.downloads.web import Web
-from app.models.places import Place
-from app.models.rates import KnownRates
-from app.refusals import Refusal
-from app.settings import built_in_settings
+from app.library.places import Place
+from app.library.rates import KnownRates
+from app.program import exit_codes
+from app.program.refusals import Refusal
+from app.program.settings import built_in_settings
 from engine.errors import FileUnreadableError
-from engine.fit import MachineMemory
+from engine.measure.fit import MachineMemory
 from tests.app.downloads import local_hub
 from tests.app.downloads.local_hub import COMMIT, LocalHub, cut, endless, redirect, slow, stalls, status, web_page
 from tests.app.downloads.pulling import GIB, NAME, REPOSITORY, client, content, get, left_over, refusal
-from tests.app.models.stores import ollama_model
+from tests.app.library.stores import ollama_model
 from tests.engine import tiny_gguf
 
 # ---- what goes well
@@ -353,7 +353,7 @@ def test_what_cannot_be_looked_at_just_now_is_not_thrown_away(
         raise FileUnreadableError(f"{name}: cannot be mapped into memory: Cannot allocate memory")
 
     with monkeypatch.context() as now:
-        now.setattr("engine.model_file._map", no_room)
+        now.setattr("engine.gguf.file._map", no_room)
         error = refusal(target)
     assert (error.exit_code, "what came is kept" in str(error)) == (exit_codes.UNREADABLE, True)
     server.requests.clear()
@@ -613,7 +613,7 @@ def test_a_look_at_what_is_here_can_be_stopped(
     remote = RemoteFile(NAME, "http://127.0.0.1:9/x", len(content()), hashlib.sha256(content()).hexdigest())
     note = {"sha256": remote.sha256, "size": remote.size_bytes, "etag": ""}
     (target / f"{NAME}.part.json").write_text(json.dumps(note))
-    monkeypatch.setattr("app.verify._CHUNK_BYTES", 1000)
+    monkeypatch.setattr("app.cli.verify._CHUNK_BYTES", 1000)
     monkeypatch.setattr("app.downloads.part_file._READ_BYTES", 1000)
     seen: list[fetch.Progress] = []
     with pytest.raises(fetch.Stopped):

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from app import exit_codes
 from app.downloads import part_file, pull
 from app.downloads.hub import RemoteFile, read_repository
 from app.downloads.part_file import PartFile
 from app.downloads.refusal import DownloadError
 from app.downloads.source import Wanted, choices_of, parse_wanted
 from app.downloads.web import Response
-from app.settings import built_in_settings
+from app.program import exit_codes
+from app.program.settings import built_in_settings
 from tests.app.downloads.local_hub import REPOSITORY_SHAPE, LocalHub, recorded, status
 from tests.app.downloads.pulling import NAME, REPOSITORY, client, content, get, left_over, refusal
 from tests.engine import tiny_gguf

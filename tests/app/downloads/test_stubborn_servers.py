@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from app import exit_codes
 from app.downloads import hub
 from app.downloads.job import PullJob, Stage
 from app.downloads.refusal import ConnectionCut, DownloadError, StatusError, pause_before_retry
 from app.downloads.web import Web
-from app.settings import built_in_settings
+from app.program import exit_codes
+from app.program.settings import built_in_settings
 from tests.app.downloads import local_hub
 from tests.app.downloads.local_hub import LocalHub, cut, stalls, status
 from tests.app.downloads.pulling import NAME, REPOSITORY, client, content, get, left_over, refusal

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app import exit_codes
 from app.downloads import hub, unreachable
 from app.downloads.refusal import ConnectionCut
+from app.program import exit_codes
 from tests.app.downloads.certificates import Authority
 from tests.app.downloads.local_hub import LocalHub, cut, redirect
 from tests.app.downloads.local_proxy import LocalProxy

@@ -1,0 +1,1 @@
+"""A conversation with an engine, without a screen."""

@@ -1,0 +1,189 @@
+"""The screen's handle on the engine's one long-lived thread; what passes between them is ``app.chat.wire``'s.
+
+It never calls the engine, except ``Session.cancel``, which any thread may call. The thread's side is
+``app.chat.worker``; it is imported there, after the first frame, because it brings in the engine.
+
+The thread is a plain daemon thread and not a Textual worker: those run in asyncio's executor, which is joined at exit,
+so that a compilation in progress would hold up quitting for as long as it lasts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import Full
+from typing import TYPE_CHECKING
+
+from app.chat.commands import (
+    Ask,
+    Close,
+    Command,
+    Complete,
+    Continue,
+    ContinueEdited,
+    GrantThreads,
+    Load,
+    Prepare,
+    Regenerate,
+    Tune,
+    Weigh,
+)
+from app.chat.events import Event
+from app.chat.options import ChatOptions
+from app.chat.status import Activity, EngineStatus
+from app.chat.wire import FLUSH_S, QUEUE_LENGTH, Wire
+from app.machine.records import EngineFigures
+from app.machine.tuning_conditions import Conditions
+from app.tuning.threads_in_use import ThreadsInUse
+
+if TYPE_CHECKING:
+    from engine.tuning.report import TuningReport
+
+CLOSE_PATIENCE_S = 0.3
+
+
+class EngineBridge:
+    """The screen's handle on the engine's thread. Every method returns at once."""
+
+    def __init__(self, options: ChatOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._wire = Wire(clock)
+        self._thread = threading.Thread(target=self._run, name="jalopy-engine", daemon=True)
+
+    @property
+    def status(self) -> EngineStatus:
+        """What the thread is doing."""
+        return self._wire.status
+
+    @property
+    def figures(self) -> EngineFigures:
+        """What the thread measured."""
+        return self._wire.figures
+
+    def watch(self, is_watched: bool) -> None:
+        """Say whether a screen shows the figures; only then is the running reply's profile looked at."""
+        self._wire.is_watched = is_watched
+
+    def now_s(self) -> float:
+        """Return the time on the thread's clock."""
+        return self._wire.clock()
+
+    @property
+    def tuning(self) -> TuningReport | None:
+        """What is known about the best thread counts of the loaded model."""
+        return self._wire.tuning
+
+    @property
+    def tuning_conditions(self) -> Conditions:
+        """What the machine did while that was measured."""
+        return self._wire.tuning_conditions
+
+    @property
+    def threads(self) -> ThreadsInUse | None:
+        """The threads in use; None while there is no model."""
+        return self._wire.threads.in_use
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start the thread; call it after the first frame."""
+        self._thread.start()
+
+    def send(self, command: Command) -> bool:
+        """Queue a command. False means that the queue is full and nothing was queued.
+
+        ``Prepare`` is queued only while the thread has nothing to do, and any other command ends it.
+        """
+        if isinstance(command, Prepare):
+            return self._send_idle_work(command)
+        if isinstance(command, (Weigh, GrantThreads)) and self._wire.commands.qsize() >= QUEUE_LENGTH // 2:
+            return False  # nobody waits for these; the other half is for what is asked
+        self._wire.idle_work.drop()
+        if isinstance(command, (Ask, Complete, Regenerate, Continue, ContinueEdited, Tune, Load)):
+            self._wire.cancelled.clear()
+        try:
+            self._wire.commands.put_nowait(command)
+        except Full:
+            return False
+        return True
+
+    def cancel(self) -> None:
+        """Stop what runs, or the next one if it has not begun: a turn, a sweep, opening a model, reading for it."""
+        self._wire.cancelled.set()
+        for running in (self._wire.reply, self._wire.sweep, self._wire.rereading):
+            if running is not None:
+                running.cancel()
+
+    @property
+    def written(self) -> tuple[tuple[int, ...], str]:
+        """Tokens of the running reply, and what they say, uncleaned; nothing while none runs."""
+        written = self._wire.written
+        return (written.ids(), written.text()) if written is not None else ((), "")
+
+    def keep_state(self, path: Path | None) -> None:
+        """Say where the state of the cache belongs from the next token on; None keeps none."""
+        self._wire.state_path = path
+
+    @property
+    def state_file(self) -> Path | None:
+        """The file that the state of the cache is kept in; None for none."""
+        return self._wire.state_file
+
+    @property
+    def state_trouble(self) -> str:
+        """Why the state of the cache is not kept; "" if it is, or should not be."""
+        return self._wire.state_trouble
+
+    def wish_threads(self, wanted: ThreadsInUse) -> None:
+        """Use and remember other threads: from the next token on if a reply is running, else at once."""
+        self._wire.threads.wish(wanted)
+        self.send(GrantThreads())  # a full queue does no harm: whatever runs grants it between two steps
+
+    def drop_preparation(self) -> None:
+        """What is being read ahead will not be sent."""
+        self._wire.idle_work.drop()
+
+    def drain(self) -> list[Event]:
+        """Take what the thread has reported since the last call, in order."""
+        self._wire.idle_work.insist()
+        return self._wire.drain()
+
+    def _send_idle_work(self, command: Prepare) -> bool:
+        wire = self._wire
+        is_free = wire.status.activity is Activity.READY and wire.commands.empty() and not wire.closing.is_set()
+        if not is_free or not wire.idle_work.begin():
+            return False
+        wire.commands.put_nowait(command)
+        return True
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there is something to drain, no longer than this."""
+        self._wire.arrived.wait(timeout_s)
+
+    def close(self, patience_s: float = CLOSE_PATIENCE_S, flush_s: float = FLUSH_S) -> bool:
+        """Cancel and end the thread, waiting no longer than a cancelled step takes.
+
+        Args:
+            flush_s: how long the thread itself waits for the state of the cache to be on disk.
+
+        Returns:
+            Whether the thread has ended; one that compiles has not, and dies with the process.
+        """
+        self._wire.patience_s = flush_s
+        self._wire.closing.set()
+        self.cancel()
+        self.send(Close())
+        if not self._thread.is_alive():
+            return True
+        self._thread.join(patience_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        from app.chat.worker import EngineWorker
+
+        EngineWorker(self._wire, self._options).run()

@@ -1,0 +1,164 @@
+"""What the screen asks of the engine's thread: each command a record, answered by events (``app.chat.events``)."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from app.conversations.conversation import PastTurn
+from app.conversations.thinking import Thinking
+from app.text.record import record
+
+THREADS_AND_WEIGHTS = ("counts", "pinning", "weights")
+KV_TYPES = ("kv",)
+"""Parts of tuning, as ``engine.tuning.report`` names them."""
+
+
+@record
+class Load:
+    """Open a model in place of the present one and start a conversation, or go on with one that another model had."""
+
+    path: Path
+    system: str | None
+    turns: tuple[PastTurn, ...] = ()
+    """Questions and replies of the conversation."""
+    turns_before: tuple[PastTurn, ...] = ()
+    """Those of the present model, which reads them again if it has to be opened in place of the new one."""
+    rereads: bool = True
+    """Whether the model reads them before anything new is asked; else with what is asked next."""
+    state: Path | None = None
+    """Where the state of the cache may be found, for whichever model reads them."""
+    n_dropped: int = 0
+    """Turns before these that are no part of the context any more."""
+    n_dropped_before: int = 0
+    """The same of ``turns_before``."""
+
+
+@record
+class StartConversation:
+    """Forget all turns."""
+
+    system: str | None
+
+
+@record
+class OpenConversation:
+    """Go on with another conversation; what it begins with like the present one is not read again."""
+
+    system: str | None
+    turns: tuple[PastTurn, ...]
+    state: Path | None = None
+    """Where the state of the cache may be found."""
+    n_dropped: int = 0
+    """Turns before these that are no part of the context any more."""
+
+
+@record
+class Ask:
+    """Answer the user's next message."""
+
+    text: str
+    asked_s: float | None = None
+    """When the user sent it, on the bridge's clock, if it had to wait."""
+    keep_turns: int | None = None
+    """Forget all turns but the first so many before it; None keeps all."""
+
+
+@record
+class Complete:
+    """Go on with a text that is no conversation: no template, and nothing of it is remembered."""
+
+    text: str
+
+
+@record
+class Regenerate:
+    """Answer the last message again in place of the reply it has."""
+
+
+@record
+class MeasureBandwidth:
+    """Find out how fast memory can be read, if nothing else is to be done."""
+
+
+@record
+class Examine:
+    """Measure the machine for the doctor; the loaded model stays as it is."""
+
+    answer: Future[Any]
+    """Gets an ``app.doctor.examine.Examination``, or the exception that prevented it."""
+
+
+@record
+class Prepare:
+    """Count what stands in the prompt, and read it ahead while nothing else is asked."""
+
+    text: str
+    read_ahead: bool
+
+
+@record
+class Tune:
+    """Find what is best; the time it may take follows from the parts."""
+
+    parts: tuple[str, ...] = THREADS_AND_WEIGHTS
+    """Of ``engine.tuning.sweep.BUDGETS_S``; what was found about others before stays."""
+
+
+@record
+class GrantThreads:
+    """Wake the thread, so that it grants the wish for other threads."""
+
+
+@record
+class Continue:
+    """Go on with the last reply from the tokens it has."""
+
+    thinking: Thinking | None = None
+    """What it thought so far."""
+
+
+@record
+class ContinueEdited:
+    """Go on with a reply from what the user made of its text, and forget all turns after it."""
+
+    text: str
+    """In place of its answer, or of its thinking where there is no answer yet; exactly as it is to be."""
+    n_turn: int
+    """Whose reply it is, from 0 on."""
+    thinking: Thinking | None = None
+    """What it thought before the answer."""
+
+
+@record
+class Weigh:
+    """Find out what ``Ask``, or ``ContinueEdited``, with the same values would cost; changes nothing."""
+
+    text: str
+    n_turn: int
+    is_reply: bool = False
+
+
+@record
+class Close:
+    """End the thread."""
+
+
+Command = (
+    Load
+    | StartConversation
+    | OpenConversation
+    | Ask
+    | Complete
+    | Regenerate
+    | Continue
+    | ContinueEdited
+    | Weigh
+    | Prepare
+    | MeasureBandwidth
+    | Examine
+    | Tune
+    | GrantThreads
+    | Close
+)

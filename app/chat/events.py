@@ -1,0 +1,256 @@
+"""What a conversation with an engine reports, as plain records: models opened, text written, turns ended.
+
+Text in them is clean already (``clean_text``) unless a field says otherwise. No screen is known here.
+"""
+
+from __future__ import annotations
+
+from app.conversations.conversation import Ending, ReplyFigures
+from app.text.record import record
+from app.tuning.threads_in_use import ThreadsInUse
+
+
+@record
+class ModelLoaded:
+    """A model and its session are ready."""
+
+    name: str
+    quantization: str
+    path: str
+    n_ctx: int
+    kv_bytes: int
+    weights_bytes: int
+    notices: tuple[str, ...] = ()
+    full_name: str = ""
+    """As the file has it, uncleaned; for programs."""
+
+
+@record
+class ConversationReread:
+    """A newly opened model has read the conversation that another one had, or as much as it could."""
+
+    read_tokens: int
+    """Those that are in the cache now."""
+    total_tokens: int
+    read_s: float
+    trouble: str = ""
+    """Why not all of it was read; "" if it was, or if the user stopped it."""
+    restored_tokens: int = 0
+    """Those that a saved state brought back: this model had read them before."""
+
+
+@record
+class ConversationTakenUp:
+    """The engine goes on with a saved conversation."""
+
+    total_tokens: int
+    """Of the conversation."""
+    ready_tokens: int = 0
+    """Those that need not be read."""
+    restored_tokens: int = 0
+    """Those of them that a saved state brought back, in ``restored_s`` seconds."""
+    restored_s: float = 0.0
+    read_s: float | None = None
+    """How long reading these would have taken at the usual rate; None where none is known."""
+    trouble: str = ""
+    """Why a saved state was not used; "" for none."""
+
+
+@record
+class ModelFailed:
+    """No model could be opened, and there is none now."""
+
+    reason: str
+    error: BaseException | None = None
+    """What was raised, for whoever ends with it."""
+
+
+@record
+class ModelKept:
+    """Another model could not be opened: the one from before stays, with its conversation."""
+
+    reason: str
+    is_open: bool
+    """Whether it was never closed; otherwise a ``ModelLoaded`` follows, or a ``ModelFailed``."""
+
+
+@record
+class TextGenerated:
+    """More of the running reply's answer."""
+
+    text: str
+
+
+@record
+class ThoughtGenerated:
+    """More of what the model thinks before the answer."""
+
+    text: str
+
+
+@record
+class PieceGenerated:
+    """More of the running reply as the model wrote it: uncleaned, with its thinking and tags. Only where asked for."""
+
+    text: str
+
+
+@record
+class ThinkingFinished:
+    """The running reply's thinking is over, because the answer begins or because the reply ends."""
+
+    tokens: int
+    duration_s: float
+    is_closed: bool
+
+
+@record
+class ReplyReopened:
+    """A reply goes on that was stopped: its text follows from the beginning, then what is new."""
+
+
+@record
+class PromptWeighed:
+    """What it would cost to send a text in place of an earlier message and all after it."""
+
+    text: str
+    kept_tokens: int
+    """Cached tokens that stay."""
+    dropped_tokens: int
+    """Cached tokens that go."""
+    read_tokens: int
+    """Tokens that would be computed."""
+    read_s: float | None
+    """How long that takes at the rate measured last; None where none was measured."""
+
+
+@record
+class GenerationFinished:
+    """The running reply is complete, or was stopped, or met a limit."""
+
+    ending: Ending
+    figures: ReplyFigures
+    ids: tuple[int, ...] = ()
+    """Its tokens, all of them."""
+    raw: str = ""
+    """What they say, not cleaned."""
+
+
+@record
+class GenerationFailed:
+    """The engine gave up on the turn. With no figures it never began to answer, and the turn does not count."""
+
+    reason: str
+    figures: ReplyFigures | None = None
+    ids: tuple[int, ...] = ()
+    raw: str = ""
+    """Both as of ``GenerationFinished``."""
+    error: BaseException | None = None
+    """What was raised, for whoever ends with it."""
+
+
+@record
+class PromptStopped:
+    """The user stopped the turn before the first token; the question is unanswered."""
+
+
+@record
+class PromptCounted:
+    """The engine has counted what stands in the prompt, and may have read a part of it ahead."""
+
+    text: str
+    """As it was sent to be counted."""
+    tokens: int
+    """Tokens that sending it would add to the conversation."""
+    ready_tokens: int
+    """Those of them that are in the cache already."""
+    read_tokens: int = 0
+    """Tokens read ahead just now."""
+    read_s: float = 0.0
+    """Seconds that reading them took."""
+
+
+@record
+class PromptRefused:
+    """The conversation with this message would not fit the context; nothing was computed."""
+
+    needed_tokens: int
+    n_ctx: int
+
+
+@record
+class MessagesJoined:
+    """The message goes together with the one before, which the end of the program left unanswered."""
+
+
+@record
+class UnansweredLeftOut:
+    """Both together do not fit the context: the message is asked alone, and the one before is dropped."""
+
+
+@record
+class TurnsDropped:
+    """The context was full: the oldest turns are no part of it any more."""
+
+    n_turns: int
+    """How many went just now."""
+    n_tokens: int
+    """Tokens that were theirs, about."""
+    read_tokens: int
+    """Of what is left, tokens that are read again now."""
+    read_s: float | None
+    """How long that takes at the rate measured last; None where none was measured."""
+
+
+@record
+class ThreadsChanged:
+    """The engine uses other threads from its next step on."""
+
+    before: ThreadsInUse
+    in_use: ThreadsInUse
+    trouble: str = ""
+    """Why they are not remembered; "" if they are, or should not be."""
+
+
+@record
+class TuningDoubted:
+    """What was tuned may not hold any more; nothing was changed."""
+
+    reason: str
+    """As "threads were tuned on mains, now on battery"."""
+
+
+@record
+class TuningEnded:
+    """No thread counts are measured any more; ``EngineBridge.tuning`` holds what was found."""
+
+    trouble: str = ""
+    """Why it broke off; "" if it did not."""
+
+
+Event = (
+    ModelLoaded
+    | ModelFailed
+    | ModelKept
+    | ConversationReread
+    | ConversationTakenUp
+    | TextGenerated
+    | ThoughtGenerated
+    | PieceGenerated
+    | ThinkingFinished
+    | ReplyReopened
+    | GenerationFinished
+    | GenerationFailed
+    | PromptCounted
+    | PromptStopped
+    | PromptRefused
+    | PromptWeighed
+    | MessagesJoined
+    | UnansweredLeftOut
+    | TurnsDropped
+    | ThreadsChanged
+    | TuningDoubted
+    | TuningEnded
+)
+"""What the engine's thread reports; ``EngineBridge.drain`` returns these in order. ``Talk`` adds those on two messages
+that are sent as one."""

@@ -1,0 +1,185 @@
+"""The conversation in the context, in the engine's thread: its turns as tokens, and what a turn begins from.
+
+Whatever a turn replaces or drops happens here, and is undone here where no reply comes of it. Emits nothing and knows
+no screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from app.chat.commands import Ask, Command, Continue, ContinueEdited, Weigh
+from app.chat.context_room import MIN_REPLY_TOKENS, Fitted, NoRoomError, Prompt, make_room, reply_room
+from app.chat.past_turns import take_over
+from app.chat.turn import EarlierPart, TurnPrompt, kept_tokens
+from app.conversations.conversation import PastTurn
+from app.conversations.edited_reply import edited_ids
+from app.conversations.thinking import tag_ids
+from app.program.refusals import Refusal
+from app.text.record import record
+
+if TYPE_CHECKING:
+    from engine import Model, Session
+    from engine.prompt.chat_prompt import ChatPrompt, SavedChat
+
+
+@record
+class Weighed:
+    """What a turn in place of others would cost, in tokens: cached ones that stay or go, and those to be read."""
+
+    kept_tokens: int
+    dropped_tokens: int
+    read_tokens: int
+
+
+class LiveConversation:
+    """Turns of one model.
+
+    Args:
+        model: whose tokens they are.
+        session: whose cache holds them.
+        chat: empty.
+        least_reply_tokens: room that must be left for a reply.
+
+    Attributes:
+        chat: the conversation as tokens.
+        tags: control tokens that are part of the text.
+        turn_starts: where each turn began when the last turn ended.
+        n_tokens: that the conversation had then.
+    """
+
+    def __init__(
+        self, model: Model, session: Session, chat: ChatPrompt, least_reply_tokens: int = MIN_REPLY_TOKENS
+    ) -> None:
+        self._least_reply_tokens = least_reply_tokens
+        self._model, self._session, self.chat = model, session, chat
+        self.tags: Collection[int] = tag_ids(model.tokenizer.control_texts)
+        self._n_dropped = 0
+        """Turns at the conversation's beginning that are no part of the context any more."""
+        self._before: tuple[SavedChat, int] | None = None
+        """The conversation before the running turn, and its tokens."""
+        self.turn_starts: tuple[int, ...] = ()
+        self.n_tokens = 0
+
+    def start(self, system: str | None, n_dropped: int = 0) -> None:
+        """Begin anew, or behind so many turns that are no part of the context any more."""
+        self.chat.start(system)
+        self.turn_starts, self.n_tokens, self._n_dropped = (), 0, n_dropped
+
+    def take_up(self, turns: Sequence[PastTurn], n_dropped: int) -> list[int]:
+        """Take in what was said before; returns what the next prompt begins with.
+
+        Args:
+            n_dropped: turns before these that are no part of the context any more.
+        """
+        self._n_dropped = n_dropped
+        try:
+            take_over(self.chat, self._model.tokenizer, turns, self.tags)
+            ids = list(self.chat.opening_ids(""))
+            self.n_tokens = len(ids)
+        finally:
+            self._note_starts()
+        return ids
+
+    # ---- turns
+
+    def begin_turn(self, command: Command) -> tuple[TurnPrompt, Fitted | None] | None:
+        """Bring the conversation to where the reply begins.
+
+        Returns:
+            The prompt, and what had to go for it; None where there is no reply to answer again or go on with.
+
+        Raises:
+            NoRoomError: the context cannot hold it; the conversation is as it was.
+        """
+        chat, n_ctx = self.chat, self._session.n_ctx
+        self._before = chat.save(), self.n_tokens
+        if not isinstance(command, Ask) and (not chat.messages or chat.messages[-1].role != "assistant"):
+            return None
+        is_continued = isinstance(command, (Continue, ContinueEdited))
+        least_free = reply_room(n_ctx, is_continued, self._least_reply_tokens)
+        fitted = make_room(chat, n_ctx, least_free, lambda n: self._build(command, n))
+        # What was dropped stays dropped, whatever becomes of the turn that needed its room.
+        self._before = fitted.before, self.n_tokens - fitted.dropped_tokens
+        self._n_dropped += fitted.dropped_turns
+        if not isinstance(command, (Continue, ContinueEdited)):
+            return TurnPrompt(fitted.prompt.ids, chat=chat), fitted
+        begun = fitted.prompt.begun
+        earlier = EarlierPart(begun, self._text_of(begun), command.thinking)
+        return TurnPrompt(fitted.prompt.ids, earlier, chat), fitted
+
+    def begin_completion(self, text: str) -> tuple[TurnPrompt, Fitted | None]:
+        """Begin with a text that is no part of the conversation.
+
+        Raises:
+            NoRoomError: the context cannot hold it.
+            Refusal: it holds no token.
+        """
+        ids = list(self._model.tokenizer.encode(text))
+        if not ids:
+            raise Refusal("the prompt holds no token (give some text)")
+        if len(ids) >= self._session.n_ctx:
+            raise NoRoomError(len(ids) + 1)
+        self._before = self.chat.save(), self.n_tokens
+        return TurnPrompt(ids), None
+
+    def end_turn(self, is_kept: bool) -> None:
+        """The turn is over; one that is not kept leaves the conversation as it was before."""
+        before, self._before = self._before, None
+        if is_kept:
+            self.n_tokens = self._session.length
+        elif before is not None:
+            self.chat.restore(before[0])
+            self.n_tokens = before[1]
+        self._note_starts()
+
+    def note_read(self) -> None:
+        """The cache holds the conversation as far as it was read."""
+        self.n_tokens = self._session.length
+
+    def weigh(self, command: Weigh) -> Weighed:
+        """Find out what a turn would cost; changes nothing."""
+        saved = self.chat.save()
+        try:
+            if command.is_reply:
+                prompt = self._edit_reply(command.text, command.n_turn, self._n_dropped)
+                ids = [*prompt.ids, *prompt.begun]
+            else:
+                self._rewind(command.n_turn - self._n_dropped)
+                ids = self.chat.add_user(command.text)
+        finally:
+            self.chat.restore(saved)
+        kept = kept_tokens(self._session, ids)
+        return Weighed(kept, self._session.length - kept, len(ids) - kept)
+
+    def _build(self, command: Command, dropped_turns: int) -> Prompt:
+        chat, n_dropped = self.chat, self._n_dropped + dropped_turns
+        if isinstance(command, Ask):
+            if command.keep_turns is not None:
+                self._rewind(command.keep_turns - n_dropped)
+            return Prompt(list(chat.add_user(command.text)))
+        if isinstance(command, ContinueEdited):
+            return self._edit_reply(command.text, command.n_turn, n_dropped)
+        taken = chat.take_reply()
+        return Prompt(list(chat.prompt_ids()), taken.ids if isinstance(command, Continue) else ())
+
+    def _edit_reply(self, text: str, n_turn: int, n_dropped: int) -> Prompt:
+        """Take a reply and all after it out of the conversation; what it is now begins the next one."""
+        self._rewind(n_turn + 1 - n_dropped)
+        taken = self.chat.take_reply()
+        ids = list(self.chat.prompt_ids())
+        return Prompt(ids, edited_ids(self._model.tokenizer, taken.ids, text, self.chat.opening, self.tags))
+
+    def _rewind(self, n_turns: int) -> None:
+        """Keep the first turns, and the system message."""
+        messages = self.chat.messages
+        self.chat.rewind(2 * n_turns + (bool(messages) and messages[0].role == "system"))
+
+    def _text_of(self, ids: Sequence[int]) -> str:
+        """What a reply's beginning says, without a character that it only began."""
+        stream = self._model.tokenizer.stream(self.tags)
+        return "".join(stream.push(token_id) for token_id in ids)
+
+    def _note_starts(self) -> None:
+        self.turn_starts = tuple(self.chat.turn_starts())

@@ -1,0 +1,241 @@
+"""Where the commands and the line mode meet the engine; besides the screens' bridge the only importer of ``engine``.
+
+Everything is imported on use: numba and numpy must not cost a start that ends before a model opens. Tests replace
+these functions by those of a scripted engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.chat.saved_states import StateFiles
+from app.program import paths, state
+from app.program.settings import AUTO, Settings
+from app.program.state import Measured, TunedChoice
+from app.text.clean_text import clean_line
+from app.tui.low_power import is_on_battery
+from app.tuning import remembered as tuned
+from app.tuning.remembered import Place, Recalled, keys_to_remember, recall
+
+if TYPE_CHECKING:
+    from app.doctor.examine import Examination
+    from engine import Model, Sampling, Session
+    from engine.loader import Checked
+    from engine.tuning.report import TuningReport
+    from engine.tuning.sweep import Sweep
+
+Report = Callable[[Any], None]
+
+
+def validate_model(path: Path | str) -> Checked:
+    """Check the whole file without numba: ``Checked(gguf, config, tokenizer, weights)``.
+
+    Raises:
+        EngineError: the file cannot be used; the message is one line.
+    """
+    from engine import loader
+
+    return loader.validate(path)
+
+
+def check_model(path: Path | str) -> None:
+    """Check the whole file and give it back.
+
+    Raises:
+        EngineError: the file cannot be used; the message is one line.
+    """
+    validate_model(path).gguf.close()
+
+
+def glance_at_model(path: Path | str) -> None:
+    """Check in a millisecond that there is a GGUF file; opening it checks the rest.
+
+    Raises:
+        EngineError: there is none; the message is one line.
+    """
+    from engine.gguf import magic
+
+    magic.glance(path)
+
+
+def open_model(settings: Settings, path: Path | str, progress: Report | None = None) -> Model:
+    """Open a model with the threads and the memory mode of the settings; compiles kernels on first use.
+
+    Threads that the settings do not name are those remembered for this machine and model, if any are.
+
+    Raises:
+        EngineError: the model cannot be used; the message is one line.
+    """
+    from engine import Model
+
+    model = Model.open(
+        path,
+        threads=settings.threads or None,
+        weights=settings.weights_or_default,
+        prefill_threads=settings.prefill_threads or None,
+        pinned=settings.pin_threads == "on",
+        progress=progress,
+    )
+    try:
+        choice = recall_tuned(model).choice
+        if choice is not None:
+            use_tuned(model, choice, settings, progress)
+    except BaseException:
+        model.close()
+        raise
+    return model
+
+
+def use_tuned(model: Model, choice: TunedChoice, settings: Settings, progress: Report | None = None) -> None:
+    """Give a model what is remembered for it, as far as the settings leave it open and the memory has room."""
+    from engine.errors import MemoryPlanError
+
+    if not names_threads(settings):
+        most = model.most_threads
+        model.set_threads(min(choice.decode, most), min(choice.prefill, most))
+    if settings.pin_threads == AUTO:
+        model.set_pinned(choice.pinned)
+    if settings.weights == AUTO and choice.weights:
+        with suppress(MemoryPlanError):  # the file's map does as well; whoever shows the choice shows what is used
+            model.use_weights(choice.weights, progress)
+
+
+def names_threads(settings: Settings) -> bool:
+    """Whether settings or command line say how many threads to use."""
+    return bool(settings.threads or settings.prefill_threads)
+
+
+def kv_type_of(settings: Settings, model: Model) -> str:
+    """Return the format of the KV cache: that of the settings, or the one remembered for this machine and model."""
+    return tuned.kv_type_of(settings.kv_type, recall_tuned(model).choice)
+
+
+def recall_tuned(model: Model) -> Recalled:
+    """Return what is remembered for this machine, model and power source, and whether it is in doubt."""
+    kept = state.load_state()[0]
+    return recall(kept, _place(model)) if kept.tuned_threads else Recalled()
+
+
+def remember_tuned(model: Model, choice: TunedChoice | None, measured: Measured | None = None) -> str | None:
+    """Remember a choice for this machine and model, or forget it; returns a line where that failed."""
+    key, without = keys_to_remember(_place(model), measured)
+    return state.remember_tuned(key, choice, measured, without=without)
+
+
+def kernels_version() -> str:
+    """Return the name of the compiled code."""
+    from engine import jit
+
+    return jit.VERSION
+
+
+def _place(model: Model) -> Place:
+    from engine.machine import host
+
+    name = clean_line(model.name, 80)
+    machine = f"{clean_line(host.cores().identity, 160)}, {cpu_level()}"
+    model_name = f"{name}, {clean_line(model.quantization, 12)}, {model.weights_bytes} bytes"
+    return Place(machine, model_name, kernels_version(), is_on_battery())
+
+
+def make_sweep(
+    model: Model,
+    session: Session,
+    clock: Callable[[], float],
+    may_pin: bool,
+    parts: Sequence[str],
+    budget_s: float | None = None,
+    earlier: TuningReport | None = None,
+) -> Sweep:
+    """Return a search for what is best behind what the session holds; see ``engine.tuning.sweep.Sweep``.
+
+    Args:
+        may_pin: whether pinned threads may be tried too, where the system can pin any.
+    """
+    from engine.machine import host
+    from engine.tuning.sweep import Sweep
+    from engine.tuning.trials import SessionTrials
+
+    trials = SessionTrials(model, session, clock)
+    trials.can_pin = trials.can_pin and may_pin
+    return Sweep(trials, host.cores(), budget_s, clock, parts, earlier)
+
+
+def state_files(settings: Settings, may_read_prefix: Callable[[], bool] = bool) -> StateFiles | None:
+    """Return how the state of the KV cache is kept; None where it is not to be.
+
+    Args:
+        may_read_prefix: whether the engine may read a system prompt before anything was asked.
+    """
+    quota_bytes = settings.kv_states_quota_bytes
+    if not quota_bytes:
+        return None
+    from engine import saved_state
+
+    return StateFiles(
+        restore=saved_state.restore_state,
+        count=lambda path: saved_state.read_summary(path).n_tokens,
+        writer=lambda session, path: saved_state.StateWriter(session, path, quota_bytes),
+        fingerprint=lambda model: str(model.fingerprint),
+        prefixes=paths.prefixes_dir(),
+        may_read_prefix=may_read_prefix,
+    )
+
+
+def make_sampling(settings: Settings, model: Model) -> Sampling:
+    """Return how tokens are chosen: as the user's settings say, else as the model's file does, else as ours do."""
+    from engine import Sampling
+
+    chosen = settings.sampling
+    values = {one.name: getattr(chosen, one.name) for one in fields(Sampling)}
+    values |= {name: value for name, value in model.sampling_advice.items() if name not in chosen.given}
+    values["seed"] = None if chosen.seed < 0 else chosen.seed
+    return Sampling(**values)
+
+
+def greedy_sampling() -> Sampling:
+    """Return sampling that always takes the likeliest token."""
+    from engine import Sampling
+
+    return Sampling.greedy()
+
+
+def check_kernels(model: Model) -> None:
+    """Compare the kernels that the model uses with their references.
+
+    Raises:
+        EngineError: a kernel computes something else on this machine.
+    """
+    from engine.measure.check import check_model
+
+    check_model(model)
+
+
+def has_chat_template(model: Model) -> bool:
+    """Whether the file brings a template that works: without one it is hardly a chat model."""
+    return model.chat_template.source is not None and model.chat_template.notice is None
+
+
+def cpu_level() -> str:
+    """Return the name of the instruction level that the kernels are compiled for."""
+    from engine.simd.level import LEVEL
+
+    return str(LEVEL)
+
+
+def examine_machine(
+    settings: Settings, model: Model | None, session: Session | None, kv_type: str, progress: Report
+) -> Examination:
+    """Measure for the doctor, between two turns of a chat."""
+    from app.doctor.examine import examine
+    from engine.measure.fit import needs_of_file
+
+    if model is None:
+        return examine(settings.threads, settings.prefill_threads, progress=progress)
+    n_ctx = session.n_ctx if session is not None else None
+    needs = needs_of_file(model.path, kv_type)
+    return examine(model.threads, model.prefill_threads, needs, n_ctx, progress, model.crew)

@@ -1,0 +1,72 @@
+"""What the engine's thread is given to work with: how to open, to sample, to measure and to remember."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.chat.context_room import MIN_REPLY_TOKENS
+from app.machine.reply_history import ReplyHistory
+from app.machine.tuning_conditions import ConditionsWatch
+from app.program.settings import AUTO
+from app.program.state import Measured, TunedChoice
+from app.text.record import record
+from app.tuning.remembered import Recalled
+
+if TYPE_CHECKING:
+    from app.chat.saved_states import StateFiles
+    from engine import Model, Sampling, Session
+    from engine.prompt.chat_prompt import ChatPrompt
+
+OpenModel = Callable[[Path, Callable[[Any], None]], "Model"]
+"""Opens a model and calls the second argument with the engine's ``Progress`` records."""
+
+ExamineMachine = Callable[["Model | None", "Session | None", str, Callable[[Any], None]], Any]
+
+
+def _recall_nothing(model: Model) -> Recalled:
+    return Recalled()
+
+
+def _watch_nothing() -> ConditionsWatch:
+    return ConditionsWatch(None)
+
+
+@record
+class ChatOptions:
+    """How the engine's thread opens models and writes replies; see the settings of the same names."""
+
+    open_model: OpenModel
+    sampling: Callable[[Model], Sampling]
+    """Called in the engine's thread, because building it imports the engine."""
+    check_model: Callable[[Path], object] | None = None
+    """Raises where a file cannot be opened, before the present model is closed for it."""
+    context_size: int | None = None
+    """None for the model's own, as far as memory allows."""
+    size_context: Callable[[Model, ChatPrompt], int | None] | None = None
+    """Called in the engine's thread before the session is opened: how large it needs to be. For a single prompt."""
+    kv_type: str = AUTO
+    max_tokens: int = 0
+    """0 for no limit but the context."""
+    least_reply_tokens: int = MIN_REPLY_TOKENS
+    """Room that must be left for a reply before a prompt is taken."""
+    tells_pieces: bool = False
+    """Whether every piece of a reply is reported as the model wrote it."""
+    on_opened: Callable[[Path], object] | None = None
+    """Called in the engine's thread when a model is open: it may be remembered for the next start."""
+    open_history: Callable[[], ReplyHistory] = ReplyHistory
+    """Called in the engine's thread, for the speeds of earlier replies."""
+    examine: ExamineMachine | None = None
+    """Measures for the doctor, given model, session, type of the KV cache and a report of progress."""
+    recall_tuned: Callable[[Model], Recalled] = _recall_nothing
+    remember_tuned: Callable[[Model, TunedChoice | None, Measured | None], str | None] | None = None
+    """Both called in the engine's thread; see ``engine_access``."""
+    watch_conditions: Callable[[], ConditionsWatch] = _watch_nothing
+    """What looks at the machine while something is measured; by default it sees nothing."""
+    kernels_version: Callable[[], str] = str
+    """Called in the engine's thread: names the compiled code."""
+    state_files: Callable[[], StateFiles | None] | None = None
+    """Called in the engine's thread: how the state of the cache is kept; None keeps none."""
+    may_pin: bool = True
+    """Whether tuning may find out if pinned threads are faster."""

@@ -1,0 +1,99 @@
+"""The engine's side of typing: counts what stands in the prompt, and reads what will not change before it is sent.
+
+Reading ahead needs no promise that the text stays: the prompt that is sent in the end keeps the longest prefix it
+shares with the cache, whatever that is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from app.chat.events import PromptCounted
+from app.chat.status import Activity
+from app.program import exit_codes
+from app.program.refusals import exit_code_of
+from app.text.clean_text import clean_text
+from engine.cache.cached_tokens import common_prefix
+
+if TYPE_CHECKING:
+    from app.chat.commands import Prepare
+    from app.chat.wire import Wire
+    from engine import Session
+    from engine.prompt.chat_prompt import ChatPrompt
+
+MIN_TOKENS = 32
+"""Fewer tokens are not worth waking the engine for."""
+MAX_CHARS = 1 << 16
+MAX_COUNT_S = 0.04
+"""Rendering and tokenising cannot be cancelled: texts as long as one that took longer are left alone."""
+
+
+class ReadAhead:
+    """Counts and reads for one worker, in the engine's thread."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._settled_tokens = 0
+        self._slow_chars = MAX_CHARS
+        self._chat: ChatPrompt | None = None
+
+    def settle(self, n_tokens: int) -> None:
+        """The cache holds so many tokens of the conversation itself."""
+        self._settled_tokens = n_tokens
+        self._slow_chars = MAX_CHARS
+
+    def prepare(self, session: Session, chat: ChatPrompt, command: Prepare) -> None:
+        """Count the text, and read it ahead if that is wanted, until it is dropped."""
+        text = clean_text(command.text)
+        if not text:
+            session.truncate(self._settled_tokens)
+            return
+        if len(text) >= self._slow_chars or self._wire.idle_work.is_dropped:
+            return
+        started_s = self._wire.clock()
+        n_messages = len(chat.messages)
+        ids = chat.add_user(text)
+        chat.rewind(n_messages)
+        # The first one of a model also builds what every later one uses, and what is asked next would pay for that.
+        is_first, self._chat = chat is not self._chat, chat
+        if self._wire.clock() - started_s > MAX_COUNT_S and not is_first:
+            self._slow_chars = len(text)
+        self._report(session, command.text, ids)
+        if command.read_ahead and len(ids) < session.n_ctx:
+            self._read(session, chat, command.text, text, ids)
+
+    def _read(self, session: Session, chat: ChatPrompt, given: str, text: str, ids: list[int]) -> None:
+        if self._wire.idle_work.is_dropped or len(text) >= self._slow_chars:
+            return
+        opening = chat.opening_ids(text)
+        shared = common_prefix(session.tokens, opening)
+        if len(opening) - shared < MIN_TOKENS or self._wire.idle_work.is_dropped:
+            return
+        self._settled_tokens = min(self._settled_tokens, shared)
+        self._update(activity=Activity.READING_AHEAD)
+        try:
+            with self._wire.idle_work.computing(session) as is_wanted:
+                if not is_wanted:
+                    return
+                done = session.prefill(opening, on_progress=lambda *_: self._note_progress(session))
+        except Exception as error:
+            if exit_code_of(error) != exit_codes.INTERRUPTED:
+                raise
+            self._report(session, given, ids)
+        else:
+            self._report(session, given, ids, done.fed, done.seconds)
+        finally:
+            self._update(activity=Activity.READY)
+
+    def _note_progress(self, session: Session) -> None:
+        if self._wire.idle_work.is_dropped:
+            session.cancel()
+
+    def _report(self, session: Session, given: str, ids: list[int], read_tokens: int = 0, read_s: float = 0.0) -> None:
+        shared = common_prefix(session.tokens, ids)
+        kept = min(shared, self._settled_tokens)
+        self._wire.emit(PromptCounted(given, len(ids) - kept, shared - kept, read_tokens, read_s))
+
+    def _update(self, **changes: object) -> None:
+        self._wire.status = replace(self._wire.status, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,227 @@
+"""One measured reply: read the prompt, generate, count. The only generation loop of the application.
+
+``EngineTurn`` and the benchmark use it, so their figures mean the same. It knows no engine by name:
+a session is anything with ``prefill``, ``generate`` and ``cancel``.
+"""
+
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from app.conversations.conversation import Ending, ReplyFigures
+from app.program import exit_codes
+from app.program.refusals import exit_code_of
+
+Clock = Callable[[], float]
+PromptProgress = Callable[[int, int], None]
+
+RANGE_WINDOW_S = 1.0
+RANGE_TOKENS = 4
+"""Over fewer tokens a rate says more about the clock than about the machine."""
+
+_ENDINGS = {
+    "stop": Ending.COMPLETE,
+    "length": Ending.LENGTH,
+    "context": Ending.CONTEXT,
+    "cancelled": Ending.STOPPED,
+}
+
+
+class ReplyMeter:
+    """What was measured of one reply. All times are monotonic seconds; rates are tokens per second.
+
+    Attributes:
+        prompt_tokens: tokens of the whole prompt.
+        reused_tokens: those the cache held already; the rest was read.
+        read_tokens: prompt tokens read so far.
+        tokens: tokens generated so far.
+        first_token_s: from the start to the first token; None before it.
+        finish_reason: "stop", "length", "context", "cancelled", "error"; "" while it runs.
+    """
+
+    def __init__(self, prompt_tokens: int, clock: Clock) -> None:
+        self._clock = clock
+        self.prompt_tokens = prompt_tokens
+        self.reused_tokens = 0
+        self.read_tokens = 0
+        self.prefill_s = 0.0
+        self.finish_reason = ""
+        self.started_s = clock()
+        self.token_times_s: list[float] = []
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens generated so far."""
+        return len(self.token_times_s)
+
+    @property
+    def first_token_s(self) -> float | None:
+        """Seconds from the start to the first token."""
+        return self.token_times_s[0] - self.started_s if self.token_times_s else None
+
+    @property
+    def generating_s(self) -> float:
+        """Seconds from the end of the prompt to the newest token; 0 before there is one."""
+        return self.token_times_s[-1] - self.started_s - self.prefill_s if self.token_times_s else 0.0
+
+    @property
+    def prefill_tps(self) -> float:
+        """Prompt tokens read per second; 0 where none had to be read."""
+        return self.read_tokens / self.prefill_s if self.prefill_s > 0 else 0.0
+
+    @property
+    def decode_tps(self) -> float:
+        """Tokens per second from the first token to the last; 0 before there are two."""
+        if self.tokens < 2:
+            return 0.0
+        elapsed_s = self.token_times_s[-1] - self.token_times_s[0]
+        return (self.tokens - 1) / elapsed_s if elapsed_s > 0 else 0.0
+
+    def window_tps(self, window_s: float) -> float:
+        """Rate over the last seconds, falling by itself while no token comes; 0 before there are two tokens."""
+        now_s = self._clock()
+        # The token before the window begins the first interval inside it.
+        first = max(0, bisect_right(self.token_times_s, now_s - window_s) - 1)
+        counted = self.tokens - 1 - first
+        elapsed_s = now_s - self.token_times_s[first] if counted > 0 else 0.0
+        return counted / elapsed_s if elapsed_s > 0 else 0.0
+
+    def range_tps(self, window_s: float = RANGE_WINDOW_S) -> tuple[float, float] | None:
+        """Return the lowest and highest rate over windows of so many seconds and some tokens; None if too short."""
+        times_s = self.token_times_s
+        rates = []
+        for last, end_s in enumerate(times_s):
+            first = min(last - RANGE_TOKENS, bisect_right(times_s, end_s - window_s) - 1)
+            if first >= 0 and end_s > times_s[first]:
+                rates.append((last - first) / (end_s - times_s[first]))
+        return (min(rates), max(rates)) if rates else None
+
+    def spread_tps(self) -> tuple[float, float, float]:
+        """Return the lowest, median and highest rate between neighbouring tokens; zeros before there are two."""
+        times_s = self.token_times_s
+        rates = sorted(1 / (after - before) for before, after in pairwise(times_s) if after > before)
+        return (rates[0], rates[len(rates) // 2], rates[-1]) if rates else (0.0, 0.0, 0.0)
+
+    @property
+    def ending(self) -> Ending:
+        """The finish reason in the conversation's words."""
+        return _ENDINGS.get(self.finish_reason, Ending.FAILED)
+
+    def figures(self) -> ReplyFigures:
+        """Return what stays in the transcript."""
+        return ReplyFigures(
+            tokens=self.tokens,
+            first_token_s=self.first_token_s,
+            decode_tps=self.decode_tps if self.tokens > 1 else None,
+            prompt_tokens=self.read_tokens,
+            reused_tokens=self.reused_tokens,
+            range_tps=self.range_tps(),
+        )
+
+
+class Reply:
+    """A reply in the making. Iterate over it in the engine's thread; cancel it and read its meter from any thread.
+
+    Args:
+        session: the engine's session; its cache decides what of the prompt must be read.
+        prompt_ids: the whole prompt, with the beginning of the reply where one is continued.
+        sampling: handed to the session as it is.
+        max_tokens: None or 0 for no limit but the context.
+        stop: texts that end the reply.
+        after: the beginning of a reply that is continued, as it stands at the end of ``prompt_ids``.
+        spelled: control tokens that are part of the text.
+        on_prompt_progress: called with (tokens read, tokens to read) while the prompt is read.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        prompt_ids: Sequence[int],
+        sampling: Any,
+        *,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        after: Sequence[int] = (),
+        spelled: Collection[int] = (),
+        on_prompt_progress: PromptProgress | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._session = session
+        self._prompt_ids = prompt_ids
+        self._sampling = sampling
+        self._max_tokens = max_tokens or None
+        self._stop, self._after, self._spelled = stop, after, spelled
+        self._on_prompt_progress = on_prompt_progress
+        self._clock = clock
+        self._cancelled = threading.Event()
+        self.meter = ReplyMeter(len(prompt_ids), clock)
+        self.ids: list[int] = []
+        self._pieces: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._pieces)
+
+    def cancel(self) -> None:
+        """Stop reading or generating; what is there stays."""
+        self._cancelled.set()
+        self._session.cancel()
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the text piece by piece; afterwards ``meter.finish_reason`` says why it ended.
+
+        Raises:
+            Exception: whatever the session raises but its Cancelled; ids and text then hold what had come.
+        """
+        self.meter.finish_reason = ""
+        try:
+            yield from self._read_and_generate()
+        except GeneratorExit:
+            self.meter.finish_reason = "cancelled"
+            raise
+        except Exception as error:
+            if exit_code_of(error) != exit_codes.INTERRUPTED:
+                self.meter.finish_reason = "error"
+                raise
+            self.meter.finish_reason = "cancelled"
+
+    def _read_and_generate(self) -> Iterator[str]:
+        if self._cancelled.is_set():
+            self.meter.finish_reason = "cancelled"
+            return
+        self._read_prompt()
+        if self._cancelled.is_set():
+            self.meter.finish_reason = "cancelled"
+            return
+        how = self._sampling, self._max_tokens, self._stop, self._after, self._spelled
+        for generated in self._session.generate(*how):
+            if not self._session.finish_reason:
+                self.meter.token_times_s.append(self._clock())
+                self.ids.append(generated.token_id)
+            # Otherwise the reply is over, and this is text that was held back: it repeats its token's id.
+            self._pieces.append(generated.text)
+            if self._cancelled.is_set():
+                # The session forgets a cancel that came just before it began to generate.
+                self._session.cancel()
+            if generated.text:
+                yield generated.text
+        self.meter.finish_reason = self._session.finish_reason
+
+    def _read_prompt(self) -> None:
+        prefilled = self._session.prefill(self._prompt_ids, on_progress=self._note_progress)
+        self.meter.reused_tokens = prefilled.reused
+        self.meter.read_tokens = prefilled.fed
+        self.meter.prefill_s = prefilled.seconds
+
+    def _note_progress(self, done: int, total: int) -> None:
+        self.meter.read_tokens = done
+        self.meter.prefill_s = self._clock() - self.meter.started_s
+        if self._cancelled.is_set():
+            self._session.cancel()
+        if self._on_prompt_progress:
+            self._on_prompt_progress(done, total)

@@ -1,0 +1,58 @@
+"""From the pieces of a reply to events: cleaned, and with the thinking told apart and timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from app.chat.events import Event, TextGenerated, ThinkingFinished, ThoughtGenerated
+from app.chat.reply import ReplyMeter
+from app.conversations.thinking import Split, Thinking, ThinkingSplitter, opened_by
+from app.text.clean_text import TextCleaner
+
+
+class ReplyText:
+    """One reply's text as it is told.
+
+    Args:
+        emit: takes the events.
+        meter: of the running reply; says how long thinking took.
+        opening: the last words of the prompt, which may open a thinking block.
+        earlier: what was thought in the part of the reply that is continued.
+    """
+
+    def __init__(
+        self, emit: Callable[[Event], None], meter: ReplyMeter, opening: str, earlier: Thinking | None = None
+    ) -> None:
+        self._emit, self._meter, self._earlier = emit, meter, earlier or Thinking()
+        self._cleaner = TextCleaner()
+        self._splitter = ThinkingSplitter(opened_by(opening))
+        self._is_finished = False
+
+    def push(self, text: str) -> None:
+        """Take the next piece."""
+        self._show(self._splitter.push(self._cleaner.push(text)))
+
+    def finish(self) -> None:
+        """The reply has ended: show what was held back."""
+        self._show(self._splitter.push(self._cleaner.flush()))
+        self._show(self._splitter.flush())
+        if self._splitter.is_thinking:
+            self._finish_thinking()
+
+    def _show(self, split: Split) -> None:
+        if split.thought:
+            self._emit(ThoughtGenerated(split.thought))
+        if self._splitter.has_block and not self._splitter.is_thinking:
+            self._finish_thinking()
+        if split.answer:
+            self._emit(TextGenerated(split.answer))
+
+    def _finish_thinking(self) -> None:
+        if self._is_finished:
+            return
+        self._is_finished = True
+        tokens, duration_s = self._earlier.tokens, self._earlier.duration_s
+        if not self._earlier.is_closed:
+            tokens += self._meter.tokens
+            duration_s += self._meter.generating_s
+        self._emit(ThinkingFinished(tokens, duration_s, not self._splitter.is_thinking))

@@ -1,0 +1,294 @@
+"""A conversation with a model, for whoever has no screen: the line mode, ``run``, a server.
+
+Whatever is asked for yields plain events (``app.chat.events``) until the engine is free again. What the chat's screen does
+with the same events it does beside this: whose turn it is (``Turns``), the engine's thread (``EngineBridge``), saving.
+No Textual.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from app.chat.bridge import EngineBridge
+from app.chat.commands import Complete
+from app.chat.events import (
+    ConversationReread,
+    ConversationTakenUp,
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    MessagesJoined,
+    ModelFailed,
+    ModelKept,
+    ModelLoaded,
+    PromptRefused,
+    PromptStopped,
+    ReplyReopened,
+    TextGenerated,
+    ThinkingFinished,
+    ThoughtGenerated,
+    ThreadsChanged,
+    TurnsDropped,
+    UnansweredLeftOut,
+)
+from app.chat.options import ChatOptions
+from app.chat.status import EngineStatus
+from app.chat.turns import Admission, Turns
+from app.conversations.at_hand import AtHand
+from app.conversations.conversation import Conversation, Ending
+from app.conversations.quota import drop_oldest_states
+from app.conversations.store import Opened, Store
+from app.tuning.threads_in_use import ThreadsInUse
+
+LOOK_S = 0.1
+"""A stop is seen, and progress looked at, this often."""
+SAVE_PERIOD_S = 1.5
+SAVING_PATIENCE_S = 10.0
+HURRIED_PATIENCE_S = 1.0
+"""Where something else ends the program: a signal's exit code comes within two seconds."""
+
+
+class NothingToDoError(Exception):
+    """What is asked for is not possible now; the message says why."""
+
+
+class Talk:
+    """One conversation with one model at a time.
+
+    Iterate over what a method returns, in one thread at a time, to its end or until it is dropped: a reply that nobody
+    follows is stopped. ``stop`` may be called from any thread, and from a signal's handler.
+
+    Args:
+        options: how models are opened and replies written.
+        at_hand: the saved conversations; by default nothing is saved.
+        system: the system prompt; "" or None for none.
+        clock: monotonic seconds.
+        watch: called while the engine works, with what it is doing.
+
+    Attributes:
+        turns: the conversation, and whose turn it is.
+        bridge: the engine's thread.
+        is_as_before: whether the last turn left the conversation as it was, with all that it would have replaced.
+    """
+
+    def __init__(
+        self,
+        options: ChatOptions,
+        at_hand: AtHand | None = None,
+        system: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        watch: Callable[[EngineStatus], object] = lambda status: None,
+    ) -> None:
+        self._at_hand, self._watch = at_hand or AtHand(), watch
+        self.bridge = EngineBridge(options, clock)
+        self.turns = Turns(self.bridge, system, self._at_hand.journal, SAVING_PATIENCE_S)
+        self.is_as_before = False
+        self._came: deque[Event] = deque()
+        self._awaited: type[Event] | None = None
+        """An event that must come before the engine is free, besides those that ``Turns`` waits for."""
+        self._is_completing = self._is_stop_wanted = False
+        self._is_asked_again = False
+        """Whether the running turn's message stood in the conversation before, where it stays whatever comes."""
+        self._saved_s = 0.0
+        self.bridge.start()
+
+    @property
+    def store(self) -> Store | None:
+        """The saved conversations; None where nothing is saved."""
+        return self._at_hand.store
+
+    # ---- models and conversations
+
+    def open(self, path: Path, opened: Opened | None = None) -> Iterator[Event]:
+        """Open the first model, with a saved conversation or a new one."""
+        if opened is not None:
+            self.turns.open_saved(opened)
+        return self._load(path, is_kept=opened is not None, rereads=False)
+
+    def switch_model(self, path: Path) -> Iterator[Event]:
+        """Open another model and go on with the conversation, which it reads first."""
+        self._settle()
+        return self._load(path, is_kept=True, rereads=True)
+
+    def _load(self, path: Path, is_kept: bool, rereads: bool) -> Iterator[Event]:
+        self.turns.load(path, is_kept, rereads)
+        self._awaited = ConversationTakenUp if is_kept and not rereads and self.turns.conversation.turns() else None
+        return self._follow()
+
+    def begin(self, system: str | None) -> Iterator[Event]:
+        """Begin a new conversation."""
+        self._settle()
+        self.turns.start_anew(system)
+        return self._follow()
+
+    def load(self, conversation: Conversation) -> Iterator[Event]:
+        """Go on with these messages, which are on no disk; what the cache holds of them is not read again."""
+        self._settle()
+        self.turns.replace(conversation)
+        self._awaited = ConversationTakenUp if self.turns.model is not None and conversation.turns() else None
+        return self._follow()
+
+    # ---- turns
+
+    def ask(self, text: str) -> Iterator[Event]:
+        """Answer a message."""
+        self._settle()
+        return self._answer(self.turns.submit(text) is Admission.ASKED, "no model is loaded")
+
+    def regenerate(self) -> Iterator[Event]:
+        """Answer the last message again, or at last."""
+        self._settle()
+        self._is_asked_again = self.turns.conversation.awaits_reply
+        return self._answer(self.turns.regenerate(), "there is no answer to give again")
+
+    def continue_reply(self) -> Iterator[Event]:
+        """Go on with the last reply where it ended before its end."""
+        self._settle()
+        return self._answer(self.turns.continue_reply(), "there is no unfinished answer at the end")
+
+    def edit(self, n_turn: int, text: str) -> Iterator[Event]:
+        """Ask in place of an earlier message and all after it; ``n_turn`` counts from 0."""
+        self._settle()
+        return self._answer(self.turns.submit_edit(text, n_turn), "no model is loaded")
+
+    def edit_reply(self, n_turn: int, text: str) -> Iterator[Event]:
+        """Go on with a reply from another text, in place of it and all after it."""
+        self._settle()
+        return self._answer(self.turns.submit_edited_reply(text, n_turn), "no model is loaded")
+
+    def complete(self, text: str) -> Iterator[Event]:
+        """Go on with a text that is no conversation."""
+        self._settle()
+        self._is_completing = self.bridge.send(Complete(text))
+        return self._answer(self._is_completing, "the engine has too much to do")
+
+    def wish_threads(self, wanted: ThreadsInUse) -> Iterator[Event]:
+        """Use other threads."""
+        self._settle()
+        self._awaited = ThreadsChanged
+        self.bridge.wish_threads(wanted)
+        return self._follow()
+
+    def stop(self) -> None:
+        """Stop what runs; what there is of a reply stays."""
+        self._is_stop_wanted = True  # no lock is taken: a signal may come while this thread holds it
+
+    def close(self, is_hurried: bool = False) -> str:
+        """Save everything and end the engine's thread; returns why saving failed, or "".
+
+        Args:
+            is_hurried: something else ends the program, and nobody waits for the engine.
+        """
+        patience_s = HURRIED_PATIENCE_S if is_hurried else SAVING_PATIENCE_S
+        with suppress(Exception):
+            self.turns.save_partial()
+        if is_hurried:
+            self.bridge.close(0.0)
+        else:
+            self._settle()
+            self.bridge.close(patience_s, patience_s)
+        trouble = self.turns.journal.close(patience_s)
+        store, quota_bytes = self._at_hand.store, self._at_hand.quota_bytes
+        if store is not None and quota_bytes and not is_hurried:
+            drop_oldest_states(store, self._at_hand.prefixes, quota_bytes, self.bridge.state_file)
+        return trouble
+
+    # ---- events
+
+    @property
+    def _is_busy(self) -> bool:
+        return self.turns.is_busy or self._is_completing or self._awaited is not None
+
+    def _answer(self, is_begun: bool, otherwise: str) -> Iterator[Event]:
+        if not is_begun:
+            raise NothingToDoError(otherwise)
+        self.is_as_before = False
+        if self.turns.joined is not None:
+            self._came.append(MessagesJoined())
+        return self._follow()
+
+    def _settle(self) -> None:
+        """Let what was dropped come to its end; a stop of it means nothing to what comes next."""
+        if self._is_busy:
+            self.stop()
+            for _ in self._follow():
+                pass
+        self._is_stop_wanted = False
+
+    def _follow(self) -> Iterator[Event]:
+        """Yield what happens until the engine is free."""
+        try:
+            while self._came or self._is_busy:
+                if not self._came:
+                    self._look()
+                    continue
+                event = self._came.popleft()
+                if isinstance(event, PromptRefused) and self.turns.ask_without_joined():
+                    event = UnansweredLeftOut()
+                else:
+                    self._take_in(event)
+                yield event
+        finally:
+            if self._is_busy:
+                self.stop()
+
+    def _look(self) -> None:
+        if self._is_stop_wanted:
+            self._is_stop_wanted = False
+            self.bridge.cancel()
+        self.bridge.wait(LOOK_S)
+        self._came += self.bridge.drain()
+        self._watch(self.bridge.status)
+        if not self.bridge.is_alive and not self._came:
+            raise RuntimeError("the engine's thread has ended")
+        now_s = time.monotonic()
+        if now_s - self._saved_s >= SAVE_PERIOD_S:
+            self._saved_s = now_s
+            self.turns.save_partial()
+
+    def _take_in(self, event: Event) -> None:
+        """Keep the conversation true to what has happened; whoever shows the event shows what is saved."""
+        if isinstance(event, (TextGenerated, ThoughtGenerated, ThinkingFinished, ReplyReopened)):
+            self._take_in_text(event)
+        elif isinstance(event, (GenerationFinished, GenerationFailed, PromptStopped, PromptRefused)):
+            self._end_turn(event)
+        elif isinstance(event, TurnsDropped):
+            self.turns.note_dropped(event.n_turns)
+        elif isinstance(event, ModelLoaded):
+            self.turns.note_loaded(event)
+        elif isinstance(event, ModelFailed):
+            self._awaited = None
+            self.turns.note_load_failed()
+        elif isinstance(event, ModelKept):
+            self.turns.note_model_kept(event.is_open)
+        elif isinstance(event, ConversationReread):
+            self.turns.note_reread()
+        if isinstance(event, self._awaited or ()):
+            self._awaited = None
+
+    def _take_in_text(self, event: TextGenerated | ThoughtGenerated | ThinkingFinished | ReplyReopened) -> None:
+        if isinstance(event, TextGenerated):
+            self.turns.note_text(event.text)
+        elif isinstance(event, ThoughtGenerated):
+            self.turns.note_thought(event.text)
+        elif isinstance(event, ThinkingFinished):
+            self.turns.note_thinking(event.tokens, event.duration_s, event.is_closed)
+        else:
+            self.turns.note_reopened()
+
+    def _end_turn(self, event: GenerationFinished | GenerationFailed | PromptStopped | PromptRefused) -> None:
+        if self._is_completing:
+            self._is_completing = False
+        elif isinstance(event, GenerationFinished):
+            self.turns.note_reply(event.ending, event.figures, event.ids, event.raw)
+        elif isinstance(event, GenerationFailed) and event.figures is not None:
+            self.turns.note_reply(Ending.FAILED, event.figures, event.ids, event.raw)
+        elif isinstance(event, PromptRefused) and not self._is_asked_again:
+            self.turns.take_back()
+        else:
+            self.is_as_before = self.turns.note_unanswered()
+        self._is_asked_again = False

@@ -1,0 +1,194 @@
+"""One turn in the engine's thread: a prompt and its reply, or the rest of a reply that was stopped.
+
+What happens becomes events; what is measured, the status. Leaves the conversation as it found it unless a reply came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from app.chat.events import GenerationFailed, GenerationFinished, PieceGenerated, PromptStopped, ReplyReopened
+from app.chat.options import ChatOptions
+from app.chat.reply import Reply, ReplyMeter
+from app.chat.reply_text import ReplyText
+from app.chat.status import Activity
+from app.chat.wire import Wire
+from app.conversations.conversation import Ending
+from app.conversations.thinking import Thinking
+from app.program.crash_log import bug_line
+from app.program.refusals import Refusal
+from app.text.clean_text import clean_line
+from app.text.record import record
+from engine.cache.cached_tokens import common_prefix
+from engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from engine import Session
+    from engine.prompt.chat_prompt import ChatPrompt
+
+
+@record
+class EarlierPart:
+    """The beginning of a reply that is continued."""
+
+    ids: Sequence[int]
+    text: str
+    """What the ids say, without a character that the last of them only began."""
+    thinking: Thinking | None
+
+
+@record
+class TurnPrompt:
+    """What a reply follows on."""
+
+    ids: Sequence[int]
+    """Up to where the reply begins."""
+    earlier: EarlierPart | None = None
+    """Of a reply that is continued; None for a new one."""
+    chat: ChatPrompt | None = None
+    """The conversation that ends with the message to answer and gets the reply; None for a text that is none."""
+
+    @property
+    def stops(self) -> Sequence[str]:
+        """Texts that end the reply."""
+        return self.chat.stops if self.chat is not None else ()
+
+    @property
+    def opening(self) -> str:
+        """The last words of the prompt, which may open a thinking block."""
+        return self.chat.opening if self.chat is not None else ""
+
+
+class EngineTurn:
+    """One prompt and its reply.
+
+    Args:
+        wire: takes events and status.
+        session: of the engine.
+        prompt: what the reply follows on.
+        options: how to ask.
+        on_progress: called after every token and every block of the prompt.
+        spelled: control tokens that are part of the text.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        session: Session,
+        prompt: TurnPrompt,
+        options: ChatOptions,
+        on_progress: Callable[[], object],
+        spelled: Collection[int] = (),
+    ) -> None:
+        self._wire, self._session, self._prompt = wire, session, prompt
+        self._earlier = prompt.earlier or EarlierPart((), "", None)
+        self._is_reopened, self._on_progress = prompt.earlier is None, on_progress
+        self._tells_pieces = options.tells_pieces
+        ids = [*prompt.ids, *self._earlier.ids]
+        self._n_unread = len(ids) - kept_tokens(session, ids)
+        self._reply = Reply(
+            session,
+            ids,
+            options.sampling(session.model),
+            max_tokens=options.max_tokens,
+            stop=prompt.stops,
+            after=self._earlier.ids,
+            spelled=spelled,
+            on_prompt_progress=self._show_progress,
+            clock=wire.clock,
+        )
+        self._text = ReplyText(wire.emit, self._reply.meter, prompt.opening, self._earlier.thinking)
+
+    @property
+    def meter(self) -> ReplyMeter:
+        """What is measured."""
+        return self._reply.meter
+
+    def run(self) -> bool:
+        """Answer; True when there is a reply, whole or partial, that the conversation now holds."""
+        self._wire.reply = self._reply
+        self._wire.written = self
+        if self._wire.cancelled.is_set():  # asked for in the moment before the reply could be seen
+            self._reply.cancel()
+        try:
+            return self._run()
+        finally:
+            self._wire.reply = self._wire.written = None
+
+    def ids(self) -> tuple[int, ...]:
+        """Tokens of the whole reply so far; any thread may ask."""
+        return (*self._earlier.ids, *self._reply.ids)
+
+    def text(self) -> str:
+        """What they say, uncleaned; any thread may ask."""
+        return self._earlier.text + self._reply.text
+
+    def _run(self) -> bool:
+        chat = self._prompt.chat
+        self._update(
+            activity=Activity.READING,
+            since_s=self.meter.started_s,
+            meter=self.meter,
+            turn_starts=tuple(chat.turn_starts()) if chat is not None else (),
+            total=self._n_unread,
+        )
+        try:
+            for piece in self._reply:
+                self._show(piece)
+                if self._tells_pieces:  # last: whoever shows it has saved it before
+                    self._wire.emit(PieceGenerated(piece))
+                self._update(activity=Activity.WRITING, context_used=self._session.length)
+                self._on_progress()
+        except BaseException as error:
+            if not self._reply.ids:
+                raise
+            self._keep_reply()
+            self._wire.emit(GenerationFailed(reason_of(error), self.meter.figures(), self.ids(), self.text(), error))
+            return True
+        ending = self.meter.ending
+        if ending is Ending.STOPPED and not self._reply.ids:
+            self._wire.emit(PromptStopped())
+            return False
+        self._keep_reply()
+        self._wire.emit(GenerationFinished(ending, self.meter.figures(), self.ids(), self.text()))
+        return True
+
+    def _show_progress(self, done: int, total: int) -> None:
+        self._update(done=done, total=total, context_used=self._session.length)
+        self._on_progress()
+
+    def _update(self, **changes: Any) -> None:
+        self._wire.threads.grant()  # whoever calls stands between two steps
+        self._wire.status = replace(self._wire.status, **changes)
+
+    def _show(self, text: str) -> None:
+        if not self._is_reopened:
+            # Only now: a continuation that is stopped before its first token leaves the reply as it was.
+            self._is_reopened = True
+            self._wire.emit(ReplyReopened())
+            self._text.push(self._earlier.text)
+        self._text.push(text)
+
+    def _keep_reply(self) -> None:
+        self._show("")
+        self._text.finish()
+        if self._prompt.chat is not None:
+            self._prompt.chat.add_reply(list(self.ids()), self.text())
+
+
+def kept_tokens(session: Session, ids: Sequence[int]) -> int:
+    """How many tokens of a prompt need not be read, because the cache holds them."""
+    return min(common_prefix(session.tokens, ids), len(ids) - 1)  # the last token is always computed
+
+
+def reason_of(error: BaseException) -> str:
+    """Say in one clean line what went wrong; a bug goes to the log and is only named."""
+    if isinstance(error, (EngineError, Refusal)):
+        return clean_line(str(error), 300)
+    if isinstance(error, MemoryError):
+        return "not enough memory for this turn; /new or a smaller context needs less"
+    if isinstance(error, OSError) and error.strerror:
+        return clean_line(f"{error.filename or 'model file'}: {error.strerror}", 300)
+    return bug_line(error, " in the engine")

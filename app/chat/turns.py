@@ -1,0 +1,478 @@
+"""Whose turn it is: what is being answered, what waits, what a stop or a failure leaves behind.
+
+Keeps the conversation true to what the engine holds. Knows the bridge, no widget: the chat screen asks it, and shows
+what it says.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from pathlib import Path
+
+from app.chat.bridge import EngineBridge
+from app.chat.commands import (
+    THREADS_AND_WEIGHTS,
+    Ask,
+    Command,
+    Continue,
+    ContinueEdited,
+    Load,
+    OpenConversation,
+    Regenerate,
+    StartConversation,
+    Tune,
+    Weigh,
+)
+from app.chat.events import ModelLoaded
+from app.conversations.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
+from app.conversations.journal import Journal, Partial
+from app.conversations.recent import model_key
+from app.conversations.store import Opened
+from app.conversations.thinking import Thinking
+from app.text.clean_text import clean_text
+
+
+class Admission(Enum):
+    """What became of a message the user sent."""
+
+    ASKED = "asked"
+    QUEUED = "queued"
+    """It is answered when the engine is free."""
+    NO_MODEL = "no model"
+    FULL = "full"
+    """Too many wait already."""
+
+
+MAX_QUEUED = 8
+SENT_TOGETHER = "the message before was not answered: both are sent together"
+LEFT_OUT = "the message before, which was not answered, is left out: both together do not fit the context"
+
+
+class Turns:
+    """The order of turns in one conversation.
+
+    Args:
+        journal: saves it.
+        saving_patience_s: how long what is asked and what was answered waits to be on disk; 0 does not wait.
+    """
+
+    def __init__(
+        self, bridge: EngineBridge, system: str | None, journal: Journal | None = None, saving_patience_s: float = 0.0
+    ) -> None:
+        self._bridge, self._saving_patience_s = bridge, saving_patience_s
+        self.journal = journal or Journal()
+        self.conversation = Conversation(system or None)
+        self.model: ModelLoaded | None = None
+        self.is_loading = False
+        self.is_answering = False
+        self.is_tuning = False
+        self.is_rereading = False
+        """Whether a newly opened model reads the conversation, or will."""
+        self.begins_anew = False
+        """Whether the conversation ends when the model that is being opened is there."""
+        self._model_before: ModelLoaded | None = None
+        self._queued: deque[tuple[str, str, float]] = deque()
+        """Texts that wait, with their large pastes folded, and since when."""
+        self.left_waiting: list[str] = []
+        """What waited in the saved conversation when the program ended, until the user has it back."""
+        self._reply_pieces: list[str] = []
+        self._thought_pieces: list[str] = []
+        self._thinking: Thinking | None = None
+        self._replaced: list[ChatMessage] = []
+        """What the running turn takes the place of; it comes back if no reply does."""
+        self.joined: ChatMessage | None = None
+        """The unanswered message of an earlier run that the running turn's message goes with."""
+        self._left_out: ChatMessage | None = None
+        """One that the running turn's message did not fit with; it comes back if that does not fit alone either."""
+        self._own_text = ""
+        """The running turn's message without it."""
+        self._continued: ChatMessage | None = None
+        """The reply that goes on."""
+        self._is_edited = False
+        """Whether the user wrote the beginning of the running reply."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the engine is loading, reading a conversation again, answering or measuring its threads."""
+        return self.is_loading or self.is_rereading or self.is_answering or self.is_tuning
+
+    @property
+    def n_queued(self) -> int:
+        """How many messages wait."""
+        return len(self._queued)
+
+    @property
+    def queued_texts(self) -> list[str]:
+        """The messages that wait, the oldest first."""
+        return [text for text, _, _ in self._queued]
+
+    # ---- what the user asks for
+
+    def load(self, path: Path, keeps: bool = False, rereads: bool = True) -> bool:
+        """Open a model and begin a new conversation with it; False while the engine is busy.
+
+        Args:
+            keeps: go on with the conversation instead.
+            rereads: the model reads it before anything else.
+        """
+        before = self.conversation.turns()
+        turns = before if keeps else ()
+        state, n_dropped = self.journal.state_path, self.conversation.n_dropped // 2
+        command = Load(
+            path, self.conversation.system, turns, before, rereads, state,
+            n_dropped=n_dropped if keeps else 0, n_dropped_before=n_dropped,
+        )  # fmt: skip
+        if self.is_busy or not self._bridge.send(command):
+            return False
+        self._model_before, self.model = self.model, None
+        if self._model_before is None and self.conversation.is_empty:  # it is this model's, also where it waits
+            self.journal.note_model(path.stem, model_key(path))
+        self.is_loading, self.is_rereading = True, bool(turns) and rereads
+        self.begins_anew = not keeps and not self.conversation.is_empty
+        return True
+
+    def open_saved(self, opened: Opened) -> bool:
+        """Go on with a saved conversation; False while the engine is busy. The model, if there is one, is told."""
+        if self.is_busy:
+            return False
+        self._leave_conversation()
+        self.conversation, self.left_waiting = opened.saved.conversation, list(opened.saved.waiting)
+        self.journal.adopt(opened)
+        if self._queued:
+            self._save_queue()
+        self._send_conversation()
+        return True
+
+    def fork(self, n_messages: int) -> bool:
+        """Go on with a copy that ends after so many messages; False while the engine is busy."""
+        if self.is_busy:
+            return False
+        before = self.conversation
+        messages = list(before.messages[:n_messages])
+        # What was dropped before its end had room once, and has again.
+        n_dropped = before.n_dropped if before.n_dropped < n_messages else 0
+        self.conversation = Conversation(before.system, messages, n_dropped)
+        self.conversation.drop_gaps()
+        self.conversation.is_cut_off = before.is_cut_off
+        forked_from = self.journal.id
+        self._leave_conversation(before)
+        self.journal.begin(forked_from)
+        self._save_queue()
+        self._send_conversation()
+        return True
+
+    def replace(self, conversation: Conversation) -> bool:
+        """Go on with a conversation that is on no disk; False while the engine is busy."""
+        if self.is_busy:
+            return False
+        self._leave_conversation()
+        self.conversation = conversation
+        self.journal.begin()
+        self._save_queue()
+        self._send_conversation()
+        return True
+
+    def _send_conversation(self) -> None:
+        self._bridge.keep_state(self.journal.state_path)
+        if self.model is not None:
+            conversation, state = self.conversation, self.journal.state_path
+            n_dropped = conversation.n_dropped // 2
+            self._bridge.send(OpenConversation(conversation.system, conversation.turns(), state, n_dropped))
+
+    def submit(self, text: str, folded: str = "") -> Admission:
+        """Ask now, or wait in line.
+
+        Args:
+            folded: the text with its large pastes folded; "" where there are none.
+        """
+        if not self.is_busy and self.model is None:
+            return Admission.NO_MODEL
+        if self.is_busy:
+            if self.n_queued >= MAX_QUEUED:
+                return Admission.FULL
+            self._queued.append((text, folded, self._bridge.now_s()))
+            self._save_queue()
+            return Admission.QUEUED
+        self._begin(text, folded)
+        return Admission.ASKED
+
+    def take_back_queued(self) -> str | None:
+        """Return the newest message that waits, which is asked no more; None when none waits."""
+        if not self._queued:
+            return None
+        text = self._queued.pop()[0]
+        self._save_queue()
+        return text
+
+    def submit_edit(self, text: str, n_turn: int, folded: str = "") -> bool:
+        """Ask in place of an earlier message and all after it; False while the engine is busy.
+
+        Args:
+            text: the new message.
+            n_turn: which turn it replaces, from 0 on.
+        """
+        if self.is_busy or self.model is None:
+            return False
+        self._replaced = self.conversation.cut(2 * n_turn)
+        self.conversation.add_user(text, folded)
+        self._send(Ask(text, keep_turns=n_turn))
+        return True
+
+    def submit_edited_reply(self, text: str, n_turn: int) -> bool:
+        """Go on with a reply from another text in place of it and all after it; False while the engine is busy.
+
+        Args:
+            text: what the answer shall begin with, to the letter.
+            n_turn: whose reply it is, from 0 on.
+        """
+        if self.is_busy or self.model is None:
+            return False
+        self._replaced = self.conversation.cut(2 * n_turn + 1)
+        self._is_edited = True
+        self._send(ContinueEdited(text, n_turn, self._replaced[0].thinking))
+        return True
+
+    def weigh_edit(self, text: str, n_turn: int, is_reply: bool = False) -> bool:
+        """Ask the engine what that would cost; the answer is a ``PromptWeighed``."""
+        return not self.is_busy and self.model is not None and self._bridge.send(Weigh(text, n_turn, is_reply))
+
+    def ask_next(self) -> bool:
+        """Ask what has waited longest; False when nothing waits or the engine is not free."""
+        if self.is_busy or self.model is None or not self._queued:
+            return False
+        self._begin(*self._queued.popleft())
+        return True
+
+    def ask_without_joined(self) -> bool:
+        """Ask what was refused once more, without the unanswered message it went with; False where none did."""
+        left_out = self.joined
+        if left_out is None:
+            return False
+        text = self.take_back()
+        self.conversation.is_cut_off = False
+        self._begin(text)
+        self._left_out = left_out
+        return True
+
+    def regenerate(self) -> bool:
+        """Answer the last message again; False when there is none or the engine is not free."""
+        if self.is_busy or self.model is None or self.conversation.is_empty:
+            return False
+        if self.conversation.awaits_reply:
+            folded = self.conversation.messages[-1].folded
+            self._begin(self.conversation.take_back_user(), folded)
+        else:
+            self._replaced = [self.conversation.drop_reply()]
+            self._send(Regenerate())
+        return True
+
+    def continue_reply(self) -> bool:
+        """Go on with the last reply; False when it is complete, there is none, or the engine is not free."""
+        if self.is_busy or self.model is None or not self.can_continue:
+            return False
+        self._continued = self.conversation.drop_reply()
+        self._replaced = [self._continued]
+        self._send(Continue(self._continued.thinking))
+        return True
+
+    @property
+    def last_message(self) -> ChatMessage | None:
+        """The newest message of either side."""
+        messages = self.conversation.messages
+        return messages[-1] if messages else None
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether the last message is a reply that ended before its end."""
+        last = self.last_message
+        return last is not None and last.role is Role.ASSISTANT and last.ending is not Ending.COMPLETE
+
+    def start_anew(self, system: str | None) -> bool:
+        """Forget all turns and begin with this system prompt; False while the engine is busy."""
+        if self.is_busy:
+            return False
+        self._leave_conversation()
+        self.conversation = Conversation(system or None)
+        self.journal.begin()
+        self._save_queue()
+        self._bridge.keep_state(None)
+        self._bridge.send(StartConversation(self.conversation.system))
+        return True
+
+    def start_without(self) -> str | None:
+        """Begin anew because the conversation will be deleted; returns its id, or None while the engine is busy."""
+        if self.is_busy:
+            return None
+        conversation_id = self.journal.id
+        self.journal.let_go()
+        self.start_anew(self.conversation.system)
+        return conversation_id
+
+    def tune(self, parts: tuple[str, ...] = THREADS_AND_WEIGHTS) -> bool:
+        """Find the best threads, or other parts of tuning; False while the engine is busy or there is no model."""
+        if self.is_busy or self.model is None:
+            return False
+        self.is_tuning = self._bridge.send(Tune(parts))
+        return self.is_tuning
+
+    def stop(self) -> None:
+        """Stop the running reply, search for threads, opening of a model or reading of a conversation, if one runs."""
+        if self.is_busy:
+            self._bridge.cancel()
+
+    # ---- what the engine reports
+
+    def note_loaded(self, model: ModelLoaded) -> None:
+        """The model is there."""
+        self.model, self.is_loading = model, False
+        self.journal.note_model(f"{model.name} {model.quantization}", model_key(model.path))
+        if self.begins_anew:
+            self._leave_conversation()
+            self.conversation = Conversation(self.conversation.system)
+            self.journal.begin()
+            self._save_queue()
+            self._bridge.keep_state(None)
+        self.begins_anew = False
+
+    def note_load_failed(self) -> None:
+        """There is no model now; the conversation is left to the next one."""
+        self.model, self.is_loading, self.is_rereading, self.begins_anew = None, False, False, False
+
+    def note_model_kept(self, is_open: bool) -> None:
+        """The model from before stays, or is being opened again and will read the conversation."""
+        self.begins_anew = False
+        self.is_rereading = not is_open and bool(self.conversation.turns())
+        if is_open:
+            self.model, self.is_loading = self._model_before, False
+
+    def note_reread(self) -> None:
+        """The model has read the conversation."""
+        self.is_rereading = False
+
+    def note_text(self, text: str) -> None:
+        """More of the running reply."""
+        self._reply_pieces.append(text)
+
+    def note_thought(self, text: str) -> None:
+        """More of the thinking before the answer."""
+        self._thought_pieces.append(text)
+
+    def note_thinking(self, tokens: int, duration_s: float, is_closed: bool) -> Thinking | None:
+        """The thinking is over; returns it, or None where there was nothing in it."""
+        text = "".join(self._thought_pieces)
+        self._thinking = Thinking(text, tokens, duration_s, is_closed) if text.strip() else None
+        return self._thinking
+
+    def note_reopened(self) -> None:
+        """The reply that goes on comes again from its beginning."""
+        self._reply_pieces.clear()
+        self._thought_pieces.clear()
+        self._thinking = None
+
+    def save_partial(self) -> None:
+        """Save what there is of the running reply."""
+        text, thought = "".join(self._reply_pieces), "".join(self._thought_pieces)
+        if not self.is_loading:
+            # Of a new conversation it is known only by now.
+            self._bridge.keep_state(self.journal.state_path)
+        if self.is_answering and (text or thought):
+            ids, raw = self._bridge.written
+            self.journal.flush(self.conversation, Partial(text, thought, ids, raw, self._is_edited))
+
+    def note_reply(
+        self, ending: Ending, figures: ReplyFigures, ids: tuple[int, ...] = (), raw: str = ""
+    ) -> ChatMessage:
+        """The running reply has ended and counts as a turn."""
+        self.is_answering = False
+        if self._continued is not None and self._continued.figures is not None:
+            figures = self._continued.figures.continued_by(figures)
+        message = self.conversation.add_reply("".join(self._reply_pieces), ending, figures, self._thinking)
+        message.is_edited = self._is_edited or (self._continued is not None and self._continued.is_edited)
+        message.ids, message.raw = ids, raw
+        self._replaced, self._continued, self._is_edited = [], None, False
+        self.joined = self._left_out = None
+        self.journal.note_settled(self.conversation)
+        self._wait_for_disk()
+        return message
+
+    def note_unanswered(self) -> bool:
+        """The turn ended before a reply began.
+
+        Returns:
+            Whether it took the place of something, which is back now. Otherwise the question stays, to be asked
+            again or replaced.
+        """
+        self.is_answering, self.joined, self._left_out = False, None, None
+        is_restored = self._restore()
+        self.journal.note_settled(self.conversation)
+        return is_restored
+
+    def note_dropped(self, n_turns: int) -> ChatMessage | None:
+        """The oldest turns are no part of the context any more; returns the first message that still is."""
+        conversation = self.conversation
+        conversation.n_dropped = min(conversation.n_dropped + 2 * n_turns, len(conversation.messages))
+        self.journal.note_dropped(conversation)
+        rest = conversation.messages[conversation.n_dropped :]
+        return rest[0] if rest else None
+
+    def stop_tuning(self) -> None:
+        """Stop the search for threads, if one runs."""
+        if self.is_tuning:
+            self._bridge.cancel()
+
+    def note_tuned(self) -> None:
+        """The search for threads has ended."""
+        self.is_tuning = False
+
+    def take_back(self) -> str:
+        """The question was refused: return it, as if it had not been asked."""
+        self.is_answering = False
+        text = self.conversation.messages[-1].text
+        if not self._restore():
+            self.conversation.take_back_user()
+        before = self.joined or self._left_out
+        if before is not None:
+            text = self._own_text
+            self.conversation.messages.append(before)
+            self.conversation.is_cut_off, self.joined, self._left_out = True, None, None
+        self.journal.note_settled(self.conversation)
+        return text
+
+    def _restore(self) -> bool:
+        replaced, self._replaced, self._continued, self._is_edited = self._replaced, [], None, False
+        if replaced and replaced[0].role is Role.USER:
+            self.conversation.take_back_user()
+        self.conversation.messages += replaced
+        return bool(replaced)
+
+    def _begin(self, text: str, folded: str = "", asked_s: float | None = None) -> None:
+        self.joined, self._own_text = self.conversation.unanswered, text
+        if text in self.left_waiting[:1]:  # it is said at last
+            del self.left_waiting[0]
+        text, folded = self.conversation.with_unanswered(text, folded)
+        self.conversation.add_user(clean_text(text), folded)
+        self._send(Ask(text, asked_s))
+        self._save_queue()
+
+    def _send(self, command: Command) -> None:
+        self.note_reopened()
+        self.journal.note_asked(self.conversation, bool(self._replaced))
+        self._wait_for_disk()
+        self._bridge.keep_state(self.journal.state_path)
+        # The queue cannot be full: the engine was free.
+        self.is_answering = self._bridge.send(command)
+
+    def _save_queue(self) -> None:
+        """What waits is on the disk at once: a kill loses none of it."""
+        self.journal.note_waiting(self.conversation, [*self.left_waiting, *self.queued_texts])
+
+    def _leave_conversation(self, conversation: Conversation | None = None) -> None:
+        """What waits is asked in the next one."""
+        if self._queued:
+            self.journal.note_waiting(conversation or self.conversation, self.left_waiting)
+        self.left_waiting = []
+
+    def _wait_for_disk(self) -> None:
+        if self._saving_patience_s:
+            self.journal.settle(self._saving_patience_s, waits_for_room=False)

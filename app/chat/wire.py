@@ -1,0 +1,96 @@
+"""What the screen's thread and the engine's thread share: a bounded queue in, a deque and records out."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+from queue import Queue
+from typing import TYPE_CHECKING, Protocol
+
+from app.chat.commands import Command
+from app.chat.events import Event, TextGenerated, ThoughtGenerated
+from app.chat.idle_work import IdleWork
+from app.chat.reply import Reply
+from app.chat.status import EngineStatus
+from app.machine.records import EngineFigures
+from app.machine.tuning_conditions import Conditions
+from app.tuning.threads_in_use import ThreadWishes
+
+if TYPE_CHECKING:
+    from engine import Session
+    from engine.tuning.report import TuningReport
+    from engine.tuning.sweep import Sweep
+
+QUEUE_LENGTH = 8
+FLUSH_S = 0.3
+
+
+class Written(Protocol):
+    """The reply that is being written, with the beginning that it goes on from."""
+
+    def ids(self) -> tuple[int, ...]:
+        """Its tokens so far."""
+
+    def text(self) -> str:
+        """What they say, uncleaned."""
+
+
+class Wire:
+    """What both threads share. Only the engine's thread emits, only the screen's thread drains."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.commands: Queue[Command] = Queue(QUEUE_LENGTH)
+        self.status = EngineStatus()
+        self.figures = EngineFigures()
+        self.is_watched = False
+        """Whether a screen shows the figures."""
+        self.cancelled = threading.Event()
+        self.closing = threading.Event()
+        self.reply: Reply | None = None
+        """The running one."""
+        self.written: Written | None = None
+        """What there is of it."""
+        self.idle_work = IdleWork()
+        """What runs only until something is asked for."""
+        self.sweep: Sweep | None = None
+        """The running one."""
+        self.state_path: Path | None = None
+        """Where the states of the cache are kept for the conversation that is live."""
+        self.state_file: Path | None = None
+        """The one of them that belongs to the present model; None before it is known."""
+        self.state_trouble = ""
+        """Why it is not; "" if it is."""
+        self.rereading: Session | None = None
+        """Reads a conversation that another model had."""
+        self.tuning: TuningReport | None = None
+        """What the last sweep found, or the running one has found so far; None before one with this model."""
+        self.tuning_conditions = Conditions()
+        """What the machine did during the last sweep."""
+        self.threads = ThreadWishes()
+        self.patience_s = FLUSH_S
+        """Seconds that closing waits for the state of the cache to be on disk."""
+        self.arrived = threading.Event()
+        """Set with every event, for those who wait for one."""
+        self._events: deque[Event] = deque()
+
+    def emit(self, event: Event) -> None:
+        """Hand an event to the screen."""
+        self._events.append(event)
+        self.arrived.set()
+
+    def drain(self) -> list[Event]:
+        """Take everything emitted so far, in order, with neighbouring pieces of text joined."""
+        self.arrived.clear()
+        taken = [self._events.popleft() for _ in range(len(self._events))]
+        drained: list[Event] = []
+        for kind, run in groupby(taken, type):
+            events = list(run)
+            if kind is TextGenerated or kind is ThoughtGenerated:
+                text = "".join(one.text for one in events if isinstance(one, (TextGenerated, ThoughtGenerated)))
+                events = [kind(text)]
+            drained += events
+        return drained

@@ -1,0 +1,446 @@
+"""What the engine's thread does: one command after the other, each ending in events, never in an exception.
+
+Owns model, session and conversation of the engine. Knows nothing of the screen; of the two threads' common ground it
+knows ``Wire``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.chat.commands import (
+    Ask,
+    Close,
+    Command,
+    Complete,
+    Continue,
+    ContinueEdited,
+    Examine,
+    GrantThreads,
+    Load,
+    MeasureBandwidth,
+    OpenConversation,
+    Prepare,
+    StartConversation,
+    Tune,
+    Weigh,
+)
+from app.chat.context_room import MIN_REPLY_TOKENS, Fitted, NoRoomError
+from app.chat.events import (
+    ConversationReread,
+    ConversationTakenUp,
+    GenerationFailed,
+    ModelFailed,
+    ModelKept,
+    ModelLoaded,
+    PromptRefused,
+    PromptWeighed,
+    TuningEnded,
+    TurnsDropped,
+)
+from app.chat.live_conversation import LiveConversation
+from app.chat.options import ChatOptions
+from app.chat.read_ahead import ReadAhead
+from app.chat.reply import ReplyMeter
+from app.chat.rereading import Rereading
+from app.chat.saved_states import SavedStates
+from app.chat.status import Activity, EngineStatus
+from app.chat.turn import EngineTurn, kept_tokens, reason_of
+from app.chat.wire import Wire
+from app.chat.worker_measures import EngineMeasures
+from app.chat.worker_tuning import EngineTuning
+from app.conversations.conversation import PastTurn
+from app.program import garbage
+from app.text.clean_text import clean_line
+from app.text.record import record
+from app.tuning.remembered import kv_type_of
+from engine.cache.cached_tokens import common_prefix
+from engine.errors import Cancelled
+
+if TYPE_CHECKING:
+    from engine import Model, Session
+    from engine.prompt.chat_prompt import ChatPrompt
+
+TELLING_TOKENS = 16
+"""So many prompt tokens must be read before their rate says something about longer prompts."""
+
+
+@record
+class Opened:
+    """A model that is open, with all that belongs to it."""
+
+    path: Path
+    model: Model
+    session: Session
+    live: LiveConversation
+
+
+class EngineWorker:
+    """The engine's thread."""
+
+    def __init__(self, wire: Wire, options: ChatOptions) -> None:
+        self._wire, self._options = wire, options
+        self._opened: Opened | None = None
+        self._prefill_tps = 0.0
+        self._is_opening_new = False
+        """A new model, which may be stopped; the one from before, if it is wanted back, is not."""
+        self._measures = EngineMeasures(wire, options.open_history(), wire.clock)
+        self._ahead = ReadAhead(wire)
+        self._tuning = EngineTuning(wire, options, self._measures.note_weights)
+        self._states = SavedStates(
+            wire, options.state_files() if options.state_files is not None else None, self._is_wanted
+        )
+
+    def run(self) -> None:
+        """Take commands until ``Close``. Whatever a command raises becomes an event."""
+        while not self._wire.closing.is_set():
+            command = self._wire.commands.get()
+            if isinstance(command, Close):
+                break
+            try:
+                self._obey(command)
+            except BaseException as error:  # the thread must outlive any bug, or the chat would wait for ever
+                self._report(command, error)
+        self._unload()
+
+    def _obey(self, command: Command) -> None:
+        if isinstance(command, Load):
+            self._load(command)
+        elif isinstance(command, StartConversation):
+            if self._opened is not None:
+                self._states.leave()
+                self._opened.live.start(command.system)
+                self._settle()
+                self._prepare_system(self._opened, command.system)
+        elif isinstance(command, OpenConversation):
+            self._open_conversation(command)
+        elif isinstance(command, Weigh):
+            self._weigh(command)
+        elif isinstance(command, Prepare):
+            self._read_ahead(command)
+        elif isinstance(command, MeasureBandwidth):
+            if self._opened is not None:
+                self._measures.measure_bandwidth(self._opened.model, self._is_wanted)
+        elif isinstance(command, Examine):
+            self._examine(command)
+        elif isinstance(command, GrantThreads):
+            self._tuning.grant()
+        elif isinstance(command, Tune):
+            self._tune(command)
+        else:
+            self._take_turn(command)
+
+    def _is_wanted(self) -> bool:
+        return self._wire.closing.is_set() or not self._wire.commands.empty()
+
+    def _read_ahead(self, command: Prepare) -> None:
+        try:
+            if self._opened is not None:
+                self._ahead.prepare(self._opened.session, self._opened.live.chat, command)
+        finally:
+            self._wire.idle_work.end()
+
+    def _tune(self, command: Tune) -> None:
+        if self._opened is None:
+            self._wire.emit(TuningEnded("no model is loaded"))
+            return
+        meter = self._wire.status.meter
+        try:
+            self._tuning.tune(command, self._opened.session)
+        finally:
+            self._settle(meter)
+
+    def _report(self, command: Command, error: BaseException) -> None:
+        reason = reason_of(error)
+        if isinstance(command, (Prepare, Weigh, MeasureBandwidth)):
+            return  # nobody has asked for anything yet; what is wrong is said when the message is sent
+        if isinstance(command, Load):
+            self._unload()
+            self._wire.emit(ModelFailed(reason, error))
+        elif isinstance(command, Tune):
+            self._wire.emit(TuningEnded(reason))
+        else:
+            self._settle()
+            self._wire.emit(GenerationFailed(reason, error=error))
+
+    # ---- models
+
+    def _load(self, command: Load) -> None:
+        """Open a model; where that fails, the one from before stays or is opened again, and reads what it had read."""
+        before = self._opened.path if self._opened is not None else None
+        turns, n_dropped = command.turns, command.n_dropped
+        if before is not None and not self._can_open(command.path):
+            return
+        try:
+            opened = self._open_new(command.path, command.system, n_dropped)
+        except BaseException as error:
+            if before is None or self._wire.closing.is_set():
+                raise
+            self._wire.cancelled.clear()
+            self._wire.emit(ModelKept(reason_of(error), is_open=False))
+            turns, n_dropped = command.turns_before, command.n_dropped_before
+            opened = self._open(before, command.system, n_dropped)
+        self._tuning.doubt_what_is_remembered()
+        if not turns:
+            self._prepare_system(opened, command.system)
+        elif command.rereads:
+            self._reread(opened, turns, n_dropped, command.state)
+        else:
+            self._take_up(opened, turns, n_dropped, command.state)
+
+    def _can_open(self, path: Path) -> bool:
+        """Look at a file while the present model is still open."""
+        status = self._wire.status
+        self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40), meter=status.meter))
+        try:
+            if self._options.check_model is not None:
+                self._options.check_model(path)
+            self._refuse_stopped()
+        except Exception as error:
+            self._settle(status.meter)
+            self._wire.emit(ModelKept(reason_of(error), is_open=True))
+            return False
+        return True
+
+    def _open_new(self, path: Path, system: str | None, n_dropped: int) -> Opened:
+        self._is_opening_new = True
+        try:
+            return self._open(path, system, n_dropped)
+        finally:
+            self._is_opening_new = False
+
+    def _open(self, path: Path, system: str | None, n_dropped: int) -> Opened:
+        self._unload()
+        self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40)))
+        model = self._options.open_model(path, self._show_progress)
+        try:
+            opened = self._opened = self._begin(path, model)
+        except BaseException:
+            model.close()
+            raise
+        session = opened.session
+        opened.live.start(system, n_dropped)
+        self._measures.note_model(model, session)
+        self._tuning.note_opened(session)
+        self._states.note_opened(model, session)
+        if self._options.on_opened is not None:
+            self._options.on_opened(path)
+        garbage.look_through_new()
+        self._settle()
+        self._wire.emit(
+            ModelLoaded(
+                name=clean_line(model.name, 60),
+                quantization=clean_line(model.quantization, 12),
+                path=str(path),
+                n_ctx=session.n_ctx,
+                kv_bytes=session.kv_bytes,
+                weights_bytes=model.weights_bytes,
+                notices=tuple(model.notices),
+                full_name=model.name,
+            )
+        )
+        return opened
+
+    def _begin(self, path: Path, model: Model) -> Opened:
+        chat = model.chat()  # before the session: it starts a process, which no thread should precede
+        kv_type = self._tuning.note_model(model)
+        session = model.session(self._context_size(model, chat), kv_type)
+        return Opened(path, model, session, LiveConversation(model, session, chat, self._options.least_reply_tokens))
+
+    def _context_size(self, model: Model, chat: ChatPrompt) -> int | None:
+        options = self._options
+        if options.context_size or options.size_context is None:
+            return options.context_size
+        return options.size_context(model, chat)
+
+    def _prepare_system(self, opened: Opened, system: str | None) -> None:
+        """Have the system prompt in the cache before anything is asked, if that has been read once before."""
+        if system:
+            self._states.begin_with(opened.live.chat.opening_ids(""))
+            self._settle(self._wire.status.meter)
+
+    def _open_conversation(self, command: OpenConversation) -> None:
+        opened = self._opened
+        if opened is None:
+            return
+        self._states.leave()
+        opened.live.start(command.system, command.n_dropped)
+        if command.turns:
+            self._take_up(opened, command.turns, command.n_dropped, command.state)
+        else:
+            self._settle()
+
+    def _take_up(self, opened: Opened, turns: Sequence[PastTurn], n_dropped: int, state: Path | None) -> None:
+        """Go on with a saved conversation; what of it is not in the cache is read with what is asked next."""
+        try:
+            ids = opened.live.take_up(turns, n_dropped)
+            back = self._states.bring_back(state, ids)
+            ready = common_prefix(opened.session.tokens, ids)
+            restored = min(back.tokens, ready)
+            tps = self._measures.usual_prefill_tps(opened.model)
+            read_s = restored / tps if tps else None
+            taken_up = ConversationTakenUp(len(ids), ready, restored, back.seconds, read_s, back.trouble)
+        except BaseException as error:
+            taken_up = ConversationTakenUp(0, trouble=reason_of(error))
+        self._settle()
+        self._wire.emit(taken_up)
+
+    def _reread(self, opened: Opened, turns: Sequence[PastTurn], n_dropped: int, state: Path | None) -> None:
+        """Let the model read a conversation that another one had; what goes wrong does not cost the model."""
+        try:
+            ids = opened.live.take_up(turns, n_dropped)
+            back = self._states.bring_back(state, ids)  # this model may have had the conversation before
+            restored = min(back.tokens, common_prefix(opened.session.tokens, ids))
+            reread = Rereading(self._wire, opened.session).run(ids, MIN_REPLY_TOKENS)
+            reread = replace(reread, restored_tokens=restored, trouble=reread.trouble or back.trouble)
+        except BaseException as error:
+            reread = ConversationReread(0, 0, 0.0, reason_of(error))
+        opened.live.note_read()
+        self._states.note_progress()
+        newly_read = reread.read_tokens - reread.restored_tokens
+        if newly_read >= TELLING_TOKENS and reread.read_s > 0:
+            self._prefill_tps = newly_read / reread.read_s
+        self._settle()
+        self._wire.emit(reread)
+
+    def _show_progress(self, progress: Any) -> None:
+        if self._wire.closing.is_set():
+            raise Cancelled("closing")
+        if self._is_opening_new:
+            self._refuse_stopped()
+        activity = Activity.COMPILING if progress.stage == "compile" else Activity.LOADING
+        since_s = self._wire.status.since_s if self._wire.status.activity is activity else self._wire.clock()
+        step = clean_line(progress.name, 40)
+        self._set_status(EngineStatus(activity, step, progress.done, progress.total, since_s))
+
+    def _refuse_stopped(self) -> None:
+        if self._wire.cancelled.is_set():
+            raise Cancelled("stopped before the model was open")
+
+    def _unload(self) -> None:
+        opened, self._opened = self._opened, None
+        self._measures.note_no_model()
+        self._tuning.note_closed()
+        self._states.note_closing(self._wire.patience_s)
+        if opened is not None:
+            opened.session.close()
+            opened.model.close()
+        self._set_status(EngineStatus())
+
+    # ---- turns
+
+    def _take_turn(self, command: Command) -> None:
+        """Answer; where no reply comes of it, the conversation is what it was before."""
+        opened = self._opened
+        if opened is None:
+            self._wire.emit(GenerationFailed("no model is loaded"))
+            return
+        is_kept, turn = False, None
+        try:
+            turn = self._prepare(opened, command)
+            asked_s = command.asked_s if isinstance(command, Ask) else None
+            is_kept = turn is not None and self._answer(opened, turn, asked_s)
+        finally:
+            opened.live.end_turn(is_kept)
+            self._states.note_progress()
+            self._settle(turn.meter if turn is not None else None)
+
+    def _prepare(self, opened: Opened, command: Command) -> EngineTurn | None:
+        """Bring the conversation to where the reply begins; None where it cannot be asked for."""
+        live, session = opened.live, opened.session
+        try:
+            begun = live.begin_completion(command.text) if isinstance(command, Complete) else live.begin_turn(command)
+        except NoRoomError as error:
+            self._refuse(command, error.needed_tokens, session.n_ctx)
+            return None
+        if begun is None:
+            self._wire.emit(GenerationFailed("there is no reply"))
+            return None
+        prompt, fitted = begun
+        if fitted is not None and fitted.dropped_turns:
+            self._tell_dropped(session, fitted)
+        return EngineTurn(self._wire, session, prompt, self._options, self._note_progress, live.tags)
+
+    def _refuse(self, command: Command, needed_tokens: int, n_ctx: int) -> None:
+        if isinstance(command, (Continue, ContinueEdited)):
+            self._wire.emit(GenerationFailed("the context is full: there is no room to go on (/new begins anew)"))
+        else:
+            self._wire.emit(PromptRefused(needed_tokens, n_ctx))
+
+    def _tell_dropped(self, session: Session, fitted: Fitted) -> None:
+        ids = [*fitted.prompt.ids, *fitted.prompt.begun]
+        session.shift_towards(ids)  # what stays moves down in the cache: only what is new must be read
+        unread = len(ids) - kept_tokens(session, ids)
+        read_s = unread / self._prefill_tps if self._prefill_tps > 0 else None
+        self._wire.emit(TurnsDropped(fitted.dropped_turns, fitted.dropped_tokens, unread, read_s))
+
+    def _note_progress(self) -> None:
+        self._measures.note_progress()
+        self._states.note_progress()
+
+    def _answer(self, opened: Opened, turn: EngineTurn, asked_s: float | None) -> bool:
+        """Read the prompt and write the reply; False means that there is no reply and the turn does not count."""
+        model = opened.model
+        self._measures.begin_reply(model, opened.session, turn.meter, asked_s)
+        self._tuning.note_reply_begun()
+        try:
+            is_kept = turn.run()
+        finally:
+            self._measures.end_reply(model)
+            self._tuning.note_reply_ended(turn.meter)
+        if turn.meter.read_tokens >= TELLING_TOKENS or not self._prefill_tps:
+            self._prefill_tps = turn.meter.prefill_tps
+        return is_kept
+
+    def _weigh(self, command: Weigh) -> None:
+        if self._opened is None:
+            return
+        weighed = self._opened.live.weigh(command)
+        read_s = weighed.read_tokens / self._prefill_tps if self._prefill_tps > 0 else None
+        kept, dropped = weighed.kept_tokens, weighed.dropped_tokens
+        self._wire.emit(PromptWeighed(command.text, kept, dropped, weighed.read_tokens, read_s))
+
+    # ---- the doctor
+
+    def _examine(self, command: Examine) -> None:
+        """Measure between two turns; the status is as before, so that the last reply's figures stay."""
+        before = self._wire.status
+        try:
+            assert self._options.examine is not None
+            model, session = (self._opened.model, self._opened.session) if self._opened is not None else (None, None)
+            found = self._options.examine(model, session, self._kv_type(), self._show_progress)
+            command.answer.set_result(found)
+        except BaseException as error:  # it is the doctor's to show, not a reply's
+            command.answer.set_exception(error)
+        finally:
+            self._wire.status = before
+
+    def _kv_type(self) -> str:
+        if self._opened is not None:
+            return self._opened.session.kv_type
+        return kv_type_of(self._options.kv_type, None)
+
+    # ---- status
+
+    def _settle(self, meter: ReplyMeter | None = None) -> None:
+        """Say that the thread is free again."""
+        opened = self._opened
+        self._ahead.settle(opened.session.length if opened is not None else 0)
+        self._set_status(EngineStatus(Activity.NO_MODEL if opened is None else Activity.READY, meter=meter))
+
+    def _set_status(self, status: EngineStatus) -> None:
+        """Replace the status; threads and context hold whatever the thread is doing."""
+        status = replace(status, usual_prefill_tps=self._prefill_tps)
+        if self._opened is not None:
+            live = self._opened.live
+            status = replace(
+                status,
+                threads=self._opened.model.threads,
+                n_ctx=self._opened.session.n_ctx,
+                turn_starts=live.turn_starts,
+                context_used=live.n_tokens,
+            )
+        self._wire.status = status

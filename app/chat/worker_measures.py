@@ -1,0 +1,232 @@
+"""What the engine's thread measures for the performance screen, besides what the reply's meter does.
+
+Costs a system call per token and, while someone watches, a look at the profile once a second. The timed walk adds a few
+cycles to each operation, so every reply is profiled and the screen has figures the moment it opens.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from app.chat.reply import Clock, ReplyMeter
+from app.machine.page_faults import FaultLog
+from app.machine.records import INTERFACE, EngineFigures, ModelFacts, PhaseCost, TimeSpent
+from app.machine.reply_history import PastReply, ReplyHistory, history_key, identity_of
+from app.machine.stutters import excess_at
+from engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from engine import Model, Session
+
+PROFILE_PERIOD_S = 1.0
+PROBE_BYTES = 256 << 20
+PROBE_ROOM = 3
+"""Times the probe's memory must be free beside the weights: measuring must not push the model out."""
+
+
+class Watched(Protocol):
+    """Where figures are put, and whether anybody looks at them."""
+
+    figures: EngineFigures
+    is_watched: bool
+
+
+class EngineMeasures:
+    """Measurements of one engine's thread.
+
+    Args:
+        wire: takes the figures.
+        history: earlier replies.
+        clock: monotonic seconds, the meters' clock.
+    """
+
+    def __init__(self, wire: Watched, history: ReplyHistory, clock: Clock) -> None:
+        self._wire, self._history, self._clock = wire, history, clock
+        self._session: Session | None = None
+        self._meter: ReplyMeter | None = None
+        self._asked_s = 0.0
+        self._key = ""
+        """Under which the running reply will be compared; "" before there is a model."""
+        self._next_profile_s = 0.0
+
+    def note_model(self, model: Model, session: Session) -> None:
+        """A model was opened."""
+        identity = _identity(model)
+        facts = ModelFacts(
+            identity=identity,
+            weights_mode=model.weights_mode,
+            weights_bytes=model.weights_bytes,
+            bytes_per_token=model.bytes_per_token,
+            kv_bytes=session.kv_bytes,
+            kv_bytes_per_position=session.kv_bytes / max(1, session.n_ctx),
+            resident_weight_bytes=model.resident_weight_bytes,
+            resident_kv_bytes=session.kv_resident_bytes,
+        )
+        earlier = self._history.earlier(history_key(identity, model.threads))
+        known = self._history.read_gbps(history_key(identity_of("memory"), model.threads))
+        self._wire.figures = EngineFigures(
+            facts,
+            earlier=earlier,
+            threads=model.threads,
+            weights_mode=model.weights_mode,
+            read_gbps={model.threads: known} if known else {},
+        )
+
+    def usual_prefill_tps(self, model: Model) -> float | None:
+        """How fast the model reads on this machine, by earlier replies; None where there was none."""
+        usual = self._history.usual(_identity(model))
+        return usual.prefill_tps if usual is not None and usual.prefill_tps > 0 else None
+
+    def note_weights(self, model: Model) -> None:
+        """The weights lie elsewhere in memory now: later replies are compared with others of that kind."""
+        facts = self._wire.figures.facts
+        if facts is not None:
+            moved = replace(facts, identity=_identity(model), weights_mode=model.weights_mode)
+            self._wire.figures = replace(self._wire.figures, facts=moved)
+
+    def note_no_model(self) -> None:
+        """There is no model any more."""
+        self._wire.figures = EngineFigures()
+
+    # ---- replies
+
+    def begin_reply(self, model: Model, session: Session, meter: ReplyMeter, asked_s: float | None) -> None:
+        """A reply begins, which was asked for at ``asked_s`` (None: just now)."""
+        self._session, self._meter = session, meter
+        self._asked_s = meter.started_s if asked_s is None else min(asked_s, meter.started_s)
+        self._next_profile_s = meter.started_s
+        facts = self._wire.figures.facts
+        self._key = history_key(facts.identity, model.threads) if facts else ""
+        earlier = self._history.earlier(self._key) if facts else None
+        self._wire.figures = replace(
+            self._wire.figures,
+            faults=FaultLog(),
+            earlier=earlier,
+            threads=model.threads,
+            weights_mode=model.weights_mode,
+        )
+        session.start_profile()
+
+    def note_progress(self) -> None:
+        """Some of the prompt was read, or tokens came."""
+        assert self._meter is not None
+        self._wire.figures.faults.note(self._meter.tokens)
+        if self._wire.is_watched and self._clock() >= self._next_profile_s:
+            self._next_profile_s = self._clock() + PROFILE_PERIOD_S
+            self._show_profile()
+
+    def end_reply(self, model: Model) -> None:
+        """The reply is over, whatever became of it."""
+        meter, session = self._meter, self._session
+        if meter is None or session is None:
+            return
+        ended_s = self._clock()
+        self._wire.figures.faults.note(meter.tokens)
+        self._show_profile()
+        session.end_profile()
+        self._meter = self._session = None
+        spent = time_spent(meter, self._wire.figures, self._asked_s, ended_s)
+        self._wire.figures = replace(self._wire.figures, last_reply=spent)
+        is_one_setting = self._key == history_key(_identity(model), model.threads)
+        if self._key and is_one_setting and meter.finish_reason != "error":
+            self._remember(self._key, meter)
+
+    def _remember(self, key: str, meter: ReplyMeter) -> None:
+        first_s = meter.first_token_s or 0.0
+        self._history.add(key, PastReply(time.time(), meter.tokens, meter.decode_tps, meter.prefill_tps, first_s))
+
+    def _show_profile(self) -> None:
+        if self._session is None or self._meter is None:
+            return
+        found = self._session.read_profile()
+        decode = found.get("decode", [])
+        prompt = [found.get(plan, []) for plan in ("few", "block", "head")]
+        self._wire.figures = replace(
+            self._wire.figures,
+            decode_phases=phase_costs([decode], decode[0].n_walks if decode else 0),
+            prompt_phases=phase_costs(prompt, self._meter.read_tokens),
+        )
+
+    # ---- the machine's memory
+
+    def measure_bandwidth(self, model: Model, is_unwanted: Callable[[], bool]) -> None:
+        """Measure how fast memory can be read, unless there is no room for it or something else to do."""
+        threads = model.threads
+        if not has_room(model):
+            return
+        try:
+            gbps = model.read_bandwidth_gbps(threads, is_unwanted)
+        except EngineError:  # given way to something better, or no memory
+            return
+        key = history_key(identity_of("memory"), threads)
+        best = self._history.remember_read_gbps(key, gbps)
+        self._wire.figures = replace(self._wire.figures, read_gbps={**self._wire.figures.read_gbps, threads: best})
+
+
+def _identity(model: Model) -> str:
+    return identity_of(model.name, model.quantization, model.weights_bytes, model.weights_mode)
+
+
+def has_room(model: Model) -> bool:
+    """Whether the probe's memory can be had without pushing the weights out."""
+    from engine.machine import host  # not with the module: the first frame would wait for it
+
+    weights = model.weights_bytes if model.weights_mode == "mmap" else 0
+    return host.available_memory_bytes() - weights > PROBE_ROOM * PROBE_BYTES
+
+
+def time_spent(meter: ReplyMeter, figures: EngineFigures, asked_s: float, ended_s: float) -> TimeSpent:
+    """Share out the time from sending a message to the end of its reply.
+
+    Args:
+        figures: with the phases and the faults of this reply.
+    """
+    interface_s = disk_s = first_s = decode_s = 0.0
+    read_until_s = min(ended_s, meter.started_s + meter.prefill_s)
+    if meter.token_times_s:
+        first_token_s = meter.token_times_s[0]
+        decode_whole_s = ended_s - first_token_s
+        handing_s = sum(phase.ms_per_token for phase in figures.decode_phases if phase.name == INTERFACE) / 1000
+        interface_s = min(decode_whole_s, handing_s * meter.tokens)
+        disk_s = min(decode_whole_s - interface_s, excess_at(meter.token_times_s, figures.faults.by_token()))
+        first_s = max(0.0, first_token_s - read_until_s)
+        decode_s = decode_whole_s - interface_s - disk_s
+        prefill_s = first_token_s - meter.started_s - first_s
+    else:
+        prefill_s = ended_s - meter.started_s
+    return TimeSpent(
+        waited_s=max(0.0, meter.started_s - asked_s),
+        disk_s=disk_s,
+        prefill_s=max(0.0, prefill_s),
+        first_s=first_s,
+        decode_s=decode_s,
+        interface_s=interface_s,
+        prompt_tokens=meter.read_tokens,
+        reused_tokens=meter.reused_tokens,
+        tokens=meter.tokens,
+        disk_pages=figures.faults.total,
+        decode_tps=meter.decode_tps,
+        prefill_tps=meter.prefill_tps,
+    )
+
+
+def phase_costs(plans: Sequence[Sequence[Any]], n_tokens: int) -> tuple[PhaseCost, ...]:
+    """Turn the engine's phases of one or more plans into costs per token, phases of one name as one."""
+    found: dict[str, tuple[float, int]] = {}
+    for phase in (phase for phases in plans for phase in phases):
+        name = INTERFACE if phase.phase == "caller" else phase.phase
+        seconds, n_bytes = found.get(name, (0.0, 0))
+        found[name] = seconds + phase.seconds, n_bytes + phase.weight_bytes
+    total_s = sum(seconds for seconds, _ in found.values())
+    return tuple(
+        PhaseCost(
+            name=name,
+            ms_per_token=1000 * seconds / max(1, n_tokens),
+            share=seconds / total_s if total_s > 0 else 0.0,
+            gbps=n_bytes / seconds / 1e9 if n_bytes and seconds > 0 else None,
+        )
+        for name, (seconds, n_bytes) in found.items()
+    )

@@ -1,0 +1,210 @@
+"""Tuning, in the engine's thread: searches, wishes granted between two steps, doubts whether a choice still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from app.chat import opening as engine_access
+from app.chat.commands import Tune
+from app.chat.events import ThreadsChanged, TuningDoubted, TuningEnded
+from app.chat.options import ChatOptions
+from app.chat.reply import ReplyMeter
+from app.chat.status import Activity
+from app.chat.wire import Wire
+from app.machine.tuning_conditions import Conditions, ConditionsWatch
+from app.program.state import Measured, TunedChoice
+from app.tuning.choice import measured_of
+from app.tuning.rate_drift import RateDrift, ReplyRate
+from app.tuning.remembered import Recalled, kv_type_of
+from app.tuning.threads_in_use import ThreadsInUse
+from engine.errors import Cancelled, EngineError
+
+if TYPE_CHECKING:
+    from engine import Model, Session
+
+
+class EngineTuning:
+    """What the engine's thread knows of tuning.
+
+    Args:
+        on_weights_moved: called when the weights have come to lie elsewhere in memory.
+        conditions: watches the machine.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        options: ChatOptions,
+        on_weights_moved: Callable[[Model], None],
+        conditions: ConditionsWatch | None = None,
+    ) -> None:
+        self._wire, self._options, self._on_weights_moved = wire, options, on_weights_moved
+        self._conditions = conditions or options.watch_conditions()
+        self._model: Model | None = None
+        self._session: Session | None = None
+        self._recalled = Recalled()
+        self._measured: dict[TunedChoice, Measured] = {}
+        """Of every choice of this session that was measured."""
+        self._drift: RateDrift | None = None
+        self._has_doubted = False
+        wire.threads.grant = self.grant
+
+    # ---- models
+
+    def note_model(self, model: Model) -> str:
+        """A model is there, with the threads it begins with; returns the type of its KV cache."""
+        self._model, self._recalled = model, self._options.recall_tuned(model)
+        return kv_type_of(self._options.kv_type, self._recalled.choice)
+
+    def note_opened(self, session: Session) -> None:
+        """The model's session is there too."""
+        model, recalled = self._model, self._recalled
+        assert model is not None
+        self._session = session
+        self._measured.clear()
+        if recalled.choice is not None and recalled.measured is not None:
+            self._measured[recalled.choice] = recalled.measured
+        self._drift = RateDrift(model.bytes_per_token, session.kv_bytes / max(1, session.n_ctx))
+        self._drift.expect(recalled.choice, recalled.measured)
+        self._wire.threads.in_use = ThreadsInUse(self._in_use(model), recalled.choice, model.most_threads)
+
+    def note_closed(self) -> None:
+        """There is no model any more."""
+        self._model = self._session = self._drift = None
+        self._wire.threads.in_use = self._wire.tuning = None
+        self._wire.tuning_conditions = Conditions()
+
+    def _in_use(self, model: Model) -> TunedChoice:
+        kv_type = self._session.kv_type if self._session is not None else ""
+        return TunedChoice(model.threads, model.prefill_threads, model.pinned, model.weights_mode, kv_type)
+
+    # ---- wishes
+
+    def grant(self) -> None:
+        """Use what was wished for, if anything was: from the next step on. A KV cache keeps its type."""
+        wanted = self._wire.threads.take()
+        model, before = self._model, self._wire.threads.in_use
+        if wanted is None or model is None or before is None:
+            return
+        model.set_threads(min(wanted.now.decode, before.most), min(wanted.now.prefill, before.most))
+        model.set_pinned(wanted.now.pinned)
+        troubles = [self._move_weights(model, wanted.now.weights)]
+        remembered = before.remembered
+        if wanted.remembered != before.remembered and not troubles[0]:
+            troubles.append(self._remember(model, wanted.remembered))
+            remembered = before.remembered if troubles[1] else wanted.remembered
+        in_use = ThreadsInUse(self._in_use(model), remembered, before.most)
+        self._wire.threads.in_use = in_use
+        self._wire.status = replace(self._wire.status, threads=model.threads)
+        self._wire.emit(ThreadsChanged(before, in_use, next(filter(None, troubles), "")))
+
+    def _remember(self, model: Model, choice: TunedChoice | None) -> str:
+        """Remember a choice; returns why not."""
+        report = self._wire.tuning
+        if choice is not None and choice not in self._measured and report is not None:
+            kernels = self._options.kernels_version()
+            if measured := measured_of(report, choice, self._in_use(model), self._wire.tuning_conditions, kernels):
+                self._measured[choice] = measured
+        found = self._measured.get(choice) if choice is not None else None
+        if self._drift is not None:
+            self._drift.expect(choice, found)
+        if self._options.remember_tuned is None:
+            return ""
+        trouble = self._options.remember_tuned(model, choice, found)
+        return f"threads not remembered: {trouble}" if trouble else ""
+
+    def _move_weights(self, model: Model, mode: str) -> str:
+        """Have the weights in another place in memory; returns why not."""
+        if mode in ("", model.weights_mode):
+            return ""
+        before, since_s = self._wire.status, self._wire.clock()
+
+        def show(progress: Any) -> None:
+            if self._wire.closing.is_set():
+                raise Cancelled("closing")
+            self._wire.status = replace(
+                before, activity=Activity.LOADING, step="huge pages", done=progress.done, total=progress.total,
+                since_s=since_s,
+            )  # fmt: skip
+
+        try:
+            model.use_weights(mode, show)
+        except EngineError as error:
+            return f"weights stay where they are: {error}"
+        finally:
+            self._wire.status = before
+        self._on_weights_moved(model)
+        return ""
+
+    # ---- searches
+
+    def tune(self, command: Tune, session: Session) -> None:
+        """Search for what is best behind the conversation, which stays as it is."""
+        model, wire = self._model, self._wire
+        assert model is not None
+        is_more = "counts" not in command.parts
+        wire.sweep = sweep = engine_access.make_sweep(
+            model,
+            session,
+            wire.clock,
+            self._options.may_pin,
+            command.parts,
+            earlier=wire.tuning if is_more else None,
+        )
+        sweep.on_preparing = self._show_report
+        sweep.others_cores = lambda: self._conditions.end().crowding_cores
+        self._conditions.begin()
+        try:
+            if wire.cancelled.is_set():  # asked for in the moment before the sweep could be seen
+                sweep.cancel()
+            wire.status = replace(wire.status, activity=Activity.TUNING, done=0, total=0, since_s=wire.clock())
+            for report in sweep:
+                if report.is_over:
+                    found = self._conditions.end()
+                    found = wire.tuning_conditions = found.joined(wire.tuning_conditions) if is_more else found
+                    report = replace(report, notes=(*report.notes, *found.remarks()))
+                wire.tuning = report
+        finally:
+            wire.sweep = None
+        wire.emit(TuningEnded())
+
+    def _show_report(self, report: Any) -> None:
+        self._wire.tuning = report
+
+    # ---- doubts
+
+    def doubt_what_is_remembered(self) -> None:
+        """Say why the model's choice may not hold here, if there is a reason."""
+        self._doubt(self._recalled.doubt)
+
+    def note_reply_begun(self) -> None:
+        """From now on what the machine does counts for the reply."""
+        self._conditions.begin()
+
+    def note_reply_ended(self, meter: ReplyMeter) -> None:
+        """Look whether what is remembered still fits what is seen."""
+        conditions, model, session = self._conditions.end(), self._model, self._session
+        if model is None or session is None or self._drift is None:
+            return
+        in_use = self._wire.threads.in_use
+        choice = in_use.remembered if in_use is not None else None
+        measured = self._measured.get(choice) if choice is not None else None
+        if measured is not None and conditions.on_battery != measured.on_battery:
+            self._doubt(_moved(conditions.on_battery))
+        if conditions.is_quiet and conditions.on_battery == (measured is not None and measured.on_battery):
+            n_context = max(0, session.length - meter.tokens // 2)
+            reply = ReplyRate(self._in_use(model), meter.decode_tps, meter.tokens, n_context)
+            self._doubt(self._drift.note(reply))
+
+    def _doubt(self, reason: str) -> None:
+        """Say once that measuring again may be worth it."""
+        if reason and not self._has_doubted:
+            self._has_doubted = True
+            self._wire.emit(TuningDoubted(reason))
+
+
+def _moved(on_battery: bool) -> str:
+    then, now = ("mains", "battery") if on_battery else ("battery", "mains")
+    return f"threads were tuned on {then}, now on {now}"

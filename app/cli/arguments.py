@@ -1,0 +1,322 @@
+"""The command line: argparse to a plain namespace, and which option stands for which setting. Imports nothing heavy."""
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from app.program import exit_codes, paths
+from app.program.personas import load_persona, read_system_file
+from app.program.refusals import Refusal, say
+from app.program.settings import MOST_THREADS, Settings, override
+from engine import KV_TYPES
+
+COMMANDS = ("run", "chat", "bench", "tune", "models", "pull", "inspect", "verify", "doctor", "compare", "sessions")
+
+_OVERVIEW = """\
+commands:
+  jalopy [MODEL]                 chat in the terminal
+  jalopy chat [MODEL] --plain    chat line by line: pipes, screen readers
+  jalopy run MODEL -p TEXT       one answer on standard output
+  jalopy bench MODEL             check and measure
+  jalopy tune MODEL              find the best threads, and how to keep weights and KV cache
+  jalopy models [WORDS]          what lies on this machine, what fits, how fast
+  jalopy pull OWNER/REPO         download a model, checked
+  jalopy inspect MODEL           show what a model file holds
+  jalopy verify MODEL            is the file whole, does it write sense
+  jalopy compare MODEL           against an installed llama-cpp-python
+  jalopy sessions [WORDS]        the saved conversations
+  jalopy doctor [MODEL]          what this machine does for speed, and what fits
+
+MODEL is a GGUF file, or `starter`, the small model that comes with Jalopy. Without it the chat opens the model of your
+settings, else the last one used, else starter.
+`jalopy COMMAND --help` lists a command's options. A model file that is named like a command: ./run
+"""
+
+_SETTING_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "threads": (("-t", "--threads"), {"type": int, "metavar": "N", "help": "threads that write; 0 = automatic"}),
+    "prefill_threads": (("--prefill-threads",), {"type": int, "metavar": "N", "help": "threads that read the prompt"}),
+    "pin_threads": (("--pin",), {"metavar": "WHEN", "help": "bind threads to CPUs: auto (as tuned), on or off"}),
+    "context_size": (("--ctx",), {"type": int, "metavar": "N", "help": "context in tokens; 0 = automatic"}),
+    "kv_type": (("--kv",), {"metavar": "TYPE", "help": f"KV cache: {', '.join(KV_TYPES)} or auto (as tuned)"}),
+    "weights": (("--weights",), {"metavar": "MODE", "help": "weights in memory: mmap, huge or auto (as tuned)"}),
+    "system_prompt": (("--system",), {"metavar": "TEXT", "help": "system prompt"}),
+    "sampling.max_tokens": (("-n", "--max-tokens"), {"type": int, "metavar": "N", "help": "longest answer in tokens"}),
+    "sampling.temperature": (("--temp",), {"type": float, "metavar": "X", "help": "0 = always the likeliest token"}),
+    "sampling.top_k": (("--top-k",), {"type": int, "metavar": "N", "help": "choose among the N likeliest"}),
+    "sampling.top_p": (("--top-p",), {"type": float, "metavar": "X", "help": "choose among this much probability"}),
+    "sampling.min_p": (("--min-p",), {"type": float, "metavar": "X", "help": "leave out what is less likely"}),
+    "sampling.repeat_penalty": (("--repeat-penalty",), {"type": float, "metavar": "X", "help": "1 = none"}),
+    "sampling.seed": (("--seed",), {"type": int, "metavar": "N", "help": "same seed, same text; -1 = random"}),
+    "theme": (("--theme",), {"metavar": "NAME", "help": "colours"}),
+    "low_power": (("--low-power",), {"metavar": "WHEN", "help": "fewer redraws: auto, on or off"}),
+}
+_SYSTEM_WAYS = {"--system": "system_prompt", "--persona": "persona", "--system-file": "system_file"}
+_ENGINE_KEYS = ("prefill_threads", "pin_threads", "context_size", "kv_type", "weights")
+_SAMPLING_KEYS = ("system_prompt", *(key for key in _SETTING_OPTIONS if key.startswith("sampling.")))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Refuses in one line instead of two with the whole usage; its help names the settings file."""
+
+    def error(self, message: str) -> NoReturn:
+        say(f"{self.prog}: {message} (see {self.prog} --help)")
+        raise SystemExit(exit_codes.USAGE)
+
+    def print_help(self, file: Any = None) -> None:
+        # argparse's own hides that the output could not be written.
+        (file or sys.stdout).write(self.format_help())
+
+    def format_help(self) -> str:
+        from app.program.paths import config_file
+
+        return f"{super().format_help()}\nYour settings file: {config_file() or 'no place for it on this machine'}\n"
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the options; ``command`` says what to do.
+
+    Raises:
+        SystemExit: after --help or --version, or with one line on stderr.
+    """
+    if argv and argv[0] in COMMANDS:
+        command, rest = argv[0], argv[1:]
+    else:
+        command, rest = "chat", argv
+    is_bare = not argv or argv[0] not in COMMANDS
+    parser = _BUILDERS[command](None if is_bare else command)
+    options = parser.parse_args(rest)
+    options.command = command
+    return options
+
+
+def apply(options: argparse.Namespace, settings: Settings) -> Settings:
+    """Lay the options that were given over the settings.
+
+    Raises:
+        SettingsError: an option has a value that is not allowed.
+        Refusal: there is no such persona or file.
+    """
+    for key, (flags, _) in _SETTING_OPTIONS.items():
+        value = getattr(options, key, None)
+        if value is not None:
+            settings = override(settings, key, value, f"{flags[-1]}: the value")
+    # A saved conversation has a system prompt of its own: whoever names one wants another conversation.
+    names_system = any(getattr(options, name, None) is not None for name in _SYSTEM_WAYS.values())
+    if getattr(options, "new", False) or names_system:
+        settings = override(settings, "resume", "new", "--new")
+    return _apply_system_prompt(options, settings)
+
+
+def _apply_system_prompt(options: argparse.Namespace, settings: Settings) -> Settings:
+    """Take the system prompt from the persona or the file that was named."""
+    given = [flag for flag, name in _SYSTEM_WAYS.items() if getattr(options, name, None) is not None]
+    if len(given) > 1:
+        raise Refusal(f"jalopy: {' and '.join(given)} both give a system prompt (choose one)")
+    if given == ["--persona"]:
+        return override(settings, "system_prompt", load_persona(options.persona), "--persona")
+    if given == ["--system-file"]:
+        text = read_system_file(paths.expanded(options.system_file))
+        return override(settings, "system_prompt", text, "--system-file")
+    return settings
+
+
+def _chat_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Chat with a language model on the computer you already own.")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("--plain", action="store_true", help="line by line, without a screen")
+    parser.add_argument("--new", action="store_true", help="begin a new conversation instead of resuming the last")
+    parser.add_argument("--tty", action="store_true", help="draw for a plain console: ASCII borders, 16 colours")
+    if command is None:
+        parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and leave")
+        parser.epilog = _OVERVIEW
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    _add_settings(parser, "threads", *_ENGINE_KEYS, *_SAMPLING_KEYS, "theme", "low_power")
+    _add_system_sources(parser)
+    return parser
+
+
+def _run_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Answer one prompt: the answer on standard output, the figures on standard error.")
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("-p", "--prompt", required=True, metavar="TEXT", help="the prompt; - reads standard input")
+    parser.add_argument("--session", metavar="NAME", help="go on with a saved conversation, or begin it")
+    parser.add_argument("--raw", action="store_true", help="continue the text as it stands, without chat template")
+    parser.add_argument("--json", action="store_true", help="one JSON object with text and figures, at the end")
+    _add_settings(parser, "threads", *_ENGINE_KEYS, *_SAMPLING_KEYS)
+    _add_system_sources(parser)
+    return parser
+
+
+def _bench_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Check that the model is computed rightly here, then measure reading and writing.")
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("-t", "--threads", dest="thread_counts", type=_counts, metavar="N,N", help="thread counts")
+    parser.add_argument("-p", "--n-prompt", type=_count, default=128, metavar="N", help="tokens to read (128)")
+    parser.add_argument("-n", "--n-gen", type=_count, default=32, metavar="N", help="tokens to write (32)")
+    parser.add_argument("-r", "--rounds", type=_count, default=3, metavar="N", help="rounds that count (3)")
+    parser.add_argument("--json", action="store_true", help="one JSON object per thread count")
+    parser.add_argument("--profile", action="store_true", help="show where the time goes, phase by phase")
+    _add_settings(parser, "weights", "kv_type")
+    return parser
+
+
+def _compare_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Measure this engine and an installed llama-cpp-python on the same file, in turn.")
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("-p", "--n-prompt", type=_count, default=128, metavar="N", help="tokens to read (128)")
+    parser.add_argument("-n", "--n-gen", type=_count, default=32, metavar="N", help="tokens to write (32)")
+    parser.add_argument("-r", "--rounds", type=_count, default=3, metavar="N", help="rounds of both (3)")
+    parser.add_argument("--peer-python", default="", metavar="PATH", help="the Python that has llama-cpp-python")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    _add_settings(parser, "threads", "weights")
+    return parser
+
+
+def _tune_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(
+        command,
+        "Measure which number of threads is best here, for writing and for reading the prompt; and remember it.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("--try-weights", action="store_true", help="compare the file's map with huge pages, too")
+    parser.add_argument("--try-kv", action="store_true", help="compare types of the KV cache in a filled context, too")
+    parser.add_argument(
+        "--seconds", type=_seconds, metavar="N", help="take no longer than this (60; 45 more for weights, 60 for KV)"
+    )
+    parser.add_argument(
+        "--context", type=_count, default=64, metavar="N", help="tokens of the conversation before (64)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="measure, but remember nothing")
+    parser.add_argument("--json", action="store_true", help="one JSON object, at the end")
+    _add_settings(parser, "weights", "kv_type", "pin_threads")
+    return parser
+
+
+def _models_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "List the models on this machine: what fits, and how fast it would be.")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only models with all these words in their row")
+    parser.add_argument("--measure", action="store_true", help="measure this machine anew")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    _add_settings(parser, "threads", "prefill_threads", "kv_type", "weights")
+    return parser
+
+
+def _sessions_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "List the saved conversations, the last one used first.")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only those in whose title or text all of them stand")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    return parser
+
+
+def _inspect_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Check a model file and show what it holds.")
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("--tensors", action="store_true", help="list the tensors")
+    parser.add_argument("--plan", action="store_true", help="list the operations of the plan")
+    parser.add_argument("--template", action="store_true", help="show the chat template whole")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    _add_settings(parser, "threads", "prefill_threads", "weights")
+    return parser
+
+
+def _pull_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Download a model and check it. Shows size, free disk and memory before it starts.")
+    parser.add_argument("what", metavar="WHAT", help="OWNER/REPO, OWNER/REPO:Q4_K_M, or a file's address")
+    parser.add_argument("--to", default="", metavar="DIR", help="where it goes (the first of model_directories)")
+    parser.add_argument("--sha256", default="", metavar="HEX", help="the hash that the file must have")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be downloaded")
+    parser.add_argument("--anyway", action="store_true", help="also what is not supported or does not fit")
+    return parser
+
+
+def _verify_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Check a model: its hash, that its weights are numbers, and that it writes.")
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("--sha256", default="", metavar="HEX", help="the hash that the file must have")
+    parser.add_argument("--no-run", action="store_true", help="look at the file only")
+    parser.add_argument("--json", action="store_true", help="one JSON object, at the end")
+    _add_settings(parser, "threads", "prefill_threads")
+    return parser
+
+
+def _doctor_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Say what this machine, this terminal and a model mean for speed, and what mends it.")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file: will it fit, and how fast")
+    parser.add_argument("--size", metavar="8B", help="instead of a file: so many parameters")
+    parser.add_argument("--type", dest="quantization", metavar="T", help="type of that size (Q4_K_M)")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    _add_settings(parser, "threads", "prefill_threads", "context_size", "kv_type")
+    return parser
+
+
+_BUILDERS = {
+    "chat": _chat_parser,
+    "run": _run_parser,
+    "bench": _bench_parser,
+    "tune": _tune_parser,
+    "models": _models_parser,
+    "inspect": _inspect_parser,
+    "verify": _verify_parser,
+    "pull": _pull_parser,
+    "doctor": _doctor_parser,
+    "compare": _compare_parser,
+    "sessions": _sessions_parser,
+}
+
+
+def _new_parser(command: str | None, description: str) -> argparse.ArgumentParser:
+    prog = f"jalopy {command}" if command else "jalopy"
+    return _Parser(prog=prog, description=description, allow_abbrev=False)
+
+
+def _add_settings(parser: argparse.ArgumentParser, *keys: str) -> None:
+    for key in keys:
+        flags, options = _SETTING_OPTIONS[key]
+        parser.add_argument(*flags, dest=key, default=None, **options)
+
+
+def _add_system_sources(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--persona", metavar="NAME", help="system prompt from a file of your personas directory")
+    parser.add_argument("--system-file", metavar="FILE", help="system prompt from a file")
+
+
+class _ShowVersion(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from app.program.version import installed_version
+
+        print(f"jalopy {installed_version()}")
+        raise SystemExit(exit_codes.OK)
+
+
+def _whole_number(text: str) -> int:
+    """Return the number; 0, which nothing here allows, where it is none."""
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+def _count(text: str) -> int:
+    value = _whole_number(text)
+    if not 1 <= value <= 1 << 20:
+        raise argparse.ArgumentTypeError(f"{text}: must be a whole number from 1 to {1 << 20}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan  # is within no limits
+    if not 1 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text}: must be from 1 to 3600 seconds")
+    return value
+
+
+def _counts(text: str) -> list[int]:
+    counts = [_whole_number(one) for one in text.split(",")]
+    if not all(1 <= one <= MOST_THREADS for one in counts):
+        raise argparse.ArgumentTypeError(f"{text}: thread counts are whole numbers from 1 to {MOST_THREADS}")
+    return counts

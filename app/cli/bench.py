@@ -1,0 +1,267 @@
+"""``jalopy bench``: is the model computed rightly here, and how fast. No Textual.
+
+The work is that of ``llama-bench`` and of most peers: reading ``n_prompt`` random tokens into an empty cache at once,
+then feeding ``n_gen`` random tokens one by one; one round to warm up, then ``rounds`` that count.
+"""
+
+import platform
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from app.chat import opening as engine_access
+from app.chat.engine_thread import EngineThread
+from app.chat.reply import Clock, Reply
+from app.cli.progress_line import ProgressLine
+from app.program import exit_codes
+from app.program.bundled_model import starter_file
+from app.program.refusals import Refusal, exit_code_of, say
+from app.program.settings import Settings
+from app.text.clean_text import clean_line
+from app.text.figures import rate
+from app.text.json_line import json_line
+from app.text.record import record
+
+QUESTION = "What is the capital of France?"
+ANSWER = "Paris"
+_LONGEST_ANSWER_TOKENS = 48
+_SEED = 0
+_PROFILED = {
+    "decode": "a token written",
+    "few": "a few tokens read",
+    "block": "the prompt read",
+}
+"""The plans a profile may name, as the table calls them; the head of a prompt, one row, is left to ``--json``."""
+
+
+@record
+class BenchOptions:
+    """What the command line of ``bench`` asks for, besides settings."""
+
+    model: str
+    threads: Sequence[int]
+    n_prompt: int = 128
+    n_gen: int = 32
+    rounds: int = 3
+    as_json: bool = False
+    profile: bool = False
+
+
+@dataclass
+class Measured:
+    """The rates of one thread count, in tokens per second, one per round."""
+
+    prefill_tps: list[float] = field(default_factory=list)
+    decode_tps: list[float] = field(default_factory=list)
+
+
+def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_counter) -> int:
+    """Check, measure and print, one thread count after the other.
+
+    Raises:
+        EngineError: the model cannot be used, or its kernels compute something else than their references.
+        Refusal: the bundled model answers wrongly here, so that no speed of this machine means anything.
+    """
+    engine, progress = EngineThread(), ProgressLine()
+    model = engine.run(lambda: engine_access.open_model(settings, options.model, progress.show_opening))
+    starter = engine.run(lambda: _open_starter(settings, progress))
+    progress.clear()
+    table = None if options.as_json else _Table(model, options)
+    for threads in options.threads or (model.threads,):
+        engine.run(partial(_require_answer, starter, threads, clock))
+        report = engine.run(partial(_measure, model, threads, options, settings, clock))
+        report["starter_gate"] = "passed" if starter else "not installed"
+        if table:
+            table.add(report)
+        else:
+            print(json_line(report), flush=True)
+    if table:
+        table.end()
+    return exit_codes.OK
+
+
+def _open_starter(settings: Settings, progress: ProgressLine) -> Any:
+    path = starter_file()
+    return engine_access.open_model(settings, path, progress.show_opening) if path else None
+
+
+def _require_answer(starter: Any, threads: int, clock: Clock) -> None:
+    """Ask the bundled model, which knows the answer, before anything counts."""
+    if starter is None:
+        return
+    starter.set_threads(threads, threads)
+    if gate(starter, clock) != "passed":
+        raise Refusal(
+            f'jalopy bench: the starter model does not answer "{QUESTION}" with {ANSWER} on {threads} threads, so no '
+            "figure counts: its file is damaged or this machine computes wrongly (jalopy verify starter)",
+            exit_codes.INTERNAL,
+        )
+
+
+def gate(model: Any, clock: Clock) -> str:
+    """Ask a question with a known answer, greedily: "passed", "failed" or "not a chat model".
+
+    A model of random weights fails by right, so this is reported and never an error.
+    """
+    if not engine_access.has_chat_template(model):
+        return "not a chat model"
+    try:
+        return "passed" if ANSWER in _ask(model, clock) else "failed"
+    except Exception as error:
+        if exit_code_of(error) is None:
+            raise
+        say(f"the question could not be asked: {error}")
+        return "failed"
+
+
+def _ask(model: Any, clock: Clock) -> str:
+    chat = model.chat()
+    chat.start(None)
+    ids = chat.add_user(QUESTION)
+    session = model.session(min(len(ids) + _LONGEST_ANSWER_TOKENS, model.config.context_length), "f16")
+    try:
+        sampling = engine_access.greedy_sampling()
+        reply = Reply(session, ids, sampling, max_tokens=_LONGEST_ANSWER_TOKENS, clock=clock)
+        for _ in reply:
+            pass
+        return reply.text
+    finally:
+        session.close()
+
+
+def measure(session: Any, options: BenchOptions, vocab_size: int, clock: Clock) -> Measured:
+    """Time prefill and decode in a session; the first round only warms up."""
+    import numpy as np
+
+    random = np.random.default_rng(_SEED)
+    prompt = random.integers(0, vocab_size, options.n_prompt).tolist()
+    measured = Measured()
+    for n in range(options.rounds + 1):
+        following = random.integers(0, vocab_size, options.n_gen).tolist()
+        session.truncate(0)
+        started_s = clock()
+        session.feed(prompt)
+        read_s = clock()
+        for token_id in following:
+            session.feed([token_id])
+        ended_s = clock()
+        if n > 0:
+            measured.prefill_tps.append(options.n_prompt / (read_s - started_s))
+            measured.decode_tps.append(options.n_gen / (ended_s - read_s))
+    measured.prefill_tps.sort()
+    measured.decode_tps.sort()
+    return measured
+
+
+def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings, clock: Clock) -> dict[str, Any]:
+    kv_type = engine_access.kv_type_of(settings, model)
+    model.set_threads(threads, threads)
+    engine_access.check_kernels(model)
+    verdict = gate(model, clock)
+    session = model.session(options.n_prompt + options.n_gen, kv_type)
+    try:
+        measured = measure(session, options, model.config.vocab_size, clock)
+        profile = profiled(session, options, model.config.vocab_size) if options.profile else {}
+    finally:
+        session.close()
+    decode_gbps = statistics.median(measured.decode_tps) * model.bytes_per_token / 1e9
+    return {
+        "engine": "jalopy",
+        "model": model.name,
+        "quantization": model.quantization,
+        "weights": model.weights_mode,
+        "huge_page_bytes": model.huge_bytes,
+        "kv_type": kv_type,
+        "threads": threads,
+        "n_prompt": options.n_prompt,
+        "n_gen": options.n_gen,
+        "prefill_tps": measured.prefill_tps,
+        "decode_tps": measured.decode_tps,
+        "decode_gbps": decode_gbps,
+        "memory_gbps": model.read_bandwidth_gbps(threads),
+        "profile": profile,
+        "gate": verdict,
+        "kernels": "passed",
+        "cpu": engine_access.cpu_level(),
+        "versions": versions(),
+    }
+
+
+def profiled(session: Any, options: BenchOptions, vocab_size: int) -> dict[str, list[dict[str, Any]]]:
+    """Run one more round with every operation timed; times are of one token ("decode") or one prompt (the others)."""
+    session.start_profile()
+    measure(session, replace(options, rounds=0), vocab_size, time.perf_counter)
+    times = session.end_profile()
+    return {
+        name: [_phase_report(phase, options.n_gen if name == "decode" else 1) for phase in phases]
+        for name, phases in times.items()
+    }
+
+
+def _phase_report(phase: Any, n_times: int) -> dict[str, Any]:
+    return {
+        "phase": phase.phase,
+        "ms": 1000 * phase.seconds / n_times,
+        "bytes": phase.weight_bytes // n_times,
+        "gbps": phase.gbps,
+        "share": phase.share,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that decide what code ran."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version()}
+    for package in ("jalopy", "numba", "llvmlite", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+class _Table:
+    """The figures for people: one line per thread count."""
+
+    def __init__(self, model: Any, options: BenchOptions) -> None:
+        self._gates: list[str] = []
+        self._starter = ""
+        name, quantization = clean_line(model.name, 60), clean_line(model.quantization, 12)
+        rounds = f"median of {options.rounds} (lowest-highest)"
+        print(f"{name} · {quantization} · tok/s, {rounds} · CPU level {engine_access.cpu_level()}")
+        columns = f"read {options.n_prompt} tokens", f"write {options.n_gen} tokens", "weights read of memory's limit"
+        print(f"threads  {columns[0]:>22}  {columns[1]:>22}  {columns[2]:>32}", flush=True)
+
+    def add(self, report: dict[str, Any]) -> None:
+        columns = [_spread(report[key]) for key in ("prefill_tps", "decode_tps")]
+        share = report["decode_gbps"] / report["memory_gbps"]
+        limit = f"{report['decode_gbps']:.1f} of {report['memory_gbps']:.1f} GB/s ({share:.0%})"
+        print(f"{report['threads']:7}  {columns[0]:>22}  {columns[1]:>22}  {limit:>32}", flush=True)
+        for name, title in _PROFILED.items():
+            _print_phases(title, report["profile"].get(name, []))
+        self._gates.append(f"{report['threads']} threads: {report['gate']}")
+        self._starter = report["starter_gate"]
+
+    def end(self) -> None:
+        print(f"kernels against their references: passed; the starter model's answer: {self._starter}")
+        print(f"{QUESTION} This model, with {'; with '.join(self._gates)}", flush=True)
+
+
+def _print_phases(title: str, phases: list[dict[str, Any]]) -> None:
+    if not phases:
+        return
+    print(f"  {title + ': where its time goes':<42}{'ms':>9}{'MB':>9}{'GB/s':>8}{'share':>8}")
+    for phase in phases:
+        read = f"{phase['bytes'] / 1e6:.1f}" if phase["bytes"] else "-"
+        speed = f"{phase['gbps']:.1f}" if phase["bytes"] else "-"
+        print(f"    {phase['phase']:<40}{phase['ms']:>9.2f}{read:>9}{speed:>8}{phase['share']:>8.1%}")
+
+
+def _spread(rates_tps: list[float]) -> str:
+    if not rates_tps:
+        return "-"
+    return f"{rate(statistics.median(rates_tps))} ({rate(rates_tps[0])}-{rate(rates_tps[-1])})"

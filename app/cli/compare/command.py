@@ -1,0 +1,239 @@
+"""Both engines in turn, each in a process of its own; medians, ratios, and whether they say the same."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from app.cli.compare import peer_side
+from app.program import exit_codes
+from app.program.own_module import own_module
+from app.program.refusals import Refusal, say
+from app.text.clean_text import clean_line
+from app.text.figures import rate
+from app.text.json_line import json_line
+from app.text.record import record
+
+GREEDY_TEXT = "The capital of France is"
+N_GREEDY = 32
+PATIENCE_S = 3600
+NEAR_TIE = 0.1
+"""Spreads of the logits: what rounding may turn around."""
+_SEED = 0
+
+Job = dict[str, Any]
+"""What both sides do: ``model``, ``threads``, ``n_ctx``; ``prompt`` and ``following``, token ids to read at once and
+one by one, ``repeats`` times after once to warm up; ``greedy_prompt`` and ``n_greedy``."""
+Answer = dict[str, Any]
+Ask = Callable[[list[str], Job], Answer]
+
+
+@record
+class CompareOptions:
+    """What the command line of ``compare`` asks for."""
+
+    model: str
+    threads: int = 0
+    n_prompt: int = 128
+    n_gen: int = 32
+    rounds: int = 3
+    weights: str = "mmap"
+    peer_python: str = ""
+    as_json: bool = False
+
+
+@dataclass
+class Rounds:
+    """One engine's answers."""
+
+    answers: list[Answer] = field(default_factory=list)
+
+    def rates(self, key: str) -> list[float]:
+        """Return all rates of a kind, the slowest first."""
+        return sorted(float(one) for answer in self.answers for one in answer[key])
+
+
+def compare(options: CompareOptions) -> int:
+    """Run the rounds and print.
+
+    Raises:
+        EngineError: the model cannot be used.
+        Refusal: the peer is not installed, too old, or refuses the file.
+    """
+    job = make_job(options)
+    ours, theirs = Rounds(), Rounds()
+    sides: list[tuple[str, Callable[[], None]]] = [
+        ("llama.cpp", lambda: theirs.answers.append(ask_peer(options, job))),
+        ("jalopy", lambda: ours.answers.append(ask_ours(job))),
+    ]
+    for n in range(options.rounds):
+        for name, ask in sides if n % 2 == 0 else reversed(sides):
+            say(f"round {n + 1} of {options.rounds}: {name}")
+            ask()
+    found = report(options, job, ours, theirs)
+    print(json_line(found) if options.as_json else "\n".join(lines(found)), flush=True)
+    return exit_codes.OK
+
+
+def make_job(options: CompareOptions) -> Job:
+    """Choose the tokens that both engines read.
+
+    Raises:
+        EngineError: the model cannot be used.
+    """
+    from app.chat import opening as engine_access
+    from engine.machine import host
+
+    checked = engine_access.validate_model(options.model)
+    try:
+        vocab_size, trained = checked.config.vocab_size, checked.config.context_length
+        greedy_prompt = list(checked.tokenizer.encode(GREEDY_TEXT)) or [0]
+    finally:
+        checked.gguf.close()
+    n_ctx = max(256, options.n_prompt + options.n_gen, len(greedy_prompt) + N_GREEDY)
+    if options.n_prompt + options.n_gen > trained:
+        raise Refusal(f"jalopy compare: the model holds {trained} tokens (choose smaller -p and -n)")
+    chosen = random.Random(_SEED)
+    return {
+        "model": str(Path(options.model).resolve()),
+        "threads": options.threads or host.cores().default_threads,
+        "weights": options.weights,
+        "n_ctx": n_ctx,
+        "prompt": [chosen.randrange(vocab_size) for _ in range(options.n_prompt)],
+        "following": [chosen.randrange(vocab_size) for _ in range(options.n_gen)],
+        "repeats": 2,
+        "greedy_prompt": greedy_prompt,
+        "n_greedy": N_GREEDY,
+    }
+
+
+def ask_ours(job: Job) -> Answer:
+    """Have our engine do the job."""
+    code, answer, complaint = _ask(own_module("app.cli.compare.our_side"), job)
+    if answer is None:
+        raise Refusal(complaint or "jalopy compare: our side ended without an answer", code or exit_codes.INTERNAL)
+    return answer
+
+
+def ask_peer(options: CompareOptions, job: Job) -> Answer:
+    """Have llama.cpp do the job.
+
+    Raises:
+        Refusal: it cannot; one line that says what to do.
+    """
+    python = options.peer_python or sys.executable
+    code, answer, complaint = _ask([python, peer_side.__file__], job)
+    if answer is not None:
+        return answer
+    if code == peer_side.NOT_INSTALLED:
+        raise Refusal(
+            f"jalopy compare: {python} has no llama-cpp-python (pip install llama-cpp-python, or name the Python that "
+            "has it: --peer-python PATH)",
+            exit_codes.UNSUPPORTED,
+        )
+    if code == peer_side.TOO_OLD:
+        raise Refusal(f"jalopy compare: llama-cpp-python {complaint} (update it)", exit_codes.UNSUPPORTED)
+    raise Refusal(f"jalopy compare: llama.cpp: {complaint or f'ended with {code}'}", exit_codes.UNSUPPORTED)
+
+
+def _ask(command: list[str], job: Job) -> tuple[int, Answer | None, str]:
+    """Return exit code, answer and the last line of complaint."""
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(job), capture_output=True, text=True, errors="replace", timeout=PATIENCE_S,
+            check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        reason = getattr(error, "strerror", None) or "took more than an hour"
+        raise Refusal(f"jalopy compare: {command[0]}: {reason}", exit_codes.UNREADABLE) from None
+    complaints = done.stderr.strip().splitlines()
+    complaint = clean_line(complaints[-1], 200) if complaints else ""
+    if done.returncode:
+        return done.returncode, None, complaint
+    try:
+        answer = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError, RecursionError):
+        answer = None
+    return (0, answer, complaint) if _is_answer(answer) else (0, None, "answered nothing sensible")
+
+
+def _is_answer(found: Any) -> bool:
+    """Whether that is what a side answers; ``--peer-python`` may name any program."""
+    if not isinstance(found, dict) or not isinstance(found.get("level"), str) or "version" not in found:
+        return False
+    rates = [found.get(key) for key in ("decode_tps", "prefill_tps")]
+    return _are_numbers(found.get("greedy")) and all(_are_numbers(one) and one and min(one) > 0 for one in rates)
+
+
+def _are_numbers(found: Any) -> bool:
+    return isinstance(found, list) and all(type(one) in (int, float) for one in found)
+
+
+def parting(ours: list[int], theirs: list[int]) -> int | None:
+    """Return the position of the first greedy token that differs; None where all agree."""
+    return next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+
+
+def report(options: CompareOptions, job: Job, ours: Rounds, theirs: Rounds) -> dict[str, Any]:
+    """Return everything measured and what follows from it."""
+    mine, his = ours.answers[-1], theirs.answers[-1]
+    part = parting(mine["greedy"], his["greedy"])
+    rates = {key: (ours.rates(key), theirs.rates(key)) for key in ("decode_tps", "prefill_tps")}
+    return {
+        "model": options.model,
+        "threads": job["threads"],
+        "weights": options.weights,
+        "n_prompt": options.n_prompt,
+        "n_gen": options.n_gen,
+        "jalopy": {key: pair[0] for key, pair in rates.items()},
+        "llama_cpp": {key: pair[1] for key, pair in rates.items()},
+        "ratio": {key: statistics.median(pair[0]) / statistics.median(pair[1]) for key, pair in rates.items()},
+        "greedy_tokens": len(mine["greedy"]),
+        "greedy_parts_at": part,
+        "greedy_margin": None if part is None else mine["margins"][part],
+        "versions": {"jalopy": mine["version"], "llama-cpp-python": his["version"]},
+        "levels": {"jalopy": mine["level"], "llama_cpp": clean_line(his["level"], 600)},
+    }
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """Write the comparison for people."""
+    ours, theirs, ratio = found["jalopy"], found["llama_cpp"], found["ratio"]
+    n = len(ours["decode_tps"])
+    written = [
+        f"{clean_line(Path(found['model']).name, 60)} · {found['threads']} threads · {found['weights']}",
+        f"tok/s, median of {n} (lowest-highest){'jalopy':>20}{'llama.cpp':>24}{'ratio':>8}",
+    ]
+    for key, name in (
+        ("decode_tps", f"write {found['n_gen']} tokens"),
+        ("prefill_tps", f"read {found['n_prompt']} tokens"),
+    ):
+        written.append(f"  {name:<30}{_spread(ours[key]):>24}{_spread(theirs[key]):>24}{ratio[key]:>7.2f}x")
+    versions, levels = found["versions"], found["levels"]
+    mine = ", ".join(f"{name} {version}" for name, version in versions["jalopy"].items())
+    return [
+        *written,
+        _greedy_line(found),
+        f"jalopy: {mine}, level {levels['jalopy']}",
+        f"llama-cpp-python {versions['llama-cpp-python']}: {levels['llama_cpp']}",
+    ]
+
+
+def _greedy_line(found: dict[str, Any]) -> str:
+    part, n = found["greedy_parts_at"], found["greedy_tokens"]
+    if part is None:
+        return f"greedy: both write the same {n} tokens after {GREEDY_TEXT!r}"
+    margin = found["greedy_margin"]
+    what = "a near tie that rounding decides" if margin < NEAR_TIE else "no near tie: one of them computes wrongly"
+    return f"greedy: the same up to token {part} of {n}, then they part; ours was ahead by {margin:.3f} spreads: {what}"
+
+
+def _spread(rates: list[float]) -> str:
+    return f"{rate(statistics.median(rates))} ({rate(rates[0])}-{rate(rates[-1])})"

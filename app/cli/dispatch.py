@@ -1,0 +1,252 @@
+"""From arguments to settings to a command, with an exit code for every end.
+
+Whatever goes wrong before the first screen is one line on stderr. Commands are imported when they are called, so that
+``--help`` loads neither numba nor Textual.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from app.cli import arguments
+from app.cli.supervisor import supervise
+from app.program import exit_codes
+from app.program.bundled_model import model_path
+from app.program.refusals import Refusal, refuse, say
+from app.program.settings import Settings, load_settings, override
+from engine.machine import address_space
+
+
+class _Ended(BaseException):
+    """SIGTERM or SIGHUP arrived."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit code."""
+    if not _prepare_streams():
+        say("jalopy: standard output is closed (open it, or redirect it to a file)")
+        return exit_codes.USAGE
+    return guard(partial(_start, sys.argv[1:] if argv is None else argv))
+
+
+def guard(work: Callable[[], int]) -> int:
+    """Do the work; turn whatever ends it into one line and an exit code."""
+    signal.signal(signal.SIGTERM, partial(_end, exit_codes.TERMINATED))
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means that a hangup ends nothing
+        signal.signal(signal.SIGHUP, partial(_end, exit_codes.HANGUP))
+    try:
+        return _finish_output(work())
+    except SystemExit as end:  # argparse leaves so
+        return _finish_output(end.code if isinstance(end.code, int) else exit_codes.INTERNAL)
+    except _Ended as end:
+        return end.exit_code
+    except KeyboardInterrupt:
+        return exit_codes.INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()  # whoever read has had enough: no reason to complain
+        return exit_codes.OK
+    except Exception as error:
+        if isinstance(error, OSError):
+            _drop_output()  # if it was stdout that failed, what is left in its buffer would fail again
+        return refuse(error)
+
+
+def obey(options: argparse.Namespace) -> int:
+    """Load the settings and do what the command line asks for.
+
+    Raises:
+        Refusal: an option or a setting is wrong.
+        EngineError: the model cannot be used.
+    """
+    settings = arguments.apply(options, load_settings())
+    if options.command == "run":
+        from app.cli.run import RunOptions, run
+
+        return run(
+            RunOptions(_given_model(options), options.prompt, options.raw, options.json, options.session), settings
+        )
+    if options.command == "inspect":
+        from app.library.inspect import InspectOptions, inspect
+
+        wanted = InspectOptions(_given_model(options), options.tensors, options.plan, options.template, options.json)
+        return inspect(wanted, settings)
+    if options.command == "pull":
+        from app.cli.pull import PullOptions, pull
+
+        return pull(PullOptions(options.what, options.sha256, options.to, options.dry_run, options.anyway), settings)
+    if options.command == "verify":
+        from app.cli.verify import VerifyOptions, verify
+
+        return verify(VerifyOptions(_given_model(options), options.sha256, not options.no_run, options.json), settings)
+    if options.command == "sessions":
+        from app.cli.sessions import SessionsOptions, sessions
+
+        return sessions(SessionsOptions(options.words, options.json))
+    if options.command == "models":
+        from app.cli.models import ModelsOptions, models
+
+        return models(ModelsOptions(options.words, options.measure, options.json), settings)
+    if options.command == "bench":
+        return _bench(options, settings)
+    if options.command == "doctor":
+        return _doctor(options, settings)
+    if options.command == "compare":
+        return _compare(options, settings)
+    if options.command == "tune":
+        from app.cli.tune import TuneOptions, tune
+
+        return tune(
+            TuneOptions(
+                _given_model(options),
+                options.seconds,
+                options.context,
+                options.json,
+                remember=not options.dry_run,
+                try_weights=options.try_weights,
+                try_kv=options.try_kv,
+            ),
+            settings,
+        )
+    return _chat(options, settings)
+
+
+def wants_screen(options: argparse.Namespace) -> bool:
+    """Whether this is a chat on a terminal that can show one."""
+    if options.command != "chat" or options.plain:
+        return False
+    streams = (sys.stdin, sys.stdout)
+    is_terminal = all(stream is not None and stream.isatty() for stream in streams)
+    return is_terminal and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def _start(argv: Sequence[str]) -> int:
+    options = arguments.parse(argv)
+    limit = address_space.limit_bytes()
+    if limit is not None and limit < address_space.LEAST_BYTES:
+        raise Refusal(f"jalopy: {address_space.blame(limit)}", exit_codes.NO_MEMORY)
+    # Nothing here multiplies matrices by numpy, whose OpenBLAS would start threads and take memory for them at import.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    return supervise(partial(guard, partial(obey, options)), uses_screen=wants_screen(options))
+
+
+def _bench(options: argparse.Namespace, settings: Settings) -> int:
+    from app.cli.bench import BenchOptions, bench
+
+    wanted = BenchOptions(
+        _given_model(options),
+        tuple(options.thread_counts or ()),
+        options.n_prompt,
+        options.n_gen,
+        options.rounds,
+        options.json,
+        options.profile,
+    )
+    return bench(wanted, settings)
+
+
+def _compare(options: argparse.Namespace, settings: Settings) -> int:
+    from app.cli.compare.command import CompareOptions, compare
+
+    wanted = CompareOptions(
+        _given_model(options),
+        settings.threads,
+        options.n_prompt,
+        options.n_gen,
+        options.rounds,
+        settings.weights_or_default,
+        options.peer_python,
+        options.json,
+    )
+    return compare(wanted)
+
+
+def _doctor(options: argparse.Namespace, settings: Settings) -> int:
+    from app.cli.doctor import DoctorOptions, doctor
+
+    model = _given_model(options) if options.model else None
+    return doctor(DoctorOptions(model, options.size, options.quantization, options.json), settings)
+
+
+def _chat(options: argparse.Namespace, settings: Settings) -> int:
+    from app.library.choose_model import choose_model
+
+    if wants_screen(options):
+        return _chat_on_screen(options, settings)
+    path = choose_model(options.model, settings)
+    if path is None:
+        raise Refusal("jalopy: no model is given (jalopy chat MODEL --plain, where MODEL is a GGUF file)")
+    if sys.stdin is None or not sys.stdin.isatty():
+        # A script that says the same again expects the same; one that wants to go on uses jalopy run --session.
+        settings = override(settings, "resume", "new", "--new")
+    from app.cli.interrupts import told_apart
+    from app.cli.line_mode import chat
+
+    with told_apart():
+        return chat(path, settings)
+
+
+def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
+    from app.chat.opening import glance_at_model
+    from app.library.choose_model import choose_model
+    from app.program import garbage
+    from app.text.console import choose_console
+    from app.tui.low_power import prepare_environment
+
+    path = choose_model(options.model, settings, glance_at_model)
+    if options.tty:
+        choose_console()
+    prepare_environment(settings.low_power)  # Textual reads it when it is imported
+    garbage.postpone()  # until the first frame; the application settles it
+    from app.tui.start import run_tui
+
+    return run_tui(settings, Path(path) if path else None)
+
+
+def _given_model(options: argparse.Namespace) -> str:
+    if not options.model:
+        raise Refusal(f"jalopy {options.command}: the model's path is empty (name a GGUF file, or: starter)")
+    return str(model_path(options.model))
+
+
+def _end(exit_code: int, _number: int, _frame: FrameType | None) -> NoReturn:
+    """Unwind once: a second signal would interrupt the saving that the first one led to."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    raise _Ended(exit_code)
+
+
+def _prepare_streams() -> bool:
+    """Let no character of any locale raise an exception; False where stdout is closed."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(errors="replace")
+    return sys.stdout is not None
+
+
+def _finish_output(code: int) -> int:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+    except OSError as error:
+        _drop_output()
+        return refuse(error)
+    return code
+
+
+def _drop_output() -> None:
+    """Point stdout to nowhere, so that the interpreter's last flush finds nobody to complain to."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)

@@ -1,0 +1,262 @@
+"""The slash commands of the line mode: those of the table of actions that need no screen."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import difflib
+import os
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from app.cli.line_dialogue import Dialogue
+from app.conversations.conversation import Role
+from app.conversations.export import save_as
+from app.conversations.look import Look
+from app.conversations.replay import MOST_TITLE_CHARS
+from app.conversations.rows import moment_text
+from app.program import clipboard
+from app.program.bundled_model import model_path
+from app.program.personas import how_to_add, load_persona, persona_names
+from app.program.refusals import Refusal, say
+from app.program.text_file import attached, read_text_file
+from app.text.clean_text import clean_line, clean_text
+from app.text.figures import count
+from app.tui.actions import Action, commands, find_command
+from app.tui.markdown.code_blocks import wanted_text
+from app.tuning.thread_command import USAGE, ThreadsRefused, describe_in_use, parse_threads
+
+MOST_LISTED = 20
+_COLUMNS = 100
+
+
+class LineCommands:
+    """Carries commands out: an action of the table is possible here where a method has its name.
+
+    Attributes:
+        attached: text of files that goes with the next message.
+    """
+
+    def __init__(self, dialogue: Dialogue) -> None:
+        self._dialogue, self._talk = dialogue, dialogue.talk
+        self.attached = ""
+        self._edited: int | None = None
+        """The message of the conversation whose place the next line takes."""
+
+    # ---- lines
+
+    def take_line(self, line: str) -> None:
+        """Carry out a command, or send a message."""
+        if self._edited is not None and not line.startswith("/"):
+            self._take_edit(line)
+        elif line.startswith("/"):
+            self._edited = None
+            self._obey(line)
+        elif line.strip():
+            text, self.attached = f"{self.attached}{line}", ""
+            self._dialogue.ask(text)
+
+    def _obey(self, line: str) -> None:
+        word, _, argument = line.strip()[1:].partition(" ")
+        argument = argument.strip()
+        action = find_command(word)
+        if action is None or not is_possible(action):
+            near = difflib.get_close_matches(f"/{word}", _names(), n=1, cutoff=0.4)
+            hint = f"nearest: {near[0]}" if near else "/help lists them"
+            what = clean_line(f"/{word}", 40)
+            why = "is no command" if action is None else "needs the screen"
+            say(f"{what} {why}, nothing was sent ({hint}; a leading space sends it as text)")
+        elif action.needs_argument and not argument:
+            say(f"usage: /{action.command} {action.argument}")
+        elif argument and not action.takes_argument:
+            say(f"/{action.command} takes nothing behind it. Nothing was done.")
+        else:
+            carry_out: Callable[..., None] = getattr(self, action.name)
+            try:
+                carry_out(*([argument] if action.takes_argument else []))
+            except (Refusal, ThreadsRefused) as refusal:
+                say(str(refusal))
+
+    # ---- conversations
+
+    def new(self) -> None:
+        """Start a new conversation."""
+        self._dialogue.begin(self._talk.turns.conversation.system)
+        say("new conversation")
+
+    def system(self, text: str = "") -> None:
+        """Show the system prompt, or begin anew with another."""
+        if not text:
+            say_text(f"system prompt: {self._talk.turns.conversation.system or '(none)'}")
+            return
+        is_none = text == "-"
+        self._dialogue.begin(None if is_none else clean_text(text))
+        say(f"new conversation with{'out a' if is_none else ' this'} system prompt")
+
+    def persona(self, name: str = "") -> None:
+        """List the personas, or begin anew with one."""
+        if name:
+            self._dialogue.begin(load_persona(name))
+            say(f"new conversation with persona {name}")
+            return
+        names = ", ".join(persona_names())
+        say(f"personas: {names} (/persona NAME)" if names else f"there are no personas ({how_to_add()})")
+
+    def rename(self, title: str) -> None:
+        """Give the conversation a title."""
+        title = clean_line(" ".join(title.split()), MOST_TITLE_CHARS)
+        turns = self._talk.turns
+        if turns.journal.rename(turns.conversation, title):
+            say(f"title: {title}")
+        else:
+            say("the conversation gets a title when it has begun: nothing is saved yet")
+
+    def conversations(self) -> None:
+        """List the conversations used last."""
+        store = self._talk.store
+        if store is None:
+            raise Refusal("conversations are not saved: save_conversations in your settings is off")
+        hits = Look(store, "").run().hits
+        for hit in hits[:MOST_LISTED]:
+            mark = "*" if hit.entry.id == self._talk.turns.journal.id else " "
+            title = hit.entry.summary.title or "(empty)"
+            say(f"{mark}{int(hit.entry.id):>5}  {moment_text(hit.entry.summary.changed):<16}  {title}")
+        say(f"{len(hits)} saved; jalopy sessions searches in them, jalopy run --session NUMBER goes on with one")
+
+    def save(self, wanted: str = "") -> None:
+        """Save the conversation as a file."""
+        model = self._talk.turns.model
+        say(save_as(wanted, self._talk.turns.conversation, f"{model.name} {model.quantization}" if model else ""))
+
+    # ---- turns
+
+    def regenerate(self) -> None:
+        """Answer the last message again."""
+        self._dialogue.turn(self._talk.regenerate, "the earlier answer stays")
+
+    def continue_reply(self) -> None:
+        """Go on with an answer that was stopped."""
+        self._dialogue.turn(self._talk.continue_reply)
+
+    def edit(self, argument: str = "") -> None:
+        """Let the next line take the place of a message."""
+        conversation = self._talk.turns.conversation
+        messages = conversation.messages
+        questions = [i for i, message in enumerate(messages) if message.role is Role.USER]
+        if not questions:
+            raise Refusal("there is no message to edit yet")
+        if argument.lower() == "reply" and messages[-1].role is Role.ASSISTANT:
+            index = len(messages) - 1
+        elif not argument:
+            index = questions[-1]
+        elif argument.isdecimal() and 1 <= int(argument) <= len(questions):
+            index = questions[int(argument) - 1]
+        else:
+            numbers = f"a number from 1 to {len(questions)}"
+            raise Refusal(f"/edit takes {numbers}, `reply` for the last reply, or nothing for your last message")
+        if index < conversation.n_dropped:
+            raise Refusal("this message is no part of the context any more")
+        self._edited = index
+        say_text(messages[index].editable_text)
+        what = "the answer goes on from the next line" if index % 2 else "the next line is asked in its place"
+        say(f"editing {'reply' if index % 2 else 'message'} {index // 2 + 1}: {what}; an empty line keeps everything")
+
+    def _take_edit(self, line: str) -> None:
+        index, self._edited = self._edited, None
+        assert index is not None
+        if not line.strip():
+            say("everything stays as it was")
+        elif index % 2:
+            self._dialogue.turn(lambda: self._talk.edit_reply(index // 2, clean_text(line)))
+        else:
+            self._dialogue.turn(lambda: self._talk.edit(index // 2, clean_text(line)))
+
+    def read(self, wanted: str) -> None:
+        """Attach a text file to the next message."""
+        try:
+            path = Path(wanted).expanduser()
+        except RuntimeError as error:
+            raise Refusal(str(error)) from None
+        text = read_text_file(path)
+        self.attached += attached(path.name, text)
+        say(f"{clean_line(path.name, 80)} goes with the next message: {count(len(text))} characters")
+
+    # ---- answers
+
+    def thinking(self) -> None:
+        """Show what the model thought before the last answer."""
+        reply = self._talk.turns.conversation.last_reply
+        if reply is None or reply.thinking is None:
+            raise Refusal("there is no thinking in the last reply")
+        say_text(reply.thinking.text.strip())
+
+    def copy(self, what: str = "") -> None:
+        """Copy the last answer, one of its code blocks, or its thinking."""
+        found = wanted_text(self._talk.turns.conversation.last_reply, what)
+        if not found.text:
+            raise Refusal("there is no text to copy")
+        to_file = found.to_file or not (clipboard.has_desktop(os.environ) or _is_terminal())
+        route = asyncio.run(clipboard.copy(found.text, _send_to_terminal, os.environ, to_file))
+        say(f"{found.name}: {route}" if found.name else route)
+
+    # ---- the model
+
+    def model(self, wanted: str) -> None:
+        """Open another model; the conversation goes on with it."""
+        self._dialogue.switch_model(model_path(wanted))
+
+    def threads(self, wanted: str = "") -> None:
+        """Show or set the threads."""
+        in_use = self._talk.bridge.threads
+        if in_use is None:
+            raise Refusal("no model is loaded: /model PATH opens one")
+        if not wanted:
+            say(f"{describe_in_use(in_use)}. {USAGE}, 1 to {in_use.most}; jalopy tune MODEL finds the best.")
+            return
+        for event in self._talk.wish_threads(replace(in_use, now=parse_threads(wanted, in_use))):
+            self._dialogue.tell(event)
+
+    # ---- the program
+
+    def help(self) -> None:
+        """List what is possible here."""
+        for action in possible():
+            say(f"{f'/{action.command} {action.argument}':<36} {action.title}")
+
+    def quit(self) -> None:
+        """Leave."""
+        self._dialogue.has_left = True
+
+
+def is_possible(action: Action) -> bool:
+    """Whether an action of the table can be done without a screen."""
+    return bool(action.command) and not action.name.startswith("_") and action.name in vars(LineCommands)
+
+
+def possible() -> list[Action]:
+    """Return the commands of the line mode, in the table's order."""
+    return [action for action in commands() if is_possible(action)]
+
+
+def say_text(text: str) -> None:
+    """Write a text of several lines to stderr."""
+    for line in text.splitlines():
+        for part in textwrap.wrap(line, _COLUMNS) or [""]:
+            say(part)
+
+
+def _names() -> list[str]:
+    return [f"/{name}" for action in possible() for name in (action.command, *action.aliases)]
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _send_to_terminal(text: str) -> None:
+    encoded = base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
+    sys.stderr.write(f"\x1b]52;c;{encoded}\a")
+    sys.stderr.flush()

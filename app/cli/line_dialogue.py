@@ -1,0 +1,216 @@
+"""The line mode's side of a conversation: what is asked of it, and the lines that say what became of that.
+
+The answers go to stdout, everything else to stderr. No Textual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from app.chat.context_room import ANNOUNCED_SHARE
+from app.chat.events import (
+    ConversationReread,
+    ConversationTakenUp,
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    MessagesJoined,
+    ModelFailed,
+    ModelKept,
+    ModelLoaded,
+    PromptRefused,
+    PromptStopped,
+    ThreadsChanged,
+    TuningDoubted,
+    TurnsDropped,
+    UnansweredLeftOut,
+)
+from app.chat.talk import NothingToDoError, Talk
+from app.chat.turns import LEFT_OUT, SENT_TOGETHER
+from app.cli.answer_output import AnswerOutput, interrupt_stops, write_answer
+from app.cli.progress_line import ProgressLine
+from app.conversations.conversation import Ending
+from app.conversations.lock import NO_LOCKS
+from app.conversations.rows import moment_text
+from app.conversations.store import Opened
+from app.program.refusals import say
+from app.text import figures
+from app.text.clean_text import clean_line
+from app.text.figures import count, reply_footer, size
+from app.tuning.thread_command import describe
+
+WORTH_A_LINE_TOKENS = 32
+"""Fewer tokens that must be read again are not mentioned."""
+
+
+def model_line(model: ModelLoaded, n_threads: int) -> str:
+    """Name the model that answers."""
+    tokens = f"context {count(model.n_ctx)} tokens ({size(model.kv_bytes)})"
+    return f"{model.full_name} · {model.quantization} · {tokens} · {n_threads} threads"
+
+
+class Dialogue:
+    """One conversation with one model. Each turn ends in a line, never in a crash.
+
+    Attributes:
+        was_interrupted: whether Ctrl-C came since the last line was read: the next one quits.
+        has_left: whether the user wants to leave.
+    """
+
+    def __init__(self, talk: Talk, progress: ProgressLine) -> None:
+        self.talk, self._progress = talk, progress
+        self._told_id = self._told_trouble = ""
+        self._has_told_no_locks = self._is_announced = False
+        """Whether it was said what a full context will mean."""
+        self.was_interrupted = self.has_left = False
+
+    # ---- conversations and models
+
+    def begin(self, system: str | None) -> None:
+        """Start a new conversation."""
+        self._told_id, self._is_announced = "", False
+        self._tell_all(self.talk.begin(system))
+
+    def show_resumed(self, opened: Opened, events: list[Event]) -> None:
+        """Say which saved conversation goes on, and what its model made of it."""
+        saved = opened.saved
+        conversation, last = saved.conversation, saved.conversation.last_reply
+        self._told_id = self.talk.turns.journal.id
+        n, day = len(conversation.messages), moment_text(saved.changed) or "an unknown day"
+        which = f"conversation {int(opened.id)}: {saved.shown_title}"
+        messages = "1 message" if n == 1 else f"{count(n)} messages"
+        say(f"{which} · {messages}, from {day} · /new starts another, jalopy sessions lists all")
+        if opened.notice:
+            say(f"jalopy: {opened.notice}")
+        if saved.unsent:
+            say(f"sent in place of an earlier message, but not answered: {clean_line(saved.unsent, 200)}")
+        elif conversation.awaits_reply:
+            shown = clean_line(conversation.messages[-1].text, 200)
+            say(f"not answered yet (/regen asks again, another message goes with it): {shown}")
+        elif last is not None and last.ending is Ending.INTERRUPTED:
+            say("the last answer was cut off when the program ended (/regen gives another)")
+        for text in saved.waiting:
+            say(f"sent, but its turn did not come any more: {clean_line(text, 200)}")
+        self._tell_all(iter(events))
+
+    def switch_model(self, path: Path) -> None:
+        """Open another model, which reads the conversation first."""
+        with interrupt_stops(self._stop):
+            self._tell_all(self.talk.switch_model(path))
+        if self.talk.turns.model is None:
+            say("no model is loaded: /model PATH opens one")
+
+    # ---- turns
+
+    def ask(self, text: str) -> None:
+        """Answer a message."""
+        self.turn(lambda: self.talk.ask(text))
+
+    def turn(self, begin: Callable[[], Iterator[Event]], as_before: str = "the conversation is as it was") -> None:
+        """Write one answer.
+
+        Args:
+            begin: asks for it.
+            as_before: what to say where none comes, and what it would have replaced stays.
+
+        Raises:
+            KeyboardInterrupt: a second Ctrl-C did not wait for the first.
+            OSError: stdout cannot be written.
+        """
+        with interrupt_stops(self._stop):
+            try:
+                events = begin()
+            except NothingToDoError as nothing:
+                say(str(nothing))
+                return
+            self._tell_saving()
+            ending = write_answer(events, AnswerOutput(), self._progress, self.tell)
+        if ending is not None:
+            self._tell_ending(ending)
+        if self.talk.is_as_before:
+            say(as_before)
+        self._tell_trouble()
+
+    def _stop(self) -> None:
+        self.was_interrupted = True
+        self.talk.stop()
+
+    # ---- lines
+
+    def _tell_all(self, events: Iterator[Event]) -> None:
+        for event in events:
+            self._progress.clear()
+            self.tell(event)
+        self._progress.clear()
+
+    def tell(self, event: Event) -> None:
+        """Say what has happened, if that is worth a line."""
+        if isinstance(event, ConversationTakenUp):
+            self._tell_taken_up(event)
+        elif isinstance(event, TurnsDropped):
+            self._is_announced = False
+            say(figures.dropped_turns(event.n_turns, event.n_tokens, event.read_tokens, event.read_s))
+        elif isinstance(event, MessagesJoined):
+            say(SENT_TOGETHER)
+        elif isinstance(event, UnansweredLeftOut):
+            say(LEFT_OUT)
+        elif isinstance(event, TuningDoubted):
+            say(f"jalopy: {event.reason} (jalopy tune MODEL measures again)")
+        elif isinstance(event, ThreadsChanged):
+            say(event.trouble or f"from now on {describe(event.in_use.now)}")
+        elif isinstance(event, ModelLoaded):
+            for line in (*event.notices, model_line(event, self.talk.bridge.status.threads)):
+                say(f"jalopy: {line}")
+        elif isinstance(event, (ModelFailed, ModelKept)):
+            stays = "; the model from before stays" if isinstance(event, ModelKept) else ""
+            say(f"{event.reason}{stays}")
+        elif isinstance(event, ConversationReread):
+            read = f"{count(event.read_tokens)} of {count(event.total_tokens)} tokens of the conversation are read"
+            say(event.trouble or read)
+
+    def _tell_taken_up(self, event: ConversationTakenUp) -> None:
+        if event.trouble:
+            say(event.trouble)
+        if event.restored_tokens:
+            say(figures.resumed(event.restored_tokens, event.restored_s, event.read_s))
+        unread = event.total_tokens - event.ready_tokens
+        if unread >= WORTH_A_LINE_TOKENS:
+            say(f"{count(unread)} tokens of it are read with the next message")
+
+    def _tell_ending(self, ending: Event) -> None:
+        if isinstance(ending, PromptRefused):
+            needed, room = count(ending.needed_tokens), count(ending.n_ctx)
+            say(f"not sent: with room for an answer this message needs {needed} tokens, but the context holds {room}")
+        elif isinstance(ending, GenerationFailed):
+            say(ending.reason)
+        elif isinstance(ending, PromptStopped):
+            say("stopped before the answer began (/regen asks again)")
+        elif isinstance(ending, GenerationFinished):
+            if not ending.raw.strip():
+                say("(empty answer)")
+            say(reply_footer(ending.figures, ending.ending))
+            self._announce_full_context()
+
+    def _tell_saving(self) -> None:
+        """Say once that the conversation is saved, and as which; or why it is not."""
+        journal = self.talk.turns.journal
+        if not journal.trouble and journal.id and journal.id != self._told_id:
+            self._told_id = journal.id
+            say(f"saved as conversation {int(journal.id)} (jalopy sessions lists all)")
+        self._tell_trouble()
+
+    def _tell_trouble(self) -> None:
+        trouble = self.talk.turns.journal.trouble
+        if trouble and trouble != self._told_trouble:
+            say(f"jalopy: conversation not saved: {trouble}. It goes on here, and saving is tried again.")
+        self._told_trouble = trouble
+        if self.talk.turns.journal.is_unlocked and not self._has_told_no_locks:
+            self._has_told_no_locks = True
+            say(f"jalopy: {NO_LOCKS}")
+
+    def _announce_full_context(self) -> None:
+        used, n_ctx = self.talk.bridge.status.context_used, self.talk.bridge.status.n_ctx
+        if not self._is_announced and ANNOUNCED_SHARE * n_ctx <= used < n_ctx:
+            self._is_announced = True
+            say(figures.context_nearly_full(used, n_ctx))

@@ -1,0 +1,143 @@
+"""The line mode: a prompt a line on stdin, the answers on stdout, everything else on stderr. No Textual.
+
+It serves screen readers, pipes and terminals without cursor control, and the end-to-end tests.
+"""
+
+import contextlib
+import sys
+import time
+from pathlib import Path
+
+from app.chat.events import ModelFailed
+from app.chat.reply import Clock
+from app.chat.talk import Talk
+from app.cli.line_commands import LineCommands
+from app.cli.line_dialogue import Dialogue, model_line
+from app.cli.progress_line import ProgressLine
+from app.conversations.at_hand import conversations_at_hand
+from app.conversations.keeper import cause_of
+from app.conversations.log_file import LogRefusedError
+from app.conversations.recent import last_used, model_key
+from app.conversations.store import Opened, Store
+from app.library.choose_model import remember_opened
+from app.program import exit_codes
+from app.program.bundled_model import WHAT_IT_IS, is_starter
+from app.program.refusals import Refusal, say
+from app.program.settings import Settings
+from app.tui.chat_options import shell_options
+
+PROMPT = "> "
+
+
+def chat(model_path: str, settings: Settings, clock: Clock = time.monotonic) -> int:
+    """Open the model and talk until the input ends.
+
+    Raises:
+        EngineError: the model cannot be used.
+        OSError: stdout cannot be written.
+    """
+    at_hand, progress = conversations_at_hand(settings), ProgressLine()
+    options = shell_options(settings, keeps_states=at_hand.store is not None)
+    talk = Talk(options, at_hand, settings.system_prompt, clock, progress.show_status)
+    try:
+        code = _serve(Dialogue(talk, progress), model_path, at_hand.store if at_hand.resumes else None, progress)
+    except BaseException as error:
+        _close(talk, is_hurried=not isinstance(error, Exception))
+        raise
+    return code if _close(talk, is_hurried=code == exit_codes.INTERRUPTED) else code or exit_codes.IO_ERROR
+
+
+def _serve(dialogue: Dialogue, model_path: str, store: Store | None, progress: ProgressLine) -> int:
+    talk = dialogue.talk
+    last = _last_conversation(store, model_path)
+    events = list(talk.open(Path(model_path), last))
+    progress.clear()
+    failed = next((event for event in events if isinstance(event, ModelFailed)), None)
+    if failed is not None:
+        raise failed.error or Refusal(f"jalopy: {failed.reason}")
+    model = talk.turns.model
+    assert model is not None
+    for line in filter(None, (*model.notices, remember_opened(model_path))):
+        say(f"jalopy: {line}")
+    if is_starter(model_path):
+        say(f"{WHAT_IT_IS} (jalopy models lists real ones, jalopy pull gets one)")
+    say(f"{model_line(model, talk.bridge.status.threads)} · /help lists the commands")
+    if last is not None:
+        dialogue.show_resumed(last, [event for event in events if event is not model])
+    return LineMode(dialogue).run()
+
+
+def _close(talk: Talk, is_hurried: bool) -> bool:
+    """Save everything; False if that failed."""
+    unsaved = talk.close(is_hurried)
+    if unsaved:
+        say(f"jalopy: conversation not saved: {unsaved}")
+    return not unsaved
+
+
+def _last_conversation(store: Store | None, model_path: str) -> Opened | None:
+    """Open the conversation that was used last with a model; None where there is none that can be opened."""
+    conversation_id = last_used(store, model_key(model_path)) if store is not None else None
+    if store is None or conversation_id is None:
+        return None
+    try:
+        return store.open(conversation_id)
+    except (LogRefusedError, OSError) as error:
+        say(f"jalopy: conversation {conversation_id} cannot be opened: {cause_of(error)}")
+        return None
+
+
+class LineMode:
+    """Read lines until there are no more."""
+
+    def __init__(self, dialogue: Dialogue) -> None:
+        self._dialogue, self._commands = dialogue, LineCommands(dialogue)
+
+    def run(self) -> int:
+        """Serve until the input ends, /quit, or a second Ctrl-C."""
+        _enable_editing()
+        while not self._dialogue.has_left:
+            try:
+                line = _read_line()
+                if line is None:
+                    break
+                if line.strip():
+                    self._dialogue.was_interrupted = False
+                self._commands.take_line(line)
+            except KeyboardInterrupt:
+                if self._dialogue.was_interrupted:
+                    return exit_codes.INTERRUPTED
+                self._dialogue.was_interrupted = True
+                say("(ctrl+c again, or ctrl+d, quits)")
+        return exit_codes.OK
+
+
+def _enable_editing() -> None:
+    if _is_interactive():
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401 - importing it gives input() a history and line editing
+
+
+def _is_interactive() -> bool:
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
+def _read_line() -> str | None:
+    """Return the next line without its newline, or None at the end of the input."""
+    if _is_interactive():
+        try:
+            return input(PROMPT)
+        except EOFError:
+            print()
+            return None
+    if sys.stdin is None:
+        return None
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(PROMPT)
+            sys.stderr.flush()
+    line = sys.stdin.readline()
+    if not line:
+        say("")  # ends the line of the last prompt
+        return None
+    return line.rstrip("\r\n")

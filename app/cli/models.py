@@ -1,0 +1,115 @@
+"""``jalopy models``: what lies on this machine, what fits, and how fast it would be. No Textual."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from app.chat.engine_thread import EngineThread
+from app.cli.progress_line import ProgressLine
+from app.library import rows
+from app.library.known import advice_line, offers
+from app.library.listing import ADVISED, Lister, ModelEntry, list_models, make_lister
+from app.library.places import Place, places
+from app.library.rates import KnownRates, load_rates, usual_threads
+from app.program import exit_codes
+from app.program.settings import Settings
+from app.text.clean_text import clean_line
+from app.text.figures import size
+from app.text.json_line import json_line
+from app.text.record import record
+
+MOST_COLUMNS = 120
+
+
+@record
+class ModelsOptions:
+    """What the command line of ``models`` asks for, besides settings.
+
+    Attributes:
+        words: only models in whose row all of them stand.
+        measure: measure this machine anew, and not only if it never was.
+    """
+
+    words: Sequence[str] = ()
+    measure: bool = False
+    as_json: bool = False
+
+
+def models(options: ModelsOptions, settings: Settings) -> int:
+    """Find, read, compare and print."""
+    looked_in = places(settings.model_directories)
+    lister = make_lister(rates_for(settings, options.measure), settings.kv_type_or_default, settings.weights_or_default)
+    here, words = list_models(looked_in, lister), " ".join(options.words)
+    found = [entry for entry in here if entry.matches(words)]
+    if options.as_json:
+        print(json_line(_values(found, lister, looked_in), indent=1), flush=True)
+    elif here and not found:
+        models_here = "1 model" if len(here) == 1 else f"{len(here)} models"
+        print(f"None of the {models_here} here has these words: {clean_line(words)}", flush=True)
+    else:
+        print("\n".join(_lines(found, lister, looked_in)), flush=True)
+    return exit_codes.OK
+
+
+def rates_for(settings: Settings, anew: bool = False) -> KnownRates:
+    """Return what this machine was measured to do; measure it the first time, which takes a few seconds."""
+    known = load_rates(usual_threads(settings))
+    if known.read_gbps and not anew:
+        return known
+    from app.doctor.examine import COMMON_TYPE, measure
+
+    engine, progress = EngineThread(), ProgressLine()
+    progress.show("measuring this machine, once")
+    rates = engine.run(
+        lambda: measure(settings.threads, settings.prefill_threads, [COMMON_TYPE], progress.show_opening)[1]
+    )
+    progress.clear()
+    return known.joined(rates)
+
+
+def _lines(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place]) -> list[str]:
+    columns = min(MOST_COLUMNS, shutil.get_terminal_size().columns)
+    where = ", ".join(dict.fromkeys(clean_line(place.label, 60) for place in looked_in))
+    advice = _advice(found, lister)
+    if not found:
+        return [
+            "No model was found.",
+            *advice,
+            f"Looked in: {where}",
+            "`jalopy pull OWNER/REPO` downloads one; model_directories in your settings names more places.",
+        ]
+    speed = f", memory reads {lister.rates.read_gbps:.1f} GB/s" if lister.rates.read_gbps else ""
+    models = "1 model" if len(found) == 1 else f"{len(found)} models"
+    head = f"{models}; {size(lister.memory.available_bytes)} of memory free{speed}"
+    legend = rows.LEGEND if lister.rates.read_gbps else rows.NO_RATES
+    foot = [f"writes, reads: tok/s; {legend}", *advice, f"Looked in: {where}"]
+    return [
+        head,
+        "",
+        *rows.table(found, columns),
+        "",
+        *(part for line in foot for part in textwrap.wrap(line, columns)),
+    ]
+
+
+def _advice(found: Sequence[ModelEntry], lister: Lister) -> list[str]:
+    """Say what suits this machine now, and the one known model that does and is not here."""
+    line = advice_line(lister)
+    best = next((offer for offer in offers(lister, found) if offer.place == ADVISED), None)
+    pull = f"; `jalopy pull {best.repository}` gets {best.title}" if best is not None else ""
+    return [f"Suits this machine now: {line}{pull}"] if line else []
+
+
+def _values(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place]) -> dict[str, Any]:
+    return {
+        "models": [{**asdict(entry), "path": str(entry.path)} for entry in found],
+        "offers": [{**asdict(offer), "path": None} for offer in offers(lister, found)],
+        "advice": advice_line(lister),
+        "available_bytes": lister.memory.available_bytes,
+        "read_gbps": lister.rates.read_gbps,
+        "looked_in": [str(place.path) for place in looked_in],
+    }

@@ -1,0 +1,114 @@
+"""``jalopy pull``: what would be downloaded, then the download with rate and time left. No Textual."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.cli.progress_line import ProgressLine
+from app.downloads import hub
+from app.downloads.fetch import Progress
+from app.downloads.pull import Prepared, carry_out, prepare, price_lines
+from app.downloads.refusal import DownloadError
+from app.downloads.web import Web
+from app.program import exit_codes
+from app.program.refusals import Refusal
+from app.program.settings import Settings
+from app.text.clean_text import clean_line
+from app.text.figures import size, whole_seconds
+from app.text.record import record
+
+
+@record
+class PullOptions:
+    """What the command line of ``pull`` asks for.
+
+    Attributes:
+        what: OWNER/REPO, OWNER/REPO:TYPE or an address.
+        directory: where it goes; "" takes the settings'.
+        anyway: also what is not supported or does not fit.
+    """
+
+    what: str
+    sha256: str = ""
+    directory: str = ""
+    dry_run: bool = False
+    anyway: bool = False
+
+
+def pull(options: PullOptions, settings: Settings, web: Web | None = None) -> int:
+    """Download a model.
+
+    Raises:
+        Refusal: it cannot be had, or should not be; one line.
+        OSError: it cannot be written.
+    """
+    sha256 = options.sha256.lower().removeprefix("sha256:")
+    if sha256 and not re.fullmatch(r"[0-9a-f]{64}", sha256):
+        raise Refusal("jalopy pull: --sha256 is no hash of 64 hexadecimal digits")
+    web = web or hub.connect(pause=_pause)
+    directory = _directory(options.directory)
+    prepared = prepare(options.what, settings, web, sha256, directory)
+    _say(price_lines(prepared))
+    if prepared.here is not None:
+        _say([f"It is here already: {clean_line(str(prepared.here), 300)}"])
+        return exit_codes.OK
+    if prepared.trouble and not options.anyway:
+        raise DownloadError(f"not downloaded: {prepared.trouble} (--anyway downloads it all the same)",
+                            exit_codes.UNSUPPORTED)  # fmt: skip
+    prepared.plan.refuse_full_disk()
+    if options.dry_run:
+        return exit_codes.OK
+    return _download(prepared, web, is_listed=directory is None)
+
+
+def _directory(wanted: str) -> Path | None:
+    try:
+        return Path(wanted).expanduser().absolute() if wanted else None
+    except RuntimeError:
+        shown = clean_line(wanted, 200)
+        raise Refusal(f"jalopy pull: --to {shown}: there is no such home directory (name it whole)") from None
+
+
+def _pause(pause_s: float) -> None:
+    """Wait visibly."""
+    progress = ProgressLine()
+    progress.show(f"waiting {whole_seconds(pause_s)}, then again")
+    time.sleep(pause_s)
+    progress.clear()
+
+
+def _download(prepared: Prepared, web: Web, is_listed: bool) -> int:
+    progress = ProgressLine()
+    try:
+        path, header = carry_out(prepared, web, lambda now: progress.show(progress_text(now)))
+    except KeyboardInterrupt:
+        progress.clear()
+        _say(["Stopped. What came is kept: the same command goes on from there."])
+        return exit_codes.INTERRUPTED
+    finally:
+        progress.clear()
+    _say([f"Here and checked: {clean_line(str(path), 300)}"])
+    if header.reason:
+        _say([f"It cannot be opened: {clean_line(header.reason, 200)}"])
+        return exit_codes.BAD_DATA
+    _say([f"jalopy {clean_line(str(path), 300)} opens it{'; in the chat, F3' if is_listed else ''}"])
+    return exit_codes.OK
+
+
+def progress_text(now: Progress) -> str:
+    """Write how far it is: "1.2G of 2.0G · 5.1M/s · about 2 min 40 s left"."""
+    if now.stage == "wait":
+        return f"waiting, then again: {now.note}"
+    done = f"{size(now.done_bytes)} of {size(now.total_bytes)}"
+    if now.stage == "check":
+        return f"checking what is here: {done}"
+    rate = f" · {size(now.rate_bps)}/s" if now.rate_bps else ""
+    left = f" · about {whole_seconds(now.left_s)} left" if now.left_s is not None else ""
+    return f"{done}{rate}{left}"
+
+
+def _say(lines: Sequence[str]) -> None:
+    print("\n".join(lines), flush=True)

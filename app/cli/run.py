@@ -1,0 +1,216 @@
+"""``jalopy run``: one prompt, one answer on stdout, everything else on stderr. No Textual."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.chat.events import (
+    ConversationTakenUp,
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    MessagesJoined,
+    ModelFailed,
+    ModelLoaded,
+    PromptRefused,
+    TurnsDropped,
+    UnansweredLeftOut,
+)
+from app.chat.options import ChatOptions
+from app.chat.reply import Clock, ReplyMeter
+from app.chat.talk import Talk
+from app.chat.turns import LEFT_OUT, SENT_TOGETHER
+from app.cli.answer_output import AnswerOutput, interrupt_stops, write_answer
+from app.cli.progress_line import ProgressLine
+from app.cli.run_session import go_on_with, session_at_hand
+from app.conversations.at_hand import AtHand
+from app.conversations.conversation import Ending
+from app.conversations.lock import NO_LOCKS
+from app.program import exit_codes, garbage
+from app.program.refusals import Refusal, say
+from app.program.settings import Settings
+from app.text import figures
+from app.text.figures import count, rate, reply_footer
+from app.text.json_line import json_line
+from app.text.record import record
+from app.tui.chat_options import shell_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine import Model
+    from engine.prompt.chat_prompt import ChatPrompt
+
+
+@record
+class RunOptions:
+    """What the command line of ``run`` asks for, besides settings."""
+
+    model: str
+    prompt: str
+    raw: bool = False
+    as_json: bool = False
+    session: str | None = None
+    """Title or number of the saved conversation to go on with; None for none."""
+
+
+def read_prompt(argument: str) -> str:
+    """Return the prompt of ``-p``: the text itself, or all of stdin for ``-``."""
+    if argument != "-":
+        # Arguments that are not UTF-8 arrive with lone surrogates, which no tokenizer knows.
+        return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if sys.stdin is None:
+        raise Refusal("jalopy run: standard input is closed (give the prompt with -p TEXT)")
+    return sys.stdin.buffer.read().decode("utf-8", "replace")
+
+
+def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) -> int:
+    """Answer one prompt; Ctrl-C stops the answer and keeps what there is.
+
+    Raises:
+        EngineError: the model or the prompt cannot be used.
+        OSError: stdout cannot be written.
+    """
+    if options.session is not None and not options.session.strip():
+        raise Refusal("jalopy run: the name of --session is empty (give a title or a number, or leave --session out)")
+    if options.session and options.raw:
+        raise Refusal("jalopy run: --raw has no conversation (leave --session out, or --raw)")
+    prompt = read_prompt(options.prompt)
+    if not prompt.strip() and not options.raw:
+        raise Refusal("jalopy run: the prompt is empty (give it with -p TEXT, or -p - for standard input)")
+    progress = ProgressLine()
+    at_hand = session_at_hand(settings) if options.session else AtHand()
+    talk = Talk(
+        _engine_options(options, prompt, settings), at_hand, settings.system_prompt, clock, progress.show_status
+    )
+    try:
+        code = _Run(talk, options, progress).answer(prompt)
+    except BaseException as error:
+        _say_unsaved(talk.close(is_hurried=not isinstance(error, Exception)))
+        raise
+    return exit_codes.IO_ERROR if _say_unsaved(talk.close()) else code
+
+
+def _engine_options(options: RunOptions, prompt: str, settings: Settings) -> ChatOptions:
+    chosen = shell_options(settings, keeps_states=bool(options.session))
+    return chosen if options.session else replace(
+        chosen, size_context=_sized_for(prompt, options.raw, settings), least_reply_tokens=1
+    )  # fmt: skip
+
+
+def _sized_for(prompt: str, raw: bool, settings: Settings) -> Callable[[Model, ChatPrompt], int | None]:
+    """Return what says how large a context one answer of known length needs: there is no conversation to have room."""
+
+    def size(model: Model, chat: ChatPrompt) -> int | None:
+        longest = settings.sampling.max_tokens
+        if not longest:
+            return None
+        if raw:
+            n_prompt = len(model.tokenizer.encode(prompt))
+        else:
+            chat.start(settings.system_prompt or None)
+            n_prompt = len(chat.add_user(prompt))
+        return min(n_prompt + longest, model.config.context_length)
+
+    return size
+
+
+def _say_unsaved(reason: str) -> bool:
+    if reason:
+        say(f"jalopy run: conversation not saved: {reason}")
+    return bool(reason)
+
+
+def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
+    """Write the figures of one reply for people, e.g. "5.1 tok/s · ... · read 840 prompt tokens at 39.0 tok/s"."""
+    read = f"read {count(meter.read_tokens)} prompt tokens"
+    if meter.prefill_tps:
+        read += f" at {rate(meter.prefill_tps)} tok/s"
+    return f"{reply_footer(meter.figures(), ending, names_prompt=False)} · {read}"
+
+
+class _Run:
+    def __init__(self, talk: Talk, options: RunOptions, progress: ProgressLine) -> None:
+        self._talk, self._options, self._progress = talk, options, progress
+
+    def answer(self, prompt: str) -> int:
+        """Open the model, answer and return the exit code."""
+        model = self._open()
+        output = None if self._options.as_json else AnswerOutput()
+        with interrupt_stops(self._talk.stop):
+            events = self._talk.complete(prompt) if self._options.raw else self._talk.ask(prompt)
+            ending = write_answer(events, output, self._progress, self._tell)
+        meter = self._talk.bridge.status.meter
+        if isinstance(ending, PromptRefused):
+            raise self._refusal(ending)
+        if isinstance(ending, GenerationFailed):
+            raise ending.error or Refusal(f"jalopy run: {ending.reason}")
+        is_stopped = not isinstance(ending, GenerationFinished) or ending.ending is Ending.STOPPED
+        if meter is not None:
+            how = ending.ending if isinstance(ending, GenerationFinished) else Ending.STOPPED
+            raw = ending.raw if isinstance(ending, GenerationFinished) else ""
+            if self._options.as_json:
+                print(json_line(_report(raw, meter, model.full_name)), flush=True)
+            else:
+                say(statistics_line(meter, how))
+        return exit_codes.INTERRUPTED if is_stopped else exit_codes.OK
+
+    def _open(self) -> ModelLoaded:
+        # Until the reply begins there is nothing to keep: Ctrl-C then ends the program, whatever is being compiled.
+        garbage.postpone()
+        try:
+            opened = go_on_with(self._options.session, self._talk) if self._options.session else None
+            for event in self._talk.open(Path(self._options.model), opened):
+                self._tell(event)
+        finally:
+            garbage.settle()
+        self._progress.clear()
+        model = self._talk.turns.model
+        assert model is not None
+        for line in model.notices:
+            say(f"jalopy: {line}")
+        if self._talk.turns.journal.is_unlocked:
+            say(f"jalopy run: {NO_LOCKS}")
+        return model
+
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, ModelFailed):
+            self._progress.clear()
+            raise event.error or Refusal(f"jalopy run: {event.reason}")
+        if isinstance(event, ConversationTakenUp):
+            if event.trouble:
+                say(f"jalopy run: {event.trouble}")
+            if event.restored_tokens:
+                say(figures.resumed(event.restored_tokens, event.restored_s, event.read_s))
+        elif isinstance(event, MessagesJoined):
+            say(SENT_TOGETHER)
+        elif isinstance(event, UnansweredLeftOut):
+            say(LEFT_OUT)
+        elif isinstance(event, TurnsDropped):
+            say(figures.dropped_turns(event.n_turns, event.n_tokens, event.read_tokens, event.read_s))
+
+    def _refusal(self, refused: PromptRefused) -> Refusal:
+        needed, room = refused.needed_tokens, refused.n_ctx
+        if self._options.session:
+            sizes = f"with room for an answer the message needs {count(needed)} tokens"
+        else:
+            sizes = f"the prompt has {needed - 1} tokens"
+        line = f"jalopy run: {sizes}, but the context holds {count(room)} (shorten it, or try a larger --ctx)"
+        return Refusal(line, exit_codes.BAD_DATA)
+
+
+def _report(text: str, meter: ReplyMeter, model: str) -> dict[str, Any]:
+    return {
+        "text": text,
+        "prompt_tokens": meter.prompt_tokens,
+        "tokens": meter.tokens,
+        "prefill_tps": meter.prefill_tps,
+        "decode_tps": meter.decode_tps,
+        "first_token_s": meter.first_token_s,
+        "finish_reason": meter.finish_reason,
+        "model": model,
+    }

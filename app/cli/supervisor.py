@@ -1,0 +1,223 @@
+"""The small parent process that survives what the program cannot: death by a signal.
+
+It is forked off before numba, Textual or any thread exists, does nothing but wait for signals, and holds no lock. When
+the child is killed (a truncated model file: SIGBUS; no memory: SIGKILL; a bug: SIGSEGV), it puts the terminal back in
+order, says so in one line and returns an exit code. Imports nothing heavy.
+
+Signals are collected by ``sigwaitinfo``, so no handler can interrupt anything, and their sender is known: what the
+terminal sends goes to the whole process group and has reached the child already; what another process sends to this
+one is passed on.
+"""
+
+import os
+import signal
+import sys
+import termios
+import time
+from collections.abc import Callable
+
+from app.cli.lifeline import Lifeline
+from app.program import exit_codes
+from app.program.refusals import refuse, say
+
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
+_ENDING: dict[int, int] = {signal.SIGTERM: exit_codes.TERMINATED, signal.SIGHUP: exit_codes.HANGUP}
+_WATCHED = frozenset({*_PASSED_ON, signal.SIGCHLD, signal.SIGCONT})
+
+GRACE_S = 4.0
+"""How long the child may take to end after SIGTERM or SIGHUP before it is killed."""
+
+_DEATHS: dict[int, tuple[int, str]] = {
+    signal.SIGBUS: (
+        exit_codes.IO_ERROR,
+        "the model file became unreadable while in use (SIGBUS): was it changed, or its disk removed?",
+    ),
+    signal.SIGILL: (
+        exit_codes.UNSUPPORTED,
+        "this CPU lacks an instruction the program used (SIGILL): please report it",
+    ),
+    signal.SIGKILL: (
+        exit_codes.NO_MEMORY,
+        "killed by the system (SIGKILL), most likely for want of memory: try a smaller model or --ctx",
+    ),
+    signal.SIGINT: (exit_codes.INTERRUPTED, ""),
+    signal.SIGQUIT: (exit_codes.INTERRUPTED, ""),
+    signal.SIGTERM: (exit_codes.TERMINATED, ""),
+    signal.SIGHUP: (exit_codes.HANGUP, ""),
+}
+
+# Synchronised output off, all kinds of mouse reporting, focus reports, bracketed paste, in-band resize, Kitty keyboard
+# flags popped (each screen has its own), alternate screen off, line wrap on, cursor on, colours plain.
+_LEAVE_SCREEN = (
+    "\x1b[?2026l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?1016l\x1b[?1004l\x1b[?2004l\x1b[?2048l"
+    "\x1b[<u\x1b[?1049l\x1b[?7h\x1b[?25h\x1b[0m"
+)
+
+
+def supervise(work: Callable[[], int], uses_screen: bool) -> int:
+    """Do the work in a child process and return its exit code; never dies by a signal itself, save SIGKILL.
+
+    Args:
+        work: what the program does; returns the exit code.
+        uses_screen: whether it takes over the terminal, so that a killed child leaves modes to undo.
+    """
+    terminal = _Terminal.of_this_process()
+    _flush()
+    # What nohup has set to be ignored is dropped by the system only while it is not blocked.
+    dropped = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+    old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED - dropped)
+    old_handler = signal.signal(signal.SIGCHLD, lambda *_: None)  # inherited as ignored, it would never be reported
+    lifeline = Lifeline()
+    try:
+        child_id = os.fork()
+    except OSError:
+        child_id = -1
+    if child_id <= 0:
+        signal.signal(signal.SIGCHLD, old_handler if old_handler is not signal.SIG_IGN else signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
+        if child_id < 0:
+            lifeline.let_go()
+            return work()  # no process to be had: better without a parent than not at all
+        os._exit(_finish(work, lifeline))
+    lifeline.hold()
+    try:
+        status, sent = _Watch(child_id).wait()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
+        signal.signal(signal.SIGCHLD, old_handler)
+        lifeline.let_go()
+    if not os.WIFSIGNALED(status):
+        return os.WEXITSTATUS(status)
+    return _clean_up(os.WTERMSIG(status), sent, terminal, uses_screen)
+
+
+def _finish(work: Callable[[], int], lifeline: Lifeline) -> int:
+    """Do the work in the child; threads that still compute do not keep it from ending."""
+    try:
+        lifeline.watch()
+        code = work()
+    except KeyboardInterrupt:  # once more, while the first one was obeyed
+        code = exit_codes.INTERRUPTED
+    except BaseException as error:
+        code = refuse(error)
+    _flush()
+    return code
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            pass
+
+
+class _Watch:
+    """Waits for one child, passing on what only this process was told."""
+
+    def __init__(self, child_id: int) -> None:
+        self._child_id = child_id
+        self._sent: int | None = None
+        self._deadline_s = float("inf")
+
+    def wait(self) -> tuple[int, int | None]:
+        """Return the child's wait status, and which ending signal it was given, if any."""
+        while True:
+            status = self._look()
+            if status is not None:
+                return status, self._sent
+            received = self._next_signal()
+            if received is None:
+                os.kill(self._child_id, signal.SIGKILL)
+            elif received.si_signo in _PASSED_ON:
+                self._pass_on(received)
+
+    def _next_signal(self) -> signal.struct_siginfo | None:
+        if self._deadline_s == float("inf"):
+            return signal.sigwaitinfo(_WATCHED)
+        return signal.sigtimedwait(_WATCHED, max(0.0, self._deadline_s - time.monotonic()))
+
+    def _look(self) -> int | None:
+        """Return the child's status if it ended; stop together with it if it stopped, so that the shell notices."""
+        child_id, status = os.waitpid(self._child_id, os.WNOHANG | os.WUNTRACED)
+        while child_id and os.WIFSTOPPED(status):
+            os.kill(os.getpid(), signal.SIGSTOP)
+            child_id, status = self._status_after_stop()
+        return status if child_id and not os.WIFCONTINUED(status) else None
+
+    def _status_after_stop(self) -> tuple[int, int]:
+        """Find out what became of the child; if it still stands, continue it.
+
+        The shell continues the whole group, but whoever continued this process alone meant the child as well. A second
+        SIGCONT would make Textual set up its screen twice, so it is sent only to a child that stays stopped.
+        """
+        signal.sigtimedwait({signal.SIGCHLD}, 0.1)
+        child_id, status = os.waitpid(self._child_id, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+        if child_id == 0:
+            os.kill(self._child_id, signal.SIGCONT)
+        return child_id, status
+
+    def _pass_on(self, received: signal.struct_siginfo) -> None:
+        number = received.si_signo
+        from_process = received.si_code <= 0
+        if number in _ENDING:
+            self._sent = number
+            self._deadline_s = min(self._deadline_s, time.monotonic() + GRACE_S)
+        if from_process or number in _ENDING:
+            os.kill(self._child_id, number)
+
+
+class _Terminal:
+    """The terminal as it was before the child took it over."""
+
+    def __init__(self, handle: int, modes: list[int | list[bytes | int]]) -> None:
+        self._handle, self._modes = handle, modes
+
+    @classmethod
+    def of_this_process(cls) -> "_Terminal | None":
+        """Save the modes of the terminal that a standard stream is, or None."""
+        for handle in (0, 1, 2):
+            try:
+                return cls(handle, termios.tcgetattr(handle))
+            except (termios.error, OSError):
+                continue
+        return None
+
+    def restore(self, uses_screen: bool) -> None:
+        """Put the modes back and leave the screen; a terminal that is gone is no error."""
+        # A background process that touches the terminal would be stopped.
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        try:
+            termios.tcsetattr(self._handle, termios.TCSAFLUSH, self._modes)
+            if uses_screen:
+                self._leave_screen()
+        except (termios.error, OSError):
+            pass
+
+    def _leave_screen(self) -> None:
+        for handle in (1, 2, 0):
+            if os.isatty(handle):
+                os.write(handle, _LEAVE_SCREEN.encode("ascii"))
+                return
+
+
+def _clean_up(number: int, sent: int | None, terminal: _Terminal | None, uses_screen: bool) -> int:
+    if terminal:
+        terminal.restore(uses_screen)
+    if sent is not None:
+        return _ENDING[sent]
+    code, reason = _DEATHS.get(number) or (
+        exit_codes.INTERNAL,
+        f"internal error: the program was ended by {_signal_name(number)}: please report it",
+    )
+    if reason:
+        say(f"jalopy: {reason}")
+    return code
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

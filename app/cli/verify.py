@@ -1,0 +1,220 @@
+"""``jalopy verify``: is this file what it should be, are its weights numbers, and does it write sense. No Textual.
+
+Four looks: sha256 over the bytes, the vocabulary, NaN and infinity in the weights, and a short reply that always takes
+the likeliest token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
+
+from app.chat import opening as engine_access
+from app.chat.engine_thread import EngineThread
+from app.chat.reply import Reply
+from app.cli.progress_line import ProgressLine
+from app.program import exit_codes
+from app.program.refusals import Refusal, exit_code_of
+from app.program.settings import Settings
+from app.text.clean_text import clean_line
+from app.text.figures import count, size, whole_seconds
+from app.text.json_line import json_line
+from app.text.record import record
+
+OK, BAD, OPEN = "ok", "x", "?"
+"""Marks: good, damaged, nothing to compare with."""
+QUESTION = "What is the capital of France?"
+REPLY_TOKENS = 32
+MOST_REPEATS = 12
+"""So often in a row the same token comes from a damaged model, or from one that cannot write."""
+_CHUNK_BYTES = 1 << 20
+_MOST_DAMAGED_SHOWN = 5
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@record
+class VerifyOptions:
+    """What the command line of ``verify`` asks for, besides settings.
+
+    Attributes:
+        sha256: what the file's hash must be; "" takes what its store says, if it says anything.
+        runs: whether the model is opened and writes.
+    """
+
+    model: str
+    sha256: str = ""
+    runs: bool = True
+    as_json: bool = False
+
+
+@record
+class Check:
+    """One line of the outcome; the text is clean."""
+
+    mark: str
+    topic: str
+    found: str
+    sha256: str = ""
+
+
+def verify(options: VerifyOptions, settings: Settings) -> int:
+    """Look, print, and return OK or BAD_DATA.
+
+    Raises:
+        EngineError: the file cannot be opened at all.
+        Refusal: the hash given is none, or of one of several files.
+    """
+    wanted = options.sha256.lower().removeprefix("sha256:")
+    if wanted and not _DIGEST.fullmatch(wanted):
+        raise Refusal("jalopy verify: --sha256 is no hash of 64 hexadecimal digits")
+    checks = []
+    for check in _checks(options, wanted, settings):
+        checks.append(check)
+        if not options.as_json:
+            print(f"{check.mark:<3} {check.topic:<9} {check.found}", flush=True)
+    if options.as_json:
+        print(json_line({"model": options.model, "checks": [asdict(check) for check in checks]}, indent=1), flush=True)
+    return exit_codes.BAD_DATA if any(check.mark == BAD for check in checks) else exit_codes.OK
+
+
+def _checks(options: VerifyOptions, wanted: str, settings: Settings) -> Iterator[Check]:
+    engine, progress = EngineThread(), ProgressLine()
+    checked = engine.run(lambda: engine_access.validate_model(options.model))
+    try:
+        paths = [file.path for file in checked.gguf.files]
+        if wanted and len(paths) > 1:
+            name = clean_line(paths[0].name, 80)
+            raise Refusal(
+                f"jalopy verify: {name}: this model is in {len(paths)} files, and --sha256 is of one (leave it out)"
+            )
+        for path in paths:
+            yield hash_check(path, wanted, progress)
+        yield engine.run(lambda: vocabulary_check(checked))
+        yield engine.run(lambda: weights_check(checked, progress))
+    finally:
+        checked.gguf.close()
+    if options.runs:
+        yield from engine.run(lambda: list(_running_checks(options.model, settings, progress)))
+
+
+def hash_check(path: Path, wanted: str, progress: ProgressLine) -> Check:
+    """Compare a file's sha256 with the one given, or with the one its store names it by."""
+    found = sha256_of(path, lambda done, total, left: progress.show(_hash_progress(path, done, total, left)))
+    progress.clear()
+    stated = wanted or stated_sha256(path)
+    name = clean_line(path.name, 60)
+    if not stated:
+        return Check(OPEN, "sha256", f"{found} {name} (nothing states what it should be; --sha256 compares)", found)
+    if found == stated:
+        return Check(OK, "sha256", f"{found} as stated ({name})", found)
+    return Check(BAD, "sha256", f"{name} has {found}, but {stated} is stated: download it again", found)
+
+
+def sha256_of(path: Path, progress: Callable[[int, int, float], None] | None = None) -> str:
+    """Hash a file.
+
+    Args:
+        progress: called with (bytes done, bytes in all, seconds left) after every megabyte.
+    """
+    digest, started_s = hashlib.sha256(), time.monotonic()
+    with path.open("rb", buffering=0) as file:
+        total, done = os.fstat(file.fileno()).st_size, 0
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            done += len(chunk)
+            if progress is not None:
+                progress(done, total, (time.monotonic() - started_s) * (total - done) / done)
+    return digest.hexdigest()
+
+
+def stated_sha256(path: Path) -> str:
+    """Return the hash that Ollama's store or Hugging Face's cache names a file by; "" for other places."""
+    real = Path(os.path.realpath(path))
+    if real.parent.name != "blobs":
+        return ""
+    name = real.name.removeprefix("sha256-").removeprefix("sha256:")
+    return name if _DIGEST.fullmatch(name) else ""
+
+
+def vocabulary_check(checked: Any) -> Check:
+    """Look at every entry of the vocabulary; opening the file has looked at most of it."""
+    try:
+        checked.tokenizer.check()
+    except Exception as error:
+        if exit_code_of(error) is None:
+            raise
+        return Check(BAD, "tokens", clean_line(str(error), 200))
+    return Check(OK, "tokens", f"{count(checked.tokenizer.vocab_size)}, and what makes them of text")
+
+
+def weights_check(checked: Any, progress: ProgressLine) -> Check:
+    """Look for NaN and infinity in every tensor of a checked file."""
+    from engine.weights.scan import damaged_tensors
+
+    damaged = list(
+        damaged_tensors(
+            checked.weights,
+            lambda done, total, name: progress.show(f"weights: {size(done)} of {size(total)}, {clean_line(name, 40)}"),
+        )
+    )
+    progress.clear()
+    n_tensors = len(checked.weights.tensors)
+    if not damaged:
+        found = f"{count(n_tensors)} tensors, {size(checked.weights.total_bytes)}: no NaN, no infinity"
+        return Check(OK, "weights", found)
+    named = [
+        f"{clean_line(one.name, 60)} ({one.quant}, {count(one.n_bad)} from row {count(one.first_row)})"
+        for one in islice(damaged, _MOST_DAMAGED_SHOWN)
+    ]
+    more = f" and {len(damaged) - len(named)} more" if len(damaged) > len(named) else ""
+    return Check(BAD, "weights", f"NaN or infinity in {', '.join(named)}{more}: download it again")
+
+
+def _running_checks(path: str, settings: Settings, progress: ProgressLine) -> Iterator[Check]:
+    """Open the model, compare its kernels with their references and let it write; runs in the engine's thread."""
+    try:
+        model = engine_access.open_model(settings, path, progress.show_opening)
+        try:
+            engine_access.check_kernels(model)
+            yield Check(OK, "kernels", "compute what their references do, on this processor and these weights")
+            yield _reply_check(model, progress)
+        finally:
+            progress.clear()
+            model.close()
+    except Exception as error:
+        if exit_code_of(error) is None:
+            raise
+        progress.clear()
+        yield Check(BAD, "run", clean_line(str(error), 200))
+
+
+def _reply_check(model: Any, progress: ProgressLine) -> Check:
+    chat = model.chat()
+    chat.start(None)
+    ids = list(chat.add_user(QUESTION))
+    session = model.session(min(model.config.context_length, len(ids) + REPLY_TOKENS + 8))
+    try:
+        reply = Reply(session, ids, engine_access.greedy_sampling(), max_tokens=REPLY_TOKENS)
+        for _ in reply:
+            progress.show(f"writing: {reply.meter.tokens} tokens")
+    finally:
+        session.close()
+    text = clean_line(reply.text.strip(), 120)
+    repeats = max((len(list(run)) for _, run in groupby(reply.ids)), default=0)
+    if repeats >= MOST_REPEATS:
+        return Check(BAD, "reply", f"the same token {repeats} times in a row: {text}")
+    if not text:
+        return Check(OPEN, "reply", "the model wrote nothing")
+    return Check(OK, "reply", f'"{QUESTION}" -> "{text}"')
+
+
+def _hash_progress(path: Path, done: int, total: int, left_s: float) -> str:
+    left = f", about {whole_seconds(left_s)} left" if done < total else ""
+    return f"sha256 of {clean_line(path.name, 30)}: {size(done)} of {size(total)}{left}"

@@ -1,0 +1,217 @@
+"""What was said in one conversation, by whom, and how each reply came about.
+
+Plain values: knows nothing of any screen and nothing of the engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from app.conversations.thinking import Thinking
+from app.text.record import record
+
+
+class Role(str, Enum):
+    """Who speaks."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+class Ending(str, Enum):
+    """Why a reply ended where it did."""
+
+    COMPLETE = "complete"
+    STOPPED = "stopped"
+    """The user stopped it."""
+    LENGTH = "length"
+    """It reached the limit on tokens per reply."""
+    CONTEXT = "context"
+    """The context is full."""
+    FAILED = "failed"
+    """The engine gave up in the middle."""
+    INTERRUPTED = "interrupted"
+    """The program ended in the middle."""
+
+
+@record
+class ReplyFigures:
+    """What one reply cost, measured on a monotonic clock."""
+
+    tokens: int
+    """Tokens generated."""
+    first_token_s: float | None
+    """Seconds from the start of the turn to the first token; None where there was none."""
+    decode_tps: float | None
+    """Tokens per second after the first one; None below two tokens."""
+    prompt_tokens: int
+    """Tokens of the prompt that had to be computed."""
+    reused_tokens: int
+    """Tokens of the prompt that the cache still held."""
+    range_tps: tuple[float, float] | None = None
+    """Lowest and highest rate over a second; None for a reply too short to have them."""
+
+    def continued_by(self, more: ReplyFigures) -> ReplyFigures:
+        """Return the figures of a reply that was stopped with these and went on with ``more``."""
+        seconds = [
+            (figures.tokens - 1) / figures.decode_tps for figures in (self, more) if figures.decode_tps is not None
+        ]
+        counted = sum(figures.tokens - 1 for figures in (self, more) if figures.decode_tps is not None)
+        ranges = [figures.range_tps for figures in (self, more) if figures.range_tps is not None]
+        return replace(
+            self,
+            tokens=self.tokens + more.tokens,
+            decode_tps=counted / sum(seconds) if sum(seconds) > 0 else None,
+            range_tps=(min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None,
+        )
+
+
+@dataclass
+class ChatMessage:
+    """One message, as it stands in the transcript."""
+
+    role: Role
+    text: str
+    """What was said; of a reply without the thinking before it."""
+    ending: Ending = Ending.COMPLETE
+    figures: ReplyFigures | None = None
+    thinking: Thinking | None = None
+    is_edited: bool = False
+    """Whether the user changed what the model had written."""
+    folded: str = ""
+    """What the user said with large pastes folded; "" where there are none."""
+    ids: tuple[int, ...] = ()
+    """A reply's tokens as they were generated; () where they are not known."""
+    raw: str = ""
+    """What these say, uncleaned and with the thinking; never for a terminal."""
+    is_missing: bool = False
+    """Whether all that is known is that there was one: its file is damaged."""
+
+    @property
+    def editable_text(self) -> str:
+        """What a user edits: what was said, or what was thought where nothing was said yet."""
+        if self.thinking is not None and not self.thinking.is_closed:
+            return self.thinking.text
+        return self.text
+
+
+@record
+class PastTurn:
+    """A question with its reply, for a model to go on from.
+
+    Attributes:
+        ids, raw: as of ``ChatMessage``.
+    """
+
+    question: str
+    reply: str
+    ids: tuple[int, ...] = ()
+    raw: str = ""
+
+
+@dataclass
+class Conversation:
+    """A system prompt and the messages after it, oldest first.
+
+    The last message may be a user's without a reply: one that is being answered, or whose answer was stopped or
+    failed before its first token.
+    """
+
+    system: str | None = None
+    messages: list[ChatMessage] = field(default_factory=list)
+    n_dropped: int = 0
+    """So many messages at the beginning are no part of the context any more; whole turns."""
+    is_cut_off: bool = False
+    """Whether the program ended before the message at the end was answered: the next one goes with it."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was said yet."""
+        return not self.messages
+
+    @property
+    def awaits_reply(self) -> bool:
+        """Whether the last message is a user's."""
+        return bool(self.messages) and self.messages[-1].role is Role.USER
+
+    @property
+    def last_reply(self) -> ChatMessage | None:
+        """The newest reply, or None."""
+        return next((m for m in reversed(self.messages) if m.role is Role.ASSISTANT), None)
+
+    def turns(self) -> tuple[PastTurn, ...]:
+        """Return every question of the context that has a reply, with the reply."""
+        within = self.messages[self.n_dropped :]
+        pairs = zip(within[::2], within[1::2], strict=False)
+        return tuple(PastTurn(question.text, reply.text, reply.ids, reply.raw) for question, reply in pairs)
+
+    def drop_gaps(self) -> None:
+        """Let the context begin behind the last turn of which something is missing."""
+        gaps = [index for index, message in enumerate(self.messages) if message.is_missing]
+        if gaps:
+            self.n_dropped = max(self.n_dropped, gaps[-1] // 2 * 2 + 2)
+
+    def add_user(self, text: str, folded: str = "") -> ChatMessage:
+        """Append what the user said; an unanswered message before it leaves the conversation.
+
+        The engine was never given that one as a finished turn, and most chat templates refuse two in a row: what is to
+        stay of it is said again, see ``with_unanswered``.
+        """
+        if self.awaits_reply:
+            self.messages.pop()
+        self.is_cut_off = False
+        message = ChatMessage(Role.USER, text, folded=folded)
+        self.messages.append(message)
+        return message
+
+    @property
+    def unanswered(self) -> ChatMessage | None:
+        """The message that the end of the program left without a reply, and that the next one goes with."""
+        return self.messages[-1] if self.is_cut_off and self.awaits_reply else None
+
+    def with_unanswered(self, text: str, folded: str = "") -> tuple[str, str]:
+        """Return what is said with a new message, and that with large pastes folded; "" where there are none."""
+        before = self.unanswered
+        if before is None:
+            return text, folded
+        has_folds = before.folded or folded
+        folded = f"{before.folded or before.text}\n\n{folded or text}" if has_folds else ""
+        return f"{before.text}\n\n{text}", folded
+
+    def add_reply(
+        self, text: str, ending: Ending, figures: ReplyFigures | None, thinking: Thinking | None = None
+    ) -> ChatMessage:
+        """Append what the model answered.
+
+        Raises:
+            ValueError: nobody asked.
+        """
+        if not self.awaits_reply:
+            raise ValueError("a reply needs a message it answers")
+        message = ChatMessage(Role.ASSISTANT, text, ending, figures, thinking)
+        self.messages.append(message)
+        return message
+
+    def take_back_user(self) -> str:
+        """Remove the unanswered message at the end and return its text."""
+        if not self.awaits_reply:
+            raise ValueError("the last message has its answer")
+        return self.messages.pop().text
+
+    def drop_reply(self) -> ChatMessage:
+        """Remove the reply at the end, so that its question can be answered again, and return it."""
+        if not self.messages or self.messages[-1].role is not Role.ASSISTANT:
+            raise ValueError("the last message is not a reply")
+        return self.messages.pop()
+
+    def cut(self, n_messages: int) -> list[ChatMessage]:
+        """Keep the first messages only and return the others."""
+        cut = self.messages[n_messages:]
+        del self.messages[n_messages:]
+        self.n_dropped = min(self.n_dropped, n_messages)
+        return cut
+
+    def clear(self) -> None:
+        """Forget the messages; the system prompt stays."""
+        self.cut(0)

@@ -1,0 +1,122 @@
+"""A conversation as a Markdown file: front matter that says what produced it, then the turns.
+
+Never writes over a file. Knows no Textual and no engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
+from app.conversations.conversation import Conversation, Ending, Role
+from app.program.refusals import Refusal
+from app.text import figures
+from app.text.clean_text import clean_line
+
+MISSING = "(missing: the file of this conversation is damaged here)"
+_WITH_THINKING = "+thinking"
+_HEADINGS = {Role.USER: "You", Role.ASSISTANT: "Model"}
+
+
+def to_markdown(conversation: Conversation, model: str, now: datetime, with_thinking: bool = False) -> str:
+    """Write the conversation down.
+
+    Args:
+        model: name and quantisation, clean; "" where none is known.
+        now: the time that the front matter shows.
+        with_thinking: quote what the model thought before its answers.
+    """
+    replies = [m for m in conversation.messages if m.role is Role.ASSISTANT]
+    front = {
+        "program": "jalopy",
+        "model": model,
+        "saved": now.isoformat(timespec="seconds"),
+        "replies": len(replies),
+        "tokens": sum(m.figures.tokens for m in replies if m.figures is not None),
+    }
+    # A JSON value is a YAML value too, so no name can break out of its line.
+    lines = ["---", *(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in front.items()), "---", ""]
+    if conversation.system:
+        lines += ["## System", "", conversation.system, ""]
+    for message in conversation.messages:
+        lines += [f"## {_HEADINGS[message.role]}", ""]
+        if with_thinking and message.thinking is not None:
+            lines += [*(f"> {line}".rstrip() for line in message.thinking.text.strip().split("\n")), ""]
+            lines += [f"*{figures.thinking_summary(message.thinking)}*", ""]
+        lines += [f"*{MISSING}*" if message.is_missing else message.text, ""]
+        if message.figures is not None or message.ending is not Ending.COMPLETE:
+            footer = figures.reply_footer(message.figures, message.ending, is_edited=message.is_edited)
+            lines += [f"*{footer}*", ""]
+    return "\n".join(lines)
+
+
+def to_json(conversation: Conversation, model: str, now: datetime, with_thinking: bool = False) -> str:
+    """Write the conversation down for programs: every message with its figures. Arguments as of ``to_markdown``."""
+    messages = []
+    for message in conversation.messages:
+        values = asdict(message)
+        values |= {"role": message.role.value, "ending": message.ending.value}
+        # Tokens mean nothing without their model, and the folded form nothing outside of the prompt.
+        for name in ("ids", "raw", "folded", *(() if with_thinking else ("thinking",))):
+            values.pop(name)
+        messages.append(values)
+    values = {
+        "program": "jalopy",
+        "model": model,
+        "saved": now.isoformat(timespec="seconds"),
+        "system": conversation.system,
+        "messages": messages,
+    }
+    return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
+
+
+def choose_path(wanted: str, now: datetime) -> Path:
+    """Return where to save: the wanted file, or a file named after the time in the wanted or present directory."""
+    path = Path(wanted).expanduser() if wanted else Path.cwd()
+    return path / f"jalopy-{now:%Y%m%d-%H%M%S}.md" if path.is_dir() else path
+
+
+def save_as(wanted: str, conversation: Conversation, model: str) -> str:
+    """Save a conversation where ``/save`` says, as Markdown or JSON; returns the line that says so.
+
+    Raises:
+        Refusal: it is not saved.
+    """
+    with_thinking = wanted.endswith(_WITH_THINKING)
+    wanted = wanted.removesuffix(_WITH_THINKING).rstrip()
+    if conversation.is_empty:
+        raise Refusal("there is nothing to save yet")
+    now = datetime.now().astimezone()
+    try:
+        path = choose_path(wanted, now)
+        as_text = to_json if path.suffix.lower() == ".json" else to_markdown
+        write_new(path, as_text(conversation, model, now, with_thinking))
+    except FileExistsError:
+        raise Refusal(f"not saved: {path} exists already; choose another name") from None
+    except (OSError, ValueError, RuntimeError) as error:
+        raise Refusal(f"not saved: {clean_line(str(error), 200)}") from None
+    has_thinking = any(message.thinking for message in conversation.messages)
+    hint = f" (without the thinking; `/save PATH {_WITH_THINKING}` keeps it)"
+    return f"saved: {path.absolute()}{hint if has_thinking and not with_thinking else ''}"
+
+
+def write_new(path: Path, text: str) -> None:
+    """Create a file that only its owner can read.
+
+    Raises:
+        FileExistsError: there is one already; it is left as it is.
+        OSError: it cannot be written; no half of it is left.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+    handle = os.open(path, flags, 0o600)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise

@@ -1,0 +1,81 @@
+"""Which model a chat begins with, that there is such a file before any screen opens, and which one is remembered."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from app.chat import opening as engine_access
+from app.program.bundled_model import is_starter, model_path, starter_file
+from app.program.refusals import Refusal, exit_code_of, say
+from app.program.settings import Settings
+from app.program.state import load_state, remember_model
+from app.text.clean_text import clean_line
+from engine.errors import EngineError, shown
+
+Check = Callable[[str], None]
+
+
+def choose_model(given: str | None, settings: Settings, check: Check = engine_access.check_model) -> str | None:
+    """Return the model to open: the one given, that of the settings, the last one used, or the one that is bundled.
+
+    What was used last counts only while its file can be used.
+
+    Args:
+        check: raises for a file that cannot be used. Before a screen a glance is enough: what opening the file finds
+            wrong is then shown in the chat, and the first frame need not wait for it.
+
+    Returns:
+        A path whose file has passed the check, or the bundled model, or None where that is not installed.
+
+    Raises:
+        EngineError: the given model cannot be used.
+        Refusal: the one of the settings cannot.
+    """
+    if given:
+        path = str(model_path(given))
+        check(path)
+        return path
+    if settings.model:
+        path = str(model_path(settings.model))
+        _check_setting(path, check)
+        return path
+    return _last_model(check) or _starter()
+
+
+def remember_opened(path: Path | str) -> str | None:
+    """Note which model was opened; returns a line where that failed.
+
+    The starter model is never remembered: a file that is away for a day, on a disk that is not plugged in, is the last
+    model again when it is back.
+    """
+    return None if is_starter(path) else remember_model(path)
+
+
+def _check_setting(path: str, check: Check) -> None:
+    """Let a refusal name the setting and the whole path: nobody has just typed them."""
+    try:
+        check(path)
+    except EngineError as error:
+        problem = str(error).removeprefix(f"{shown(os.path.basename(path))}: ")
+        raise Refusal(f"the setting model: {clean_line(path, 160)}: {problem}", error.exit_code) from None
+
+
+def _starter() -> str | None:
+    path = starter_file()
+    return str(path) if path else None
+
+
+def _last_model(check: Check) -> str | None:
+    state, notice = load_state()
+    if notice:
+        say(f"jalopy: {notice}")
+    if state.last_model is None or not os.path.isfile(state.last_model):
+        return None
+    try:
+        check(state.last_model)
+    except Exception as error:
+        if exit_code_of(error) is None:
+            raise
+        say(f"jalopy: the last model is not opened: {error}")
+        return None
+    return state.last_model

@@ -1,0 +1,265 @@
+"""``jalopy inspect``: what is in a model file. Imports no numba unless the plan is asked for.
+
+Every text of the file is cleaned on its way into the report, so that printing it is safe in either form.
+"""
+
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from app.chat import opening as engine_access
+from app.library import inspect_parts
+from app.program import exit_codes
+from app.program.settings import Settings
+from app.text.clean_text import clean_line, clean_text
+from app.text.figures import count, parameters, size
+from app.text.json_line import json_line
+from app.text.record import record
+
+_SHOWN_CHARS = 60
+_JSON_CHARS = 65_536
+_LONGEST_WHOLE = 16
+_FIRST_ELEMENTS = 4
+_FIRST_TEMPLATE_LINES = 8
+_TEMPLATE_LINE_CHARS = 180
+_FIRST_SPECIAL = 12
+
+
+@record
+class InspectOptions:
+    """What the command line of ``inspect`` asks for."""
+
+    model: str
+    tensors: bool = False
+    plan: bool = False
+    template: bool = False
+    """Show the chat template and the special tokens whole."""
+    as_json: bool = False
+
+
+def inspect(options: InspectOptions, settings: Settings) -> int:
+    """Check the file and print what it holds.
+
+    Raises:
+        EngineError: the file cannot be used.
+    """
+    checked = engine_access.validate_model(options.model)
+    report = describe(checked, _JSON_CHARS if options.as_json else _SHOWN_CHARS)
+    checked.gguf.close()
+    if not options.tensors:
+        del report["tensors"]
+    if options.plan:
+        report["plan"] = _plan(options.model, settings)
+    if options.as_json:
+        print(json_line(report, indent=1))
+    else:
+        print("\n".join(report_lines(report, options.template)))
+    sys.stdout.flush()
+    return exit_codes.OK
+
+
+def report_of_file(path: Path) -> list[str]:
+    """Check a file and write what it holds, with the template whole.
+
+    Raises:
+        EngineError: the file cannot be used.
+    """
+    checked = engine_access.validate_model(path)
+    try:
+        report = describe(checked)
+    finally:
+        checked.gguf.close()
+    del report["tensors"]
+    return list(report_lines(report, shows_template=True))
+
+
+def describe(checked: Any, longest: int = _SHOWN_CHARS) -> dict[str, Any]:
+    """Return everything that a checked file holds but its weights, as clean, plain values.
+
+    Args:
+        checked: what ``engine.loader.validate`` returns.
+        longest: most characters of one text.
+    """
+    gguf = checked.gguf
+    tensors = gguf.tensors.values()
+    return {
+        "file": clean_line(str(gguf.path), 4096),
+        "file_bytes": gguf.file_bytes,
+        "n_files": len(getattr(gguf, "files", (gguf,))),
+        "gguf_version": gguf.version,
+        "parameters": inspect_parts.parameters_of(tensors),
+        "config": {key: _plain(value, longest) for key, value in _fields(checked.config).items()},
+        "types": _sum_types(tensors),
+        "layers": [_whole(row) for row in inspect_parts.layers_of(tensors)],
+        "rope": _plain(inspect_parts.rope_of(checked.config, gguf.metadata, gguf.tensors), longest),
+        "tokenizer": _whole(inspect_parts.tokenizer_of(checked.tokenizer, gguf.metadata)),
+        "template": _template(gguf.metadata),
+        "n_tensors": len(gguf.tensors),
+        "vocab_size": checked.tokenizer.vocab_size,
+        "metadata": {clean_line(key, 120): _plain(value, longest) for key, value in gguf.metadata.items()},
+        "tensors": [_describe_tensor(tensor) for tensor in gguf.tensors.values()],
+    }
+
+
+def _whole(value: Any) -> Any:
+    """Clean every text in a structure of our own, which has no array to shorten."""
+    if isinstance(value, Mapping):
+        return {str(key): _whole(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_whole(one) for one in value]
+    return clean_line(value, _SHOWN_CHARS) if isinstance(value, str) else value
+
+
+def _template(metadata: Mapping[str, Any]) -> str:
+    from engine.prompt.chat_template import MAX_SOURCE_CHARS  # a longer one is not used
+
+    text = inspect_parts.template_of(metadata)
+    cut = f"\n… (cut here, of {count(len(text))} characters)" if len(text) > MAX_SOURCE_CHARS else ""
+    return clean_text(text[:MAX_SOURCE_CHARS]) + cut
+
+
+def _plan(path: str, settings: Settings) -> list[dict[str, Any]]:
+    model = engine_access.open_model(settings, path)
+    rows = [{key: _plain(value, _SHOWN_CHARS) for key, value in row.items()} for row in model.describe_plan()]
+    model.close()
+    return rows
+
+
+def _fields(config: Any) -> Mapping[str, Any]:
+    summary: Mapping[str, Any] = config.summary() if hasattr(config, "summary") else vars(config)
+    return summary
+
+
+def _sum_types(tensors: Iterable[Any]) -> list[dict[str, Any]]:
+    """Count tensors and bytes by type, the largest share first."""
+    sums: dict[str, dict[str, Any]] = {}
+    for tensor in tensors:
+        row = sums.setdefault(tensor.type_name, {"type": tensor.type_name, "tensors": 0, "bytes": 0})
+        row["tensors"] += 1
+        row["bytes"] += tensor.size_bytes
+    return sorted(sums.values(), key=lambda row: -int(row["bytes"]))
+
+
+def _describe_tensor(tensor: Any) -> dict[str, Any]:
+    return {
+        "name": clean_line(tensor.name, 120),
+        "type": tensor.type_name,
+        "shape": list(tensor.shape),
+        "bytes": tensor.size_bytes,
+        "offset_bytes": tensor.offset_bytes,
+    }
+
+
+def _plain(value: Any, longest: int) -> Any:
+    """Return a value that JSON can hold and a terminal can show; long arrays by their first elements."""
+    if isinstance(value, (bool, int, type(None))):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bytes):
+        return clean_line(value.decode("utf-8", "replace"), longest)
+    if isinstance(value, str):
+        return clean_line(value, longest)
+    if isinstance(value, Mapping):
+        return {clean_line(str(key), 120): _plain(one, longest) for key, one in value.items()}
+    if isinstance(value, (frozenset, set)):
+        value = sorted(value)
+    if isinstance(value, Sequence) or hasattr(value, "tolist"):
+        return _plain_array(value, longest)
+    return clean_line(str(value), longest)
+
+
+def _plain_array(values: Any, longest: int) -> Any:
+    length = len(values)
+    shown = values if length <= _LONGEST_WHOLE else values[:_FIRST_ELEMENTS]
+    elements = shown.tolist() if hasattr(shown, "tolist") else shown
+    plain = [_plain(value, longest) for value in elements]
+    return plain if length <= _LONGEST_WHOLE else {"first": plain, "length": length}
+
+
+def report_lines(report: Mapping[str, Any], shows_template: bool = False) -> Iterable[str]:
+    """Write a report of ``describe`` for people.
+
+    Args:
+        shows_template: the chat template and the special tokens whole, and not only how they begin.
+    """
+    yield report["file"]
+    types = ", ".join(f"{row['type']} ({row['tensors']} tensors, {size(row['bytes'])})" for row in report["types"])
+    files = f" in {report['n_files']} files" if report["n_files"] > 1 else ""
+    yield f"  GGUF version {report['gguf_version']}, {size(report['file_bytes'])}{files}, {report['n_tensors']} tensors"
+    yield f"  parameters: {parameters(report['parameters'])} ({count(report['parameters'])})"
+    yield f"  types: {types}"
+    yield f"  vocabulary: {count(report['vocab_size'])} tokens"
+    yield "layers:"
+    yield from _layer_lines(report["layers"])
+    yield "rope and context:"
+    yield from _key_lines({key: value for key, value in report["rope"].items() if value not in (None, {})})
+    yield from _tokenizer_lines(report["tokenizer"], shows_template)
+    yield from _template_lines(report["template"], shows_template)
+    for title in ("config", "metadata"):
+        yield f"{title}:"
+        yield from _key_lines(report[title])
+    if "tensors" in report:
+        yield "tensors:"
+        yield from _table(["name", "type", "shape", "bytes"], report["tensors"])
+    if "plan" in report:
+        yield "plan:"
+        yield from _table(["phase", "op", "weights", "type", "shape", "bytes", "threads"], report["plan"])
+
+
+def _layer_lines(layers: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    parts = list(dict.fromkeys(part for row in layers for part in row["types"]))
+    rows = [
+        {
+            "layers": row["layers"],
+            "parameters": parameters(row["parameters"]),
+            "bytes": size(row["bytes"]),
+            **{part: row["types"].get(part, "") for part in parts},
+        }
+        for row in layers
+    ]
+    yield from _table(["layers", "parameters", "bytes", *parts], rows)
+
+
+def _tokenizer_lines(tokenizer: Mapping[str, Any], is_whole: bool) -> Iterable[str]:
+    yield "tokenizer:"
+    special = tokenizer["special"]
+    yield from _key_lines({key: value for key, value in tokenizer.items() if key != "special" and value is not None})
+    shown = special if is_whole else special[:_FIRST_SPECIAL]
+    if shown:
+        yield from _table(["id", "text", "roles"], list(shown))
+    if len(special) > len(shown):
+        yield f"  ... {len(special) - len(shown)} more (--template shows them)"
+
+
+def _template_lines(template: str, is_whole: bool) -> Iterable[str]:
+    most_chars = 2 * len(template) if is_whole else _TEMPLATE_LINE_CHARS  # a tab is shown as two characters
+    lines = [clean_line(line, most_chars) for line in template.split("\n")] if template else []
+    yield "chat template:" if lines else "chat template: none in the file"
+    shown = lines if is_whole else lines[:_FIRST_TEMPLATE_LINES]
+    yield from (f"  {line}" for line in shown)
+    if len(lines) > len(shown):
+        yield f"  ... {len(lines) - len(shown)} more lines (--template shows them)"
+
+
+def _key_lines(values: Mapping[str, Any]) -> Iterable[str]:
+    width = max(map(len, values), default=0)
+    for key, value in values.items():
+        yield f"  {key:{width}}  {_shown(value)}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict) and set(value) == {"first", "length"}:
+        return f"{count(value['length'])} elements: {', '.join(map(str, value['first']))}, ..."
+    if isinstance(value, list):
+        return " x ".join(map(str, value)) if all(isinstance(one, int) for one in value) else ", ".join(map(str, value))
+    return "-" if value is None else str(value)
+
+
+def _table(columns: list[str], rows: list[dict[str, Any]]) -> Iterable[str]:
+    cells = [columns, *([_shown(row.get(column)) for column in columns] for row in rows)]
+    widths = [max(len(row[n]) for row in cells) for n in range(len(columns))]
+    for row in cells:
+        yield "  " + "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,0 +1,119 @@
+"""Well-known open models (``config/known_models.toml``) and which of them suit this machine: advice, never a catalogue.
+
+Nothing is asked of any network, and every figure is an estimate from a model's size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.library.listing import ADVISED, Lister, ModelEntry
+from app.program import paths
+from app.text import figures
+from app.text.record import record
+
+if TYPE_CHECKING:
+    from engine.measure.fit import MachineMemory, MachineRates
+
+
+_TYPE = re.compile(r"[-._](i?q[1-9]_\w+|b?f16|f32)$", re.IGNORECASE)
+"""At the end of a file's name."""
+
+
+@record
+class KnownModel:
+    """One model and the repository that holds it."""
+
+    name: str
+    repository: str
+    parameters: float
+    licence: str
+
+
+@cache
+def known_models() -> tuple[KnownModel, ...]:
+    """Return the models, the smallest first."""
+    return tuple(KnownModel(**row) for row in _table()["model"])
+
+
+def checked_on() -> str:
+    """Return the day the list was last compared with public documents."""
+    return str(_table()["checked"])
+
+
+def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
+    """Return the largest model that fits and keeps up with a reader, else the smallest; None without a measurement."""
+    from app.doctor import advice
+    from engine.measure.fit import fit
+
+    fitting = []
+    for model in known_models():
+        chosen = advice.best_type(model.parameters, memory, rates)
+        if chosen is not None:
+            needs = advice.needs_of_size(model.parameters, chosen)
+            decode_tps = fit(needs, memory, rates, advice.CHAT_CONTEXT).decode_tps
+            if decode_tps is not None:
+                fitting.append((model, decode_tps))
+    fast = [model for model, decode_tps in fitting if decode_tps >= advice.READING_TPS]
+    return fast[-1] if fast else fitting[0][0] if fitting else None
+
+
+def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
+    """Return rows for known models that are not here and fit, in their best types: the advised one, then by size."""
+    from app.doctor import advice
+
+    have = {_plain(entry.name) for entry in here} | {_plain(_TYPE.sub("", entry.title)) for entry in here}
+    rates, best = lister.machine_rates(), best_known(lister.memory, lister.machine_rates())
+    rows = []
+    for model in sorted(known_models(), key=lambda one: (one is not best, one.parameters)):
+        chosen = advice.best_type(model.parameters, lister.memory, rates)
+        if chosen is None or _plain(model.name) in have:
+            continue
+        needs = advice.needs_of_size(model.parameters, chosen, lister.kv_type)
+        rows.append(
+            ModelEntry(
+                path=Path(),
+                title=model.name,
+                place=ADVISED if model is best else "download",
+                size_bytes=needs.weights_bytes,
+                n_parts=1,
+                name="",
+                architecture="",
+                parameters=int(model.parameters),
+                quantization=chosen,
+                context_length=0,
+                licence=model.licence,
+                outlook=lister.outlook_of(needs),
+                repository=model.repository,  # without the type: not every repository has it
+                listed_on=checked_on(),
+            )
+        )
+    return rows
+
+
+def advice_line(lister: Lister) -> str:
+    """Say in a line what suits this machine: "for 5.1G and 12 GB/s: 3B Q4_K_M, about 5.0 tok/s"; "" for nothing."""
+    from app.doctor import advice
+
+    best = advice.best_suggestion(advice.suggestions(lister.memory, lister.machine_rates()))
+    if best is None:
+        return ""
+    speed = f" and {lister.rates.read_gbps:.0f} GB/s" if lister.rates.read_gbps else ""
+    tps = f", about {figures.rate(best.fit.decode_tps)} tok/s" if best.fit.decode_tps else ""
+    return f"for {figures.size(lister.memory.available_bytes)}{speed}: {best.size} {best.quantization}{tps}"
+
+
+def _plain(name: str) -> str:
+    return "".join(character for character in name.lower() if character.isalnum())
+
+
+@cache
+def _table() -> dict[str, Any]:
+    import tomli
+
+    with (paths.bundled("config") / "known_models.toml").open("rb") as file:
+        return tomli.load(file)

@@ -1,0 +1,215 @@
+"""Every model on this machine with what can be said of it: found, read, compared with memory and measurements.
+
+The pieces are ``places``, ``find``, ``header_cache``, ``rates`` and the engine's ``fit``; here they meet. Nothing is
+measured, nothing is loaded, and all text that comes out is clean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.library.find import FoundFile, find_files
+from app.library.header import ModelHeader
+from app.library.header_cache import HeaderCache
+from app.library.places import Place
+from app.library.rates import KnownRates
+from app.machine.reply_history import ReplyHistory, Usual, identity_of
+from app.program import paths
+from app.text.clean_text import clean_line
+from app.text.record import record
+
+if TYPE_CHECKING:
+    from engine.measure.fit import MachineMemory, MachineRates, ModelNeeds
+
+ADVISED = "advised"
+"""The place of the one that is not here and suits this machine best."""
+_LONGEST_TITLE = 60
+_LONGEST_REASON = 200
+
+
+@record
+class Outlook:
+    """Whether a model fits here and how fast it would be.
+
+    Attributes:
+        verdict: "yes", "tight" (with other programs closed) or "no".
+        largest_ctx: tokens that have room now; 0 for none.
+        decode_tps, prefill_tps: tokens a second; None where nothing is known.
+        is_measured: these are the model's own earlier replies on this machine, and not an estimate.
+    """
+
+    verdict: str
+    needed_bytes: int
+    largest_ctx: int
+    decode_tps: float | None = None
+    prefill_tps: float | None = None
+    is_measured: bool = False
+
+
+@record
+class ModelEntry:
+    """One row of a list of models; all text in it is clean.
+
+    Attributes:
+        title: what to call it: Ollama's name, or the file's without suffix and type.
+        name: what the file calls itself.
+        place: where it was found.
+        type_bytes: of the tensors by their types, the largest part first.
+        reason: why it cannot be opened; "" where nothing is against it.
+        outlook: None where it cannot be opened.
+        repository: where it can be downloaded, if it is not here; its size and outlook are estimates then.
+        listed_on: the day the list of those was last checked.
+    """
+
+    path: Path
+    title: str
+    place: str
+    size_bytes: int
+    n_parts: int
+    name: str
+    architecture: str
+    parameters: int
+    quantization: str
+    context_length: int
+    licence: str
+    type_bytes: Mapping[str, int] = field(default_factory=dict)
+    reason: str = ""
+    outlook: Outlook | None = None
+    repository: str = ""
+    listed_on: str = ""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it lies on this machine."""
+        return not self.repository
+
+    @property
+    def can_open(self) -> bool:
+        """Whether it is here and nothing is known against opening it."""
+        return self.is_here and not self.reason
+
+    def matches(self, words: str) -> bool:
+        """Whether every word typed is somewhere in the row."""
+        row = " ".join((self.title, self.name, self.architecture, self.quantization, self.place, self.licence)).lower()
+        return all(word in row for word in words.lower().split())
+
+
+@record
+class Lister:
+    """What every row is computed with.
+
+    Args:
+        memory: what this machine has and could give.
+        rates: what its kernels were measured to do.
+        history: speeds of earlier replies.
+        kv_type, weights_mode: of the settings.
+    """
+
+    memory: MachineMemory
+    rates: KnownRates
+    history: ReplyHistory
+    kv_type: str = "f16"
+    weights_mode: str = "mmap"
+
+    def entry(self, file: FoundFile, header: ModelHeader) -> ModelEntry:
+        """Make one row."""
+        return ModelEntry(
+            path=file.path,
+            title=clean_line(_title(file.title, header.quantization), _LONGEST_TITLE),
+            place=clean_line(file.place, 40),
+            size_bytes=file.size_bytes,
+            n_parts=file.n_parts,
+            name=clean_line(header.name, _LONGEST_TITLE),
+            architecture=clean_line(header.architecture, 24),
+            parameters=header.parameters,
+            quantization=clean_line(header.quantization, 12),
+            context_length=header.context_length,
+            licence=clean_line(header.licence, 40),
+            type_bytes={clean_line(name, 12): n_bytes for name, n_bytes in header.type_bytes.items()},
+            reason=clean_line(header.reason, _LONGEST_REASON),
+            outlook=self.outlook(header),
+        )
+
+    def outlook(self, header: ModelHeader) -> Outlook | None:
+        """Compare a model with the machine; None for one that cannot be opened."""
+        needs = header.needs_with(self.kv_type)
+        return self.outlook_of(needs, self._usual(header)) if needs is not None else None
+
+    def outlook_of(self, needs: ModelNeeds, usual: Usual | None = None) -> Outlook:
+        """Compare with the machine what a model needs.
+
+        Args:
+            usual: speeds of its earlier replies.
+        """
+        from engine.measure import fit as fitting
+
+        fit = fitting.fit(needs, self.memory, self.machine_rates())
+        return Outlook(
+            verdict=fit.verdict,
+            needed_bytes=fit.needed_bytes,
+            largest_ctx=fit.largest_ctx,
+            decode_tps=usual.decode_tps if usual else fit.decode_tps,
+            prefill_tps=(usual.prefill_tps or fit.prefill_tps) if usual else fit.prefill_tps,
+            is_measured=usual is not None,
+        )
+
+    def machine_rates(self) -> MachineRates:
+        """Return the rates as the engine's arithmetic takes them."""
+        from engine.measure.fit import MachineRates
+
+        return MachineRates(self.rates.read_gbps, self.rates.decode_gbps, self.rates.prefill_gops)
+
+    def _usual(self, header: ModelHeader) -> Usual | None:
+        assert header.needs is not None
+        return self.history.usual(
+            identity_of(header.name, header.quantization, header.needs.weights_bytes, self.weights_mode)
+        )
+
+
+def make_lister(rates: KnownRates, kv_type: str = "f16", weights_mode: str = "mmap") -> Lister:
+    """Look at this machine's memory as it is now, and at the speeds of earlier replies."""
+    from app.doctor.examine import memory_for_models
+
+    return Lister(memory_for_models(), rates, ReplyHistory(paths.speeds_file()), kv_type, weights_mode)
+
+
+def list_models(places: Sequence[Place], lister: Lister, cache: HeaderCache | None = None) -> list[ModelEntry]:
+    """Return a row for every model found, those that can be opened first."""
+    cache = cache or HeaderCache()
+    entries = [lister.entry(file, cache.header(file)) for file in find_files(places)]
+    cache.save()
+    return in_order(entries)
+
+
+def read_models(
+    files: Iterable[FoundFile], cache: HeaderCache, is_wanted: Callable[[], bool] = lambda: True
+) -> Iterator[tuple[FoundFile, ModelHeader]]:
+    """Read one header after the other, so that rows can be shown as they come; at the end keep what was read.
+
+    One after the other, because getting over a vocabulary takes no longer than reading it from a disk, and disks that
+    turn are slower with several files at once.
+    """
+    try:
+        for file in files:
+            if not is_wanted():
+                return
+            yield file, cache.header(file)
+    finally:
+        cache.save()
+
+
+def in_order(entries: Iterable[ModelEntry]) -> list[ModelEntry]:
+    """Put what can be opened before what cannot; by place otherwise, as found."""
+    return sorted(entries, key=lambda entry: not entry.can_open)
+
+
+def _title(name: str, quantization: str) -> str:
+    """Drop the type from the end of a file's name: it has a column of its own."""
+    for between in "-._":
+        ending = f"{between}{quantization}".lower()
+        if quantization and name.lower().endswith(ending) and len(name) > len(ending):
+            return name[: -len(ending)]
+    return name

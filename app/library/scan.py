@@ -1,0 +1,112 @@
+"""Finding and reading models in a thread of its own, for a screen that looks at the result now and then.
+
+The thread is a daemon: a network disk that does not answer must not hold up quitting. What it has found so far is one
+immutable record, replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from app.library.find import find_files
+from app.library.header import ModelHeader
+from app.library.header_cache import HeaderCache
+from app.library.known import advice_line, offers
+from app.library.listing import ModelEntry, in_order, make_lister, read_models
+from app.library.places import places
+from app.library.rates import load_rates, usual_threads
+from app.program.background import in_background
+from app.program.crash_log import bug_line
+from app.text.clean_text import clean_line
+from app.text.record import record
+
+if TYPE_CHECKING:
+    from app.program.settings import Settings
+
+_SHOW_PERIOD_S = 0.3
+
+
+@record
+class Found:
+    """What is known so far.
+
+    Attributes:
+        entries: those on this machine first, then what could be downloaded; by name and size only until their headers
+            are read.
+        n_files: files that look like models; 0 while they are still searched for.
+        n_read: headers that were read.
+        looked_in: labels of the places.
+        advice: what suits this machine, in a line.
+        trouble: why it ended early; "" if it did not.
+    """
+
+    entries: tuple[ModelEntry, ...] = ()
+    n_files: int = 0
+    n_read: int = 0
+    looked_in: tuple[str, ...] = ()
+    advice: str = ""
+    read_gbps: float | None = None
+    available_bytes: int = 0
+    is_done: bool = False
+    trouble: str = ""
+
+
+class Scan:
+    """One look at everything.
+
+    Args:
+        settings: say where to look, and what to compare with.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._is_wanted = True
+        self.found = Found()
+
+    def start(self) -> Scan:
+        """Begin; the result is ``found``, at any time."""
+        in_background(self._run, "models")
+        return self
+
+    def cancel(self) -> None:
+        """End after the file that is being read."""
+        self._is_wanted = False
+
+    def _run(self) -> None:
+        try:
+            self._look()
+        except Exception as error:
+            self.found = Found(self.found.entries, is_done=True, trouble=clean_line(bug_line(error), 200))
+
+    def _look(self) -> None:
+        settings = self._settings
+        rates = load_rates(usual_threads(settings))
+        lister = make_lister(rates, settings.kv_type_or_default, settings.weights_or_default)
+        looked_in = places(settings.model_directories)
+        files = find_files(looked_in)
+        labels = tuple(dict.fromkeys(clean_line(place.label, 60) for place in looked_in))
+        here = [lister.entry(file, ModelHeader()) for file in files]
+
+        def show(n_read: int, is_done: bool = False) -> None:
+            rows = in_order(here)
+            self.found = Found(
+                entries=(*rows, *offers(lister, rows)) if is_done else tuple(rows),
+                n_files=len(files),
+                n_read=n_read,
+                looked_in=labels,
+                advice=advice_line(lister),
+                read_gbps=lister.rates.read_gbps,
+                available_bytes=lister.memory.available_bytes,
+                is_done=is_done,
+            )
+
+        show(0)
+        shown_s = time.monotonic()
+        for n, (file, header) in enumerate(read_models(files, HeaderCache(), lambda: self._is_wanted)):
+            here[n] = lister.entry(file, header)
+            if time.monotonic() - shown_s > _SHOW_PERIOD_S:
+                shown_s = time.monotonic()
+                show(n + 1)
+        if self._is_wanted:
+            show(len(files), is_done=True)

@@ -1,0 +1,94 @@
+"""Where the memory went: weights of the file, KV cache, the program's own; and what the machine has left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from app.machine.paced import Paced, or_none
+from app.machine.page_faults import major_faults
+from app.machine.records import ModelFacts
+
+PERIOD_S = 0.9
+_MAX_STATUS_BYTES = 1 << 16
+
+
+class Resident(NamedTuple):
+    """Resident memory of this process, in bytes."""
+
+    total: int
+    not_of_files: int | None
+    """Anonymous and shared memory: what the program allocated. None where the system does not tell it from files."""
+
+
+class Memory:
+    """Readings of memory.
+
+    Args:
+        source: psutil, or what stands in for it.
+        process: psutil's of this process.
+        status: the process's status file, which alone tells allocated memory from mapped files.
+        available: bytes that can be had; None for the source's figure.
+    """
+
+    def __init__(self, source: Any, process: Any, status: Path, available: Callable[[], int] | None = None) -> None:
+        self._source, self._process, self._status = source, process, status
+        self._available = available or (lambda: int(source.virtual_memory().available))
+        self._facts: ModelFacts | None = None
+        self._faults_before: int | None = None
+        self._resident = Paced(self._read_resident, PERIOD_S)
+        self._weights = Paced(self._read_weights, PERIOD_S)
+        self._kv = Paced(self._read_kv, PERIOD_S)
+
+    def of_model(self, facts: ModelFacts | None, now_s: float) -> tuple[int | None, int | None]:
+        """Return the bytes of weights and of the KV cache that lie in memory."""
+        if facts is not self._facts:
+            self._facts = facts
+            self._weights, self._kv = Paced(self._read_weights, PERIOD_S), Paced(self._read_kv, PERIOD_S)
+        return self._weights.get(now_s), self._kv.get(now_s)
+
+    def of_program(self, now_s: float, weights: int | None, kv: int | None) -> tuple[int | None, int | None]:
+        """Return the resident bytes of the process, and what is left of them without weights, files and cache."""
+        resident = self._resident.get(now_s)
+        if resident is None:
+            return None, None
+        if resident.not_of_files is None:
+            return resident.total, None
+        copied = (weights or 0) if self._facts is not None and self._facts.weights_mode == "huge" else 0
+        return resident.total, max(0, resident.not_of_files - copied - (kv or 0))
+
+    def available_bytes(self) -> int | None:
+        """Return what can be had without pushing others out."""
+        return or_none(self._available)
+
+    def swap_used_bytes(self) -> int | None:
+        """Return how much is swapped out, by all programs; None without swap."""
+        swap = or_none(lambda: self._source.swap_memory())
+        return int(swap.used) if swap is not None and swap.total else None
+
+    def faults_per_s(self, interval_s: float) -> float | None:
+        """Return the pages that came from disk since the last call, a second."""
+        now = or_none(major_faults)
+        before, self._faults_before = self._faults_before, now
+        if now is None or before is None or interval_s <= 0:
+            return None
+        return max(0, now - before) / interval_s
+
+    def _read_weights(self) -> int | None:
+        return self._facts.resident_weight_bytes() if self._facts is not None else None
+
+    def _read_kv(self) -> int | None:
+        return self._facts.resident_kv_bytes() if self._facts is not None else None
+
+    def _read_resident(self) -> Resident:
+        allocated = or_none(self._read_allocated)
+        return Resident(int(self._process.memory_info().rss), allocated)
+
+    def _read_allocated(self) -> int | None:
+        with self._status.open(encoding="ascii", errors="replace") as file:
+            lines = file.read(_MAX_STATUS_BYTES).splitlines()
+        found = {line.split(":")[0]: line for line in lines if line.startswith(("RssAnon:", "RssShmem:"))}
+        if len(found) != 2:
+            return None
+        return sum(1024 * int(line.split()[1]) for line in found.values())

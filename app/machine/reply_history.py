@@ -1,0 +1,181 @@
+"""Speeds of earlier replies, and the memory speed once measured: numbers only, by machine, model and settings.
+
+One small JSON file; losing it costs nothing but the comparison, so nothing here raises and nothing is flushed to the
+disk. Used by the engine's thread, between replies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from app.program.small_file import JsonFile
+from app.text.record import record
+
+VERSION = 1
+MOST_KEYS = 32
+MOST_REPLIES = 50
+LEAST_TOKENS = 8
+"""Shorter replies say nothing about speed."""
+_MAX_FILE_BYTES = 1 << 18
+_KEY = re.compile(r"[0-9a-f]{16}\.\d{1,4}")
+_LARGEST = 1e9
+
+
+@record
+class PastReply:
+    """The speed of one reply."""
+
+    finished_unix_s: float
+    tokens: float
+    decode_tps: float
+    prefill_tps: float
+    first_token_s: float
+
+
+@record
+class Earlier:
+    """What replies with the same model and settings reached so far."""
+
+    n_replies: int
+    median_tps: float
+    best_tps: float
+    best_unix_s: float
+
+
+@record
+class Usual:
+    """Median speeds of earlier replies; 0 for unknown."""
+
+    decode_tps: float
+    prefill_tps: float
+
+
+class ReplyHistory:
+    """Earlier replies, kept in a file or, without one, for as long as the program runs.
+
+    Args:
+        path: the file; it need not exist.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._file = JsonFile(path, VERSION, _MAX_FILE_BYTES)
+        self._replies: dict[str, list[PastReply]] = {}
+        self._read_gbps: dict[str, float] = {}
+        self._load()
+
+    def earlier(self, key: str) -> Earlier | None:
+        """Summarise the replies of one key; None where there are none."""
+        replies = self._replies.get(key)
+        if not replies:
+            return None
+        best = max(replies, key=lambda reply: reply.decode_tps)
+        median = statistics.median(reply.decode_tps for reply in replies)
+        return Earlier(len(replies), median, best.decode_tps, best.finished_unix_s)
+
+    def usual(self, identity: str) -> Usual | None:
+        """Return the usual speeds of the thread count that wrote fastest; None where there was no reply."""
+        speeds = [
+            Usual(
+                statistics.median(reply.decode_tps for reply in replies),
+                statistics.median(reply.prefill_tps for reply in replies),
+            )
+            for key, replies in self._replies.items()
+            if key.startswith(f"{identity}.") and replies
+        ]
+        return max(speeds, key=lambda speed: speed.decode_tps, default=None)
+
+    def add(self, key: str, reply: PastReply) -> None:
+        """Remember a reply, unless it was too short to say anything."""
+        if reply.tokens < LEAST_TOKENS or _past_reply(list(vars(reply).values())) is None:
+            return
+        self._load()  # another instance may have written meanwhile
+        replies = self._replies.pop(key, [])
+        self._replies[key] = [*replies, reply][-MOST_REPLIES:]  # at the end: the oldest keys go first
+        while len(self._replies) > MOST_KEYS:
+            del self._replies[next(iter(self._replies))]
+        self._save()
+
+    def read_gbps(self, key: str) -> float | None:
+        """Return the memory bandwidth once measured for a key."""
+        return self._read_gbps.get(key)
+
+    def remember_read_gbps(self, key: str, gbps: float) -> float:
+        """Remember a measurement; the best of all is what the machine can do, and is returned."""
+        self._load()
+        best = max(gbps, self._read_gbps.pop(key, 0.0))
+        self._read_gbps[key] = best
+        while len(self._read_gbps) > MOST_KEYS:
+            del self._read_gbps[next(iter(self._read_gbps))]
+        self._save()
+        return best
+
+    def _load(self) -> None:
+        content = self._file.read()
+        if not content:
+            return  # what names no version is damaged, and is replaced by the next reply
+        self._replies = _checked_replies(content.get("replies"))
+        self._read_gbps = _checked_speeds(content.get("read_gbps"))
+
+    def _save(self) -> None:
+        replies = {key: [list(vars(reply).values()) for reply in replies] for key, replies in self._replies.items()}
+        self._file.write(read_gbps=self._read_gbps, replies=replies)
+
+
+def history_key(identity: str, threads: int) -> str:
+    """Name what replies or measurements are comparable under."""
+    return f"{identity}.{threads}"
+
+
+def identity_of(*parts: object) -> str:
+    """Return 16 hexadecimal digits for this machine and what else makes figures comparable."""
+    text = "\0".join([machine_name(), *map(str, parts)])
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def machine_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return what tells this processor from another; never shown."""
+    try:
+        with cpuinfo.open(encoding="utf-8", errors="replace") as file:
+            lines = [line for line in file.read(1 << 16).splitlines() if line.startswith(("model name", "Hardware"))]
+    except OSError:
+        lines = []
+    return lines[0] if lines else f"{platform.machine()} {platform.processor()}"
+
+
+def _checked_replies(found: object) -> dict[str, list[PastReply]]:
+    checked = {}
+    for key, rows in _entries(found):
+        replies = [reply for row in rows[-MOST_REPLIES:] if (reply := _past_reply(row))] if type(rows) is list else []
+        if replies:
+            checked[key] = replies
+    return checked
+
+
+def _checked_speeds(found: object) -> dict[str, float]:
+    return {key: float(gbps) for key, gbps in _entries(found) if _is_sound(gbps) and gbps > 0}
+
+
+def _entries(found: object) -> list[tuple[str, Any]]:
+    if not isinstance(found, Mapping):
+        return []
+    return [(key, value) for key, value in found.items() if _KEY.fullmatch(key)][-MOST_KEYS:]
+
+
+def _past_reply(row: object) -> PastReply | None:
+    if not isinstance(row, list) or len(row) != 5 or not all(map(_is_sound, row[1:])):
+        return None
+    # Only a date: kept far enough inside what calendars can show.
+    if not _is_sound(row[0], 32_000_000_000) or row[2] <= 0:
+        return None
+    return PastReply(*map(float, row))
+
+
+def _is_sound(value: object, largest: float = _LARGEST) -> bool:
+    # No isfinite, which raises for an integer of 400 digits; what is no number is in no range either.
+    return type(value) in (int, float) and 0 <= value <= largest  # type: ignore[operator]

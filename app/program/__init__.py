@@ -1,0 +1,1 @@
+"""The program's own files and manners: settings, paths, refusals, clipboard."""

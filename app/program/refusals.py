@@ -1,0 +1,145 @@
+"""One clean line on stderr for everything the program will not do, and the log file for what only a developer needs.
+
+Knows no engine and no screen. ``EngineError`` is told apart by its ``exit_code``, so that nothing is imported here.
+"""
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from datetime import datetime
+
+from app.program import exit_codes, paths
+from app.text.clean_text import clean_line
+from engine.machine import address_space
+
+MAX_LINE_CHARS = 300
+_NO_THREAD = ("can't start new thread", "cannot join thread before it is started")
+"""The second is what Textual makes of the first."""
+_NO_ROOM = ("failed to map segment", "cannot allocate memory", "cannot create shared object descriptor")
+_UNREADABLE = ("Input/output error", "cannot read file data", "cannot open shared object file")
+"""Of the system's loader."""
+_MOST_CAUSES = 20
+
+
+class Refusal(Exception):
+    """Something the user asked for that cannot be done; the message is the line they read."""
+
+    def __init__(self, message: str, exit_code: int = exit_codes.USAGE) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def say(line: str) -> None:
+    """Write one line to stderr, cleaned and bounded; a closed or dead stderr is no reason to fail."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(clean_line(line, limit=MAX_LINE_CHARS) + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass
+
+
+def exit_code_of(error: BaseException) -> int | None:
+    """Return the exit code of an error that is meant to be shown, or None for a bug."""
+    code = getattr(error, "exit_code", None)
+    if isinstance(code, int):
+        return code
+    if isinstance(error, MemoryError) or _is_refused(error):
+        return exit_codes.NO_MEMORY
+    if isinstance(error, OSError) or _unreadable_part(error):
+        return exit_codes.IO_ERROR
+    return None
+
+
+def refuse(error: BaseException) -> int:
+    """Say in one line what went wrong, log what was not foreseen, and return the exit code."""
+    code = exit_code_of(error)
+    if code is None:
+        log = log_crash(error)
+        where = f"details in {log}" if log else "no log could be written"
+        say(f"jalopy: internal error: {type(error).__name__}: {error} ({where})")
+        return exit_codes.INTERNAL
+    say(line_of(error))
+    return code
+
+
+def line_of(error: BaseException) -> str:
+    """Return the line of an error that is meant to be shown."""
+    if not hasattr(error, "exit_code"):
+        if isinstance(error, MemoryError) or _is_refused(error):
+            return f"jalopy: {_refused_words(error)}"
+        if isinstance(error, OSError):
+            file = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+            return f"jalopy: {file}{error.strerror or error}"
+        if part := _unreadable_part(error):
+            return f"jalopy: a part of the program cannot be loaded: {part}"
+    line = str(error)
+    return line if line.startswith(("jalopy: ", "jalopy ")) else f"jalopy: {line}"
+
+
+def _is_refused(error: BaseException) -> bool:
+    """Whether the system refused memory or a thread."""
+    return _needs_thread(error) or _needs_memory(error)
+
+
+def _needs_thread(error: BaseException) -> bool:
+    return any(isinstance(one, RuntimeError) and str(one) in _NO_THREAD for one in _with_causes(error))
+
+
+def _needs_memory(error: BaseException) -> bool:
+    """Whether memory is what an error is about: what comes of a library that has no room says anything."""
+    if getattr(error, "errno", None) == errno.ENOMEM:
+        return True
+    if not isinstance(error, (ImportError, OSError)):
+        return False
+    return any(words in str(one).lower() for one in _with_causes(error) for words in _NO_ROOM)
+
+
+def _unreadable_part(error: BaseException) -> str:
+    """Return why the system cannot read a library; "" for another error."""
+    if not isinstance(error, ImportError):
+        return ""
+    lines = [line for one in _with_causes(error) for line in str(one).splitlines()]
+    return next((line.strip() for line in reversed(lines) if any(words in line for words in _UNREADABLE)), "")
+
+
+def _refused_words(error: BaseException) -> str:
+    limit = address_space.limit_bytes()
+    if limit is not None and (limit < address_space.NEEDED_BYTES or not _needs_thread(error)):
+        return address_space.blame(limit)
+    if _needs_thread(error):
+        return "the system refuses another thread (raise the limit on processes: ulimit -u, or the container's)"
+    return "not enough memory (choose a smaller --ctx or a smaller model)"
+
+
+def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
+    for _ in range(_MOST_CAUSES):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def log_crash(error: BaseException) -> str | None:
+    """Append the traceback to the log file, mode 0600, without local variables: those would hold chat text.
+
+    Returns:
+        The log file's path, or None where nothing could be written.
+    """
+    directory = paths.private_directory(paths.state_dir())
+    if directory is None:
+        return None
+    log = directory / paths.LOG_NAME
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+        with os.fdopen(os.open(log, flags, 0o600), "a", encoding="utf-8", errors="backslashreplace") as file:
+            if hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), 0o600)
+            file.write(f"{datetime.now().astimezone().isoformat(timespec='seconds')}\n{''.join(lines)}\n")
+    except OSError:
+        return None
+    return str(log)

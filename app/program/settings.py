@@ -1,0 +1,290 @@
+"""Typed settings: built-in ``config/default.toml`` < the user's file < the command line.
+
+Each value is checked where it enters, so that the rest of the program may trust it. The user's file is only read. What
+the program learns by itself is kept by ``app.program.state``.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_origin, get_type_hints
+
+from app.program import exit_codes, paths
+from app.program.refusals import Refusal
+from app.program.toml_file import read_toml
+from app.text.record import record
+from engine import KV_TYPES
+
+MOST_THREADS = 128
+"""``engine.plan.crew.MOST_THREADS``, which is dear to import; a test compares them."""
+_MAX_COUNT = 2**31 - 1
+_MOST_SHOWN = 10**40
+_GIVEN = "given"
+AUTO = "auto"
+"""Leaves a choice to the program."""
+DEFAULT_WEIGHTS, DEFAULT_KV_TYPE = "mmap", "f16"
+"""What that is before anything was measured."""
+
+
+class SettingsError(Refusal):
+    """A setting is unknown or has a value that is not allowed; the message names file, key and what is."""
+
+
+def _setting(*, choices: tuple[str, ...] | None = None, least: float | None = None, most: float | None = None,
+             are_paths: bool = False) -> Any:  # fmt: skip
+    return field(metadata={"choices": choices, "least": least, "most": most, "are_paths": are_paths})
+
+
+@record
+class SamplingSettings:
+    """How the next token is chosen, and how many."""
+
+    temperature: float = _setting(least=0, most=10)
+    """How freely words are chosen; 0 = always the likeliest token."""
+    top_k: int = _setting(least=0, most=_MAX_COUNT)
+    """Choose among so many of the likeliest tokens; 0 = among all."""
+    top_p: float = _setting(least=0, most=1)
+    """Choose among the likeliest tokens that together reach this probability; 1 = among all."""
+    min_p: float = _setting(least=0, most=1)
+    """Leave out tokens less likely than this share of the likeliest one; 0 = none."""
+    repeat_penalty: float = _setting(least=0.01, most=10)
+    """Make tokens that came up lately less likely; 1 = not at all."""
+    repeat_window: int = _setting(least=0, most=_MAX_COUNT)
+    """How many of the last tokens the penalty looks at."""
+    max_tokens: int = _setting(least=0, most=_MAX_COUNT)
+    """Longest answer in tokens; 0 = until the model ends it or the context is full."""
+    seed: int = _setting(least=-1, most=2**63 - 1)
+    """The same seed gives the same text again; -1 = another one each time."""
+    given: frozenset[str] = field(default=frozenset(), kw_only=True)
+    """Those that the user has set. What a model's file recommends goes before the others."""
+
+
+@record
+class Settings:
+    """Every setting, named as in the settings file."""
+
+    model: str = _setting()
+    """The model that opens when the command line names none; "" = the last one used."""
+    model_directories: tuple[str, ...] = _setting(are_paths=True)
+    """Directories that are searched for models, besides those of other programs; downloads go into the first."""
+    context_size: int = _setting(least=0, most=_MAX_COUNT)
+    """Tokens the conversation may hold; 0 = as many as the model and the free memory allow."""
+    kv_type: str = _setting(choices=(AUTO, *KV_TYPES))
+    """Number format of the KV cache; "auto" = as tuning has found it faster, else f16."""
+    threads: int = _setting(least=0, most=MOST_THREADS)
+    """Threads that write the answer; 0 = chosen for this machine."""
+    prefill_threads: int = _setting(least=0, most=MOST_THREADS)
+    """Threads that read the prompt; 0 = chosen for this machine."""
+    pin_threads: str = _setting(choices=("auto", "on", "off"))
+    """Bind threads to CPUs; "auto" = where tuning has found it faster."""
+    weights: str = _setting(choices=("auto", "mmap", "huge"))
+    """How weights come into memory; "auto" = as tuning has found it faster, else in the file's map."""
+    system_prompt: str = _setting()
+    """What the model is told before every conversation; "" = nothing."""
+    theme: str = _setting()
+    """Colours of the interface: the name of a theme; "" = the one chosen last."""
+    low_power: str = _setting(choices=("auto", "on", "off"))
+    """Fewer redraws and no animation; "auto" = on battery and on machines with one or two cores."""
+    prefill_while_typing: str = _setting(choices=("auto", "on", "off"))
+    """Read what stands in the prompt while the user pauses in typing; "auto" = not on battery."""
+    prompt_history: str = _setting(choices=("on", "off"))
+    """Keep what was sent from the prompt across starts."""
+    save_conversations: str = _setting(choices=("on", "off"))
+    """Keep conversations on disk."""
+    resume: str = _setting(choices=("last", "new"))
+    """What a start goes on with: the model's last conversation, or a new one."""
+    keep_kv_states: str = _setting(choices=("on", "off"))
+    """Keep the state of conversations' KV cache on disk, so that resuming one reads nothing again."""
+    kv_states_quota_gb: float = _setting(least=0.01, most=10_000)
+    """What all these states may take together; the oldest go first."""
+    sampling: SamplingSettings = field(kw_only=True)
+    """How the next token is chosen, and how many."""
+
+    @property
+    def kv_states_quota_bytes(self) -> int:
+        """What all saved states may take together; 0 where none are kept."""
+        return int(self.kv_states_quota_gb * (1 << 30)) if self.keep_kv_states == "on" else 0
+
+    @property
+    def weights_or_default(self) -> str:
+        """How weights come into memory where nothing is remembered for the model."""
+        return DEFAULT_WEIGHTS if self.weights == AUTO else self.weights
+
+    @property
+    def kv_type_or_default(self) -> str:
+        """The format of the KV cache where nothing is remembered for the model."""
+        return DEFAULT_KV_TYPE if self.kv_type == AUTO else self.kv_type
+
+
+def built_in_settings() -> Settings:
+    """Return the defaults of ``config/default.toml``, the only place where they stand."""
+    path = paths.bundled("config") / "default.toml"
+    values = read_toml(path, "settings file", SettingsError)
+    settings = _build(Settings, values, str(path))
+    assert isinstance(settings, Settings)
+    return dataclasses.replace(settings, sampling=dataclasses.replace(settings.sampling, given=frozenset()))
+
+
+def load_settings(user_file: Path | None = None) -> Settings:
+    """Return the defaults with the user's file laid over them.
+
+    Args:
+        user_file: the file to read; None for the platform's usual place, where it need not exist.
+
+    Raises:
+        SettingsError: the file is not sound TOML, a key is unknown or a value is not allowed.
+    """
+    settings = built_in_settings()
+    path = user_file or paths.config_file()
+    if path is None or (user_file is None and not path.exists()):
+        return settings
+    return merge(settings, read_toml(path, "settings file", SettingsError), str(path))
+
+
+def merge(settings: Settings, values: Mapping[str, Any], source: str) -> Settings:
+    """Lay the values of a TOML table over settings.
+
+    Args:
+        values: as in the settings file; ``sampling`` is a table.
+        source: the file, named in errors.
+    """
+    merged = _merge_table(settings, values, source, prefix="")
+    assert isinstance(merged, Settings)
+    return merged
+
+
+def override(settings: Settings, key: str, value: object, source: str) -> Settings:
+    """Set one value by its dotted key; ``source`` is what the user typed, as ``--temp``.
+
+    Raises:
+        SettingsError: the value is not allowed.
+    """
+    table, _, name = key.rpartition(".")
+    holder = getattr(settings, table) if table else settings
+    try:
+        changes = {name: _checked(holder, name, value, source)}
+    except SettingsError as error:
+        raise SettingsError(str(error), exit_codes.USAGE) from None
+    if table:
+        changes = {table: _changed(holder, changes)}
+    return dataclasses.replace(settings, **changes)
+
+
+def setting_keys(table: type = Settings, prefix: str = "") -> Iterator[str]:
+    """Yield every dotted key in order, as ``sampling.top_k``."""
+    types = get_type_hints(table)
+    for one in _fields(table):
+        if is_dataclass(types[one.name]):
+            yield from setting_keys(types[one.name], f"{prefix}{one.name}.")
+        else:
+            yield prefix + one.name
+
+
+def _build(table: Any, values: Mapping[str, Any], source: str) -> Any:
+    """Make a dataclass from a complete table: every field must be there."""
+    types = get_type_hints(table)
+    blank = table(**{one.name: None for one in _fields(table)})
+    for one in _fields(table):
+        if one.name not in values:
+            raise SettingsError(f"{source}: {one.name} is missing", exit_codes.BAD_DATA)
+        if is_dataclass(types[one.name]):
+            inner = _build(types[one.name], values[one.name], source)
+            blank = dataclasses.replace(blank, **{one.name: inner})
+    return _merge_table(blank, values, source, prefix="")
+
+
+def _merge_table(settings: Any, values: Mapping[str, Any], source: str, prefix: str) -> Any:
+    changes: dict[str, Any] = {}
+    names = [one.name for one in _fields(settings)]
+    for name, value in values.items():
+        where = f"{source}: {prefix}{name}"
+        if name not in names:
+            raise SettingsError(f"{where} is no setting{_nearest(prefix + name, name)}", exit_codes.BAD_DATA)
+        current = getattr(settings, name)
+        if not is_dataclass(current):
+            changes[name] = _checked(settings, name, value, where)
+        elif isinstance(value, Mapping):
+            changes[name] = _merge_table(current, value, source, f"{prefix}{name}.")
+        else:
+            raise SettingsError(f"{where} is {_kind(value)}; it must be a table: [{name}]", exit_codes.BAD_DATA)
+    return _changed(settings, changes)
+
+
+def _changed(table: Any, changes: dict[str, Any]) -> Any:
+    """Return the table with other values, and what was set noted where that is asked for."""
+    given = {_GIVEN: getattr(table, _GIVEN) | changes.keys()} if hasattr(table, _GIVEN) else {}
+    return dataclasses.replace(table, **changes, **given)
+
+
+def _fields(table: Any) -> list[Any]:
+    """Return the fields that stand in the file."""
+    return [one for one in fields(table) if one.name != _GIVEN]
+
+
+def _nearest(dotted: str, name: str) -> str:
+    keys = list(setting_keys())
+    for key in keys:
+        if key.rpartition(".")[2] == name:
+            return f" (it belongs into its table: {key})" if "." in key else f" (it belongs to the top: {key})"
+    near = difflib.get_close_matches(dotted, keys, n=1, cutoff=0.5)
+    short_names = {key.rpartition(".")[2]: key for key in keys}
+    near = near or [short_names[n] for n in difflib.get_close_matches(name, short_names, n=1, cutoff=0.5)]
+    return f" (nearest: {near[0]})" if near else f" (known: {', '.join(keys)})"
+
+
+def _checked(table: Any, name: str, value: object, where: str) -> Any:
+    """Return the value in the field's type, or say what is allowed."""
+    wanted = get_type_hints(type(table))[name]
+    rules = next(one.metadata for one in fields(table) if one.name == name)
+    choices, least, most = rules["choices"], rules["least"], rules["most"]
+    # TOML writes 1 where 1.0 is meant; an integer of 400 digits has no float.
+    if wanted is float and type(value) is int and least <= value <= most:
+        value = float(value)
+    if wanted == tuple[str, ...] and isinstance(value, list) and all(isinstance(one, str) for one in value):
+        value = tuple(value)
+    is_right = type(value) is (get_origin(wanted) or wanted)
+    if is_right and choices is not None:
+        is_right = value in choices
+    if is_right and isinstance(value, (int, float)):
+        is_right = least <= value <= most  # NaN is in no range
+    if is_right and isinstance(value, (str, tuple)):
+        is_right = not any("\0" in one for one in value)
+    if is_right and rules["are_paths"]:
+        _check_paths(value, where)
+    if is_right:
+        return value
+    raise SettingsError(f"{where} is {_kind(value)}; allowed: {_allowed(wanted, rules)}", exit_codes.BAD_DATA)
+
+
+def _check_paths(texts: Any, where: str) -> None:
+    """Refuse a path that means another place wherever the program is started."""
+    for text in texts:
+        if not text.startswith("~") and not Path(text).is_absolute():
+            raise SettingsError(f"{where} has {_kind(text)}; allowed: whole paths, from / or ~ on", exit_codes.BAD_DATA)
+
+
+def _allowed(wanted: Any, rules: Mapping[str, Any]) -> str:
+    if rules["choices"]:
+        return ", ".join(f'"{choice}"' for choice in rules["choices"])
+    if wanted is str:
+        return "text"
+    if get_origin(wanted) is tuple:
+        return "a list of texts"
+    noun = "a whole number" if wanted is int else "a number"
+    return f"{noun} from {rules['least']} to {rules['most']}"
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{value[:40]}"'
+    if isinstance(value, int) and abs(value) > _MOST_SHOWN:
+        return "a huge number"
+    if isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, (dict, list)):
+        return "a table" if isinstance(value, dict) else "a list"
+    return "a date or time"

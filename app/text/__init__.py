@@ -1,0 +1,1 @@
+"""Text that reaches a terminal: cleaned, measured, abbreviated."""

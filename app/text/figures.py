@@ -1,0 +1,139 @@
+"""How numbers are written on every screen: short, of steady width, never more exact than they are."""
+
+from __future__ import annotations
+
+from app.conversations.conversation import Ending, ReplyFigures
+from app.conversations.thinking import Thinking
+
+_UNITS = ("B", "K", "M", "G", "T")
+
+_ENDING_NOTES = {
+    Ending.COMPLETE: "",
+    Ending.STOPPED: "stopped",
+    Ending.LENGTH: "ended at the token limit",
+    Ending.CONTEXT: "ended: the context is full",
+    Ending.FAILED: "broken off",
+    Ending.INTERRUPTED: "interrupted: the program ended",
+}
+
+
+def rate(tokens_per_s: float) -> str:
+    """Write a rate: two decimals below 1, one below 100, none above."""
+    if tokens_per_s < 1:
+        return f"{tokens_per_s:.2f}"
+    return f"{tokens_per_s:.1f}" if tokens_per_s < 99.95 else f"{tokens_per_s:.0f}"
+
+
+def seconds(duration_s: float) -> str:
+    """Write a measured duration: "0.84 s", "4.1 s", "1 min 26 s"."""
+    if duration_s < 1:
+        return f"{duration_s:.2f} s"
+    if duration_s < 59.95:
+        return f"{duration_s:.1f} s"
+    return whole_seconds(duration_s)
+
+
+def whole_seconds(duration_s: float) -> str:
+    """Write an estimate, which deserves no decimals: "4 s", "1 min 26 s", "2 h 5 min"."""
+    total_s = max(1, round(duration_s))
+    if total_s < 60:
+        return f"{total_s} s"
+    if total_s < 3600:
+        return f"{total_s // 60} min {total_s % 60} s"
+    return f"{total_s // 3600} h {total_s % 3600 // 60} min"
+
+
+def size(n_bytes: float) -> str:
+    """Write a size in powers of 1024: "118M", "4.2G"."""
+    value, unit = float(n_bytes), 0
+    while value >= 1023.5 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    decimals = 1 if value < 9.95 and unit > 0 else 0
+    return f"{value:.{decimals}f}{_UNITS[unit]}"
+
+
+def count(n: int) -> str:
+    """Write a count with thousands apart: "2,310"."""
+    return f"{n:,}"
+
+
+def counted(n: int, what: str) -> str:
+    """Write a count of things: "1 core", "2 cores"."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def parameters(n: int) -> str:
+    """Write a model's size: "3.2B", "135M", "260K"."""
+    for unit, factor in (("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if n >= 0.9995 * factor:
+            value = n / factor
+            return f"{value:.1f}{unit}" if value < 9.95 else f"{value:.0f}{unit}"
+    return str(n)
+
+
+def short_tokens(n: int) -> str:
+    """Write a context in the units models are named by, rounded down: "128k" for 131,072."""
+    return f"{n // 1024}k" if n >= 1024 else str(n)
+
+
+def bar(done: int, total: int, width: int) -> str:
+    """Draw progress in ``width`` cells of two glyphs that every terminal font has."""
+    filled = width * min(done, total) // total if total > 0 else 0
+    return "█" * filled + "░" * (width - filled)
+
+
+def thinking_summary(thinking: Thinking) -> str:
+    """Write in one line what the thinking before an answer cost."""
+    tokens = "1 token" if thinking.tokens == 1 else f"{count(thinking.tokens)} tokens"
+    line = f"thought for {seconds(thinking.duration_s)} · {tokens}"
+    return line if thinking.is_closed else f"{line} · not finished"
+
+
+def resumed(n_tokens: int, duration_s: float, read_s: float | None) -> str:
+    """Write what a saved state brought back, and how long reading the same would have taken."""
+    instead = f" instead of about {whole_seconds(read_s)}" if read_s else ""
+    return f"resumed {count(n_tokens)} tokens in {seconds(duration_s)}{instead}"
+
+
+def dropped_turns(n_turns: int, n_tokens: int, read_tokens: int, read_s: float | None) -> str:
+    """Write what went of a full context, and what is read again for it."""
+    turns = "the oldest turn" if n_turns == 1 else f"the oldest {n_turns} turns"
+    again = f"{count(read_tokens)} tokens are read"
+    how_long = f", about {whole_seconds(read_s)}" if read_s else ""
+    went = f"{turns}, {count(n_tokens)} tokens, dropped from it, not from the conversation"
+    return f"The context was full: {went}. {again}{how_long}"
+
+
+def context_nearly_full(used: int, n_ctx: int) -> str:
+    """Write how full the context is, and what will happen when it is full."""
+    return (
+        f"The context is {100 * used // n_ctx} % full: {count(n_ctx - used)} tokens left. Then the oldest turns are "
+        "dropped from it, never the system prompt; /new starts anew, a larger context_size holds more."
+    )
+
+
+def reply_footer(
+    figures: ReplyFigures | None, ending: Ending, names_prompt: bool = True, is_edited: bool = False
+) -> str:
+    """Write the line that stays below a finished reply, with or without the tokens of its prompt."""
+    parts = []
+    if figures is not None:
+        if figures.decode_tps is not None:
+            parts.append(f"{rate(figures.decode_tps)} tok/s{_range(figures.range_tps)}")
+        if figures.first_token_s is not None:
+            parts.append(f"first token {seconds(figures.first_token_s)}")
+        parts.append("1 token" if figures.tokens == 1 else f"{count(figures.tokens)} tokens")
+        if names_prompt:
+            prompt = f"prompt {count(figures.prompt_tokens)} new"
+            parts.append(f"{prompt}, {count(figures.reused_tokens)} reused" if figures.reused_tokens else prompt)
+    if _ENDING_NOTES[ending]:
+        parts.append(_ENDING_NOTES[ending])
+    if is_edited:
+        parts.append("edited by you")
+    return " · ".join(parts)
+
+
+def _range(range_tps: tuple[float, float] | None) -> str:
+    """Write the lowest and highest rate; nothing where they read the same."""
+    low, high = (rate(one) for one in range_tps) if range_tps is not None else ("", "")
+    return f" ({low}-{high})" if low != high else ""

@@ -1,0 +1,65 @@
+"""The characters that bars and graphs are drawn with, and the plain ones where a terminal lacks them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from app.text.console import is_console
+from app.text.record import record
+
+
+@record
+class Glyphs:
+    """One alphabet for drawing."""
+
+    levels: str
+    """From empty to full, for the heights of a graph."""
+    full: str
+    empty: str
+    axis: str
+    """Upright line with a tick to the left."""
+    corner: str
+    line: str
+    mark: str
+    """Points up at something."""
+    ceiling: str
+    median: str
+    parts: str
+    """Fillings that tell the parts of a bar from each other, without colour."""
+    between: str
+    """Between two figures in a line."""
+    spread: str
+    """The end of a bar that is not certain."""
+    here: str
+    """Points at what is in use."""
+    plus_minus: str
+    cut: str
+    """Stands for what has no room."""
+
+
+BLOCKS = Glyphs(" ▁▂▃▄▅▆▇█", "█", "░", "┤", "└", "─", "▲", "╌", "┄", "░×▒▓█+", " · ", "▒", "▶", "±", "…")
+ASCII = Glyphs(" .:=#", "#", ".", "|", "+", "-", "^", "-", "~", ".x:o#+", " - ", "-", ">", "+-", ".")
+
+
+def choose_glyphs(environ: Mapping[str, str] = os.environ, encoding: str | None = None) -> Glyphs:
+    """Return what this terminal can show: the console's fonts and old encodings have no block characters.
+
+    Args:
+        encoding: of the output; None takes stdout's.
+    """
+    if is_console(environ):
+        return ASCII
+    if encoding is None:
+        encoding = getattr(sys.__stdout__, "encoding", None) or "utf-8"
+    try:
+        "".join(vars(BLOCKS).values()).encode(encoding)
+    except (UnicodeError, LookupError):
+        return ASCII
+    return BLOCKS
+
+
+def cut(text: str, width: int) -> str:
+    """Shorten a text to so many columns, with a sign where something is missing."""
+    return text if len(text) <= width else text[: max(0, width - 1)] + choose_glyphs().cut

@@ -1,0 +1,203 @@
+"""Everything the user can ask for, in one table: keys, slash commands, help, palette and hints all read it.
+
+``name`` is the Textual action: ``action_<name>`` on the application or on the chat screen. Actions with a command take
+the text behind the command as their one argument.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+
+from app.text.record import record
+
+_WITHIN = {"prompt": "chat", "message": "chat"}
+"""Scopes of widgets by the scope of the screen they stand in."""
+NO_KEY = "no-key"
+"""Stands where Textual wants a key and there is none."""
+_COMMAND_LINE = re.compile(r"/([A-Za-z]*)(?:\s+(.*))?", re.DOTALL)
+
+
+@record
+class Action:
+    """One thing to ask for."""
+
+    name: str
+    title: str
+    """What it does, as help and palette say it."""
+    scope: str
+    """Who carries it out: "app", "chat", "prompt", or "message" for the message that has the focus."""
+    keys: str = ""
+    """Default keys, separated by commas, in Textual's names."""
+    priority: bool = False
+    """Whether the key acts before the focused widget sees it."""
+    command: str = ""
+    """Slash command without the slash."""
+    aliases: tuple[str, ...] = ()
+    argument: str = ""
+    """How help shows the command's argument; "" where it takes none."""
+    hint: str = ""
+    """The word for it at the prompt's lower edge; "" for what is not named there."""
+
+    @property
+    def takes_argument(self) -> bool:
+        """Whether text behind the command means something."""
+        return bool(self.argument)
+
+    @property
+    def needs_argument(self) -> bool:
+        """Whether the command means nothing without text behind it."""
+        return bool(self.argument) and not self.argument.startswith("[")
+
+
+def _table(*actions: Action) -> dict[str, Action]:
+    return {f"{action.scope}.{action.name}": action for action in actions}
+
+
+ACTIONS = _table(
+    Action("send", "Send the message", "prompt", "enter"),
+    Action("new_line", "Begin a new line", "prompt", "ctrl+j,shift+enter,alt+enter"),
+    Action("complete", "Complete a command", "prompt", "tab"),
+    Action("older", "Recall what was sent before (Up in an empty prompt does it too)", "prompt", "alt+up"),
+    Action("newer", "Recall what was sent after that", "prompt", "alt+down"),
+    Action("page_up", "Scroll the conversation up", "prompt", "pageup"),
+    Action("page_down", "Scroll the conversation down", "prompt", "pagedown"),
+    Action("stop", "Stop the reply, keep what there is; back to the prompt", "chat", "escape"),
+    Action("new", "Start a new conversation", "chat", command="new", aliases=("clear",)),
+    Action("regenerate", "Answer the last message again", "chat", "ctrl+r", command="regen", aliases=("retry",)),
+    Action("continue_reply", "Go on with a reply that was stopped", "chat", command="continue", aliases=("go",)),
+    Action("edit", "Edit a message of yours or the reply", "chat", command="edit", argument="[number|reply]"),
+    Action("rename", "Give the conversation a title", "chat", command="title", aliases=("rename",), argument="title"),
+    Action("system", "Show or set the system prompt ('-' for none)", "chat", command="system", argument="[text]"),
+    Action("persona", "List personas, or start anew with one", "chat", command="persona", argument="[name]"),
+    Action("external_editor", "Write the message in your editor ($EDITOR)", "chat", "ctrl+g", command="editor"),
+    Action("take_back", "Take back the message that waits", "chat", command="unsend"),
+    Action("unfold", "Show pasted text whole, or folded again", "chat", "ctrl+o", command="unfold"),
+    Action("read", "Attach a text file to the next message", "chat", command="read", argument="file"),
+    Action("copy", "Copy the last reply", "chat", command="copy", argument="[code [n]|thinking] [file]"),
+    Action(
+        "save", "Save the conversation as Markdown", "chat", "ctrl+s", command="save", argument="[path] [+thinking]"
+    ),
+    Action("thinking", "Show or fold what the model thought", "chat", command="think"),
+    Action("focus_older", "Go up to a message", "chat", "ctrl+up,shift+tab"),
+    Action("focus_newer", "Go down to a message or the prompt", "chat", "ctrl+down"),
+    Action("model", "Load a model file", "chat", command="model", argument="path"),
+    Action("theme", "Choose the colours", "app", command="theme", argument="[name]"),
+    Action("leave", "Go back", "help", "escape,q,enter"),
+    Action("leave", "Leave the colours as they were", "theme", "escape"),
+    Action("leave", "Go back", "performance", "escape,q"),
+    Action("leave", "Go back", "doctor", "escape,q"),
+    Action("examine", "Examine again", "doctor", "r"),
+    Action("apply_best", "Use the best of what was measured, and remember it", "threads", "enter"),
+    Action("undo", "Take back the last choice", "threads", "u"),
+    Action("measure", "Measure again", "threads", "r"),
+    Action("measure_kv", "Compare types of the KV cache too", "threads", "k"),
+    Action("other_phase", "Let 1-9 choose for the other column", "threads", "tab"),
+    Action("leave", "Stop measuring, or go back", "threads", "escape,q"),
+    Action("toggle_strip", "Show or hide the speed strip beside the chat", "chat", "ctrl+t", command="strip"),
+    Action("help", "Show keys and commands", "app", "f1", command="help", hint="help"),
+    Action(
+        "performance",
+        "Show speed, and where the time goes",
+        "app",
+        "f2",
+        command="stats",
+        aliases=("speed",),
+        hint="speed",
+    ),
+    Action("models", "Choose a model: what is here, what fits, how fast", "app", "f3", command="models", hint="models"),
+    Action("open", "Open this conversation", "conversations", "enter"),
+    Action("rename", "Give it another title", "conversations", "ctrl+r"),
+    Action("delete", "Delete it, after asking", "conversations", "ctrl+d,delete"),
+    Action("export", "Save it as Markdown", "conversations", "ctrl+s"),
+    Action("export_json", "Save it as JSON", "conversations", "ctrl+e"),
+    Action("leave", "Clear the filter, or go back", "conversations", "escape"),
+    Action("open", "Open this model", "models", "enter"),
+    Action("inspect", "Show what the file holds", "models", "tab"),
+    Action("download", "Download what is typed or under the cursor, or show the running download", "models", "ctrl+d"),
+    Action("stop_download", "Stop the running download, and keep what came", "models", "ctrl+x"),
+    Action("measure", "Measure this machine, for the speeds", "models", "ctrl+r"),
+    Action("rescan", "Look again for models", "models", "f6"),
+    Action("leave", "Clear the filter, or go back", "models", "escape"),
+    Action("leave", "Go back", "inspect", "escape,q,tab"),
+    Action("proceed", "Download it; once it is here, open it", "download", "enter"),
+    Action("stop", "Stop it, and keep what came", "download", "ctrl+x"),
+    Action("leave", "Go back; what is coming goes on", "download", "escape"),
+    Action("keep", "Go on with this conversation", "switch", "enter,y"),
+    Action("anew", "Begin a new conversation", "switch", "n"),
+    Action("leave", "Open no other model", "switch", "escape,q"),
+    Action("threads", "Show or set the threads", "chat", command="threads", argument="[write [read]]"),
+    Action("tune", "Find the best number of threads", "app", "f4", command="tune", hint="tune"),
+    Action(
+        "doctor",
+        "Examine machine, terminal and model: what costs speed",
+        "app",
+        "f5",
+        command="doctor",
+        hint="doctor",
+    ),
+    Action("copy_message", "Copy the message", "message", "y"),
+    Action("copy_code", "Copy its next code block", "message", "u"),
+    Action("continue_here", "Go on with it where it stopped", "message", "c"),
+    Action("regenerate_here", "Answer it again", "message", "r"),
+    Action("edit_here", "Edit it, then ask again or let a reply go on", "message", "e"),
+    Action("fork_here", "Go on from here with a copy of the conversation", "message", "f"),
+    Action("toggle_thinking", "Show or fold what the model thought", "message", "t"),
+    Action("command_palette", "Choose from all there is to do", "app", "ctrl+p", hint="all"),
+    Action(
+        "conversations",
+        "Open an earlier conversation: list and search",
+        "app",
+        "f8",
+        command="conversations",
+        aliases=("history", "sessions"),
+        hint="talks",
+    ),
+    Action("interrupt", "Stop the reply; twice quits; copies selected text", "app", "ctrl+c", priority=True),
+    Action("quit", "Quit", "app", "ctrl+q", priority=True, command="quit", aliases=("exit", "bye")),
+)
+"""All actions by id, ``scope.name``; ids are what a key map refers to."""
+
+
+def scopes_meet(one: str, other: str) -> bool:
+    """Whether keys of two scopes are listened to at the same time, so that one key cannot mean both."""
+    return one == other or "app" in (one, other) or _WITHIN.get(one) == other or _WITHIN.get(other) == one
+
+
+def commands() -> Iterator[Action]:
+    """Yield the actions that have a slash command, in the table's order."""
+    return (action for action in ACTIONS.values() if action.command)
+
+
+def find_command(word: str) -> Action | None:
+    """Return the action of a command or alias, whatever its case."""
+    word = word.lower()
+    return next((action for action in commands() if word in (action.command, *action.aliases)), None)
+
+
+def nearest_command(word: str) -> str:
+    """Return the command that looks most like a mistyped one."""
+    names = {name: action.command for action in commands() for name in (action.command, *action.aliases)}
+    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.0)
+    return names[close[0]]
+
+
+def commands_starting(text: str) -> list[Action]:
+    """Return the commands that what is typed so far could become; none once an argument has begun."""
+    match = re.fullmatch(r"/([A-Za-z]*)", text)
+    if match is None:
+        return []
+    word = match[1].lower()
+    return [a for a in commands() if any(name.startswith(word) for name in (a.command, *a.aliases))]
+
+
+def split_command(text: str) -> tuple[str, str] | None:
+    """Split "/save notes.md" into ("save", "notes.md"); None for text that is no command.
+
+    A first word with a second slash or other signs in it is a path or a comment, and belongs to the message.
+    """
+    match = _COMMAND_LINE.fullmatch(text.strip())
+    if match is None or not match[1]:
+        return None
+    return match[1], (match[2] or "").strip()

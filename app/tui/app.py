@@ -1,0 +1,474 @@
+"""The application object: themes, keys that work everywhere, signals, and how it ends. Nothing of any screen.
+
+``app.tui.start`` is the way in. Textual reads its switches when it is imported, so ``app.tui.low_power`` must
+have set them before this module is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.app import App, SystemCommand
+from textual.binding import BindingType
+from textual.screen import Screen
+from textual.worker import WorkerFailed
+
+from app.chat.bridge import EngineBridge
+from app.chat.options import ChatOptions
+from app.conversations.at_hand import conversations_at_hand
+from app.downloads.background import BackgroundDownload
+from app.program import exit_codes, garbage, state
+from app.program.crash_log import bug_line
+from app.program.personas import persona_names
+from app.program.refusals import exit_code_of, line_of
+from app.program.settings import Settings
+from app.text.console import is_console
+from app.tui.actions import ACTIONS, Action
+from app.tui.bindings import bindings, scope_of
+from app.tui.chat_options import chat_options, may_read_ahead
+from app.tui.draft import MAX_PASTE_CHARS
+from app.tui.keymap import Keymap
+from app.tui.low_power import is_weak_machine
+from app.tui.messages import PasteRefused, PasteUnended
+from app.tui.screens import modes
+from app.tui.screens.chat import ChatScreen
+from app.tui.screens.drafting import PromptHabits
+from app.tui.screens.later import SCREENS, make_screen
+from app.tui.screens.surroundings import Surroundings
+from app.tui.speed.interface_pace import SLOWEST, InterfacePace
+from app.tui.speed.watch import PerformanceWatch
+from app.tui.terminal_input import TerminalDriver
+from app.tui.textual_hacks import (
+    ThriftyStylesheet,
+    call_once,
+    draw_plain_scrollbars,
+    ignore_impossible_keys,
+    resume_cleanly,
+    teach_alt_enter,
+)
+from app.tui.themes import ThemeError, choose_theme, load_themes, no_such_theme
+
+if TYPE_CHECKING:
+    from textual.dom import DOMNode
+    from textual.timer import Timer
+
+    from app.downloads.job import PullJob
+    from app.library.listing import Outlook
+
+QUIT_WINDOW_S = 3.0
+"""A second ctrl+c within this time quits."""
+
+INTERFACE_COST_PERIOD_S = 1.0
+
+WEAK_DIVISOR = SLOWEST
+"""Where the engine takes every core, drawing begins at its slowest pace and speeds up once it proves to be cheap."""
+
+DOWNLOAD_LOOK_S = 1.0
+"""How often a download is looked at while its screen is not shown."""
+
+LENT_SIGNALS_S = 0.2
+"""So long after another program had the terminal, ctrl+c still means that one."""
+
+EXIT_PATIENCE_S = 1.5
+"""After a signal the process ends within this time, whatever a dead terminal does to Textual's shutdown."""
+
+SAVING_PATIENCE_S = 1.0
+"""So long leaving waits for a slow disk; a signal's exit code comes within ``EXIT_PATIENCE_S``."""
+
+_SIGNAL_EXITS = {
+    signal.SIGTERM: exit_codes.TERMINATED,
+    signal.SIGHUP: exit_codes.HANGUP,
+    signal.SIGINT: exit_codes.INTERRUPTED,
+}
+
+
+class JalopyApp(App[None], inherit_bindings=False):
+    """The terminal application."""
+
+    TITLE = "jalopy"
+    CSS_PATH = "app.tcss"
+    DEFAULT_MODE = modes.CHAT
+    BINDINGS: ClassVar[list[BindingType]] = bindings("app")
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 - Textual types it so
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high"), (36, "-tall")]  # noqa: RUF012
+
+    def __init__(
+        self,
+        settings: Settings,
+        model_path: Path | None = None,
+        *,
+        options: ChatOptions | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        keymap: Keymap | None = None,
+        remembered_theme: str = "",
+    ) -> None:
+        # Of a theme's own colours Textual would keep the shades of grey, and mark the cursor by nothing else.
+        super().__init__(TerminalDriver, ansi_color=True if "NO_COLOR" in os.environ else None)
+        teach_alt_enter()
+        ignore_impossible_keys()
+        self.stylesheet = ThriftyStylesheet(self.get_css_variables())
+        self.settings = settings
+        self.bridge = EngineBridge(options or chat_options(settings), clock)
+        self.crash_line: str | None = None
+        """What to say on stderr after a crash."""
+        self.crash_code = exit_codes.INTERNAL
+        self.downloads = BackgroundDownload()
+        self._download_watch: Timer | None = None
+        self.parting_line = ""
+        """What to say on stderr after leaving."""
+        self._interrupted_s: float | None = None
+        self._is_lent = False
+        self.keymap = keymap or Keymap()
+        self._theme_error = self._set_up_theme(remembered_theme)
+        habits = PromptHabits(self.keymap, settings.prompt_history == "on", partial(may_read_ahead, settings))
+        pace = InterfacePace(WEAK_DIVISOR if is_weak_machine() else 1)
+        self.watch_performance = PerformanceWatch(self.bridge, pace=pace)
+        self.chat = ChatScreen(
+            self.bridge,
+            settings.system_prompt or None,
+            model_path,
+            clock,
+            self.watch_performance,
+            habits,
+            conversations_at_hand(settings),
+            self.open_model,
+            self.downloads.word,
+        )
+        self.unsent_line = ""
+        """What to say on stderr of what was not sent, after an end that the user did not ask for."""
+        self._is_unsent_kept = False
+        self.unsaved = ""
+        """Why something of the conversation could not be saved, once the application has ended."""
+        # As a mode the chat is the first screen, and no empty one is ever laid out below it.
+        self.add_mode(modes.CHAT, lambda: self.chat)
+        around = Surroundings(
+            settings,
+            self.keymap,
+            self.bridge,
+            self.chat.turns,
+            self.chat.conversations,
+            self.watch_performance,
+            self.downloads,
+            self.open_model,
+            self._open_conversation,
+            self._delete_live,
+            self.look_after_download,
+        )
+        for mode in SCREENS:
+            self.add_mode(mode, partial(make_screen, mode, around))
+
+    def on_mount(self) -> None:
+        """Take over the signals that Textual leaves to their defaults."""
+        self.set_keymap(self.keymap.for_textual())
+        self.set_class(is_console(), "-console")
+        if is_console():
+            draw_plain_scrollbars()
+        self.set_interval(INTERFACE_COST_PERIOD_S, self._note_interface_cost)
+        if self._theme_error:
+            self.call_after_refresh(self.chat.note, self._theme_error, True)
+        if not self.is_headless:
+            self._watch_signals()
+            self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
+            self.call_after_refresh(garbage.settle)
+
+    def _note_interface_cost(self) -> None:
+        self.watch_performance.note_interface_cost(self.bridge.now_s())
+
+    def on_unmount(self) -> None:
+        """Save what is not saved, and end the engine's thread, or leave it to the end of the process.
+
+        A download is left to be gone on with.
+        """
+        self._save_what_there_is()
+        self.parting_line = self.downloads.leave()
+        self.bridge.close()
+        self.unsaved = self.chat.turns.journal.close(SAVING_PATIENCE_S)
+
+    def _save_what_there_is(self) -> None:
+        """Save what there is of a running reply, whatever else is wrong."""
+        with suppress(Exception):
+            self.chat.turns.save_partial()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """List for the command palette what can be done on a screen: every action with its key and its command."""
+        carriers: dict[str, DOMNode] = {scope_of(screen.BINDINGS): screen, "app": self}
+        if screen is self.chat:
+            carriers["prompt"] = self.chat.prompt
+        for action_id, action in ACTIONS.items():
+            carrier = carriers.get(action.scope)
+            if carrier is not None and action.name != "command_palette":
+                help_text = "   ".join(filter(None, (self.keymap.shown_keys(action_id), _usage(action))))
+                begin = partial(self.chat.prompt.begin_command, action.command)
+                act = partial(self.run_action, action.name, carrier)
+                yield SystemCommand(action.title, help_text, begin if action.needs_argument else act)
+        if screen is self.chat:
+            for name in persona_names():
+                yield SystemCommand(f"Persona: {name}", f"/persona {name}", partial(self.chat.action_persona, name))
+
+    # ---- actions
+
+    def action_help(self) -> None:
+        """Show keys and commands, those of the focused widget and the screen first; or leave them."""
+        from app.tui.screens.help import HelpScreen, help_sections
+
+        if not self.screen.is_modal:
+            sections = help_sections(self.screen, self.keymap)
+            self.push_screen(HelpScreen(sections, self.keymap.first_key("help.leave")))
+
+    def action_command_palette(self) -> None:
+        """List everything there is to do, to search in."""
+        if not self.screen.is_modal:
+            from app.tui.screens.palette import Palette
+
+            self.push_screen(Palette())
+
+    def action_theme(self, name: str = "") -> None:
+        """Choose the colours: by name, or from the list that shows each at once."""
+        if not name:
+            if not self.screen.is_modal:
+                from app.tui.screens.theme_picker import ThemePicker
+
+                # A new one each time: it knows the colours to go back to.
+                self.push_screen(ThemePicker(self.keymap), self._keep_theme)
+        elif name in self.available_themes:
+            self.theme = name
+            self._keep_theme(name)
+        else:
+            self.chat.note(no_such_theme(name, self.available_themes), True)
+
+    def action_performance(self) -> None:
+        """Show speed, and where the time goes; on the screen that does it, go back."""
+        self._show_or_leave(modes.PERFORMANCE)
+
+    def action_doctor(self) -> None:
+        """Show what machine and terminal mean for speed; on the screen that does it, go back."""
+        self._show_or_leave(modes.DOCTOR)
+
+    def action_tune(self) -> None:
+        """Find the best number of threads; on the screen that does it, go back."""
+        self._show_or_leave(modes.THREADS)
+
+    def _show_or_leave(self, mode: str) -> None:
+        """Go to a screen from wherever the user is, or from it back to the chat."""
+        if self.screen.is_modal:
+            return
+        if self.current_mode == modes.THREADS:
+            self.chat.turns.stop_tuning()
+        self.switch_mode(modes.CHAT if self.current_mode == mode else mode)
+
+    def action_models(self) -> None:
+        """Show the models on this machine; on the screen that does, go back."""
+        self._show_or_leave(modes.MODELS)
+
+    def action_conversations(self) -> None:
+        """Show the saved conversations; on the screen that does, go back."""
+        if self.chat.conversations.store is None:
+            if not self.screen.is_modal:
+                self.switch_mode(modes.CHAT)  # where the line is seen
+            self.chat.note("conversations are not saved: save_conversations in your settings is off")
+        else:
+            self._show_or_leave(modes.CONVERSATIONS)
+
+    def open_model(self, path: Path, title: str, outlook: Outlook | None = None) -> bool:
+        """Open a model in the chat, after asking what becomes of a conversation; False while the engine is busy.
+
+        Args:
+            title: how to name it; clean.
+            outlook: how fast it is expected to read; None looks that up.
+        """
+        if self.chat.turns.is_busy:
+            return False
+        if self.chat.turns.conversation.is_empty:
+            self._open_in_chat(path, "anew")
+        else:
+            self.run_worker(self._ask_about_conversation(path, title, outlook), group="switch", exclusive=True)
+        return True
+
+    async def _ask_about_conversation(self, path: Path, title: str, outlook: Outlook | None) -> None:
+        from app.library.outlook import look_up
+        from app.tui.screens.switch_model import SwitchModelScreen
+
+        if outlook is None:
+            outlook = await asyncio.wrap_future(look_up(path, self.settings))
+        tokens, prefill_tps = self.bridge.status.context_used, outlook.prefill_tps if outlook else None
+        question = SwitchModelScreen(title, tokens, prefill_tps, self.keymap)
+        self.push_screen(question, partial(self._open_in_chat, path))
+
+    def _open_in_chat(self, path: Path, answer: str | None) -> None:
+        if answer is not None:
+            if self.current_mode != modes.CHAT:
+                self.switch_mode(modes.CHAT)
+            self.chat.call_later(self.chat.models.switch_model, path, answer == "keep")
+
+    def _open_conversation(self, conversation_id: str) -> None:
+        self.chat.call_later(self.chat.talks.open_conversation, conversation_id)
+
+    async def _delete_live(self) -> str:
+        return await self.chat.talks.delete_live()
+
+    def look_after_download(self, job: PullJob) -> None:
+        """Let a download go on wherever the user is, and say in the chat how it ended."""
+        self.downloads.take(job)
+        if self._download_watch is None:
+            self._download_watch = self.set_interval(DOWNLOAD_LOOK_S, self._look_at_download)
+
+    def _look_at_download(self) -> None:
+        from app.tui.screens.download import DownloadScreen
+        from app.tui.screens.models import ModelsScreen
+
+        if ending := self.downloads.take_ending(is_seen=isinstance(self.screen, DownloadScreen)):
+            line, is_error = ending
+            key = self.keymap.first_key("app.models")
+            self.chat.note(line if is_error or not key else f"{line}: {key} opens it", is_error)
+            if isinstance(self.screen, ModelsScreen):
+                self.screen.end_download(line)
+        if self._download_watch is not None and (self.downloads.job is None or self.downloads.job.state.is_over):
+            self._download_watch.stop()
+            self._download_watch = None
+
+    async def action_quit(self) -> None:
+        """Quit."""
+        self.exit()
+
+    async def action_interrupt(self) -> None:
+        """Copy a selection; else stop the reply; a second one in a row quits."""
+        prompt = self.chat.prompt
+        selected = self.screen.get_selected_text() or (prompt.selected_text if self.focused is prompt else "")
+        if selected:
+            self.screen.clear_selection()
+            await self.chat.copying.copy_out(selected)
+            return
+        now_s = time.monotonic()
+        if self._interrupted_s is not None and now_s - self._interrupted_s < QUIT_WINDOW_S:
+            self.exit()
+            return
+        self._interrupted_s = now_s
+        self.chat.turns.stop()
+        self.chat.notes.hint_for(QUIT_WINDOW_S, self.keymap.hint("app.interrupt", "again quits"))
+
+    @on(PasteRefused)
+    def refuse_paste(self) -> None:
+        """Say why a paste is nowhere."""
+        self.chat.note(f"not pasted: more than {MAX_PASTE_CHARS:,} characters, which no context holds")
+
+    @on(PasteUnended)
+    def tell_unended_paste(self) -> None:
+        """Say why keys did nothing."""
+        self.chat.note(
+            "the terminal did not say where the paste ends: press one key, and after half a second keys count again"
+        )
+
+    # ---- themes
+
+    def _keep_theme(self, name: str | None) -> None:
+        """Remember the theme for the next start; one chosen for a console suits no other terminal."""
+        if name is None:
+            return
+        trouble = None if is_console() else state.remember_theme(name)
+        if trouble:
+            self.chat.note(trouble, True)
+        elif self.settings.theme not in ("", name):
+            self.chat.note(f"theme: {name}, until you leave: your settings name {self.settings.theme}")
+        else:
+            self.chat.note(f"theme: {name}")
+
+    def _set_up_theme(self, remembered: str) -> str | None:
+        try:
+            for theme in load_themes():
+                self.register_theme(theme)
+        except ThemeError as error:
+            return str(error)
+        on_console = is_console()
+        wanted = self.settings.theme or ("" if on_console else remembered)
+        self.theme = choose_theme(wanted, self.available_themes, on_console)
+        if self.settings.theme and self.settings.theme not in self.available_themes:
+            return no_such_theme(self.settings.theme, self.available_themes)
+        return None
+
+    # ---- the end
+
+    def _watch_signals(self) -> None:
+        if self._driver is not None and hasattr(signal, "SIGCONT"):
+            resume_cleanly(self._driver)
+        # signal.signal with App.exit does not end Textual; the loop's own handlers do (Textual#5140).
+        loop = asyncio.get_running_loop()
+        for number, code in _SIGNAL_EXITS.items():
+            loop.add_signal_handler(number, self._leave, code)
+
+    @contextmanager
+    def suspend(self) -> Iterator[None]:
+        """Lend the terminal to another program; ctrl+c typed meanwhile is that program's."""
+        self._is_lent = True
+        try:
+            with super().suspend():
+                yield
+        finally:
+            # The event loop hears of signals that came meanwhile only now.
+            call_once(self, LENT_SIGNALS_S, self._take_terminal_back)
+
+    def _take_terminal_back(self) -> None:
+        self._is_lent = False
+
+    def _leave(self, code: int) -> None:
+        """Exit with a code, even if the terminal is gone and Textual waits for it for ever."""
+        if self._is_lent and code == exit_codes.INTERRUPTED:
+            return
+        watchdog = threading.Timer(EXIT_PATIENCE_S, os._exit, [code])
+        watchdog.daemon = True
+        with suppress(RuntimeError, MemoryError):  # the system refuses another thread
+            watchdog.start()
+        self._save_what_there_is()  # now: the exit may be cut short before it comes to that
+        self._keep_unsent()
+        self.exit(return_code=code)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the exit has begun: widgets go away below their own messages then."""
+        return self._exit
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Take note of an unhandled exception, but let none spoil an exit that is under way."""
+        if not self._exit:
+            super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        """End after an unhandled exception without Textual's traceback, which shows local variables: the chat."""
+        error = self._exception or sys.exc_info()[1]
+        self._crash(error)
+
+    def panic(self, *renderables: object) -> None:
+        """End after an error that Textual would print, such as one in its input thread."""
+        self._crash(sys.exc_info()[1])
+
+    def _keep_unsent(self) -> None:
+        if not self._is_unsent_kept:
+            self._is_unsent_kept = True
+            with suppress(Exception):  # it may be what is broken; the end goes on without
+                self.unsent_line = self.chat.editing.keep_unsent()
+
+    def _crash(self, error: BaseException | None) -> None:
+        if isinstance(error, WorkerFailed):
+            error = error.error  # where it happened, and what
+        if self.crash_line is None:
+            line = bug_line(error) if error is not None else "internal error: unknown error (not logged)"
+            self.crash_line = f"jalopy: {line}"
+            if error is not None and exit_code_of(error) == exit_codes.NO_MEMORY:
+                self.crash_line, self.crash_code = line_of(error), exit_codes.NO_MEMORY
+        self._keep_unsent()
+        self._return_code = self.crash_code
+        self._close_messages_no_wait()
+
+
+def _usage(action: Action) -> str:
+    return f"/{action.command} {action.argument}".rstrip() if action.command else ""

@@ -1,0 +1,60 @@
+"""What the settings say of the chat: how models are opened and replies asked for."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from app.chat import opening as engine_access
+from app.chat.options import ChatOptions
+from app.library.choose_model import remember_opened
+from app.machine.reply_history import ReplyHistory
+from app.machine.tuning_conditions import watch_machine
+from app.program import paths
+from app.program.settings import Settings
+from app.tui.low_power import is_on_battery
+
+
+def chat_options(settings: Settings) -> ChatOptions:
+    """Return how the settings say to open models and ask for replies."""
+    return ChatOptions(
+        open_model=partial(engine_access.open_model, settings),
+        sampling=partial(engine_access.make_sampling, settings),
+        check_model=engine_access.check_model,
+        context_size=settings.context_size or None,
+        kv_type=settings.kv_type,
+        max_tokens=settings.sampling.max_tokens,
+        on_opened=remember_opened,
+        open_history=lambda: ReplyHistory(paths.speeds_file()),
+        examine=partial(engine_access.examine_machine, settings),
+        recall_tuned=engine_access.recall_tuned,
+        remember_tuned=engine_access.remember_tuned,
+        kernels_version=engine_access.kernels_version,
+        watch_conditions=watch_machine,
+        state_files=partial(engine_access.state_files, settings, partial(may_read_ahead, settings)),
+        may_pin=settings.pin_threads == "auto",
+    )
+
+
+def shell_options(settings: Settings, keeps_states: bool) -> ChatOptions:
+    """Return the same for a program in a shell: nothing is measured on the side, and nothing read before it is asked.
+
+    Args:
+        keeps_states: whether the state of the cache is kept for the next start.
+    """
+    return ChatOptions(
+        open_model=partial(engine_access.open_model, settings),
+        sampling=partial(engine_access.make_sampling, settings),
+        check_model=engine_access.check_model,
+        context_size=settings.context_size or None,
+        kv_type=settings.kv_type,
+        max_tokens=settings.sampling.max_tokens,
+        recall_tuned=engine_access.recall_tuned,
+        state_files=partial(engine_access.state_files, settings) if keeps_states else None,
+        tells_pieces=True,
+    )
+
+
+def may_read_ahead(settings: Settings) -> bool:
+    """Whether the engine may work before anything is sent."""
+    wanted = settings.prefill_while_typing
+    return wanted == "on" or (wanted == "auto" and not is_on_battery())

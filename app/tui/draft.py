@@ -1,0 +1,92 @@
+"""A message in the making: what stands in the prompt, and the large pastes that are folded in it.
+
+A fold is a short piece of text, a *chip*, that stands for the whole paste until the message is sent. Chips are written
+with no-break spaces: they look like any text, and nothing that is typed is mistaken for one. Plain values, no widget.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
+
+from app.text.record import record
+
+FOLD_FROM_CHARS = 512
+"""Pastes of so many characters are folded: a prompt of ten lines on a small screen holds hardly more."""
+FOLD_FROM_LINES = 8
+MAX_PASTE_CHARS = 4_000_000
+"""Larger pastes are taken nowhere: no context holds them, and the prompt would stand still."""
+
+_NAME_CHARS = 30
+_NBSP = "\u00a0"
+_OPENING = f"[pasted{_NBSP}"
+_CHIP = re.compile(rf"\[pasted{_NBSP}(\d{{1,6}}):[^\[\]\n]{{1,60}}\]")
+
+
+@record
+class Draft:
+    """Text with chips, and the text that each chip stands for."""
+
+    shown: str = ""
+    folds: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The message itself: every chip replaced by its paste, once; pastes are not looked into."""
+        if not self.folds:
+            return self.shown
+        return _CHIP.sub(lambda match: self.folds.get(match[0], match[0]), self.shown)
+
+    def used_folds(self) -> dict[str, str]:
+        """Return the folds whose chip is still there."""
+        return {chip: self.folds[chip] for _, _, chip in chip_spans(self.shown, self.folds)}
+
+    def refold(self, text: str) -> Draft:
+        """Return a draft of another text, with the same pastes folded where it still contains them whole."""
+        folds = {}
+        for chip, paste in self.used_folds().items():
+            before, found, after = text.partition(paste)
+            if found:
+                text, folds[chip] = f"{before}{chip}{after}", paste
+        return Draft(text, folds)
+
+
+def chip_spans(line: str, folds: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
+    """Yield start, end and text of every chip in a line."""
+    if not folds or _OPENING not in line:
+        return
+    for match in _CHIP.finditer(line):
+        if match[0] in folds:
+            yield match.start(), match.end(), match[0]
+
+
+def is_large(text: str) -> bool:
+    """Whether a paste is folded rather than shown."""
+    return len(text) >= FOLD_FROM_CHARS or text.count("\n") + 1 >= FOLD_FROM_LINES
+
+
+def write_chip(number: int, text: str, name: str = "") -> str:
+    """Write the chip for a paste, "[pasted 1: 3.1 kB, 42 lines]", or for a file, which is named before its size."""
+    n_lines = text.count("\n") + (not text.endswith("\n"))
+    lines = "1 line" if n_lines == 1 else f"{n_lines:,} lines"
+    name = re.sub(r"[\[\]\n]", "_", name)[:_NAME_CHARS] + ", " if name else ""
+    words = f"[pasted {number}: {name}{_size(len(text.encode('utf-8', 'replace')))}, {lines}]"
+    return words.replace(" ", _NBSP)
+
+
+def without_chips(text: str) -> str:
+    """Return pasted text in which nothing passes for a chip: a copy of the screen may hold one."""
+    return text.replace(_OPENING, "[pasted ")
+
+
+def highest_number(chips: Iterable[str]) -> int:
+    """Return the largest number among the chips, 0 without any."""
+    return max((int(match[1]) for chip in chips if (match := _CHIP.fullmatch(chip))), default=0)
+
+
+def _size(n_bytes: int) -> str:
+    for unit, divisor in (("MB", 1_000_000), ("kB", 1000)):
+        if n_bytes >= divisor:
+            return f"{n_bytes / divisor:.1f} {unit}"
+    return f"{n_bytes} B"

@@ -1,0 +1,123 @@
+"""Blocks of Markdown as lines: each kind is one function here and one entry of the registry below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from markdown_it.tree import SyntaxTreeNode
+from textual.content import Content
+
+from app.text.record import record
+from app.tui.markdown.inline import inline_text
+from app.tui.markdown.lines import Line, indented, plain_lines
+from app.tui.markdown.tables import table_lines
+
+# The Linux console's font has no other bullets.
+BULLETS = "•-*"
+_TITLES = 3
+"""Headings below this level look alike."""
+
+Highlight = Callable[[str, str], Content]
+"""Colours code: the code and the name of its language."""
+
+
+@record
+class Page:
+    """What a block has to know.
+
+    Attributes:
+        width: cells of a row.
+        highlight: colours code; None leaves it as it is.
+    """
+
+    width: int
+    highlight: Highlight | None = None
+
+    def narrowed(self, n_cells: int) -> Page:
+        """The same with something at its left."""
+        return Page(max(2, self.width - n_cells), self.highlight)
+
+
+def markdown_lines(tree: SyntaxTreeNode, page: Page) -> list[Line]:
+    """Return the lines of a text."""
+    return _spaced(tree.children, page)
+
+
+def _spaced(nodes: Sequence[SyntaxTreeNode], page: Page) -> list[Line]:
+    lines: list[Line] = []
+    for node in nodes:
+        if lines:
+            lines.append(Line())
+        lines += _lines(node, page)
+    return lines
+
+
+def _lines(node: SyntaxTreeNode, page: Page) -> list[Line]:
+    make = BLOCKS.get(node.type)
+    return make(node, page) if make else plain_lines(node.content)
+
+
+def _paragraph(node: SyntaxTreeNode, page: Page) -> list[Line]:
+    return [Line(line) for child in node.children for line in inline_text(child).split("\n", allow_blank=True)]
+
+
+def _heading(node: SyntaxTreeNode, page: Page) -> list[Line]:
+    style = f".title-{min(int(node.tag[1:]), _TITLES)}"
+    return [Line(line.text.stylize_before(style)) for line in _paragraph(node, page)]
+
+
+def _rule(node: SyntaxTreeNode, page: Page) -> list[Line]:
+    return [Line(Content("─" * page.width).stylize(".edge"))]
+
+
+def _quote(node: SyntaxTreeNode, page: Page) -> list[Line]:
+    bar = Content("▌ ").stylize(".mark")
+    return indented(_spaced(node.children, page.narrowed(2)), bar, bar)
+
+
+def _code(node: SyntaxTreeNode, page: Page) -> list[Line]:
+    code, language = node.content.removesuffix("\n"), node.info.partition(" ")[0]
+    text = page.highlight(code, language) if page.highlight else Content(code)
+    edge = Content(" ").stylize(".block")
+    return [Line(line, edge, edge, fill=".block", is_code=True) for line in text.split("\n", allow_blank=True)]
+
+
+def _bullets(node: SyntaxTreeNode, page: Page) -> list[Line]:
+    bullet = BULLETS[node.level // 2 % len(BULLETS)]
+    return [line for item in node.children for line in _item(item, f"{bullet} ", page)]
+
+
+def _numbers(node: SyntaxTreeNode, page: Page) -> list[Line]:
+    start = int(node.attrs.get("start", 1))
+    n_cells = len(str(start + len(node.children) - 1)) + 1
+    numbered = enumerate(node.children, start)
+    return [line for number, item in numbered for line in _item(item, f" {number}.".rjust(n_cells + 1) + " ", page)]
+
+
+def _item(item: SyntaxTreeNode, mark: str, page: Page) -> list[Line]:
+    lines: list[Line] = []
+    before = ""
+    for node in item.children:
+        # Lists stand close: a blank row only between what would run together otherwise.
+        if before in ("fence", "table") or before == node.type == "paragraph":
+            lines.append(Line())
+        lines += _lines(node, page.narrowed(len(mark)))
+        before = node.type
+    return indented(lines or [Line()], Content(mark).stylize(".mark"), Content(" " * len(mark)), mark)
+
+
+def _table(node: SyntaxTreeNode, page: Page) -> list[Line]:
+    return table_lines(node, page.width)
+
+
+BLOCKS: dict[str, Callable[[SyntaxTreeNode, Page], list[Line]]] = {
+    "paragraph": _paragraph,
+    "heading": _heading,
+    "hr": _rule,
+    "blockquote": _quote,
+    "fence": _code,
+    "code_block": _code,
+    "bullet_list": _bullets,
+    "ordered_list": _numbers,
+    "table": _table,
+}

@@ -1,0 +1,128 @@
+"""A text that grows at its end, as rows for a screen: what is complete stays, only what is open is parsed again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markdown_it.tree import SyntaxTreeNode
+
+from app.tui.markdown.blocks import Highlight, Page, markdown_lines
+from app.tui.markdown.complete import complete_chars
+from app.tui.markdown.lines import Line, Row, plain_lines, rows_of
+from app.tui.markdown.parser import tree_of
+
+SMALL_CHARS = 1000
+"""An open block is parsed whenever it grows until it is so long; from then on when it is a quarter longer."""
+SMALL_LINE_CHARS = 8000
+"""The same for one that is a single line, in which what comes as it came would begin a row."""
+
+Place = tuple[int, int, int]
+"""Characters, rows and lines before it."""
+_START: Place = (0, 0, 0)
+
+
+class GrowingMarkdown:
+    """Rows of a Markdown text; none before the width is known.
+
+    Attributes:
+        source: the text.
+        rows: what to show.
+    """
+
+    def __init__(self) -> None:
+        self.source = ""
+        self.width = 0
+        self.rows: list[Row] = []
+        self._copied: list[str] = []
+        """Every line as it is copied."""
+        self._highlight: Highlight | None = None
+        self._tree: SyntaxTreeNode | None = None
+        """Of the whole text, once it was parsed as one: another width needs no parsing."""
+        self._is_plain = False
+        self._settled: Place = _START
+        """Where the blocks that are complete end."""
+        self._parsed: Place = _START
+        """Where the text ends that is shown as Markdown; what follows is shown as it came."""
+
+    @property
+    def copied(self) -> str:
+        """All lines as they are copied; rows tell where they lie in it."""
+        return "\n".join(self._copied)
+
+    def grow(self, text: str) -> int:
+        """Add text at the end.
+
+        Returns:
+            The first row that changed.
+        """
+        self.source += text
+        self._tree = None
+        if not self.width:
+            return 0
+        if self._is_plain:
+            self.show_plain()
+            return 0
+        before = self.rows[self._settled[1] :]
+        first = self._settled[1]
+        self._settle()
+        self._show_open()
+        for old, new in zip(before, self.rows[first:], strict=False):
+            if not old.is_same(new):
+                break
+            first += 1
+        return first
+
+    def lay_out(self, width: int, highlight: Highlight | None = None, *, is_whole: bool = False) -> None:
+        """Make all rows anew.
+
+        Args:
+            width: cells of a row.
+            highlight: colours code.
+            is_whole: nothing will follow, so the text is parsed as one.
+        """
+        self.width, self._highlight, self._is_plain = width, highlight, False
+        self._settled = self._parsed = _START
+        if is_whole:
+            self._tree = self._tree or tree_of(self.source)
+            self._show_from(_START, self._lines(self._tree))
+        else:
+            self._settle()
+            self._show_open()
+
+    def show_plain(self) -> None:
+        """Show the text as it came, until the next ``lay_out``: it is one that the parser cannot take."""
+        self._is_plain = True
+        self._show_from(_START, plain_lines(self.source))
+
+    def _settle(self) -> None:
+        start = self._settled[0]
+        n_complete = complete_chars(self.source[start:])
+        if n_complete:
+            end = start + n_complete
+            lines = self._markdown(self.source[start:end])
+            self._show_from(self._settled, [*lines, Line()] if lines else [])
+            self._settled = self._parsed = (end, len(self.rows), len(self._copied))
+
+    def _show_open(self) -> None:
+        text = self.source[self._settled[0] :]
+        n_parsed = self._parsed[0] - self._settled[0]
+        is_small = len(text) <= (SMALL_CHARS if "\n" in text else SMALL_LINE_CHARS)
+        if is_small or len(text) >= n_parsed * 5 // 4:
+            n_parsed = len(text) if is_small else text.rfind("\n") + 1 or len(text)
+            self._show_from(self._settled, self._markdown(text[:n_parsed]))
+            self._parsed = (self._settled[0] + n_parsed, len(self.rows), len(self._copied))
+        plain = text[n_parsed:]
+        self._show_from(self._parsed, plain_lines(plain) if plain else [])
+
+    def _markdown(self, text: str) -> list[Line]:
+        return self._lines(tree_of(text))
+
+    def _lines(self, tree: SyntaxTreeNode) -> list[Line]:
+        return markdown_lines(tree, Page(self.width, self._highlight))
+
+    def _show_from(self, place: Place, lines: Sequence[Line]) -> None:
+        _, n_rows, n_lines = place
+        del self.rows[n_rows:], self._copied[n_lines:]
+        for number, line in enumerate(lines, n_lines):
+            self._copied.append(line.copied)
+            self.rows += rows_of(line, number, self.width)

@@ -1,0 +1,70 @@
+"""Messages that cross widgets; each names what has happened. What the engine reports comes in one of them.
+
+Text in them is clean already (``clean_text``) unless a field says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from textual.events import Key, Paste
+from textual.message import Message
+
+from app.tui.draft import Draft
+
+if TYPE_CHECKING:
+    from app.chat.events import Event
+
+
+@dataclass(eq=False, repr=False)
+class PromptSubmitted(Message):
+    """The user sent what stood in the prompt."""
+
+    text: str
+    draft: Draft
+    """The same with its large pastes folded."""
+
+
+@dataclass(eq=False, repr=False)
+class PasteRefused(Message):
+    """The user pasted more than is taken."""
+
+
+@dataclass(eq=False, repr=False)
+class PasteUnended(Message):
+    """The terminal did not say where a paste ends; what came of it is handed over."""
+
+
+@dataclass(eq=False, repr=False)
+class TakeBackRequested(Message):
+    """The user wants the message back that waits for its turn."""
+
+
+@dataclass(eq=False, repr=False)
+class TranscriptScrolled(Message):
+    """The user asked from the prompt to move through the transcript, by pages; negative is up."""
+
+    pages: int
+
+
+@dataclass(eq=False, repr=False)
+class MessageLeft(Message):
+    """The user went from a focused message back to the prompt."""
+
+    event: Key | Paste | None = None
+    """What they typed or pasted to do so, which is for the prompt."""
+
+
+@dataclass(eq=False, repr=False)
+class LinkChosen(Message):
+    """The user chose a link in a reply; nothing opens by itself."""
+
+    address: str
+
+
+@dataclass(eq=False, repr=False)
+class EngineReported(Message):
+    """The engine's thread has reported something."""
+
+    event: Event

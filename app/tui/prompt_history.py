@@ -1,0 +1,145 @@
+"""What was sent before: the steps through it, and the file that keeps it across starts.
+
+The file is one JSON object a line, for its owner alone, bounded in size. It is a convenience: lines that are not sound
+are passed over, and a failed write is told in one line and costs nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from app.program import paths
+from app.program.small_file import append_file, read_bounded, replace_file
+from app.text.clean_text import clean_text
+from app.tui.draft import Draft
+
+MAX_ENTRIES = 200
+MAX_ENTRY_BYTES = 64 << 10
+"""Longer messages are kept until the program ends, not in the file."""
+MAX_FILE_BYTES = 1 << 20
+"""Past this the file is written anew with the newest entries that fill half of it."""
+_MOST_BYTES = 2 * MAX_FILE_BYTES
+
+
+class PromptHistory:
+    """The drafts sent so far, newest last, and where the user stands among them."""
+
+    def __init__(self, limit: int = MAX_ENTRIES) -> None:
+        self._entries: list[Draft] = []
+        self._limit = limit
+        self._position: int | None = None
+        self._kept = Draft()
+
+    def add(self, draft: Draft) -> None:
+        """Remember a draft, unless it repeats the one before."""
+        if not self._entries or self._entries[-1] != draft:
+            self._entries.append(draft)
+            del self._entries[: -self._limit]
+        self.leave()
+
+    def add_older(self, drafts: Iterable[Draft]) -> None:
+        """Put drafts of earlier starts before those of this one."""
+        self._entries = [*drafts, *self._entries][-self._limit :]
+        self.leave()
+
+    def is_showing(self, draft: Draft) -> bool:
+        """Whether the draft is the entry the user stands at, unchanged."""
+        return self._position is not None and self._entries[self._position].shown == draft.shown
+
+    def older(self, current: Draft | None = None) -> Draft | None:
+        """Step back; None at the oldest. The first step keeps the current draft for the way back."""
+        if self._position is None:
+            self._kept = current or Draft()
+        position = len(self._entries) if self._position is None else self._position
+        if position == 0:
+            return None
+        self._position = position - 1
+        return self._entries[self._position]
+
+    def newer(self) -> Draft:
+        """Step forward; behind the newest stands the draft that was left."""
+        if self._position is None or self._position + 1 >= len(self._entries):
+            self.leave()
+            return self._kept
+        self._position += 1
+        return self._entries[self._position]
+
+    def leave(self) -> None:
+        """Stand behind the newest again."""
+        self._position = None
+
+    def find(self, text: str) -> Draft | None:
+        """Return the newest draft that says this text, folds and all."""
+        wanted = text.strip()
+        return next((draft for draft in reversed(self._entries) if draft.text.strip() == wanted), None)
+
+
+class HistoryFile:
+    """The history on disk.
+
+    Args:
+        path: the file; None keeps nothing.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def read(self) -> list[Draft]:
+        """Return what earlier starts left, oldest first; nothing where there is no sound file."""
+        if self._path is None:
+            return []
+        try:
+            raw = read_bounded(self._path, _MOST_BYTES) or b""
+        except OSError:
+            return []
+        drafts = [parse_draft(line) for line in raw.splitlines() if len(line) <= MAX_ENTRY_BYTES]
+        return [draft for draft in drafts if draft is not None][-MAX_ENTRIES:]
+
+    def append(self, draft: Draft) -> str | None:
+        """Add one draft; returns a line that says why nothing is kept, or None."""
+        line = write_draft(draft)
+        if self._path is None or len(line) > MAX_ENTRY_BYTES:
+            return None
+        if paths.private_directory(self._path.parent) is None:
+            return f"{self._path.parent}: is not writable: the history of the prompt is not kept"
+        try:
+            if append_file(self._path, line) > MAX_FILE_BYTES:
+                self._shorten()
+        except OSError as error:
+            return f"{self._path}: {error.strerror}: the history of the prompt is not kept"
+        return None
+
+    def _shorten(self) -> None:
+        """Replace the file by one with the newest entries."""
+        assert self._path is not None
+        kept: list[bytes] = []
+        room = MAX_FILE_BYTES // 2
+        for line in map(write_draft, reversed(self.read())):
+            room -= len(line)
+            if room < 0:
+                break
+            kept.append(line)
+        replace_file(self._path, b"".join(reversed(kept)), durable=False)
+
+
+def write_draft(draft: Draft) -> bytes:
+    """Write a draft as a line of JSON."""
+    return json.dumps({"shown": draft.shown, "folds": draft.used_folds()}).encode("ascii") + b"\n"
+
+
+def parse_draft(line: bytes) -> Draft | None:
+    """Read such a line, cleaned; None where it is not sound."""
+    try:
+        entry: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    shown, folds = (entry.get("shown"), entry.get("folds")) if isinstance(entry, dict) else (None, None)
+    if not isinstance(shown, str) or not shown.strip() or not isinstance(folds, dict):
+        return None
+    if not all(isinstance(chip, str) and isinstance(text, str) for chip, text in folds.items()):
+        return None
+    draft = Draft(clean_text(shown), {chip: clean_text(text) for chip, text in folds.items()})
+    return Draft(draft.shown, draft.used_folds())

@@ -1,0 +1,336 @@
+"""The chat: transcript, prompt, status. Says which helper shows an event, takes a message or carries out an action."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Static, TextArea
+
+from app.chat.bridge import EngineBridge
+from app.chat.events import (
+    ConversationReread,
+    ConversationTakenUp,
+    GenerationFailed,
+    GenerationFinished,
+    ModelFailed,
+    ModelKept,
+    ModelLoaded,
+    PromptCounted,
+    PromptRefused,
+    PromptStopped,
+    PromptWeighed,
+    ReplyReopened,
+    TextGenerated,
+    ThinkingFinished,
+    ThoughtGenerated,
+    ThreadsChanged,
+    TuningDoubted,
+    TuningEnded,
+    TurnsDropped,
+)
+from app.chat.turns import Turns
+from app.conversations.at_hand import AtHand
+from app.text.clean_text import clean_line
+from app.text.glyphs import ASCII, choose_glyphs
+from app.tui.actions import Action
+from app.tui.bindings import bindings
+from app.tui.messages import (
+    EngineReported,
+    LinkChosen,
+    MessageLeft,
+    PromptSubmitted,
+    TakeBackRequested,
+    TranscriptScrolled,
+)
+from app.tui.screens.chat_parts import ChatParts
+from app.tui.screens.conversation_flow import ConversationFlow
+from app.tui.screens.copying import Copying
+from app.tui.screens.drafting import Drafting, PromptHabits
+from app.tui.screens.engine_flow import EngineFlow
+from app.tui.screens.message_actions import MessageActions
+from app.tui.screens.message_editing import MessageEditing
+from app.tui.screens.message_focus import MessageFocus
+from app.tui.screens.model_flow import ModelFlow, how_to_load
+from app.tui.screens.notes import Notes
+from app.tui.screens.prompt_flow import PromptFlow
+from app.tui.screens.reply_flow import ReplyFlow
+from app.tui.screens.turn_views import TurnViews
+from app.tui.speed.watch import PerformanceWatch
+from app.tui.textual_hacks import draw_thriftily, note_breakpoints
+from app.tui.widgets.activity_line import ActivityLine
+from app.tui.widgets.message_view import MessageKeyPressed
+from app.tui.widgets.prompt import Prompt, screens_hint
+from app.tui.widgets.status_line import StatusLine
+from app.tui.widgets.strip_display import StripDisplay
+from app.tui.widgets.suggestions import Suggestions
+from app.tui.widgets.transcript import Transcript
+
+SAVE_PERIOD_S = 1.5
+"""A kill in the middle of a reply loses no more than that, or half a second more while another screen is shown."""
+PROMPT_EDGE_COLUMNS = 6
+"""Of the prompt's edge, those that hold no words."""
+
+T = TypeVar("T")
+
+
+def _handed_to(find: Callable[[ChatScreen], Callable[..., T]]) -> Callable[..., T]:
+    """Return an action that one of the screen's helpers carries out."""
+
+    def carry_out(chat: ChatScreen, *arguments: str) -> T:
+        return find(chat)(*arguments)
+
+    return carry_out
+
+
+class ChatScreen(Screen[None]):
+    """The screen that everything else is reached from.
+
+    Args:
+        open_model: opens a file after asking what becomes of the conversation; False while the engine is busy.
+        download_word: what the status line says of a running download; "" for none.
+
+    Attributes:
+        turns: whose turn it is.
+        conversations: the saved ones.
+        transcript, prompt: the widgets. They and the helpers are there once the screen is mounted.
+    """
+
+    CSS_PATH = "chat.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("chat")
+    AUTO_FOCUS = "Prompt"
+
+    def __init__(
+        self,
+        bridge: EngineBridge,
+        system: str | None,
+        model_path: Path | None,
+        clock: Callable[[], float],
+        watch: PerformanceWatch,
+        habits: PromptHabits,
+        conversations: AtHand,
+        open_model: Callable[[Path, str], bool],
+        download_word: Callable[[], str],
+    ) -> None:
+        super().__init__()
+        draw_thriftily(self)
+        self.conversations = conversations
+        self.turns = Turns(bridge, system, conversations.journal)
+        self._bridge, self._model_path, self._clock, self._pace = bridge, model_path, clock, watch.pace
+        self._habits, self._keymap = habits, habits.keymap
+        self._open_model, self._download_word = open_model, download_word
+        self._strip = StripDisplay(self, watch, "#middle")
+        self._was_shown = False
+        self._early: list[PromptSubmitted] | None = []
+        """What was sent before the engine has begun; None from then on."""
+
+    def compose(self) -> ComposeResult:
+        """Lay out the screen from top to bottom."""
+        note_breakpoints(self)
+        with Horizontal(id="title-bar"):
+            yield Static(Content("jalopy"), markup=False, id="program")
+            yield Static(markup=False, id="model-name")
+        with Horizontal(id="middle"):
+            yield Transcript(id="transcript")
+        keymap = self._keymap
+        yield Suggestions(keymap.first_key("prompt.complete"), id="suggestions")
+        yield ActivityLine(id="activity")
+        yield Static(markup=False, id="edit-line")
+        yield Prompt(id="prompt", keymap=keymap)
+        yield StatusLine(id="status", ascii_only=choose_glyphs() is ASCII, hint=keymap.hint("app.help", "help"))
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """The first time every widget has just been styled."""
+        event.refresh_styles = event.refresh_styles and self._was_shown
+        self._was_shown = True
+
+    def on_mount(self) -> None:
+        """Begin to listen to the engine, once the first frame stands."""
+        self._make_helpers()
+        self.engine.begin()
+        self.set_interval(SAVE_PERIOD_S, self.talks.save_what_comes)
+        # What waits for a refresh here and now would not wait for the first frame: the application holds that back.
+        self.app.call_later(self.call_after_refresh, self._start_engine)
+
+    def _make_helpers(self) -> None:
+        turns, keymap = self.turns, self._keymap
+        transcript = self.transcript = self.query_one(Transcript)
+        prompt = self.prompt = self.query_one(Prompt)
+        self.drafting = Drafting(prompt, turns, self._bridge, self._habits)
+        self.notes = notes = Notes(self, transcript, prompt, turns, keymap)
+        self.focus_at = focus = MessageFocus(self, transcript, prompt, notes)
+        views = TurnViews(transcript, turns, notes.note)
+        parts = ChatParts(
+            self, self._bridge, turns, keymap, transcript, prompt, self.drafting, notes, focus, views
+        )  # fmt: skip
+        self.copying = Copying(parts)
+        self.editing = MessageEditing(parts)
+        self.replies = ReplyFlow(parts, self.editing)
+        self.talks = ConversationFlow(parts, self.conversations, self.editing)
+        self.models = ModelFlow(parts, self.talks, self.replies, self._open_model)
+        self.acting = MessageActions(parts, self.editing, self.copying, self.talks.fork_at)
+        self.sending = PromptFlow(parts, self.editing, self._carry_out)
+        self.engine = EngineFlow(parts, self._clock, self._pace, self._download_word)
+        self._shown_by = self._list_event_handlers()
+
+    def _start_engine(self) -> None:
+        self._bridge.start()
+        self.engine.measure_memory()
+        self.drafting.load_history()
+        if self._model_path is None:
+            self.note(how_to_load(self._keymap))
+        else:
+            is_resumed = self.talks.resume_last(self._model_path)
+            self.models.load(self._model_path, keeps=is_resumed, rereads=False)
+        if line := self.drafting.bring_back_unsent():
+            self.note(line)
+        self.call_later(self._take_early)
+
+    async def _take_early(self) -> None:
+        early, self._early = self._early or [], None
+        for message in early:
+            await self.take_prompt(message)
+
+    def note(self, text: str, is_error: bool = False) -> None:
+        """Say something between the messages; the text is cleaned here."""
+        self.notes.note(text, is_error)
+
+    # ---- the engine's side
+
+    @on(EngineReported)
+    async def show_event(self, reported: EngineReported) -> None:
+        """Let those who wait for it show what the engine has reported."""
+        for show in self._shown_by[type(reported.event)]:
+            shown = show(reported.event)
+            if shown is not None:
+                await shown
+
+    def _list_event_handlers(self) -> dict[type, tuple[Callable[[Any], Awaitable[None] | None], ...]]:
+        replies, talks, models = self.replies, self.talks, self.models
+        return {
+            ModelLoaded: (models.show_model,),
+            ModelFailed: (models.show_load_failure,),
+            ModelKept: (models.show_kept_model,),
+            ConversationReread: (models.end_rereading,),
+            ConversationTakenUp: (talks.tell_taken_up,),
+            TextGenerated: (replies.show_text,),
+            ThoughtGenerated: (replies.show_thought,),
+            ThinkingFinished: (replies.fold_thinking,),
+            ReplyReopened: (replies.reopen_reply,),
+            GenerationFinished: (talks.drop_old_states, talks.announce_full_context, replies.finish_reply),
+            GenerationFailed: (replies.show_failure,),
+            PromptCounted: (self.drafting.note_count,),
+            PromptStopped: (replies.show_stop,),
+            PromptRefused: (replies.give_back,),
+            PromptWeighed: (self.editing.show_weight,),
+            TurnsDropped: (talks.tell_dropped,),
+            ThreadsChanged: (models.show_threads,),
+            TuningDoubted: (models.doubt_tuning,),
+            TuningEnded: (models.end_tuning,),
+        }
+
+    # ---- the user's side
+
+    @on(PromptSubmitted)
+    async def take_prompt(self, message: PromptSubmitted) -> None:
+        """Send a message, or carry out a command."""
+        if self._early is not None:
+            self._early.append(message)
+            return
+        await self.sending.take(message)
+        if self.prompt.unheeded:
+            self.prompt.unheeded.popleft()
+
+    @on(TextArea.Changed)
+    def follow_prompt(self, event: TextArea.Changed) -> None:
+        """List the commands that fit what is typed, and find out what it costs."""
+        text = event.text_area.text
+        self.query_one(Suggestions).show_for(text)
+        self.drafting.note_change()
+        self.engine.note_typed(text)
+        self.editing.weigh_soon()
+
+    @on(TranscriptScrolled)
+    def scroll(self, message: TranscriptScrolled) -> None:
+        """Move the transcript by pages."""
+        if message.pages < 0:
+            self.transcript.page_up()
+        else:
+            self.transcript.scroll_page_down(animate=False)
+
+    @on(LinkChosen)
+    def show_link(self, message: LinkChosen) -> None:
+        """Show where a link leads."""
+        self.note(f"link: {clean_line(message.address, 500)}")
+
+    @on(MessageLeft)
+    def leave_message(self, message: MessageLeft) -> None:
+        """Go from a message to the prompt."""
+        self.focus_at.leave_message(message)
+
+    @on(MessageKeyPressed)
+    async def act_on_message(self, pressed: MessageKeyPressed) -> None:
+        """Do what a key on a message asks for."""
+        await self.acting.act_on_message(pressed)
+
+    @on(TakeBackRequested)
+    async def take_back_into_prompt(self) -> None:
+        """Take a message back for a key that meant an empty prompt; one pressed twice takes back one message."""
+        if not self.prompt.text:
+            await self.sending.take_back()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Let the strip lie flat on a narrow screen."""
+        self._strip.fit(event.size.width)
+        self.engine.screens_hint = screens_hint(self._keymap, event.size.width - PROMPT_EDGE_COLUMNS)
+
+    # ---- actions
+
+    async def _carry_out(self, action: Action, argument: str) -> None:
+        target = self.app if action.scope == "app" else self
+        outcome = getattr(target, f"action_{action.name}")(*([argument] if action.takes_argument else []))
+        if outcome is not None:
+            await outcome
+
+    def action_stop(self) -> None:
+        """Leave a message or the editing; else stop what runs."""
+        if self.focus_at.is_on_message:
+            self.focus_at.to_prompt()
+        elif not self.editing.cancel():
+            self.replies.stop()
+
+    async def action_unfold(self) -> None:
+        """Show pasted text whole, or folded again."""
+        self.transcript.toggle_folds()
+
+    def action_focus_older(self) -> None:
+        """Go from the prompt to the newest message, from a message to the one above."""
+        self.focus_at.step(-1)
+
+    def action_focus_newer(self) -> None:
+        """Go to the message below; from the newest, to the prompt."""
+        self.focus_at.step(1)
+
+    action_new = _handed_to(lambda chat: chat.talks.new)
+    action_system = _handed_to(lambda chat: chat.talks.start_with_system)
+    action_persona = _handed_to(lambda chat: chat.talks.start_with_persona)
+    action_rename = _handed_to(lambda chat: chat.talks.rename)
+    action_save = _handed_to(lambda chat: chat.talks.export)
+    action_model = _handed_to(lambda chat: chat.models.open_wanted)
+    action_threads = _handed_to(lambda chat: chat.models.wish_threads)
+    action_edit = _handed_to(lambda chat: chat.editing.edit)
+    action_regenerate = _handed_to(lambda chat: chat.acting.regenerate)
+    action_continue_reply = _handed_to(lambda chat: chat.acting.continue_reply)
+    action_thinking = _handed_to(lambda chat: chat.acting.toggle_last_thinking)
+    action_copy = _handed_to(lambda chat: chat.copying.copy)
+    action_read = _handed_to(lambda chat: chat.sending.attach_file)
+    action_take_back = _handed_to(lambda chat: chat.sending.take_back)
+    action_external_editor = _handed_to(lambda chat: chat.sending.edit_externally)
+    action_toggle_strip = _handed_to(lambda chat: chat._strip.toggle)

@@ -1,0 +1,312 @@
+"""Conversations that outlive the program, in the chat: saving, resuming, opening another one, going on with a copy."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from app.chat.context_room import ANNOUNCED_SHARE
+from app.chat.events import ConversationTakenUp, GenerationFinished, TurnsDropped
+from app.conversations.at_hand import AtHand
+from app.conversations.conversation import ChatMessage, Role
+from app.conversations.export import save_as
+from app.conversations.keeper import cause_of
+from app.conversations.lock import NO_LOCKS
+from app.conversations.log_file import LogRefusedError
+from app.conversations.quota import drop_oldest_states
+from app.conversations.recent import last_used, model_key
+from app.conversations.replay import MOST_TITLE_CHARS, Saved
+from app.conversations.rows import moment_text
+from app.conversations.store import Opened
+from app.program.background import in_background
+from app.program.personas import how_to_add, load_persona, persona_names
+from app.program.refusals import Refusal
+from app.text import figures
+from app.text.clean_text import clean_line, clean_text
+from app.tui.draft import Draft
+from app.tui.screens.chat_parts import ChatParts
+from app.tui.screens.message_editing import MessageEditing
+from app.tui.screens.notes import busy_line
+from app.tui.widgets.message_view import MessageView, ReplyView, UserView
+
+_DROPPED_ABOVE = "---- what stands above is no part of the context any more ----"
+_MISSING = "(missing: the file is damaged here)"
+DROP_STATES_PERIOD_S = 60.0
+"""So long the states may be larger together than they should."""
+WORTH_A_LINE_TOKENS = 32
+"""Fewer tokens that must be read again are not mentioned."""
+
+
+class ConversationFlow:
+    """Knows which conversation is live, and tells the user what becomes of it."""
+
+    def __init__(self, parts: ChatParts, at_hand: AtHand, editing: MessageEditing) -> None:
+        self._screen, self._turns, self._bridge, self._keymap = parts.screen, parts.turns, parts.bridge, parts.keymap
+        self._transcript, self._prompt, self._views = parts.transcript, parts.prompt, parts.views
+        self._notes, self._focus, self._note = parts.notes, parts.focus, parts.notes.note
+        self._at_hand, self._editing = at_hand, editing
+        self._told_trouble = self._told_state_trouble = ""
+        self._is_announced = self._has_told_no_locks = False
+        self._dropped_states_s = -DROP_STATES_PERIOD_S
+
+    # ---- saving
+
+    def save_what_comes(self) -> None:
+        """Save what there is of a running reply, and say once when saving fails and when it works again."""
+        self._turns.save_partial()
+        self._tell_state_trouble()
+        if self._turns.journal.is_unlocked and not self._has_told_no_locks:
+            self._has_told_no_locks = True
+            self._note(NO_LOCKS)
+        trouble = self._turns.journal.trouble
+        if trouble == self._told_trouble:
+            return
+        if not trouble:
+            self._note("the conversation is saved again")
+        elif not self._told_trouble:
+            self._note(f"conversation not saved: {trouble}. It goes on here, and saving is tried again.", is_error=True)
+        self._told_trouble = trouble
+
+    def _tell_state_trouble(self) -> None:
+        trouble = self._bridge.state_trouble
+        if trouble and trouble != self._told_state_trouble:
+            self._note(f"the KV cache is not kept for the next start: {trouble}")
+        self._told_state_trouble = trouble or self._told_state_trouble
+
+    def drop_old_states(self, _: GenerationFinished) -> None:
+        """Delete the states used longest ago, where all together take more than they may."""
+        at_hand, now_s = self._at_hand, self._bridge.now_s()
+        if at_hand.store is None or now_s - self._dropped_states_s < DROP_STATES_PERIOD_S:
+            return
+        self._dropped_states_s = now_s
+        arguments = at_hand.store, at_hand.prefixes, at_hand.quota_bytes, self._bridge.state_file
+        in_background(partial(drop_oldest_states, *arguments), "quota")
+
+    # ---- going on with one
+
+    def resume_last(self, model_path: Path) -> bool:
+        """Show the conversation that was used last with a model; False where there is none, or it is not wanted."""
+        at_hand = self._at_hand
+        if not at_hand.resumes or at_hand.store is None:
+            return False
+        last = last_used(at_hand.store, model_key(model_path))
+        opened = self._open(last) if last is not None else None
+        if opened is None or not self._take(opened):
+            return False
+        self._screen.call_later(self._show_saved, opened)
+        return True
+
+    async def open_conversation(self, conversation_id: str) -> None:
+        """Go on with a saved conversation in place of the present one."""
+        if self._notes.refuses_while_busy() or conversation_id == self._turns.journal.id:
+            return
+        opened = self._open(conversation_id)
+        if opened is None:
+            return
+        if not self._take(opened):
+            self._notes.note_busy()
+            return
+        await self.clear_transcript()
+        await self._show_saved(opened)
+        self._focus.to_prompt()
+
+    async def delete_live(self) -> str:
+        """Delete the conversation, and begin a new one with its system prompt; returns why that cannot be, or ""."""
+        assert self._at_hand.store is not None
+        conversation_id = self._turns.start_without()
+        if conversation_id is None:
+            return busy_line(self._keymap, "in the chat ")
+        await self.clear_transcript()
+        try:
+            self._at_hand.store.delete(conversation_id)
+        except (LogRefusedError, OSError) as error:
+            return cause_of(error)
+        self._note("A new conversation; the one before is deleted.")
+        return ""
+
+    def _open(self, conversation_id: str) -> Opened | None:
+        assert self._at_hand.store is not None
+        try:
+            return self._at_hand.store.open(conversation_id)
+        except (LogRefusedError, OSError) as error:
+            self._note(f"conversation {conversation_id} cannot be opened: {cause_of(error)}", is_error=True)
+            return None
+
+    def _take(self, opened: Opened) -> bool:
+        """Go on with it; False while the engine is busy, and then its log is closed again."""
+        is_taken = self._turns.open_saved(opened)
+        if not is_taken and opened.log is not None:
+            opened.log.close()
+        return is_taken
+
+    async def _show_saved(self, opened: Opened) -> None:
+        await self._fill_transcript()
+        key = self._keymap.first_key("app.conversations")
+        others = f"{key} lists the others" if key else "/conversations lists the others"
+        day = moment_text(opened.saved.changed) or "an unknown day"
+        self._note(f"{opened.saved.shown_title} · from {day} · /new starts another, {others}")
+        if opened.notice:
+            self._note(opened.notice, is_error=True)
+        if opened.saved.not_sent:
+            self._bring_back(opened.saved)
+        elif opened.saved.conversation.awaits_reply:
+            self._note("the last message was not answered: /regen asks again, and another message goes with it")
+        elif self._turns.can_continue:
+            self._note("the last reply is not complete (/continue goes on with it)")
+
+    def _bring_back(self, saved: Saved) -> None:
+        """Put into the prompt what was sent, but not asked or answered any more; behind a draft, where Up finds it."""
+        prompt, text = self._prompt, saved.not_sent
+        where = "what is in the prompt"
+        if not prompt.text:
+            prompt.give_back(text)
+        elif prompt.draft.text.strip() != text.strip():
+            prompt.past.add(prompt.past.find(text) or Draft(text))
+            where = f"{self._keymap.first_key('prompt.older') or 'Up'} recalls what"
+        self._turns.left_waiting = []  # it stays in the log until something else is asked
+        if saved.waiting:
+            self._note(f"{where} was sent, but its turn did not come any more")
+        else:
+            self._note(f"{where} was sent in place of an earlier message, but not answered any more")
+
+    async def _fill_transcript(self) -> None:
+        """Show the live conversation where nothing is shown yet."""
+        conversation = self._turns.conversation
+        self._is_announced = False
+        await self._transcript.fill(conversation.messages, _view_of)
+        if 0 < conversation.n_dropped < len(conversation.messages):
+            self._transcript.divide(conversation.messages[conversation.n_dropped], _DROPPED_ABOVE)
+
+    # ---- a context that fills
+
+    def announce_full_context(self, _: GenerationFinished) -> None:
+        """Say once, before the context is full, what will happen and what else can be done."""
+        status = self._bridge.status
+        used, n_ctx = status.context_used, status.n_ctx
+        if self._is_announced or not n_ctx or used < ANNOUNCED_SHARE * n_ctx or used >= n_ctx:
+            return
+        self._is_announced = True
+        self._note(figures.context_nearly_full(used, n_ctx))
+
+    def tell_dropped(self, message: TurnsDropped) -> None:
+        """Say which turns the model does not know any more, and mark where they end."""
+        first = self._turns.note_dropped(message.n_turns)
+        if first is not None:
+            self._transcript.divide(first, _DROPPED_ABOVE)
+        self._note(figures.dropped_turns(message.n_turns, message.n_tokens, message.read_tokens, message.read_s))
+        self._is_announced = False
+
+    def tell_taken_up(self, message: ConversationTakenUp) -> None:
+        """Say what of the conversation is in the cache, and what that saved."""
+        if message.trouble:
+            self._note(message.trouble, is_error=True)
+        if message.restored_tokens:
+            self._note(figures.resumed(message.restored_tokens, message.restored_s, message.read_s))
+        unread = message.total_tokens - message.ready_tokens
+        if unread >= WORTH_A_LINE_TOKENS:
+            self._note(f"{figures.count(unread)} tokens of it are read with the next message")
+
+    # ---- what the user asks for
+
+    def _what_new_means(self) -> str:
+        """Say what became of the conversation before a new one."""
+        if self._at_hand.store is None:
+            return "A new conversation; the old one is gone: conversations are not saved."
+        key = self._keymap.first_key("app.conversations")
+        return f"A new conversation; {key or '/conversations'} lists the earlier ones."
+
+    async def new(self) -> None:
+        """Start a new conversation."""
+        await self._start_anew(self._turns.conversation.system, self._what_new_means())
+
+    async def start_with_persona(self, name: str = "") -> None:
+        """List the personas, or begin a new conversation with one."""
+        if not name:
+            names = ", ".join(persona_names())
+            self._note(f"personas: {names} (/persona NAME)" if names else f"there are no personas ({how_to_add()})")
+            return
+        try:
+            system = load_persona(name)
+        except Refusal as refusal:
+            self._note(str(refusal), is_error=True)
+            return
+        await self._start_anew(system, f"persona {name}: {clean_line(system, 200)}")
+
+    async def start_with_system(self, text: str = "") -> None:
+        """Show or set the system prompt."""
+        system = self._turns.conversation.system
+        if not text:
+            self._note(f"system prompt: {system}" if system else "There is no system prompt; /system TEXT sets one.")
+            return
+        consequence = "" if self._turns.conversation.is_empty else " (a new conversation)"
+        system = None if text == "-" else clean_text(text)
+        await self._start_anew(system, f"system prompt: {system or 'none'}{consequence}")
+
+    async def _start_anew(self, system: str | None, note: str) -> None:
+        if not self._turns.start_anew(system):
+            self._notes.note_busy()
+            return
+        await self.clear_transcript()
+        self._note(note)
+
+    def rename(self, title: str) -> None:
+        """Give the conversation a title."""
+        title = clean_line(" ".join(title.split()), MOST_TITLE_CHARS)
+        if self._turns.journal.rename(self._turns.conversation, title):
+            self._note(f"title: {title}")
+        else:
+            self._note("the conversation gets a title when it has begun: nothing is saved yet")
+
+    def export(self, wanted: str = "") -> None:
+        """Save the conversation as Markdown; with "+thinking" at the end, what the model thought too."""
+        model = self._turns.model
+        try:
+            self._note(save_as(wanted, self._turns.conversation, f"{model.name} {model.quantization}" if model else ""))
+        except Refusal as refusal:
+            self._note(str(refusal), is_error=not self._turns.conversation.is_empty)
+
+    async def fork_at(self, view: MessageView) -> None:
+        """Go on with a copy of the conversation that ends with the turn of this message."""
+        index = self._editing.index_of(view)
+        if index is None or self._notes.refuses_while_busy():
+            return
+        if self._at_hand.store is None:
+            self._note("no copy is made: conversations are not saved, and what follows here would be lost")
+            return
+        before = self._turns.journal.title
+        n_messages = min(len(self._turns.conversation.messages), index - index % 2 + 2)
+        if not self._turns.fork(n_messages):
+            self._notes.note_busy()
+            return
+        await self.clear_transcript()
+        await self._fill_transcript()
+        self._focus.to_prompt()
+        self._note(f"a copy of the first {n_messages} messages; the conversation they are from is kept: {before}")
+
+    async def clear_transcript(self) -> None:
+        """Show nothing but the messages that wait."""
+        if not self._editing.cancel():
+            self._editing.end()
+        self._views.forget()
+        await self._transcript.clear()
+
+
+def _view_of(message: ChatMessage) -> MessageView:
+    """Return the widget of a message that was saved."""
+    if message.role is Role.USER:
+        user = UserView(message.text, message.folded)
+        user.message = message
+        if message.is_missing:
+            user.mark(_MISSING)
+        return user
+    view = ReplyView(message.text)
+    view.message = message
+    if message.thinking is not None:
+        view.think(message.thinking.text)
+        view.finish_thinking(message.thinking)
+    if message.is_missing:
+        view.show_footer(_MISSING)
+        return view
+    footer = figures.reply_footer(message.figures, message.ending, is_edited=message.is_edited)
+    view.show_footer(footer if message.text else f"(no answer yet) {footer}".rstrip())
+    return view

@@ -1,0 +1,275 @@
+"""The saved conversations: found by what is typed, opened, renamed, deleted, saved as files.
+
+Typing narrows the list, and searches in what was said. Reading happens in a thread (``app.conversations.look``); the
+screen looks at its record while it runs, and at nothing once it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import ClassVar
+
+from textual import events
+from textual.binding import BindingType
+
+from app.conversations import export, rows
+from app.conversations.keeper import cause_of
+from app.conversations.log_file import LogRefusedError
+from app.conversations.look import Found, Hit, Look, Texts
+from app.conversations.replay import MOST_TITLE_CHARS
+from app.text import figures
+from app.text.clean_text import clean_line
+from app.text.glyphs import choose_glyphs
+from app.tui.bindings import bindings
+from app.tui.screens import modes
+from app.tui.screens.list_screen import ListScreen
+from app.tui.screens.surroundings import Surroundings
+
+_MOST_ASKED_CHARS = 40
+"""Of a title in a question, so that the answers have room behind it."""
+
+
+class _Typing(Enum):
+    """What typed letters are for."""
+
+    FILTER = "filter"
+    TITLE = "title"
+    ANSWER = "answer"
+    """Whether to delete."""
+
+
+class ConversationList:
+    """The conversations that were found, and what is asked about one of them."""
+
+    def __init__(self, around: Surroundings) -> None:
+        assert around.at_hand.store is not None
+        self.store = around.at_hand.store
+        self._turns = around.turns
+        self._glyphs = choose_glyphs()
+        self.typed = self.said = self.new_title = ""
+        self.typing = _Typing.FILTER
+        self.asked_about: Hit | None = None
+        """Whose title is being written, or whose end was asked about: the rows may be others by the answer."""
+        self._texts = Texts()
+        self._look: Look | None = None
+        self._found = Found()
+
+    def begin(self) -> None:
+        """Look again, for what is typed."""
+        self._look = Look(self.store, self.typed, self._texts).start(self._look)
+
+    def end(self) -> None:
+        """End the search, and remember no text."""
+        if self._look is not None:
+            self._look.cancel()
+        self._texts, self._look = Texts(), None
+
+    def look(self) -> bool:
+        """Take what was found; rows stay while they are looked for again."""
+        if self._look is None:
+            return False
+        found = self._look.found
+        if found.is_done or found.hits:
+            self._found = found
+        return not found.is_done
+
+    def items(self) -> tuple[Hit, ...]:
+        """Return the conversations that were found."""
+        return self._found.hits
+
+    def is_same(self, one: Hit, other: Hit) -> bool:
+        """Whether they are one conversation."""
+        return one.entry.id == other.entry.id
+
+    def is_live(self, hit: Hit) -> bool:
+        """Whether it is the conversation in the chat."""
+        return hit.entry.id == self._turns.journal.id
+
+    def heading_line(self, columns: int) -> str:
+        """Name the columns."""
+        return f"   {rows.heading(columns - 2)}"
+
+    def row_line(self, item: Hit, columns: int) -> str:
+        """Mark the conversation that is in the chat."""
+        mark = self._glyphs.here if self.is_live(item) else " "
+        return f"{mark} {rows.row(item, columns - 2)}"
+
+    def detail_text(self, item: Hit) -> str:
+        """Say where the words are, or what it is made of."""
+        return rows.details(item)
+
+    def title_line(self) -> str:
+        """Write the new title, or the filter and what all of it takes on the disk."""
+        if self.typing is _Typing.TITLE:
+            return f"New title: {self.new_title}_"
+        typed = f"filter: {self.typed}_" if self.typed else "type to search in titles and texts"
+        kept = sum(hit.entry.log_bytes + hit.entry.state_bytes for hit in self._found.hits)
+        return "   ".join(["Conversations", typed, f"{len(self._found.hits)}, {figures.size(kept)}"])
+
+    def foot_line(self) -> str:
+        """Ask, or say what goes on."""
+        found, hit = self._found, self.asked_about
+        if self.typing is _Typing.ANSWER and hit is not None:
+            title = clean_line(hit.entry.summary.title, _MOST_ASKED_CHARS)
+            live = " It is open in the chat, where a new one begins." if self.is_live(hit) else ""
+            return f"Delete {title}? y deletes it for good, any other key keeps it.{live}"
+        if self.said or found.trouble:
+            return self.said or found.trouble
+        if self._look is not None and not self._look.found.is_done:
+            return f"searching: {found.n_searched} of {found.n_all}" if self.typed else "looking ..."
+        if not self._found.hits:
+            return "no conversation has all these words" if self.typed else "No conversation is saved yet."
+        return ""
+
+    @property
+    def must_be_seen(self) -> bool:
+        """A question is to be read before it is answered."""
+        return bool(self.said) or self.typing is _Typing.ANSWER
+
+    def key_words(self, item: Hit | None) -> dict[str, str]:
+        """While a title is written, two keys end that."""
+        if self.typing is _Typing.TITLE:
+            return {"open": "keeps the title", "leave": "leaves it as it was"}
+        words = {"open": "opens", "rename": "renames", "delete": "deletes"}
+        return {**words, "export": "Markdown", "export_json": "JSON", "leave": "back"}
+
+
+class ConversationsScreen(ListScreen[Hit]):
+    """Lists conversations while it is shown."""
+
+    SCOPE = "conversations"
+    BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
+
+    def __init__(self, around: Surroundings) -> None:
+        self._list = ConversationList(around)
+        super().__init__(around.keymap, self._list)
+        self._turns, self._open_conversation = around.turns, around.open_conversation
+        self._delete_live = around.delete_live
+
+    def on_screen_suspend(self) -> None:
+        """Below help or palette a question or a title stays as it is."""
+        if self.app.current_mode != modes.CONVERSATIONS:
+            self._list.typing, self._list.said = _Typing.FILTER, ""
+
+    def takes_key(self, event: events.Key) -> bool:
+        """Take any key as the answer to a question."""
+        if self._list.typing is not _Typing.ANSWER:
+            return False
+        self._list.typing = _Typing.FILTER
+        hit = self._list.asked_about
+        if event.character in ("y", "Y") and hit is not None:
+            self._delete(hit)
+        self.show()
+        return True
+
+    def text_before(self) -> str:
+        """Return the filter, or the title that is being written."""
+        return self._list.new_title if self._list.typing is _Typing.TITLE else self._list.typed
+
+    def take_typed(self, text: str) -> None:
+        """Search, or write the title."""
+        if self._list.typing is _Typing.TITLE:
+            self._list.new_title = text[:MOST_TITLE_CHARS]
+            self.show()
+        else:
+            self._list.typing, self._list.typed = _Typing.FILTER, text
+            self.begin()
+
+    def action_open(self) -> None:
+        """Go on with the conversation under the cursor; keep the new title, where one is being written."""
+        hit = self._list.asked_about if self._list.typing is _Typing.TITLE else self.highlighted()
+        if hit is None:
+            return
+        if self._list.typing is _Typing.TITLE:
+            self._rename(hit)
+        elif hit.entry.trouble:
+            self._list.said = f"cannot be opened: {hit.entry.trouble}"
+            self.show()
+        else:
+            self._list.typed = ""
+            self.app.switch_mode(modes.CHAT)
+            self._open_conversation(hit.entry.id)
+
+    def action_rename(self) -> None:
+        """Write another title."""
+        hit = self.highlighted()
+        if hit is not None:
+            self._list.asked_about = hit
+            self._list.typing, self._list.new_title, self._list.said = _Typing.TITLE, hit.entry.summary.title, ""
+            self.show()
+
+    def _rename(self, hit: Hit) -> None:
+        self._list.typing = _Typing.FILTER
+        title = clean_line(" ".join(self._list.new_title.split()), MOST_TITLE_CHARS)
+        turns = self._turns
+        if title and hit.entry.id == turns.journal.id:
+            turns.journal.rename(turns.conversation, title)
+            turns.journal.settle(1.0)
+        elif title:
+            self._try(lambda: self._list.store.rename(hit.entry.id, title), "not renamed")
+        self.begin()
+
+    def action_delete(self) -> None:
+        """Ask whether to delete the conversation under the cursor."""
+        hit = self.highlighted()
+        if hit is None:
+            return
+        self._list.asked_about = hit
+        self._list.typing, self._list.said = _Typing.ANSWER, ""
+        self.show()
+
+    def _delete(self, hit: Hit) -> None:
+        if self._list.is_live(hit):
+            self.call_later(self._delete_shown_in_chat)
+            return
+        self._try(lambda: self._list.store.delete(hit.entry.id), "not deleted")
+        self.begin()
+
+    async def _delete_shown_in_chat(self) -> None:
+        trouble = await self._delete_live()
+        self._list.said = f"not deleted: {trouble}" if trouble else ""
+        self.begin()
+
+    def action_export(self) -> None:
+        """Save the conversation as Markdown in the present directory."""
+        self._export("md")
+
+    def action_export_json(self) -> None:
+        """Save the conversation as JSON in the present directory."""
+        self._export("json")
+
+    def _export(self, kind: str) -> None:
+        hit = self.highlighted()
+        if hit is None:
+            return
+
+        def save() -> None:
+            saved = self._list.store.read(hit.entry.id)
+            now = datetime.now().astimezone()
+            path = export.choose_path("", now).with_suffix(f".{kind}")
+            path = path.with_stem(f"{path.stem}-{int(hit.entry.id)}")
+            as_text = export.to_json if kind == "json" else export.to_markdown
+            export.write_new(path, as_text(saved.conversation, saved.model, now, True))
+            self._list.said = f"saved: {Path(path).absolute()}"
+
+        self._try(save, "not saved")
+        self.show()
+
+    def _try(self, work: Callable[[], None], failed: str) -> None:
+        try:
+            work()
+        except FileExistsError as error:
+            self._list.said = f"{failed}: {clean_line(str(error.filename), 120)} exists already"
+        except (LogRefusedError, OSError) as error:
+            self._list.said = f"{failed}: {cause_of(error)}"
+
+    def action_leave(self) -> None:
+        """Leave the title as it was; clear the filter; or go back to the chat."""
+        if self._list.typing is _Typing.FILTER:
+            super().action_leave()
+        else:
+            self._list.typing = _Typing.FILTER
+            self.show()

@@ -1,0 +1,138 @@
+"""Downloading a model: its price first, then progress with rate and time left.
+
+Leaving the screen leaves the download to go on: the application keeps it (``app.downloads.background``), and the models
+screen leads back here. Stopping is a key of its own, and keeps what came.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.timer import Timer
+from textual.widgets import Static
+
+from app.cli.pull import progress_text
+from app.downloads.job import JobState, PullJob, Stage
+from app.downloads.pull import price_lines
+from app.text import figures
+from app.text.clean_text import clean_line
+from app.text.glyphs import ASCII, choose_glyphs
+from app.tui.bindings import bindings
+from app.tui.keymap import Keymap
+from app.tui.textual_hacks import dismiss_once
+from app.tui.widgets.status_line import LOW_ROWS
+
+LOOK_PERIOD_S = 0.25
+_BAR_CELLS = 24
+
+
+class DownloadScreen(ModalScreen[str | None]):
+    """Dismissed with the path of a model to open, or with None.
+
+    Args:
+        job: does the work; it has been started, now or earlier.
+    """
+
+    CSS_PATH = "download.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("download")
+
+    def __init__(self, job: PullJob, keymap: Keymap) -> None:
+        super().__init__()
+        self._keymap = keymap
+        self._what, self._job = job.what, job
+        self._timer: Timer | None = None
+        self._shown = ""
+
+    def compose(self) -> ComposeResult:
+        """Lay out the lines."""
+        with Vertical(id="download") as box:
+            box.border_title = "Download"
+            yield Static(markup=False, id="download-text")
+            yield Static(markup=False, id="download-keys")
+
+    def on_mount(self) -> None:
+        """Begin to look at it."""
+        self._timer = self.set_interval(LOOK_PERIOD_S, self._look)
+        self._look()
+
+    def on_resize(self) -> None:
+        """Leave out what has no room, or bring it back; texts that change before the new layout stands are cut off."""
+        self.call_after_refresh(self._look)
+
+    def action_proceed(self) -> None:
+        """Download it; once it is here, open it."""
+        state = self._job.state
+        if state.stage is Stage.READY and self._refusal(state) == "":
+            self._job.proceed()
+            self._look()
+        elif state.stage is Stage.DONE and state.path is not None:
+            dismiss_once(self, str(state.path))
+
+    def action_stop(self) -> None:
+        """Stop what is coming and keep what came."""
+        if self._job.is_running:
+            self._job.stop()
+            dismiss_once(self, None)
+
+    def action_leave(self) -> None:
+        """Go back; what is coming goes on coming, and what was not accepted is dropped."""
+        if not self._job.is_running:
+            self._job.stop()
+        dismiss_once(self, None)
+
+    def _look(self) -> None:
+        state = self._job.state
+        text = "\n".join(self._lines(state))
+        if text != self._shown:
+            self._shown = text
+            self.query_one("#download-text", Static).update(Content(text))
+            self.query_one("#download-keys", Static).update(Content(self._keys(state)))
+        if state.is_over and self._timer is not None:
+            self._timer.stop()
+
+    def _lines(self, state: JobState) -> list[str]:
+        lines = price_lines(state.prepared) if state.prepared is not None else [self._what]
+        if state.stage is Stage.ASKING:
+            lines.append("asking what there is ...")
+        elif state.stage is Stage.READY and self._refusal(state):
+            lines.append(self._refusal(state))
+        elif state.stage is Stage.DOWNLOADING and state.progress is not None:
+            done, total = state.progress.done_bytes, state.progress.total_bytes
+            if self.app.size.height < LOW_ROWS:
+                del lines[1:]  # the price was accepted; the keys below need the room
+            lines += ["", self._bar(done, total), progress_text(state.progress)]
+        elif state.stage is Stage.DONE:
+            words = "Here and checked" if state.progress else "It is here already"
+            lines += ["", f"{words}: {clean_line(str(state.path), 300)}"]
+        if state.trouble:
+            lines += ["", state.trouble]
+        return lines
+
+    def _refusal(self, state: JobState) -> str:
+        """Say why this cannot be begun here; "" where it can."""
+        prepared = state.prepared
+        if prepared is None:
+            return ""
+        if prepared.trouble:
+            return f"not downloaded: {prepared.trouble}; `jalopy pull {self._what} --anyway` does it all the same"
+        plan = prepared.plan
+        return "not downloaded: there is not enough room on that disk" if plan.is_too_large else ""
+
+    def _bar(self, done: int, total: int) -> str:
+        text = figures.bar(done, total, _BAR_CELLS)
+        glyphs = choose_glyphs()
+        return text.replace("█", ASCII.full).replace("░", ASCII.empty) if glyphs is ASCII else text
+
+    def _keys(self, state: JobState) -> str:
+        key = self._keymap.first_key
+        yes, back = key("download.proceed"), key("download.leave")
+        if state.stage is Stage.READY and not self._refusal(state):
+            return f"{yes} downloads · {back} back"
+        if state.stage is Stage.DOWNLOADING:
+            return f"{back} leaves it running · {key('download.stop')} stops it; what came is kept"
+        return f"{yes} opens it · {back} back" if state.stage is Stage.DONE else f"{back} back"

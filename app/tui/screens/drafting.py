@@ -1,0 +1,207 @@
+"""What happens around the prompt while a message is written: history, estimate, reading ahead, the user's editor.
+
+One helper of the chat screen, which tells it what has happened and stays in charge of the transcript.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from app.chat.bridge import EngineBridge
+from app.chat.commands import Prepare
+from app.chat.events import PromptCounted
+from app.chat.read_ahead import MAX_CHARS
+from app.program import paths
+from app.text.record import record
+from app.tui.draft import Draft
+from app.tui.keymap import Keymap
+from app.tui.prompt_estimate import PromptEstimator, estimate_line
+from app.tui.prompt_history import HistoryFile
+from app.tui.textual_hacks import call_once
+from app.tui.unsent import UnsentFile
+
+if TYPE_CHECKING:
+    from textual.app import App
+    from textual.timer import Timer
+
+    from app.chat.turns import Turns
+    from app.tui.widgets.prompt import Prompt
+
+
+@record
+class PromptHabits:
+    """How the user wants the prompt to behave."""
+
+    keymap: Keymap = field(default_factory=Keymap)
+    keeps_history: bool = False
+    may_read_ahead: Callable[[], bool] = bool
+    """Whether to use the engine while nothing was asked; consulted each time."""
+
+
+TICK_S = 0.5
+"""The estimate follows the text at this pace."""
+QUIET_TICKS = 3
+"""After so many ticks without a change the user is thinking, and the engine may read ahead."""
+
+
+class Drafting:
+    """Watches over one prompt.
+
+    Args:
+        prompt: the widget.
+        turns: says whether the engine is free.
+        bridge: to count and to read ahead.
+        habits: what of it the user wants.
+    """
+
+    def __init__(self, prompt: Prompt, turns: Turns, bridge: EngineBridge, habits: PromptHabits) -> None:
+        self._prompt, self._turns, self._bridge = prompt, turns, bridge
+        self._may_read_ahead = habits.may_read_ahead
+        self._history = HistoryFile(paths.history_file() if habits.keeps_history else None)
+        self._unsent = UnsentFile(paths.unsent_file())
+        self._older_key = habits.keymap.first_key("prompt.older")
+        self._told_history_trouble = False
+        self.estimator = PromptEstimator()
+        self._timer: Timer | None = None
+        self._seen = self._counted = self._prepared = ""
+        self._quiet_ticks = 0
+        self._is_paused = False
+
+    def set_paused(self, is_paused: bool) -> None:
+        """Neither estimate nor read ahead meanwhile: what stands in the prompt is no next message."""
+        self._is_paused = is_paused
+        self.note_change()
+
+    # ---- history
+
+    def load_history(self) -> None:
+        """Bring back what was sent in earlier starts."""
+        self._prompt.past.add_older(self._history.read())
+
+    def keep(self, draft: Draft) -> str | None:
+        """Keep what was sent; returns a line of trouble the first time that fails."""
+        trouble = self._history.append(draft)
+        if trouble is None or self._told_history_trouble:
+            return None
+        self._told_history_trouble = True
+        return trouble
+
+    # ---- what is not sent when the program ends unexpectedly
+
+    def keep_unsent(self, aside: Draft) -> str:
+        """Keep what nobody has taken yet, a draft put aside and what stands here; returns a line on it.
+
+        What waits for its turn is in the conversation's log; here where that is not saved.
+        """
+        prompt = self._prompt
+        queued = [] if self._turns.journal.saves else self._turns.queued_texts
+        waiting = [prompt.past.find(text) or Draft(text) for text in queued]
+        drafts = [draft for draft in (*waiting, *prompt.unheeded, aside, prompt.draft) if draft.text.strip()]
+        if not drafts:
+            return ""
+        trouble = self._unsent.keep(drafts)
+        return (
+            f"not sent, and not saved: {trouble}" if trouble else "what was not sent is there again at the next start"
+        )
+
+    def bring_back_unsent(self) -> str:
+        """Put what an earlier run kept back: the newest into the prompt; returns a line that says so, or ""."""
+        drafts, shown = self._unsent.take(), ""
+        if drafts and not self._prompt.text:
+            newest = drafts.pop()
+            self._prompt.show_draft(newest)
+            shown = "it is in the prompt again"
+        for draft in drafts:
+            self._prompt.past.add(draft)
+        recalled = f"{self._older_key or 'Up'} recalls {len(drafts)} more" if drafts else ""
+        said = "; ".join(filter(None, (shown, recalled)))
+        return f"not sent when the program ended unexpectedly: {said}" if said else ""
+
+    # ---- estimate and reading ahead
+
+    def note_change(self) -> None:
+        """The text in the prompt has changed."""
+        if self._prepared and not self._text.startswith(self._prepared):
+            self._bridge.drop_preparation()
+        self._wake()
+
+    def note_free(self) -> None:
+        """The engine has nothing to do any more."""
+        self._counted = self._prepared = ""
+        self.estimator.forget_text()
+        meter = self._bridge.status.meter
+        if meter is not None:
+            self.estimator.learn_read(meter.read_tokens, meter.prefill_s)
+        self._wake()
+
+    def note_model(self) -> None:
+        """Another model is there, or none."""
+        self._counted = self._prepared = ""
+        self.estimator.forget_model()
+        self._wake()
+
+    def note_count(self, event: PromptCounted) -> None:
+        """The engine has counted, and may have read ahead."""
+        self._counted = event.text
+        self.estimator.learn_count(event.text, event.tokens, event.ready_tokens)
+        self.estimator.learn_read(event.read_tokens, event.read_s)
+        self._show_estimate(self._text)
+
+    @property
+    def _text(self) -> str:
+        """What would be sent now as the next message; "" for commands."""
+        if self._is_paused:
+            return ""
+        text = self._prompt.draft.text.strip()
+        return "" if text.startswith("/") else text
+
+    def _wake(self) -> None:
+        self._quiet_ticks = 0
+        if self._timer is None:
+            self._timer = call_once(self._prompt, TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        text = self._text
+        self._quiet_ticks = self._quiet_ticks + 1 if text == self._seen else 0
+        self._seen = text
+        self._show_estimate(text)
+        is_done = self._use_engine(text)
+        if text and (self._quiet_ticks < QUIET_TICKS or not is_done):
+            self._timer = call_once(self._prompt, TICK_S, self._tick)
+
+    def _use_engine(self, text: str) -> bool:
+        """Ask the engine for what is worth knowing or reading now; False when it should be asked again."""
+        if self._turns.is_busy or self._turns.model is None or len(text) > MAX_CHARS:
+            return True
+        is_quiet = self._quiet_ticks >= QUIET_TICKS
+        if text != self._prepared and (not text or (is_quiet and self._may_read_ahead())):
+            is_sent = self._bridge.send(Prepare(text, read_ahead=bool(text)))
+            self._prepared = text if is_sent else self._prepared
+            return is_sent
+        return not text or text == self._counted or self._bridge.send(Prepare(text, read_ahead=False))
+
+    def _show_estimate(self, text: str) -> None:
+        is_known = bool(text) and self._turns.model is not None
+        self._prompt.show_estimate(estimate_line(self.estimator.estimate(text)) if is_known else "")
+
+    # ---- the user's editor
+
+    async def edit_externally(self, app: App[object]) -> str:
+        """Write the message in the user's editor, while replies go on; returns a line to show, or ""."""
+        from textual.app import SuspendNotSupported
+
+        from app.tui.external_editor import edit_text
+
+        draft = self._prompt.draft
+        try:
+            with app.suspend(), app.batch_update():  # nothing is drawn into the editor
+                edited = await edit_text(draft.text, os.environ)
+        except SuspendNotSupported:
+            return "this terminal cannot be lent to an editor"
+        if edited.text is not None and edited.text != draft.text:
+            self._prompt.show_draft(draft.refold(edited.text))
+        return edited.notice

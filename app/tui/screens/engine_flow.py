@@ -1,0 +1,106 @@
+"""What comes from the engine's thread, shown at the pace at which it is read.
+
+Ten times a second is enough; less often while somebody types, behind another screen, or where drawing is dear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from app.chat.status import Activity
+from app.tui.messages import EngineReported
+from app.tui.screens.chat_parts import ChatParts
+from app.tui.speed.interface_pace import InterfacePace, Refreshes, TypingRhythm
+from app.tui.widgets.activity_line import ActivityLine
+from app.tui.widgets.status_line import StatusLine
+
+DRAIN_PERIOD_S = 0.1
+STATUS_EVERY = 2
+"""While a reply is written the status line changes with every second drain, which is as often as anyone reads it."""
+UNSEEN_PERIOD_S = 0.5
+"""How often what a reply brings is taken in while another screen is shown."""
+MEMORY_PERIOD_S = 1.0
+
+
+class EngineFlow:
+    """Hands events to the screen, and shows the status.
+
+    Args:
+        clock: monotonic seconds.
+        pace: how often drawing is affordable.
+        download_word: what the status line says of a running download; "" for none.
+    """
+
+    def __init__(
+        self, parts: ChatParts, clock: Callable[[], float], pace: InterfacePace, download_word: Callable[[], str]
+    ) -> None:
+        self._screen, self._bridge, self._turns, self._prompt = parts.screen, parts.bridge, parts.turns, parts.prompt
+        self._keymap, self._clock, self._pace, self._download_word = parts.keymap, clock, pace, download_word
+        self._refreshes, self._rhythm = Refreshes(pace), TypingRhythm()
+        self._rss_bytes = self._n_drains = 0
+        self._shown_activity: Activity | None = None
+        self.screens_hint = ""
+        """The keys of other screens that the prompt's edge has room for."""
+
+    def begin(self) -> None:
+        """Look from now on."""
+        self._show_status()
+        self._screen.set_interval(DRAIN_PERIOD_S, self.drain)
+        self._screen.set_interval(MEMORY_PERIOD_S, self.measure_memory)
+
+    def note_typed(self, text: str) -> None:
+        """The text in the prompt has changed: while somebody types, a reply is drawn right behind a painted key."""
+        self._rhythm.note_text(text, self._clock())
+        if self._is_writing_on:
+            self._screen.call_after_refresh(self._drain_behind_key)
+
+    def measure_memory(self) -> None:
+        """Look what the process takes."""
+        import psutil  # not with the module: the first frame would wait for it
+
+        self._rss_bytes = psutil.Process().memory_info().rss
+
+    def drain(self) -> None:
+        """Show what came, unless nobody would miss it by now."""
+        is_writing_on = self._is_writing_on
+        if not (is_writing_on and self._may_wait()):
+            self._show_what_came(is_writing_on)
+
+    def _may_wait(self) -> bool:
+        """Whether nobody misses what the reply has brought by now."""
+        now_s = self._clock()
+        if not self._screen.is_current:
+            return not self._rhythm.is_due(now_s, UNSEEN_PERIOD_S)
+        return self._refreshes.is_left_out() or self._rhythm.is_typing(now_s)
+
+    def _drain_behind_key(self) -> None:
+        now_s = self._clock()
+        is_due = self._rhythm.is_typing(now_s) and self._rhythm.is_due(now_s, DRAIN_PERIOD_S * self._pace.divisor)
+        if self._is_writing_on and is_due:
+            self._show_what_came(True)
+
+    @property
+    def _is_writing_on(self) -> bool:
+        return self._bridge.status.activity is Activity.WRITING is self._shown_activity
+
+    def _show_what_came(self, is_writing_on: bool) -> None:
+        for event in self._bridge.drain():
+            self._screen.post_message(EngineReported(event))
+        self._rhythm.note_drawn(self._clock())
+        self._n_drains += 1
+        if not is_writing_on or self._n_drains % STATUS_EVERY == 0:
+            self._show_status()
+
+    def _show_status(self) -> None:
+        status = self._bridge.status
+        self._shown_activity = status.activity
+        self._screen.query_one(ActivityLine).show(status, self._clock())
+        self._screen.query_one(StatusLine).show(status, self._rss_bytes, self._download_word())
+        self._prompt.show_keys(self._keys_at_hand())
+
+    def _keys_at_hand(self) -> str:
+        """Name what stops the running reply; while none runs, what leads to the other screens."""
+        if self._turns.is_answering:
+            stop = self._keymap.first_key("chat.stop")
+            return f"{stop} stops the reply" if stop else ""
+        return self.screens_hint

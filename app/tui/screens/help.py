@@ -1,0 +1,139 @@
+"""Keys and commands, read from the table of actions; what has the focus comes first."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import ActiveBinding, Binding, BindingType
+from textual.containers import Container, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Static
+
+from app.tui.actions import ACTIONS, commands
+from app.tui.bindings import bindings
+from app.tui.keymap import Keymap, show_key
+from app.tui.textual_hacks import dismiss_once
+from app.tui.widgets.prompt import Prompt
+
+Entry = tuple[str, str]
+"""What to press or type, and what it does."""
+
+_HEADINGS = {"prompt": "At the prompt", "message": "On this message", "chat": "In the chat", "app": "Everywhere"}
+COMMANDS = "Commands, typed at the prompt of the chat"
+_PROMPT_ENTRIES = [("Up, Down", "Recall what was sent, from an empty prompt")]
+_WIDEST = 74
+_FRAME_COLUMNS = 6
+_GAP_COLUMNS = 2
+TWO_COLUMNS_FROM = 120
+"""So wide is what the style sheets call wide."""
+_KEY_COLUMN = 21
+_NARROW_KEY_COLUMN = 15
+
+
+def scopes_here(screen: Screen[object]) -> list[str]:
+    """Return the scopes whose keys mean something on a screen now, the nearest to the focus first."""
+    scopes = ["prompt"] if isinstance(screen.focused, Prompt) else []
+    for active in screen.active_bindings.values():
+        scope = (active.binding.id or "").partition(".")[0]
+        if scope and scope != "app":
+            scopes.append(scope)
+    return [*dict.fromkeys(scopes), "app"]
+
+
+def key_entries(scope: str, keymap: Keymap) -> list[Entry]:
+    """Return the actions of a scope that have keys."""
+    entries = [
+        (keymap.shown_keys(action_id), action.title)
+        for action_id, action in ACTIONS.items()
+        if action.scope == scope and keymap.keys_of(action_id)
+    ]
+    return [*entries, *(_PROMPT_ENTRIES if scope == "prompt" else [])]
+
+
+def other_entries(active: Iterable[ActiveBinding]) -> list[Entry]:
+    """Return the keys of a screen that are in no table."""
+    return [
+        (show_key(one.binding.key), one.binding.description)
+        for one in active
+        if one.binding.description and not one.binding.id and not one.binding.system and one.binding.show
+    ]
+
+
+def command_entries() -> list[Entry]:
+    """Return the slash commands."""
+    return [
+        (f"{', '.join(f'/{name}' for name in (a.command, *a.aliases))} {a.argument}".rstrip(), a.title)
+        for a in commands()
+    ]
+
+
+def help_sections(screen: Screen[object], keymap: Keymap) -> list[tuple[str, list[Entry]]]:
+    """Return headings and entries for what can be done on a screen.
+
+    What the focused widget does comes first, then what leads to other screens: it must be seen without scrolling.
+    """
+    *scopes, everywhere = scopes_here(screen)
+    scopes.insert(1, everywhere)
+    sections = [(_HEADINGS.get(scope, "On this screen"), key_entries(scope, keymap)) for scope in scopes]
+    sections.append(("More keys here", other_entries(screen.active_bindings.values())))
+    sections.append((COMMANDS, command_entries()))
+    return [(heading, entries) for heading, entries in sections if entries]
+
+
+def write_entry(entry: Entry, columns: int) -> str:
+    """Write one entry in two columns; what does not fit beside a long first one goes below it."""
+    first, second = entry
+    indent = _KEY_COLUMN if columns > 50 else _NARROW_KEY_COLUMN
+    lines = textwrap.wrap(second, max(10, columns - indent)) or [""]
+    if len(first) < indent:
+        lines[0] = f"{first:<{indent}}{lines[0]}"
+        return f"\n{' ' * indent}".join(lines)
+    return f"\n{' ' * indent}".join([first, *lines])
+
+
+class HelpScreen(ModalScreen[None]):
+    """Lists what can be done; any of the usual keys closes it."""
+
+    CSS_PATH = "help.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *bindings("help"),
+        # Below a modal screen the application's keys are silent, and the key that opened this should close it.
+        Binding(ACTIONS["app.help"].keys, "leave", show=False, id="app.help"),
+    ]
+
+    def __init__(self, sections: list[tuple[str, list[Entry]]], back_key: str) -> None:
+        super().__init__()
+        self._back_key = back_key
+        self._entries = [(heading, entries, Static(markup=False)) for heading, entries in sections]
+
+    def compose(self) -> ComposeResult:
+        """Lay out the lists."""
+        with VerticalScroll(id="help") as box:
+            box.border_title = "Help"
+            box.border_subtitle = " · ".join(filter(None, ("up, down scroll", f"{self._back_key} back".strip())))
+            with Container(id="help-columns"):
+                for is_commands in (False, True):
+                    with Vertical(classes="help-column"):
+                        for heading, _, body in self._entries:
+                            if (heading == COMMANDS) == is_commands:
+                                yield Static(Content(heading), markup=False, classes="help-heading")
+                                yield body
+
+    def on_mount(self) -> None:
+        """Fill in the lines."""
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        """Break the lines where the room ends."""
+        width = self.app.size.width - _FRAME_COLUMNS
+        columns = min(_WIDEST, width // 2 - _GAP_COLUMNS if self.app.size.width >= TWO_COLUMNS_FROM else width)
+        for _, entries, body in self._entries:
+            body.update(Content("\n".join(write_entry(entry, columns) for entry in entries)))
+
+    def action_leave(self) -> None:
+        """Go back to where help was asked for."""
+        dismiss_once(self, None)

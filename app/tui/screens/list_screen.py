@@ -1,0 +1,246 @@
+"""What every list has that fills a screen: rows narrowed by typing, more about the one under the cursor, and its keys.
+
+A ``Listing`` says where its rows come from and how they read. Looking for them is a thread's work; ``look`` takes what
+that has found so far, and is called only while the list is shown and says that more is to come.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from app.tui.keymap import Keymap
+from app.tui.screens import modes
+from app.tui.speed.lines import spread
+
+LOOK_PERIOD_S = 0.25
+_MOST_TYPED_CHARS = 200
+_FRAME_COLUMNS = 4
+_LEAST_COLUMNS = 20
+
+Item = TypeVar("Item")
+
+
+class Listing(Protocol[Item]):
+    """What is listed. Its methods are called by the list's screen, and only while that is shown."""
+
+    typed: str
+    """What narrows the list."""
+    said: str
+    """What the last key led to; shown in the foot, until something is typed."""
+
+    def begin(self) -> None:
+        """Begin to look for rows: the list is shown now, maybe again."""
+
+    def end(self) -> None:
+        """Look no more: something else is shown."""
+
+    def look(self) -> bool:
+        """Take what was found so far; return whether more is to come."""
+
+    def items(self) -> tuple[Item, ...]:
+        """Return what was found, as far as it is wanted."""
+
+    def is_same(self, one: Item, other: Item) -> bool:
+        """Whether the cursor belongs on the one after it was on the other."""
+
+    def heading_line(self, columns: int) -> str:
+        """Write what stands above the rows."""
+
+    def row_line(self, item: Item, columns: int) -> str:
+        """Write one row in so many columns."""
+
+    def detail_text(self, item: Item) -> str:
+        """Say more about the row under the cursor."""
+
+    def title_line(self) -> str:
+        """Write what the list is, and what is typed."""
+
+    def foot_line(self) -> str:
+        """Say what is going on, or what to do; "" for nothing."""
+
+    @property
+    def must_be_seen(self) -> bool:
+        """Whether the foot answers a key, or asks something: then it is shown on the lowest screens as well."""
+
+    def key_words(self, item: Item | None) -> dict[str, str]:
+        """Return what keys do now, by the names of their actions."""
+
+
+class ListScreen(Screen[None], Generic[Item]):
+    """The base of a list: a subclass gives ``SCOPE``, ``BINDINGS`` and the actions, of which ``action_open`` must be.
+
+    Args:
+        listing: what is listed.
+    """
+
+    CSS_PATH = Path(__file__).with_name("list_screen.tcss")  # wherever the subclass lies
+    AUTO_FOCUS = "#list-rows"
+    SCOPE: ClassVar[str]
+    """The list's part of the action registry, for the names of its keys."""
+
+    def __init__(self, keymap: Keymap, listing: Listing[Item]) -> None:
+        super().__init__()
+        self._keymap, self._listing = keymap, listing
+        self._items: tuple[Item, ...] = ()
+        self._lines: tuple[str, ...] = ()
+        self._timer: Timer | None = None
+
+    # ---- what typing means
+
+    def take_typed(self, text: str) -> None:
+        """Narrow the list to what has this text."""
+        self._listing.typed = text
+        self.show()
+
+    def text_before(self) -> str:
+        """Return what a typed letter is appended to."""
+        return self._listing.typed
+
+    def takes_key(self, event: events.Key) -> bool:
+        """Whether a key means something else here than a letter of the filter; it has been acted on then."""
+        return False
+
+    # ---- what all lists do
+
+    def compose(self) -> ComposeResult:
+        """Lay out title, rows, details and keys."""
+        yield Static(id="list-title", markup=False)
+        yield Static(id="list-heading", markup=False)
+        yield OptionList(id="list-rows", markup=False)
+        yield Static(id="list-detail", markup=False)
+        yield Static(id="list-foot", markup=False)
+        yield Static(id="list-keys", markup=False)
+
+    def on_mount(self) -> None:
+        """Make the timer that looks at what was found."""
+        self._timer = self.set_interval(LOOK_PERIOD_S, self._look_again, pause=True)
+
+    def on_screen_resume(self) -> None:
+        """Look anew: things come and go."""
+        self.begin()
+
+    def on_screen_suspend(self) -> None:
+        """Look at nothing while something else is shown."""
+        if self._timer is not None:
+            self._timer.pause()
+        self._listing.end()
+
+    def on_resize(self) -> None:
+        """Write the rows anew."""
+        self.call_after_refresh(self.show)
+
+    def begin(self) -> None:
+        """Look anew for rows."""
+        self._listing.begin()
+        self.go_on_looking()
+        self.show()
+
+    def say(self, text: str) -> None:
+        """Say what a key led to."""
+        self._listing.said = text
+        self.show()
+
+    def go_on_looking(self) -> None:
+        """Look at what is found from now on, until ``look`` says that nothing more comes."""
+        if self._timer is not None:
+            self._timer.resume()
+
+    def _look_again(self) -> None:
+        is_more_to_come = self._listing.look()
+        self.show()
+        if not is_more_to_come and self._timer is not None:
+            self._timer.pause()
+
+    def show(self) -> None:
+        """Write everything that is not there as it should be."""
+        if not self.is_mounted or not self.size.width:
+            return
+        columns = max(_LEAST_COLUMNS, self.size.width - _FRAME_COLUMNS)
+        self._show_rows(columns)
+        self._write("list-title", self._listing.title_line())
+        self._write("list-heading", self._listing.heading_line(columns))
+        self._write("list-foot", self._listing.foot_line())
+        self.query_one("#list-foot").set_class(self._listing.must_be_seen, "-answer")
+        self.show_highlighted()
+
+    def highlighted(self) -> Item | None:
+        """Return what the cursor is on."""
+        at = self.query_one(OptionList).highlighted
+        return self._items[at] if at is not None and at < len(self._items) else None
+
+    def _show_rows(self, columns: int) -> None:
+        items = self._listing.items()
+        lines = tuple(self._listing.row_line(item, columns) for item in items)
+        before, had = self.highlighted(), self._lines
+        self._items, self._lines = items, lines
+        if lines == had:
+            return
+        rows = self.query_one(OptionList)
+        rows.clear_options()
+        rows.add_options([Option(Content(line)) for line in lines])
+        if items:
+            places = [n for n, item in enumerate(items) if before is not None and self._listing.is_same(item, before)]
+            rows.highlighted = places[0] if places else 0
+
+    @on(OptionList.OptionHighlighted)
+    def show_highlighted(self) -> None:
+        """Say more about the row under the cursor, and what keys do with it."""
+        item, key = self.highlighted(), self._keymap.first_key
+        self._write("list-detail", self._listing.detail_text(item) if item is not None else "")
+        keys = {key(f"{self.SCOPE}.{name}"): words for name, words in self._listing.key_words(item).items()}
+        parts = [f"{key} {words}" for key, words in keys.items() if key]
+        self._write("list-keys", "\n".join(spread(parts, max(1, self.size.width - 2), " · ")))
+
+    def _write(self, widget_id: str, text: str) -> None:
+        widget = self.query_one(f"#{widget_id}", Static)
+        if getattr(widget, "jalopy_text", None) != text:
+            widget.jalopy_text = text  # type: ignore[attr-defined]
+            widget.update(Content(text))
+
+    def on_key(self, event: events.Key) -> None:
+        """Narrow the list by what is typed."""
+        before = self.text_before()
+        if self.takes_key(event):
+            pass
+        elif event.key == "backspace":
+            self._type(before[:-1])
+        elif event.is_printable and event.character and len(before) < _MOST_TYPED_CHARS:
+            self._type(before + event.character)
+        else:
+            return
+        event.stop()
+        event.prevent_default()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Take what is pasted as if it were typed: an address to download, words to search for."""
+        event.stop()
+        before = self.text_before()
+        pasted = " ".join(event.text[: 2 * _MOST_TYPED_CHARS].split())
+        if pasted:
+            self._type((before + pasted)[:_MOST_TYPED_CHARS])
+
+    def _type(self, text: str) -> None:
+        self._listing.said = ""
+        self.take_typed(text)
+
+    @on(OptionList.OptionSelected)
+    async def open_selected(self) -> None:
+        """Enter and a click open; a second Enter is not meant for what lies below a dialog by then."""
+        if self.is_active:
+            await self.run_action("open")
+
+    def action_leave(self) -> None:
+        """Clear the filter, or go back to the chat."""
+        if self._listing.typed:
+            self._type("")
+        else:
+            self.app.switch_mode(modes.CHAT)

@@ -1,0 +1,187 @@
+"""Models in the chat: opened, changed, failed or kept, and the threads they compute with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from textual.content import Content
+from textual.widgets import Static
+
+from app.chat.events import (
+    ConversationReread,
+    ModelFailed,
+    ModelKept,
+    ModelLoaded,
+    ThreadsChanged,
+    TuningDoubted,
+    TuningEnded,
+)
+from app.program.bundled_model import WHAT_IT_IS, is_starter, model_path
+from app.text import figures
+from app.text.clean_text import clean_line
+from app.tui.keymap import Keymap
+from app.tui.screens.chat_parts import ChatParts
+from app.tui.screens.conversation_flow import ConversationFlow
+from app.tui.screens.reply_flow import ReplyFlow
+from app.tui.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING
+from app.tuning.thread_command import USAGE, ThreadsRefused, describe, describe_in_use, parse_threads
+
+
+class ModelFlow:
+    """Knows which model there is.
+
+    Args:
+        open_model: opens a file after asking what becomes of the conversation; False while the engine is busy.
+    """
+
+    def __init__(
+        self,
+        parts: ChatParts,
+        conversations: ConversationFlow,
+        replies: ReplyFlow,
+        open_model: Callable[[Path, str], bool],
+    ) -> None:
+        self._screen, self._turns, self._bridge, self._keymap = parts.screen, parts.turns, parts.bridge, parts.keymap
+        self._prompt, self._drafting, self._focus = parts.prompt, parts.drafting, parts.focus
+        self._notes, self._note = parts.notes, parts.notes.note
+        self._conversations, self._replies, self._open = conversations, replies, open_model
+        self._name = parts.screen.query_one("#model-name", Static)
+
+    def load(self, path: Path, keeps: bool = False, rereads: bool = True) -> bool:
+        """Begin to open a model; False while the engine is busy."""
+        begins = self._turns.load(path, keeps, rereads)
+        if begins:
+            self._prompt.placeholder = PLACEHOLDER_LOADING
+        return begins
+
+    async def show_model(self, message: ModelLoaded) -> None:
+        """Name the model and answer what was sent meanwhile."""
+        if self._turns.begins_anew:
+            await self._conversations.clear_transcript()
+        self._turns.note_loaded(message)
+        self._prompt.placeholder = PLACEHOLDER
+        self._name.update(Content(f"{message.name} · {message.quantization}"))
+        self._note(
+            f"weights {figures.size(message.weights_bytes)} · context {figures.count(message.n_ctx)} tokens, "
+            f"{figures.size(message.kv_bytes)} of memory"
+        )
+        if is_starter(message.path):
+            self._note(f"{WHAT_IT_IS}. {where_models_are(self._keymap)} finds and gets a real one.")
+        for line in message.notices:
+            self._note(line)
+        self._drafting.note_model()
+        self._replies.ask_next()
+        self._screen.call_after_refresh(_import_reply_widgets)
+
+    def end_rereading(self, message: ConversationReread) -> None:
+        """Say what the model has read, and answer what was sent meanwhile."""
+        self._turns.note_reread()
+        read, total = figures.count(message.read_tokens), figures.count(message.total_tokens)
+        if message.restored_tokens:
+            saved = figures.count(message.restored_tokens)
+            self._note(f"resumed {saved} of {total} tokens: this model had read them before")
+        if message.trouble:
+            self._note(message.trouble, is_error=True)
+        elif message.read_tokens < message.total_tokens:
+            self._note(f"read {read} of {total} tokens of the conversation; the rest is read with the next message")
+        else:
+            newly = figures.count(message.read_tokens - message.restored_tokens)
+            if newly != "0":
+                self._note(f"read the conversation again: {newly} tokens in {figures.seconds(message.read_s)}")
+        self._replies.ask_next()
+
+    def show_load_failure(self, message: ModelFailed) -> None:
+        """Say why there is no model."""
+        self._turns.note_load_failed()
+        self._prompt.placeholder = PLACEHOLDER
+        self._name.update(Content(""))
+        self._note(message.reason, is_error=True)
+        self._note(how_to_load(self._keymap))
+
+    def show_kept_model(self, message: ModelKept) -> None:
+        """Say why there is no other model."""
+        self._turns.note_model_kept(message.is_open)
+        stays = "the model from before stays open" if message.is_open else "opening the model from before again"
+        self._note(f"{message.reason}; {stays}", is_error=True)
+        if message.is_open:
+            self._prompt.placeholder = PLACEHOLDER
+            self._replies.ask_next()
+
+    def show_threads(self, message: ThreadsChanged) -> None:
+        """Say which threads compute now."""
+        before, now = message.before.now, message.in_use.now
+        was = f" (was {before.decode} and {before.prefill})" if before != now else ""
+        self._note(f"from now on {describe(now)}{was}")
+        if message.trouble:
+            self._note(message.trouble, is_error=True)
+
+    def doubt_tuning(self, message: TuningDoubted) -> None:
+        """Suggest to measure again."""
+        self._note(f"{message.reason}: {self._keymap.key_or_command('app.tune')} measures again")
+
+    def end_tuning(self, message: TuningEnded) -> None:
+        """Answer what was sent meanwhile."""
+        self._turns.note_tuned()
+        if message.trouble:
+            self._note(f"threads could not be measured: {message.trouble}", is_error=True)
+        self._replies.ask_next()
+
+    def open_wanted(self, wanted: str = "") -> None:
+        """Load another model, after asking what becomes of the conversation."""
+        if not wanted:
+            self._prompt.begin_command("model")
+            return
+        path = model_path(wanted)
+        if not self._open(path, clean_line(path.name)):
+            self._notes.note_busy()
+
+    def wish_threads(self, wanted: str = "") -> None:
+        """Show the threads, or use others from the next token on; remembered only by the tuning screen."""
+        in_use = self._bridge.threads
+        if in_use is None:
+            self._note(how_to_load(self._keymap))
+        elif not wanted:
+            tune = self._keymap.key_or_command("app.tune")
+            self._note(
+                f"{describe_in_use(in_use)}. {USAGE}, 1 to {in_use.most}; {tune} finds the best and remembers it."
+            )
+        else:
+            try:
+                self._bridge.wish_threads(replace(in_use, now=parse_threads(wanted, in_use)))
+            except ThreadsRefused as refused:
+                self._note(str(refused), is_error=True)
+
+    async def switch_model(self, path: Path, keeps: bool) -> None:
+        """Load another model and begin a new conversation with it, or go on with this one.
+
+        Args:
+            keeps: go on: the model reads the conversation first.
+        """
+        if not self.load(path, keeps):
+            self._notes.note_busy()
+            return
+        if self._turns.conversation.is_empty:
+            await self._conversations.clear_transcript()
+        self._focus.to_prompt()
+        consequence = "it reads the conversation first" if keeps else "a new conversation"
+        self._note(f"loading {clean_line(path.name)}; {consequence}")
+
+
+def where_models_are(keymap: Keymap) -> str:
+    """Name the key or the command that lists models."""
+    key = keymap.first_key("app.models")
+    return f"{key} or /models" if key else "/models"
+
+
+def how_to_load(keymap: Keymap) -> str:
+    """Say that there is no model, and what to do."""
+    shown = where_models_are(keymap)
+    return f"No model is loaded: {shown} shows what is on this machine and what fits; /model PATH opens a file"
+
+
+def _import_reply_widgets() -> None:
+    """Markdown takes a tenth of a second to import: before the first reply, and behind the first frame."""
+    import_module("app.tui.widgets.reply_body")

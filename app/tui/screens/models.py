@@ -1,0 +1,253 @@
+"""The models on this machine: what fits, how fast it would be, and opening another one without leaving the chat.
+
+Typing narrows the list. Finding and reading happen in a thread of their own (``app.library.scan``); the screen looks at
+its record while it runs, and at nothing once it is done.
+"""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.binding import BindingType
+
+from app.chat.commands import Examine
+from app.library import rows
+from app.library.listing import ModelEntry
+from app.library.scan import Found, Scan
+from app.text import figures
+from app.text.clean_text import clean_line
+from app.text.glyphs import choose_glyphs
+from app.tui.bindings import bindings
+from app.tui.screens.list_screen import ListScreen
+from app.tui.screens.notes import busy_line
+from app.tui.screens.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from app.downloads.job import PullJob
+    from app.library.listing import Outlook
+
+_LIKE_A_REPOSITORY = re.compile(r"[^/ ]+/[^/ ]+")
+_DETAIL_LINES = 3
+_NOTHING = "No model was found. Those listed can be downloaded; model_directories in your settings names more places."
+
+
+class ModelList:
+    """The models that were found."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._settings, self._keymap, self._bridge = around.settings, around.keymap, around.bridge
+        self._turns, self._downloads = around.turns, around.downloads
+        self._glyphs = choose_glyphs()
+        self.typed = self.said = ""
+        self._scan: Scan | None = None
+        self._found = Found()
+        self._measurement: Future[Any] | None = None
+
+    def begin(self) -> None:
+        """Look again: files come and go, and the last reply may have been the first with its model."""
+        self.end()
+        self._scan = Scan(self._settings).start()
+
+    def end(self) -> None:
+        """End the scan."""
+        if self._scan is not None:
+            self._scan.cancel()
+
+    def measure(self) -> bool:
+        """Measure what this machine's memory and kernels do, once the engine is free; False if it is being done."""
+        if self._measurement is not None:
+            return False
+        self._measurement, self.said = Future(), ""
+        if not self._bridge.send(Examine(self._measurement)):
+            self._measurement, self.said = None, "the engine has too much to do: not measured"
+        return True
+
+    def look(self) -> bool:
+        """Take what the scan has found; after a measurement, begin a new one."""
+        if self._measurement is not None and self._measurement.done():
+            error = self._measurement.exception()
+            self._measurement = None
+            if error is not None:
+                self.said = clean_line(f"not measured: {type(error).__name__}: {error}", 120)
+            self.begin()
+        found = self._scan.found if self._scan is not None else self._found
+        # Rows stay while they are looked for again.
+        if found.is_done or (not self._found.is_done and found.n_read >= self._found.n_read):
+            self._found = found
+        return not found.is_done or self._measurement is not None or self._downloads.is_running
+
+    # ---- what is shown
+
+    def items(self) -> tuple[ModelEntry, ...]:
+        """Return the models in whose row all words stand."""
+        return tuple(entry for entry in self._found.entries if entry.matches(self.typed))
+
+    def is_same(self, one: ModelEntry, other: ModelEntry) -> bool:
+        """Whether they are one file, or one that can be downloaded."""
+        return (one.path, one.repository) == (other.path, other.repository)
+
+    def heading_line(self, columns: int) -> str:
+        """Name the columns."""
+        return f" {rows.heading(columns)}"
+
+    def row_line(self, item: ModelEntry, columns: int) -> str:
+        """Mark the model that is open, and those that are not here."""
+        loaded = self._turns.model
+        is_loaded = loaded is not None and item.is_here and loaded.path == str(item.path)
+        mark = self._glyphs.here if is_loaded else " " if item.is_here else "+"
+        return f"{mark} {rows.row(item, columns)}"
+
+    def detail_text(self, item: ModelEntry) -> str:
+        """Say where it is, what it is made of, and what is to be expected of it."""
+        return "\n".join(rows.details(item)[:_DETAIL_LINES])
+
+    def title_line(self) -> str:
+        """Write the filter, free memory and its speed."""
+        found = self._found
+        typed = f"filter: {self.typed}_" if self.typed else "type to filter"
+        speed = f" · reads {found.read_gbps:.1f} GB/s" if found.read_gbps else ""
+        memory = f"{figures.size(found.available_bytes)} free{speed}" if found.available_bytes else ""
+        return "   ".join(part for part in ("Models", typed, memory) if part)
+
+    def foot_line(self) -> str:
+        """Say what goes on; else what to do next; else what suits this machine."""
+        found, key = self._found, self._keymap.first_key
+        if self._measurement is not None:
+            waiting = "waiting for the engine" if self._bridge.status.is_busy else "measuring this machine"
+            return f"{waiting} ..."
+        if self.said or found.trouble:
+            return self.said or found.trouble
+        if running := self._downloads.line():
+            return running
+        if not found.is_done:
+            read = f"reading headers: {found.n_read} of {found.n_files}"
+            return read if found.n_files else "looking for models ..."
+        if _LIKE_A_REPOSITORY.search(self.typed):
+            return f"{key('models.download')} downloads {self.typed}"
+        if found.entries and not self.items():
+            return f"no model has all these words in its row: {self.typed}"
+        if not any(entry.is_here for entry in found.entries):
+            return f"{_NOTHING} Looked in: {', '.join(found.looked_in)}"
+        offers = "" if all(entry.is_here for entry in found.entries) else ", + can be downloaded"
+        if not found.read_gbps:
+            return f"speeds are unknown until this machine is measured: {key('models.measure')}{offers}"
+        if not found.advice:
+            return rows.LEGEND
+        return f"{rows.ESTIMATE} estimate{offers}. Suits this machine now: {found.advice}"
+
+    @property
+    def must_be_seen(self) -> bool:
+        """What a key led to is."""
+        return bool(self.said)
+
+    def key_words(self, item: ModelEntry | None) -> dict[str, str]:
+        """What is not here can be downloaded, and only one at a time."""
+        if item is None or item.is_here:
+            words = {"open": "opens", "inspect": "inspects", "download": "downloads", "measure": "measures"}
+        else:
+            words = {"open": "downloads", "measure": "measures"}
+        if self._downloads.is_running:
+            words |= {"download": "shows the download", "stop_download": "stops it"}
+        return {**words, "leave": "back"}
+
+
+class ModelsScreen(ListScreen[ModelEntry]):
+    """Lists models while it is shown."""
+
+    SCOPE = "models"
+    BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
+
+    def __init__(self, around: Surroundings) -> None:
+        self._models = ModelList(around)
+        super().__init__(around.keymap, self._models)
+        self._around = around
+
+    def action_rescan(self) -> None:
+        """Look again for models."""
+        self.begin()
+
+    def action_measure(self) -> None:
+        """Measure what this machine's memory and kernels do, once the engine is free."""
+        if self._models.measure():
+            self.go_on_looking()
+            self.show()
+
+    def action_open(self) -> None:
+        """Open the model under the cursor in place of the present one."""
+        entry = self.highlighted()
+        if entry is None:
+            return
+        if entry.is_here and entry.reason:
+            self.say(f"cannot be opened: {entry.reason}")
+        elif entry.is_here:
+            self._open(entry.path, entry.title, entry.outlook)
+        else:
+            self._download(entry.repository)
+
+    def _open(self, path: Path, title: str, outlook: Outlook | None = None) -> None:
+        """Open a model, or say why not, and leave the filter where the choice stands."""
+        if self._around.open_model(path, title, outlook):
+            self._models.typed = self._models.said = ""
+        else:
+            self._models.said = busy_line(self._around.keymap, "in the chat ")
+        self.show()
+
+    def action_download(self) -> None:
+        """Download the repository or address that is typed, else the known model under the cursor."""
+        entry = self.highlighted()
+        running = self._around.downloads
+        if running.is_running and running.job is not None:
+            self._show_download(running.job)
+        elif _LIKE_A_REPOSITORY.search(self._models.typed):
+            self._download(self._models.typed)
+        elif entry is not None and not entry.is_here:
+            self._download(entry.repository)
+        else:
+            self.say("type OWNER/REPO or an address to download, or go to a row with +")
+
+    def _download(self, what: str) -> None:
+        from app.downloads.job import PullJob
+
+        if self._around.downloads.is_running:
+            key = self._around.keymap.first_key("models.download")
+            self.say(f"one download at a time: {key} shows the one that runs")
+            return
+        self._models.typed = self._models.said = ""
+        self.show()
+        job = PullJob(what, self._around.settings)
+        self._around.look_after_download(job)
+        self._show_download(job.start())
+
+    def _show_download(self, job: PullJob) -> None:
+        from app.tui.screens.download import DownloadScreen
+
+        self.app.push_screen(DownloadScreen(job, self._around.keymap), self._leave_download)
+
+    def _leave_download(self, path: str | None) -> None:
+        if path is not None:
+            self._open(Path(path), clean_line(Path(path).name))
+        else:
+            self.go_on_looking()
+
+    def end_download(self, line: str) -> None:
+        """Say how it ended, and look for the new file."""
+        self._models.said = line
+        self.begin()
+
+    def action_stop_download(self) -> None:
+        """Stop the running download; what came is kept."""
+        running = self._around.downloads
+        if running.is_running:
+            running.stop()
+            self.say(f"stopped: {running.title}; what came is kept, and the same again goes on from there")
+
+    def action_inspect(self) -> None:
+        """Show what the file under the cursor holds."""
+        entry = self.highlighted()
+        if entry is not None and entry.is_here:
+            from app.tui.screens.inspect import InspectScreen
+
+            self.app.push_screen(InspectScreen(entry.path, entry.title, self._around.keymap))

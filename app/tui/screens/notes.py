@@ -1,0 +1,104 @@
+"""What the program says in the chat: lines between the messages, and words at the prompt's edge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from textual.content import Content
+from textual.screen import Screen
+from textual.timer import Timer
+
+from app.chat.turns import Turns
+from app.text.clean_text import clean_line, clean_text
+from app.tui.keymap import Keymap
+from app.tui.textual_hacks import call_once
+from app.tui.widgets.message_view import MessageView, ReplyView
+from app.tui.widgets.prompt import Prompt, prompt_hint
+from app.tui.widgets.transcript import Transcript
+
+NOTE_S = 8.0
+"""Seconds that a note out of sight stands at the prompt's edge."""
+
+
+def busy_line(keymap: Keymap, place: str = "") -> str:
+    """Say that nothing can be done now, and which key ends that in the chat."""
+    return ": ".join(filter(None, ("the engine is busy", keymap.hint("chat.stop", f"{place}stops it"))))
+
+
+class Notes:
+    """The program's words.
+
+    Args:
+        screen: says where the focus is.
+        transcript: takes lines.
+        prompt: its edge takes words.
+        turns: says what can be done with a message.
+    """
+
+    def __init__(
+        self, screen: Screen[Any], transcript: Transcript, prompt: Prompt, turns: Turns, keymap: Keymap
+    ) -> None:
+        self._screen, self._transcript, self._prompt, self._turns = screen, transcript, prompt, turns
+        self._keymap = keymap
+        self._usual = prompt_hint(keymap)
+        self._passing: Timer | None = None
+
+    def note(self, text: str, is_error: bool = False) -> None:
+        """Say something between the messages; where the user is not at their end, at the prompt's edge as well."""
+        self._transcript.add_note(clean_text(text), is_error)
+        if isinstance(self._screen.focused, MessageView) or self._transcript.is_scrolled_up:
+            self.hint_for(NOTE_S, clean_line(text, 300))
+
+    def note_busy(self) -> None:
+        """Say that the engine is busy, and what ends that."""
+        self.note(busy_line(self._keymap))
+
+    def refuses_while_busy(self) -> bool:
+        """Whether the engine is busy; then a line says so."""
+        if self._turns.is_busy:
+            self.note_busy()
+        return self._turns.is_busy
+
+    # ---- the prompt's edge
+
+    def hint(self, text: str = "") -> None:
+        """Show a word at the prompt's edge; "" brings the usual one back."""
+        self._prompt.border_title = Content(text or self._usual)
+
+    def set_usual(self, text: str = "") -> None:
+        """What the usual word is from now on; "" for the keys that send."""
+        self._usual = text or prompt_hint(self._keymap)
+        self.hint()
+
+    def hint_for(self, seconds: float, text: str) -> None:
+        """Show a passing word there."""
+        self.hint(text)
+        if self._passing is not None:
+            self._passing.stop()
+        self._passing = call_once(self._screen, seconds, self._end_passing)
+
+    def hint_keys_of(self, view: MessageView) -> None:
+        """Name the keys that do something on this message."""
+        self.hint(self._keys_of(view))
+
+    def _end_passing(self) -> None:
+        focused = self._screen.focused
+        self.hint(self._keys_of(focused) if isinstance(focused, MessageView) else "")
+
+    def _keys_of(self, view: MessageView) -> str:
+        is_reply = isinstance(view, ReplyView)
+        is_last = view.message is not None and view.message is self._turns.last_message
+        words = {"copy_message": "copy"}
+        if is_reply and "```" in view.text:
+            words["copy_code"] = "code"
+        if is_last and self._turns.can_continue:
+            words["continue_here"] = "goes on"
+        if is_reply:
+            words["regenerate_here"] = "again"
+        words["edit_here"] = "edit"
+        words["fork_here"] = "fork"
+        if isinstance(view, ReplyView) and view.thinking is not None:
+            words["toggle_thinking"] = "thinking"
+        keys = {f"message.{name}": word for name, word in words.items()} | {"chat.stop": "back"}
+        first_key = self._keymap.first_key
+        return " · ".join(f"{first_key(action_id)} {word}" for action_id, word in keys.items() if first_key(action_id))

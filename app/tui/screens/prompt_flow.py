@@ -1,0 +1,125 @@
+"""What the user sends from the prompt: a message, an edited one, or a command; and what goes back into it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from textual.worker import Worker
+
+from app.chat.turns import Admission
+from app.conversations.records import fits
+from app.program.refusals import Refusal
+from app.program.text_file import attached, read_text_file
+from app.text.clean_text import clean_text
+from app.tui.actions import Action, find_command, nearest_command, split_command
+from app.tui.draft import Draft
+from app.tui.messages import PromptSubmitted
+from app.tui.screens.chat_parts import ChatParts
+from app.tui.screens.message_editing import MessageEditing
+from app.tui.screens.model_flow import how_to_load
+
+
+class PromptFlow:
+    """Takes what is sent.
+
+    Args:
+        carry_out: does what a command asks for, given its argument.
+    """
+
+    def __init__(
+        self, parts: ChatParts, editing: MessageEditing, carry_out: Callable[[Action, str], Awaitable[None]]
+    ) -> None:
+        self._screen, self._turns, self._keymap = parts.screen, parts.turns, parts.keymap
+        self._transcript, self._prompt, self._drafting = parts.transcript, parts.prompt, parts.drafting
+        self._views, self._note = parts.views, parts.notes.note
+        self._editing, self._carry_out = editing, carry_out
+        self._editor: Worker[None] | None = None
+        """While the user's editor has the terminal."""
+
+    async def take(self, message: PromptSubmitted) -> None:
+        """Send a message, or carry out a command."""
+        if not (fits(message.text) and fits(message.draft.shown)):
+            self._note("not sent: longer than any context holds")
+            self._prompt.give_back(message.text)
+            return
+        if self._editing.is_editing_reply:
+            if not self._editing.send_reply(clean_text(message.text)):
+                self._prompt.give_back(message.text)
+            return
+        text = message.text.strip()
+        command = ("", "") if text == "/" else split_command(text)
+        if trouble := self._drafting.keep(message.draft):
+            self._note(trouble, is_error=True)
+        if command is not None:
+            taken = await self._run_command(*command)
+        else:
+            taken = self._send(clean_text(text), message.draft)
+        if not taken:
+            self._prompt.give_back(message.text)
+
+    def _send(self, text: str, draft: Draft) -> bool:
+        folded = clean_text(draft.shown.strip()) if draft.folds else ""
+        if self._editing.is_editing:
+            return self._editing.send(text, folded)
+        admission = self._turns.submit(text, folded)
+        if admission is Admission.NO_MODEL:
+            self._note(how_to_load(self._keymap))
+        elif admission is Admission.FULL:
+            self._note("several messages wait already; this one was not sent")
+        else:
+            self._show_question(text, folded, admission)
+            return True
+        return False
+
+    def _show_question(self, text: str, folded: str, admission: Admission) -> None:
+        view = self._transcript.add_user(text, folded)
+        if admission is Admission.QUEUED:
+            view.mark("queued · Up in an empty prompt takes it back")
+            self._transcript.waiting.append(view)
+            self._prompt.has_waiting = True
+        else:
+            self._views.ask(view)
+
+    async def _run_command(self, word: str, argument: str) -> bool:
+        action = find_command(word)
+        if action is None:
+            nearest = nearest_command(word) if word else "help"
+            self._note(f"/{word} is no command; the nearest is /{nearest}. Nothing was sent.", is_error=True)
+            return False
+        if action.needs_argument and not argument:
+            self._note(f"usage: /{action.command} {action.argument}")
+            return False
+        if argument and not action.takes_argument:
+            self._note(f"/{action.command} takes nothing behind it. Nothing was done.", is_error=True)
+            return False
+        await self._carry_out(action, argument)
+        return True
+
+    async def take_back(self) -> None:
+        """Take the newest message back that waits for its turn, to change it or to drop it."""
+        text = self._turns.take_back_queued()
+        if text is None:
+            self._note("no message waits")
+            return
+        await self._transcript.waiting.pop().remove()
+        self._prompt.has_waiting = bool(self._transcript.waiting)
+        self._prompt.give_back(text)
+
+    def attach_file(self, wanted: str) -> None:
+        """Attach a text file to the message in the prompt."""
+        try:
+            path = Path(wanted).expanduser()
+            self._prompt.attach(path.name, attached(path.name, read_text_file(path)))
+        except (Refusal, RuntimeError) as refusal:
+            self._note(str(refusal), is_error=True)
+
+    def edit_externally(self) -> None:
+        """Write the message in the user's editor."""
+        # Not awaited here: what a reply brings meanwhile is taken in and saved, and signals are heard.
+        if self._editor is None or self._editor.is_finished:
+            self._editor = self._screen.run_worker(self._use_editor())
+
+    async def _use_editor(self) -> None:
+        if line := await self._drafting.edit_externally(self._screen.app):
+            self._note(line, is_error=True)

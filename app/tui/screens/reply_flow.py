@@ -1,0 +1,146 @@
+"""How a reply comes onto the screen: what the engine reports of a turn, from its first word to its figures."""
+
+from __future__ import annotations
+
+from app.chat.events import (
+    GenerationFailed,
+    GenerationFinished,
+    PromptRefused,
+    PromptStopped,
+    ReplyReopened,
+    TextGenerated,
+    ThinkingFinished,
+    ThoughtGenerated,
+)
+from app.conversations.conversation import Ending, ReplyFigures
+from app.text import figures
+from app.tui.screens.chat_parts import ChatParts
+from app.tui.screens.message_editing import MessageEditing
+from app.tui.widgets.message_view import ReplyView, UserView
+
+
+class ReplyFlow:
+    """Listens to a turn.
+
+    Args:
+        editing: an edited message that was sent for nothing goes back to it.
+    """
+
+    def __init__(self, parts: ChatParts, editing: MessageEditing) -> None:
+        self._turns, self._views, self._transcript = parts.turns, parts.views, parts.transcript
+        self._prompt, self._drafting, self._editing = parts.prompt, parts.drafting, editing
+        self._screen, self._focus, self._note = parts.screen, parts.focus, parts.notes.note
+        self._focuses_stopped = False
+
+    def stop(self) -> None:
+        """Stop the reply, of which what there is stays and gets the focus, or what else runs."""
+        self._focuses_stopped = self._turns.is_answering
+        self._turns.stop()
+
+    def show_text(self, event: TextGenerated) -> None:
+        """Let the reply grow."""
+        self._turns.note_text(event.text)
+        self._views.growing_reply().body.append(event.text)
+
+    def show_thought(self, event: ThoughtGenerated) -> None:
+        """Let the thinking grow."""
+        self._turns.note_thought(event.text)
+        self._views.growing_reply().think(event.text)
+
+    def fold_thinking(self, event: ThinkingFinished) -> None:
+        """Fold the thinking to one line."""
+        thinking = self._turns.note_thinking(event.tokens, event.duration_s, event.is_closed)
+        self._views.growing_reply().finish_thinking(thinking)
+
+    def reopen_reply(self, _: ReplyReopened) -> None:
+        """The reply that goes on comes again from its beginning, as a new one in its place."""
+        self._turns.note_reopened()
+
+    def finish_reply(self, event: GenerationFinished) -> None:
+        """Freeze the reply with its figures."""
+        view = self._finish(event.ending, event.figures, event.ids, event.raw)
+        self.ask_next()
+        if event.ending is Ending.STOPPED and self._focuses_stopped and not self._turns.is_busy:
+            self._screen.call_after_refresh(self._focus.to_stopped, view)
+        self._focuses_stopped = False
+
+    def show_failure(self, event: GenerationFailed) -> None:
+        """Say why there is no reply, or only half of one; the chat goes on."""
+        if event.figures is not None:
+            self._finish(Ending.FAILED, event.figures, event.ids, event.raw)
+            self._note(event.reason, is_error=True)
+        elif self._leave_unanswered():
+            self._note(f"{event.reason} (the conversation is as it was)", is_error=True)
+        else:
+            self._note(f"{event.reason} (/regen asks again)", is_error=True)
+        self.ask_next()
+
+    def show_stop(self, _: PromptStopped) -> None:
+        """Say that the question stays unanswered, or the conversation as it was."""
+        if self._leave_unanswered():
+            self._note("stopped before anything new came; the conversation is as it was")
+        else:
+            self._note("stopped before the reply began (/regen asks again; another message takes its place)")
+        self.ask_next()
+
+    def give_back(self, event: PromptRefused) -> None:
+        """Return a message that does not fit to where it came from."""
+        asked, edited = self._views.asked, self._views.edited_question
+        text = self._turns.take_back()
+        self._views.keep_replaced()
+        if edited is not None:
+            self._take_edit_back(edited)
+        else:
+            if asked is not None:
+                asked.mark("not sent")
+            self._views.part()
+            self._prompt.give_back(text)
+        self._views.asked = None
+        needed, n_ctx = figures.count(event.needed_tokens), figures.count(event.n_ctx)
+        self._note(
+            f"Not sent: this message alone, with the system prompt and room for a reply, needs {needed} tokens; "
+            f"the context holds {n_ctx}. Shorten it, or choose a larger context_size.",
+            is_error=True,
+        )
+        self.ask_next()
+
+    def ask_next(self) -> None:
+        """The engine may be free: ask what waits longest."""
+        if self._turns.ask_next():
+            asked = self._transcript.waiting.popleft()
+            asked.mark("")
+            self._views.ask(asked)
+            self._prompt.has_waiting = bool(self._transcript.waiting)
+        self._drafting.note_free()
+
+    def _finish(self, ending: Ending, reply_figures: ReplyFigures, ids: tuple[int, ...], raw: str) -> ReplyView:
+        self._editing.note_replied()
+        view = self._views.growing_reply()
+        view.message = self._turns.note_reply(ending, reply_figures, ids, raw)
+        view.finish(figures.reply_footer(view.message.figures, ending, is_edited=view.message.is_edited))
+        # When the last pass of its Markdown is done, and with it the number of widgets known.
+        self._screen.call_after_refresh(self._transcript.slim)
+        self._views.end()
+        return view
+
+    def _leave_unanswered(self) -> bool:
+        """The turn has no reply; what was edited stands in the prompt again, to be sent once more or given up.
+
+        Returns:
+            Whether what the turn would have replaced is back.
+        """
+        edited = self._views.edited_question
+        is_restored = self._turns.note_unanswered()
+        self._views.keep_replaced()
+        if edited is not None:
+            self._take_edit_back(edited)
+        elif self._views.asked is not None and not is_restored:
+            self._views.asked.mark("not answered")
+        self._views.end()
+        self._editing.edit_again()
+        return is_restored
+
+    def _take_edit_back(self, edited: UserView) -> None:
+        self._transcript.drop([edited])
+        if not self._editing.edit_again():
+            self._prompt.give_back(edited.text)

@@ -1,0 +1,41 @@
+"""What the screens beside the chat are given to work with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.chat.bridge import EngineBridge
+from app.chat.turns import Turns
+from app.conversations.at_hand import AtHand
+from app.downloads.background import BackgroundDownload
+from app.program.settings import Settings
+from app.text.record import record
+from app.tui.keymap import Keymap
+from app.tui.speed.watch import PerformanceWatch
+
+if TYPE_CHECKING:
+    from app.downloads.job import PullJob
+    from app.library.listing import Outlook
+
+
+@record
+class Surroundings:
+    """The engine, the conversation in the chat, and what the application does for its screens."""
+
+    settings: Settings
+    keymap: Keymap
+    bridge: EngineBridge
+    turns: Turns
+    at_hand: AtHand
+    watch: PerformanceWatch
+    downloads: BackgroundDownload
+    open_model: Callable[[Path, str, Outlook | None], bool]
+    """Opens a model in the chat, given its title and how fast it may be; False while the engine is busy."""
+    open_conversation: Callable[[str], object]
+    """Opens a saved conversation in the chat, given its id."""
+    delete_live: Callable[[], Awaitable[str]]
+    """Deletes the conversation in the chat, where a new one begins; returns why that cannot be, or ""."""
+    look_after_download: Callable[[PullJob], None]
+    """Lets a download go on wherever the user is."""

@@ -1,0 +1,67 @@
+"""Asks what becomes of the conversation when another model is opened in its middle, and names the price."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from app.text import figures
+from app.tui.bindings import bindings
+from app.tui.keymap import Keymap
+from app.tui.textual_hacks import dismiss_once
+
+Answer = Literal["keep", "anew"]
+
+
+def price_line(n_tokens: int, prefill_tps: float | None) -> str:
+    """Say what going on with the conversation costs."""
+    size = f"The conversation has about {figures.count(n_tokens)} tokens by the present model's count. "
+    if not prefill_tps:
+        return f"{size}The new model must read all of it; how long that takes is not known yet."
+    return f"{size}The new model must read all of it: about {figures.whole_seconds(n_tokens / prefill_tps)}."
+
+
+class SwitchModelScreen(ModalScreen[Answer | None]):
+    """Dismissed with what to do, or with None for nothing.
+
+    Args:
+        title: of the model to open; clean.
+        n_tokens: of the conversation.
+        prefill_tps: how fast the model is expected to read; None for unknown.
+    """
+
+    CSS_PATH = "switch_model.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("switch")
+
+    def __init__(self, title: str, n_tokens: int, prefill_tps: float | None, keymap: Keymap) -> None:
+        super().__init__()
+        self._title, self._price, self._keymap = title, price_line(n_tokens, prefill_tps), keymap
+
+    def compose(self) -> ComposeResult:
+        """Lay out question and keys."""
+        key = self._keymap.first_key
+        with Vertical(id="switch-model") as box:
+            box.border_title = "Another model"
+            yield Static(Content(f"Open {self._title}?"), markup=False, classes="switch-question")
+            yield Static(Content(self._price), markup=False)
+            answers = (("keep", "go on with it"), ("anew", "begin a new conversation"), ("leave", "open nothing"))
+            lines = [f"{key(f'switch.{name}'):<6} {words}" for name, words in answers]
+            yield Static(Content("\n".join(lines)), markup=False, classes="switch-keys")
+
+    def action_keep(self) -> None:
+        """Go on with the conversation."""
+        dismiss_once(self, "keep")
+
+    def action_anew(self) -> None:
+        """Begin a new one."""
+        dismiss_once(self, "anew")
+
+    def action_leave(self) -> None:
+        """Open nothing."""
+        dismiss_once(self, None)

@@ -1,0 +1,81 @@
+"""Choosing the colours: every theme by name, tried on the running screen as the cursor moves over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.geometry import Size
+from textual.screen import ModalScreen
+from textual.theme import Theme
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from app.tui.bindings import bindings
+from app.tui.keymap import Keymap
+from app.tui.textual_hacks import dismiss_once
+
+OWN_PREFIX = "jalopy-"
+_LEAST_COLUMNS = 8
+
+
+def theme_line(theme: Theme) -> str:
+    """Write one theme: its name and what kind it is."""
+    kind = "16 colours" if theme.ansi else "dark" if theme.dark else "light"
+    return f"{theme.name:<24} {kind}"
+
+
+def in_order(themes: Iterable[Theme]) -> list[Theme]:
+    """Put our own before Textual's, each by name."""
+    return sorted(themes, key=lambda theme: (not theme.name.startswith(OWN_PREFIX), theme.name))
+
+
+class _Lines(OptionList):
+    """Options in any width: Textual 8.2 fails where it is to find out how high they are in none at all."""
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Say how high the options are in the width, or in a narrow one where there is none."""
+        return super().get_content_height(container, viewport, max(width, _LEAST_COLUMNS))
+
+
+class ThemePicker(ModalScreen[str | None]):
+    """Lists the themes; dismissed with the name of the chosen one, or with None and the colours as they were."""
+
+    CSS_PATH = "theme_picker.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("theme")
+    AUTO_FOCUS = "OptionList"
+
+    def __init__(self, keymap: Keymap) -> None:
+        super().__init__()
+        self._keymap = keymap
+        self._before = self.app.theme
+        self._names = [theme.name for theme in in_order(self.app.available_themes.values())]
+
+    def compose(self) -> ComposeResult:
+        """Lay out the list, the present theme first under the cursor."""
+        themes = self.app.available_themes
+        picker = _Lines(*(Option(Content(theme_line(themes[name]))) for name in self._names), markup=False)
+        picker.highlighted = self._names.index(self._before) if self._before in self._names else 0
+        picker.border_title = "Colours"
+        leave = self._keymap.hint("theme.leave", "leaves them")
+        picker.border_subtitle = " · ".join(filter(None, ("Enter keeps", leave)))  # that key is Textual's own
+        yield picker
+
+    @on(OptionList.OptionHighlighted)
+    def preview(self, event: OptionList.OptionHighlighted) -> None:
+        """Show everything in these colours."""
+        self.app.theme = self._names[event.option_index]
+
+    @on(OptionList.OptionSelected)
+    def keep(self, event: OptionList.OptionSelected) -> None:
+        """This is the one."""
+        dismiss_once(self, self._names[event.option_index])
+
+    def action_leave(self) -> None:
+        """Go back to the colours there were."""
+        self.app.theme = self._before
+        dismiss_once(self, None)

@@ -1,0 +1,181 @@
+"""Gathers for the performance screen and the strip what they show; looks at the machine only while one of them does."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from app.chat.bridge import EngineBridge
+from app.chat.commands import MeasureBandwidth
+from app.chat.status import Activity, EngineStatus
+from app.machine.ceiling import Ceiling, ceiling_at
+from app.machine.machine_monitor import MachineMonitor
+from app.machine.records import EngineFigures
+from app.machine.sample import MachineSample
+from app.machine.stutters import Stutter, StutterWatch
+from app.machine.threads import InterfaceMeter
+from app.machine.token_speed import BUCKET_S, RateHistory, rate_over
+from app.text.record import record
+from app.tui.speed.interface_pace import MOST_SHARE, InterfacePace
+
+SAMPLE_PERIOD_S = 1.0
+PROBE_RETRY_S = 15.0
+"""A measurement of the memory that gave way, or had no room, is tried again after so long."""
+_SAMPLES_KEPT = 600
+STUTTERS_SHOWN = 3
+SHORT_WINDOW_S, LONG_WINDOW_S = 1.0, 10.0
+
+
+@record
+class Speed:
+    """Tokens per second over three windows; 0 where there is nothing to count."""
+
+    last_1_s: float = 0.0
+    last_10_s: float = 0.0
+    reply: float = 0.0
+    prompt: float = 0.0
+
+
+@record
+class PerformanceView:
+    """Everything that is shown, at one moment."""
+
+    status: EngineStatus
+    figures: EngineFigures
+    sample: MachineSample | None = None
+    speed: Speed = Speed()
+    tokens: int = 0
+    rates_tps: tuple[float, ...] = ()
+    """Of every second of the reply."""
+    marked_seconds: tuple[int, ...] = ()
+    """Those with a stutter."""
+    stutters: tuple[tuple[Stutter, str], ...] = ()
+    """The newest, each with its cause."""
+    n_stutters: int = 0
+    ceiling: Ceiling | None = None
+    interface_cost: float | None = None
+    """Share of one core."""
+    slowed_by: int = 1
+    """How much more rarely than usual the interface draws."""
+
+    @property
+    def costs_too_much(self) -> bool:
+        """Whether the interface was measured above what it may take; a weak machine is slowed before that."""
+        return self.interface_cost is not None and self.interface_cost > MOST_SHARE
+
+
+class PerformanceWatch:
+    """The screens' source of figures.
+
+    Args:
+        bridge: asked for status and figures, and for a measurement of the memory when it is idle.
+        monitor: looks at the machine.
+        pace: of all that is drawn while the engine works.
+    """
+
+    def __init__(
+        self, bridge: EngineBridge, monitor: MachineMonitor | None = None, pace: InterfacePace | None = None
+    ) -> None:
+        self.pace = pace or InterfacePace()
+        self._bridge = bridge
+        self._own_monitor = monitor
+        self._interface = InterfaceMeter()
+        self._interface_share: float | None = None
+        self._viewers = 0
+        self._samples: deque[MachineSample] = deque(maxlen=_SAMPLES_KEPT)
+        self._history = RateHistory()
+        self._stutters = StutterWatch()
+        self._probe_again_s: dict[tuple[int, bool], float] = {}
+
+    @property
+    def _monitor(self) -> MachineMonitor:
+        """Made when the first view appears, not with the application."""
+        if self._own_monitor is None:
+            from engine.machine.host import (
+                available_memory_bytes,  # not with the module: the first frame would wait for it
+            )
+
+            self._own_monitor = MachineMonitor(available=available_memory_bytes)
+        return self._own_monitor
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether any view is shown."""
+        return self._viewers > 0
+
+    def begin(self) -> None:
+        """A view appears."""
+        if not self._viewers:
+            self._monitor.forget_rates()
+        self._viewers += 1
+        self._bridge.watch(True)
+
+    def end(self) -> None:
+        """A view disappears; the last one ends all looking."""
+        self._viewers = max(0, self._viewers - 1)
+        self._bridge.watch(self.is_watched)
+
+    def note_interface_cost(self, now_s: float) -> None:
+        """Measure what the calling thread, the one that draws, took since the last call; about once a second."""
+        self._interface_share = self._interface.share(now_s)
+        self.pace.note_cost(self._interface_share, self._bridge.status.is_busy)
+
+    def look(self) -> PerformanceView:
+        """Return the figures of this moment."""
+        status, figures, now_s = self._bridge.status, self._bridge.figures, self._bridge.now_s()
+        self._sample_if_due(now_s, figures)
+        times_s: Sequence[float] = status.meter.token_times_s if status.meter is not None else ()
+        self._history.follow(times_s)
+        self._stutters.follow(times_s)
+        # A reply that is over is compared with what the memory allowed the threads that wrote it.
+        wrote = figures.threads if times_s and not status.is_busy and figures.threads else status.threads
+        ceiling = ceiling_at(figures.facts, status.context_used, figures.read_gbps.get(wrote))
+        speed = _speed_of(status, times_s, now_s)
+        self._measure_memory_if_idle(status, figures, speed.reply if wrote == status.threads else 0.0, now_s)
+        faults, found = figures.faults.by_token(), self._stutters.found
+        return PerformanceView(
+            status=status,
+            figures=figures,
+            sample=self._samples[-1] if self._samples else None,
+            speed=speed,
+            tokens=len(times_s),
+            rates_tps=tuple(self._history.rates_tps()),
+            marked_seconds=tuple(int((stutter.end_s - times_s[0]) / BUCKET_S) for stutter in found),
+            stutters=tuple(self._stutters.newest(STUTTERS_SHOWN, faults, list(self._samples))),
+            n_stutters=self._stutters.count,
+            ceiling=ceiling,
+            interface_cost=self.pace.cost,
+            slowed_by=self.pace.divisor,
+        )
+
+    def _sample_if_due(self, now_s: float, figures: EngineFigures) -> None:
+        before_s = self._samples[-1].at_s if self._samples else float("-inf")
+        # A little early is due: two timers that drift must not make it every other second.
+        if now_s - before_s >= 0.9 * SAMPLE_PERIOD_S:
+            self._samples.append(self._monitor.sample(now_s, figures.facts, self._interface_share))
+
+    def _measure_memory_if_idle(self, status: EngineStatus, figures: EngineFigures, tps: float, now_s: float) -> None:
+        """Have the memory measured where it is unknown, and once more where a reply proved it faster than measured."""
+        if status.activity is not Activity.READY or figures.facts is None:
+            return
+        ceiling = ceiling_at(figures.facts, status.context_used, figures.read_gbps.get(status.threads))
+        is_beaten = ceiling is not None and ceiling.share(tps) > 1
+        what = status.threads, is_beaten
+        if (ceiling is None or is_beaten) and now_s >= self._probe_again_s.get(what, float("-inf")):
+            # A small model that lives in a cache always beats the memory: once is enough there.
+            self._probe_again_s[what] = float("inf") if is_beaten else now_s + PROBE_RETRY_S
+            self._bridge.send(MeasureBandwidth())
+
+
+def _speed_of(status: EngineStatus, times_s: Sequence[float], now_s: float) -> Speed:
+    meter = status.meter
+    if meter is None:
+        return Speed()
+    if status.activity is not Activity.WRITING and times_s:
+        now_s = times_s[-1]  # the reply is over: its last figures stay
+    return Speed(
+        last_1_s=rate_over(times_s, now_s, SHORT_WINDOW_S),
+        last_10_s=rate_over(times_s, now_s, LONG_WINDOW_S),
+        reply=meter.decode_tps,
+        prompt=meter.prefill_tps,
+    )

@@ -1,0 +1,58 @@
+"""The way into the terminal application, and what is said and returned when it is left."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from app.program import exit_codes, refusals, state
+from app.program.settings import Settings
+from app.tui.app import JalopyApp
+from app.tui.keymap import load_keymap
+
+
+def run_tui(settings: Settings, model_path: Path | str | None = None) -> int:
+    """Run the chat until it is left.
+
+    Args:
+        settings: everything chosen.
+        model_path: the model to open; None opens the chat without one.
+
+    Returns:
+        The exit code of the process.
+
+    Raises:
+        KeymapError: the user's key map cannot be used.
+    """
+    _draw_on_the_terminal()
+    kept, _ = state.load_state()
+    path = Path(model_path) if model_path is not None else None
+    app = JalopyApp(settings, path, keymap=load_keymap(), remembered_theme=kept.theme or "")
+    app.run()
+    if app.parting_line:
+        refusals.say(f"jalopy: {app.parting_line}")
+    code = app.return_code or exit_codes.OK
+    if app.crash_line is not None:
+        refusals.say(app.crash_line)
+        code = app.crash_code
+    if app.unsent_line:
+        refusals.say(f"jalopy: {app.unsent_line}")
+    if app.unsaved:
+        refusals.say(
+            f"jalopy: conversation not saved: {app.unsaved} (what was saved before is resumed at the next start)"
+        )
+        code = code or exit_codes.IO_ERROR
+    if app.bridge.is_alive:
+        # The engine's thread is inside a compilation or a step that has not seen the cancel yet. Tearing the
+        # interpreter down under it could crash; everything worth keeping is on disk.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _draw_on_the_terminal() -> None:
+    """Textual draws on stderr; where that goes elsewhere or is closed, stdout is the terminal."""
+    if sys.__stderr__ is None or not sys.__stderr__.isatty():
+        sys.__stderr__ = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")  # type: ignore[misc]

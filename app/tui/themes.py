@@ -1,0 +1,137 @@
+"""Colour themes: ``themes/*.toml`` to Textual themes, checked before a screen ever uses one.
+
+A file's name is the theme's name. Its keys are those of Textual's ``Theme``; ``[variables]`` holds single CSS
+variables.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import tomli
+from textual.color import Color, ColorParseError
+from textual.theme import BUILTIN_THEMES, Theme
+
+from app.program import paths
+from app.text.clean_text import clean_line
+
+MIN_CONTRAST = 4.5
+"""Least contrast of text on its background, by WCAG 2.1, level AA."""
+
+CONSOLE_THEME = "jalopy-16"
+DEFAULT_THEME = "jalopy-dark"
+
+_FLAGS = ("dark", "ansi")
+_REQUIRED_COLOURS = ("primary", "secondary", "accent", "success", "warning", "error", "foreground", "background")
+_COLOURS = (*_REQUIRED_COLOURS, "surface", "panel", "boost")
+_READABLE_ON_BACKGROUND = ("foreground", "primary", "secondary", "success", "warning", "error")
+_COLOURLESS_SUFFIXES = ("-style", "-text-style")
+
+
+class ThemeError(ValueError):
+    """A theme file cannot be used; the message names file and key."""
+
+
+def load_themes(directory: Path | None = None) -> list[Theme]:
+    """Read every theme file.
+
+    Args:
+        directory: where to look; the bundled folder by default.
+
+    Raises:
+        ThemeError: a file is not TOML, has an unknown or missing key, a colour that is none, or text that cannot be
+            read on its background.
+    """
+    return [load_theme(path) for path in sorted((directory or paths.bundled("themes")).glob("*.toml"))]
+
+
+def load_theme(path: Path) -> Theme:
+    """Read and check one theme file; raises ``ThemeError`` as ``load_themes`` does."""
+    name = clean_line(path.name)
+    try:
+        values = tomli.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
+        raise ThemeError(clean_line(f"{name}: cannot be read: {error}", 250)) from None
+    _check_keys(name, values)
+    variables = values.pop("variables", {})
+    _check_colours(name, values, variables)
+    if values.get("ansi"):
+        # Textual's style sheets refer to these in a theme of ANSI colours, and define them for its own two only.
+        base = BUILTIN_THEMES["ansi-dark" if values["dark"] else "ansi-light"]
+        variables = {**base.variables, **variables}
+    else:
+        _check_contrast(name, values)
+    return Theme(name=path.stem, variables=variables, **values)
+
+
+def _check_keys(name: str, values: dict[str, Any]) -> None:
+    known = (*_FLAGS, *_COLOURS, "variables")
+    for key in values:
+        if key not in known:
+            nearest = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            raise ThemeError(f"{name}: {clean_line(key, 40)} is no key of a theme{hint}")
+    missing = [key for key in ("dark", *_REQUIRED_COLOURS) if key not in values]
+    if missing:
+        raise ThemeError(f"{name}: {missing[0]} is missing")
+    for key in _FLAGS:
+        if not isinstance(values.get(key, False), bool):
+            raise ThemeError(f"{name}: {key} must be true or false")
+    if not isinstance(values.get("variables", {}), dict):
+        raise ThemeError(f"{name}: variables must be a table")
+
+
+def _check_colours(name: str, values: dict[str, Any], variables: dict[str, Any]) -> None:
+    coloured = {key: values[key] for key in _COLOURS if key in values}
+    coloured |= {f"variables.{k}": v for k, v in variables.items() if not k.endswith(_COLOURLESS_SUFFIXES)}
+    for key, value in coloured.items():
+        # CSS colours may carry an opacity behind them: "#ffffff 50%".
+        parts = value.split() if isinstance(value, str) else []
+        try:
+            Color.parse(parts[0])
+        except (ColorParseError, IndexError):
+            raise ThemeError(f"{name}: {clean_line(key, 60)} is not a colour: {clean_line(str(value), 40)}") from None
+
+
+def _check_contrast(name: str, values: dict[str, Any]) -> None:
+    background = Color.parse(values["background"])
+    for key in _READABLE_ON_BACKGROUND:
+        ratio = contrast(Color.parse(values[key]), background)
+        if ratio < MIN_CONTRAST:
+            raise ThemeError(f"{name}: {key} on background has a contrast of {ratio:.1f}; {MIN_CONTRAST} is needed")
+
+
+def contrast(one: Color, other: Color) -> float:
+    """Return the contrast ratio of two opaque colours, 1 to 21.
+
+    Source: WCAG 2.1, "contrast ratio" and "relative luminance".
+    """
+    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: Color) -> float:
+    red, green, blue = (_linear(channel / 255) for channel in colour.rgb)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(channel: float) -> float:
+    return channel / 12.92 if channel <= 0.03928 else float(((channel + 0.055) / 1.055) ** 2.4)
+
+
+def choose_theme(wanted: str, available: Iterable[str], on_console: bool) -> str:
+    """Return the theme to start with: the wanted one, the console's on a console, else the default."""
+    names = set(available)
+    if on_console and wanted in ("", DEFAULT_THEME) and CONSOLE_THEME in names:
+        return CONSOLE_THEME
+    return wanted if wanted in names else DEFAULT_THEME
+
+
+def no_such_theme(name: str, available: Iterable[str]) -> str:
+    """Say that there is no theme of this name, and which ones there are."""
+    names = sorted(available)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+    return f"there is no theme {clean_line(name, 60)!r} (nearest: {near[0]}); there are: {', '.join(names)}"

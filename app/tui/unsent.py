@@ -1,0 +1,56 @@
+"""What was written but not asked when the program ended against the user's will: kept until the next start takes it.
+
+One JSON object a line, for its owner alone. It is there between a crash or a signal and the next start only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from app.program import paths
+from app.program.small_file import append_file, read_bounded
+from app.tui.draft import Draft
+from app.tui.prompt_history import parse_draft, write_draft
+
+MAX_FILE_BYTES = 64 << 20
+"""Past this the oldest are not kept; a paste of the largest size takes 24 MB at most."""
+
+
+class UnsentFile:
+    """The drafts on disk.
+
+    Args:
+        path: the file; None keeps nothing.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def keep(self, drafts: Iterable[Draft]) -> str:
+        """Add drafts, oldest first, to what another run may have left; returns why that failed, or ""."""
+        if self._path is None or paths.private_directory(self._path.parent) is None:
+            return "no directory for the program's state is writable"
+        try:
+            room = MAX_FILE_BYTES - (self._path.lstat().st_size if self._path.exists() else 0)
+            kept: list[bytes] = []
+            for line in map(write_draft, reversed(list(drafts))):
+                room -= len(line)
+                if room < 0:
+                    break
+                kept.append(line)
+            append_file(self._path, b"".join(reversed(kept)))
+        except OSError as error:
+            return f"{self._path}: {error.strerror}"
+        return f"{self._path}: is full" if room < 0 else ""
+
+    def take(self) -> list[Draft]:
+        """Return what was kept, oldest first, and keep it no longer."""
+        if self._path is None:
+            return []
+        with suppress(OSError):
+            raw = read_bounded(self._path, MAX_FILE_BYTES) or b""
+            self._path.unlink()
+            return [draft for draft in map(parse_draft, raw.splitlines()) if draft is not None]
+        return []

@@ -1,0 +1,325 @@
+"""One message in the transcript: who speaks, the text, and below a finished reply its figures."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+
+from app.conversations.conversation import ChatMessage
+from app.conversations.thinking import Thinking
+from app.tui.bindings import bindings
+from app.tui.messages import MessageLeft
+from app.tui.textual_hacks import call_once
+from app.tui.widgets.thinking_view import ThinkingView
+
+if TYPE_CHECKING:
+    from app.tui.widgets.reply_body import ReplyBody
+
+HESITATION_S = 0.35
+"""Letters of a word follow each other faster."""
+_REPLACED = "-replaced"
+
+
+@dataclass(eq=False, repr=False)
+class MessageKeyPressed(Message):
+    """The user pressed a key on a focused message."""
+
+    view: MessageView
+    name: str
+    """Of the action, as in ``ACTIONS``."""
+
+
+class MessageView(Horizontal, can_focus=True):
+    """What both sides' messages have in common: they can be focused from the keyboard, and then acted on.
+
+    Attributes:
+        message: what it shows, once that is part of the conversation.
+        hesitates: wait a moment before a letter acts, since the user may be typing the next message.
+    """
+
+    # A click selects text or unfolds; it must not take the cursor out of the prompt.
+    FOCUS_ON_CLICK = False
+    BINDINGS: ClassVar[list[BindingType]] = bindings("message")
+    SPEAKER = ""
+
+    def __init__(self) -> None:
+        super().__init__(classes="message")
+        self.message: ChatMessage | None = None
+        self.hesitates = False
+        self._is_left = False
+        self._pending: events.Key | None = None
+        self._speaker = Static(Content(self.SPEAKER), markup=False, classes=f"speaker -{self.SPEAKER}")
+        self._body = Vertical(classes="message-body")
+
+    def compose(self) -> ComposeResult:
+        """Lay out speaker and text."""
+        yield self._speaker
+        with self._body:
+            yield from self.compose_body()
+
+    def compose_body(self) -> ComposeResult:
+        """Lay out what stands beside the speaker."""
+        yield from ()
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """What was said."""
+
+    @abstractmethod
+    def again(self) -> MessageView:
+        """Return the same message as a widget that was never mounted; one that was taken away cannot come back."""
+
+    def set_replaced(self, is_replaced: bool) -> None:
+        """Show that something takes this message's place, or that it does not after all."""
+        self.set_class(is_replaced, _REPLACED)
+        self._mark_speaker("-" if is_replaced else "")
+
+    def on_focus(self) -> None:
+        """Mark the message by shape, since colour may be missing."""
+        self._is_left, self._pending = False, None
+        self._mark_speaker(">")
+
+    def on_blur(self) -> None:
+        """Take the mark away."""
+        self.hesitates = False
+        self._mark_speaker("-" if self.has_class(_REPLACED) else "")
+
+    def _mark_speaker(self, mark: str) -> None:
+        self._speaker.update(Content(mark + self.SPEAKER))
+
+    def on_key(self, event: events.Key) -> None:
+        """Enter leads back to the prompt; so does a letter that means nothing here: the user has begun to type.
+
+        What comes behind that letter belongs to the prompt as well, even before the focus has moved.
+        """
+        if self._is_left:
+            self._leave(event)
+        elif event.key == "enter" or (self._is_newest and self._means(event, "focus_newer")):
+            self._leave(event, is_for_prompt=False)
+        elif event.is_printable:
+            self._take_letter(event)
+
+    @property
+    def _is_newest(self) -> bool:
+        siblings = self.parent.children if self.parent is not None else ()
+        return next((view for view in reversed(siblings) if isinstance(view, MessageView)), None) is self
+
+    def _means(self, event: events.Key, action: str) -> bool:
+        bound = self.screen.active_bindings.get(event.key)
+        return bound is not None and bound.binding.action.rpartition(".")[2] == action
+
+    def _take_letter(self, event: events.Key) -> None:
+        is_bound = event.key in self.screen.active_bindings
+        if self._pending is not None or not is_bound:
+            if self._pending is not None:
+                self._leave(self._pending)
+            self._leave(event)
+        elif self.hesitates:
+            event.stop()
+            self._pending = event
+            call_once(self, HESITATION_S, self._act_on_pending)
+
+    async def _act_on_pending(self) -> None:
+        """No second letter came: the first one was meant for this message."""
+        event, self._pending = self._pending, None
+        bound = self.screen.active_bindings.get(event.key) if event is not None and not self._is_left else None
+        if bound is not None:
+            self.hesitates = False
+            await self.app.run_action(bound.binding.action, bound.node)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Hand what is pasted to the prompt."""
+        self._leave(event)
+
+    def _leave(self, event: events.Key | events.Paste, is_for_prompt: bool = True) -> None:
+        event.stop()
+        self._is_left = True
+        # A fresh one: this one has been handled.
+        fresh = events.Key(event.key, event.character) if isinstance(event, events.Key) else events.Paste(event.text)
+        self.post_message(MessageLeft(fresh if is_for_prompt else None))
+
+    def action_copy_message(self) -> None:
+        """Copy the text."""
+        self._press("copy_message")
+
+    def action_copy_code(self) -> None:
+        """Copy the next code block."""
+        self._press("copy_code")
+
+    def action_continue_here(self) -> None:
+        """Go on with the reply."""
+        self._press("continue_here")
+
+    def action_regenerate_here(self) -> None:
+        """Answer again."""
+        self._press("regenerate_here")
+
+    def action_edit_here(self) -> None:
+        """Edit the question and ask again."""
+        self._press("edit_here")
+
+    def action_fork_here(self) -> None:
+        """Go on from here with a copy."""
+        self._press("fork_here")
+
+    def action_toggle_thinking(self) -> None:
+        """Unfold or fold the thinking."""
+        self._press("toggle_thinking")
+
+    def _press(self, name: str) -> None:
+        self.post_message(MessageKeyPressed(self, name))
+
+
+class UserView(MessageView):
+    """What the user said."""
+
+    SPEAKER = "you"
+
+    def __init__(self, text: str, folded: str = "") -> None:
+        super().__init__()
+        self._text = text
+        self.folded = folded
+        """The text with large pastes folded; "" where there are none."""
+        self.is_unfolded = False
+        self._shown = Static(Content(folded or text), markup=False, classes="user-text")
+        self._mark = ""
+        self._note: Static | None = None
+
+    @property
+    def text(self) -> str:
+        """What was said."""
+        return self._text
+
+    def again(self) -> UserView:
+        """Return the same message, never mounted."""
+        twin = UserView(self._text, self.folded)
+        twin.message = self.message
+        twin.mark(self._mark)
+        return twin
+
+    def compose_body(self) -> ComposeResult:
+        """Lay out the text."""
+        yield self._shown
+        if self._note is not None:
+            yield self._note
+
+    def unfold(self, whole: bool) -> None:
+        """Show the whole text, or its folded form."""
+        if self.folded and whole != self.is_unfolded:
+            self.is_unfolded = whole
+            self._shown.update(Content(self.text if whole else self.folded))
+
+    def mark(self, note: str) -> None:
+        """Show a word below the text, such as "queued"; "" takes it away."""
+        self._mark = note
+        if self._note is None and note:
+            self._note = Static(markup=False, classes="message-footer")
+            if self._body.is_attached:
+                self._body.mount(self._note)
+        if self._note is not None:
+            self._note.update(Content(note))
+            self._note.display = bool(note)
+
+
+class ReplyView(MessageView):
+    """What the model says.
+
+    Args:
+        finished: the text of an old reply.
+    """
+
+    SPEAKER = "model"
+
+    def __init__(self, finished: str | None = None) -> None:
+        super().__init__()
+        # Markdown costs an import that the first frame must not wait for.
+        from app.tui.widgets.reply_body import ReplyBody
+
+        self.body: ReplyBody = ReplyBody(finished)
+        self.thinking: ThinkingView | None = None
+        self.footer = ""
+        self.next_block = 0
+        """Which code block the copying key takes next."""
+        self._footer = Static(markup=False, classes="message-footer")
+        self._footer.display = False
+
+    def compose_body(self) -> ComposeResult:
+        """Lay out text and footer."""
+        if self.thinking is not None:
+            yield self.thinking
+        yield self.body
+        yield self._footer
+
+    @property
+    def text(self) -> str:
+        """The answer so far."""
+        return self.body.text
+
+    def again(self) -> ReplyView:
+        """Return the same reply, never mounted."""
+        twin = ReplyView(self.text)
+        twin.message, twin.next_block = self.message, self.next_block
+        if self.thinking is not None and self.thinking.thinking is not None:
+            twin.think(self.thinking.text)
+            twin.finish_thinking(self.thinking.thinking)
+        twin.show_footer(self.footer)
+        return twin
+
+    def think(self, text: str) -> None:
+        """Show more of the thinking before the answer."""
+        if self.thinking is None:
+            self.thinking = ThinkingView()
+            if self._body.is_attached:
+                self._body.mount(self.thinking, before=0)
+        self.thinking.append(text)
+
+    def finish_thinking(self, thinking: Thinking | None) -> None:
+        """Fold the thinking; None where there was nothing in it."""
+        if self.thinking is None:
+            return
+        if thinking is None:
+            self.thinking.display = False
+        else:
+            self.thinking.finish(thinking)
+
+    def toggle_thinking(self) -> bool:
+        """Unfold or fold the thinking; False where there is none."""
+        if self.thinking is None or not self.thinking.display:
+            return False
+        self.thinking.toggle()
+        return True
+
+    def finish(self, footer: str) -> None:
+        """The reply has ended; the footer stays as it is from now on."""
+        self.body.finish()
+        has_thought = self.thinking is not None and self.thinking.display
+        empty = "(no answer yet)" if has_thought else "(empty reply)"
+        self.show_footer(footer if self.text else f"{empty} {footer}".rstrip())
+
+    def show_footer(self, footer: str) -> None:
+        """Show the line below the text."""
+        self.footer = footer
+        self._footer.update(Content(footer))
+        self._footer.display = bool(footer)
+
+
+class Note(Static):
+    """A line by the program itself, between the messages."""
+
+    def __init__(self, text: str, is_error: bool = False) -> None:
+        super().__init__(Content(text), markup=False, classes="note -error" if is_error else "note")
+        self.text, self._is_error = text, is_error
+
+    def again(self) -> Note:
+        """Return the same note, never mounted."""
+        return Note(self.text, self._is_error)

@@ -1,0 +1,242 @@
+"""The prompt: several lines of text, sent with Enter; large pastes are folded in it (``app.tui.draft``)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Mapping
+
+from textual import events
+from textual.document._document import EditResult, Location, Selection
+from textual.document._edit import Edit
+from textual.strip import Strip
+from textual.widgets import TextArea
+
+from app.tui import draft as drafts
+from app.tui.actions import ACTIONS, commands_starting
+from app.tui.draft import Draft
+from app.tui.keymap import Keymap
+from app.tui.messages import PromptSubmitted, TakeBackRequested, TranscriptScrolled
+from app.tui.prompt_history import PromptHistory
+from app.tui.textual_hacks import drop_bindings
+
+_JOINERS = frozenset("\u200c\u200d")
+"""Zero-width non-joiner and joiner: Persian, Indic scripts and emoji are written with them; Textual drops them."""
+PLACEHOLDER = "Type here"
+PLACEHOLDER_LOADING = "Type here already; it is sent when the engine is ready"
+
+
+def prompt_hint(keymap: Keymap) -> str:
+    """Say at the prompt's edge how to send and how to break the line."""
+    parts = (("prompt.send", "sends"), ("prompt.new_line", "new line"))
+    said = [f"{keymap.first_key(action_id)} {word}" for action_id, word in parts if keymap.first_key(action_id)]
+    return " · ".join([*said, "/ commands"])
+
+
+def screens_hint(keymap: Keymap, columns: int) -> str:
+    """Name the keys that lead to what else there is, as many as have room, in the table's order."""
+    hinted = [(keymap.first_key(action_id), action.hint) for action_id, action in ACTIONS.items() if action.hint]
+    said = [f"{key} {word}" for key, word in hinted if key]
+    while said and len(" · ".join(said)) > columns:
+        said.pop()
+    return " · ".join(said)
+
+
+class Prompt(TextArea):
+    """Where the user types. What is pasted comes clean (``app.tui.terminal_input``)."""
+
+    HELP = "Write a message, or / for a command."
+
+    def __init__(self, id: str | None = None, keymap: Keymap | None = None) -> None:
+        self._folds: Mapping[str, str] = {}
+        super().__init__(
+            id=id, soft_wrap=True, tab_behavior="focus", highlight_cursor_line=False, placeholder=PLACEHOLDER
+        )
+        keymap = keymap or Keymap()
+        self.cursor_blink = False
+        self.border_title = prompt_hint(keymap)
+        self.past = PromptHistory()
+        self.unheeded: deque[Draft] = deque()
+        """What was sent from here, until whoever takes it has taken it."""
+        self.has_waiting = False
+        """Whether a message waits for its turn: from an empty prompt it is taken back before history is."""
+        self._estimate = self._keys = ""
+        self._action_of_key = keymap.scope_keys("prompt")
+        drop_bindings(self, keymap.changed_keys())
+
+    @property
+    def draft(self) -> Draft:
+        """What stands here, pastes included."""
+        return Draft(self.text, self._folds)
+
+    def action_send(self) -> None:
+        """Hand the text over; white space alone is nothing.
+
+        The prompt is emptied here and not by whoever takes the text: letters typed meanwhile belong to the next one.
+        """
+        draft = Draft(self.text, self.draft.used_folds())
+        if draft.text.strip():
+            self.past.add(draft)
+            self.unheeded.append(draft)
+            self.show_text("")
+            self.post_message(PromptSubmitted(draft.text, draft))
+
+    def action_new_line(self) -> None:
+        """Break the line at the cursor."""
+        self._replace_via_keyboard("\n", *self.selection)
+
+    def action_complete(self) -> None:
+        """Complete the command that is being typed."""
+        matching = commands_starting(self.text)
+        if matching:
+            self.show_text(f"/{matching[0].command}" + (" " if matching[0].takes_argument else ""))
+
+    def action_page_up(self) -> None:
+        """Scroll what stands above, not this."""
+        self.post_message(TranscriptScrolled(-1))
+
+    def action_page_down(self) -> None:
+        """Scroll what stands above, not this."""
+        self.post_message(TranscriptScrolled(1))
+
+    def action_cursor_up(self, select: bool = False) -> None:
+        """Move up; from an empty prompt, a recalled text or the very beginning, recall the one sent before."""
+        at_edge = self.cursor_at_start_of_text or self.past.is_showing(self.draft)
+        if select or not self.cursor_at_first_line or not at_edge:
+            super().action_cursor_up(select)
+        elif self.has_waiting and not self.text:
+            self.post_message(TakeBackRequested())
+        else:
+            self.action_older()
+
+    def action_cursor_down(self, select: bool = False) -> None:
+        """Move down; from a recalled text, towards the present and the draft that was left."""
+        if not select and self.cursor_at_last_line and self.past.is_showing(self.draft):
+            self.show_draft(self.past.newer())
+        else:
+            super().action_cursor_down(select)
+
+    def action_older(self) -> None:
+        """Recall the text sent before; what stands here waits below."""
+        if not self.past.is_showing(self.draft):
+            self.past.leave()
+        older = self.past.older(self.draft)
+        if older is not None:
+            self.show_draft(older)
+
+    def action_newer(self) -> None:
+        """Come back towards the present."""
+        if self.past.is_showing(self.draft):
+            self.show_draft(self.past.newer())
+
+    def show_text(self, text: str) -> None:
+        """Replace the text and put the cursor behind it."""
+        self.show_draft(Draft(text))
+
+    def begin_command(self, command: str) -> None:
+        """Let the user write what a command takes; what stands here already is recalled behind it."""
+        if self.text.strip():
+            self.past.add(self.draft)
+        self.show_text(f"/{command} ")
+
+    def show_draft(self, draft: Draft) -> None:
+        """Replace the text, folds included, and put the cursor behind it."""
+        self._folds = draft.folds
+        self.text = draft.shown
+        self.move_cursor(self.document.end)
+
+    def show_estimate(self, text: str) -> None:
+        """Say at the lower edge what sending would cost; "" for nothing to say."""
+        self._estimate = text
+        self._show_lower_edge()
+
+    def show_keys(self, text: str) -> None:
+        """Name keys at the lower edge, where it says nothing else."""
+        self._keys = text
+        self._show_lower_edge()
+
+    def _show_lower_edge(self) -> None:
+        line = self._estimate or self._keys
+        if line != self.border_subtitle:
+            self.border_subtitle = line
+
+    def give_back(self, text: str) -> None:
+        """Return a text that was not taken, unless the user has begun the next one: then it is in the history."""
+        if not self.text:
+            self.show_draft(self.past.find(text) or Draft(text))
+
+    def edit(self, edit: Edit) -> EditResult:
+        """Edit the text; a fold is changed as a whole or not at all."""
+        top, bottom = edit.top, edit.bottom
+        if top == bottom:
+            top = bottom = self._outside_folds(top, forward=True)
+        else:
+            top, bottom = self._outside_folds(top, forward=False), self._outside_folds(bottom, forward=True)
+        if (top, bottom) != (edit.top, edit.bottom):
+            edit = dataclasses.replace(edit, from_location=top, to_location=bottom)
+        return super().edit(edit)
+
+    def validate_selection(self, selection: Selection) -> Selection:
+        """Keep the cursor out of folds: it steps over them."""
+        if not self._folds:
+            return selection
+        end = self._outside_folds(selection.end, forward=selection.end > self.selection.end)
+        return Selection(end if selection.is_empty else self._outside_folds(selection.start, forward=True), end)
+
+    def _outside_folds(self, location: Location, forward: bool) -> Location:
+        """Return the edge of the fold that a place is inside of, else the place."""
+        row, column = location
+        if self._folds and row < self.document.line_count:
+            for start, end, _ in drafts.chip_spans(self.document.get_line(row), self._folds):
+                if start < column < end:
+                    return row, end if forward else start
+        return location
+
+    def render_line(self, y: int) -> Strip:
+        """Render a line; in a terminal one cell wide there is none, and Textual 8.2 fails to wrap the placeholder."""
+        if self.content_size.width < 1:
+            return Strip.blank(self.size.width)
+        return super().render_line(y)
+
+    async def _on_key(self, event: events.Key) -> None:
+        # Not bindings: the application runs those ahead of letters that still wait in this widget's queue, and the
+        # message would be sent without its last letters.
+        name = self._action_of_key.get(event.key)
+        if name is not None:
+            event.prevent_default()
+            event.stop()
+            getattr(self, f"action_{name}")()
+        elif event.character in _JOINERS:
+            event.prevent_default()
+            event.stop()
+            self._insert(event.character)
+        elif own := self._bindings.key_to_bindings.get(event.key):
+            # Here for the reverse reason: a binding is carried out by the application, and letters typed behind a
+            # Backspace would be there before it.
+            event.prevent_default()
+            event.stop()
+            await self.run_action(own[0].action)
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.prevent_default()
+        event.stop()
+        text = drafts.without_chips(event.text)
+        if drafts.is_large(text):
+            text = self._fold(text)
+        self._insert(text)
+
+    def attach(self, name: str, text: str) -> None:
+        """Put a file's text at the cursor, folded."""
+        self._insert(self._fold(drafts.without_chips(text), name) + " ")
+
+    def _insert(self, text: str) -> None:
+        if result := self._replace_via_keyboard(text, *self.selection):
+            self.move_cursor(result.end_location)
+
+    def _fold(self, text: str, name: str = "") -> str:
+        """Keep a paste aside and return the chip that stands for it."""
+        # Not the chips in sight: one that was deleted comes back when that is undone.
+        number = 1 + drafts.highest_number(self._folds)
+        chip = drafts.write_chip(number, text, name)
+        self._folds = {**self._folds, chip: text}
+        return chip

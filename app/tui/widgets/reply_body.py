@@ -1,0 +1,164 @@
+"""The text of a reply: rows of Markdown that grow while it streams and get their colours when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.content import Content
+from textual.geometry import Region, Size
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.style import Style
+from textual.visual import Visual
+from textual.widget import Widget
+
+from app.program.crash_log import log_without_text
+from app.tui.markdown.growing import GrowingMarkdown
+from app.tui.messages import LinkChosen
+
+if TYPE_CHECKING:
+    from textual.highlight import HighlightTheme
+
+_LEAST_ROOM = 2
+_ROOM_SHARE = 4
+"""A growing reply gets room for a quarter of the screen at once: every row that it gains lays out the screen again and
+scrolls it, which costs more than all else that the interface does meanwhile."""
+
+
+class ReplyBody(Widget):
+    """Markdown, painted row by row.
+
+    Args:
+        finished: the text of an old reply.
+    """
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        *("em", "strong", "gone", "code", "block", "title-1", "title-2", "title-3", "mark", "edge")
+    }
+
+    def __init__(self, finished: str | None = None) -> None:
+        super().__init__(markup=False)
+        self.text = ""
+        """Everything appended so far."""
+        self.is_final = finished is not None
+        """Whether nothing more will come."""
+        self._markdown = GrowingMarkdown()
+        self._held_rows = 0
+        """Room that a growing reply has."""
+        self._strips: list[Strip] = []
+        """The rows painted so far, from the first on."""
+        self._coloured: dict[tuple[str, str], Content] = {}
+        """Blocks of code and their languages; another width needs no other colours."""
+        self._coloured_with: type[HighlightTheme] | None = None
+        if finished is not None:
+            self.append(finished)
+
+    def append(self, text: str) -> None:
+        """Add text."""
+        self.text += text
+        first = self._guarded(lambda: self._markdown.grow(text))
+        if not self._markdown.width:
+            return  # the first layout will find it
+        del self._strips[first:]
+        if len(self._markdown.rows) > self.size.height:
+            self.refresh(layout=True)
+        elif self.is_attached:
+            self.refresh(Region(0, first, self.size.width, max(1, self.size.height - first)))
+
+    def finish(self) -> None:
+        """The text is complete: parse it once more as a whole, with coloured code."""
+        self.is_final = True
+        if self._markdown.width:
+            self._lay_out(self._markdown.width)
+            self.refresh(layout=True)
+
+    @property
+    def shown_source(self) -> str:
+        """What is on the screen by now."""
+        return self._markdown.source if self._markdown.width else ""
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Return the rows that the text needs; while it grows, with some room for what comes."""
+        if width != self._markdown.width:
+            self._lay_out(width)
+        n_rows = len(self._markdown.rows)
+        if self.is_final:
+            return n_rows
+        room = max(_LEAST_ROOM, self.app.size.height // _ROOM_SHARE)
+        if n_rows > self._held_rows or not n_rows:
+            self._held_rows = n_rows + room - bool(n_rows)
+        return self._held_rows
+
+    def render_line(self, y: int) -> Strip:
+        """Paint a row."""
+        width = self.size.width
+        if y >= len(self._markdown.rows):
+            return Strip.blank(width, self.visual_style.rich_style)
+        selection = self.text_selection
+        if selection is not None:
+            return self._painted(y, selection)
+        while len(self._strips) <= y:
+            self._strips.append(self._painted(len(self._strips), None))
+        return self._strips[y]
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """Return what is selected, without bars and edges."""
+        return selection.extract(self._markdown.copied), "\n"
+
+    def notify_style_update(self) -> None:
+        """Paint anew: the theme may be another."""
+        super().notify_style_update()
+        self._strips.clear()
+        if self.is_final and self._markdown.width and self._coloured_with not in (None, self._code_theme):
+            self._lay_out(self._markdown.width)
+
+    def action_link(self, target: str) -> None:
+        """Show where a link leads; open nothing."""
+        self.post_message(LinkChosen(target))
+
+    def _lay_out(self, width: int) -> None:
+        self._strips.clear()
+        highlight = self._highlighted if self.is_final else None
+        self._guarded(lambda: self._markdown.lay_out(width, highlight, is_whole=self.is_final))
+
+    def _guarded(self, step: Callable[[], int | None]) -> int:
+        """Take a step; text that the parser cannot take is shown as it came."""
+        try:
+            return step() or 0
+        except Exception as error:
+            log_without_text(error)
+            self._markdown.show_plain()
+            return 0
+
+    def _highlighted(self, code: str, language: str) -> Content:
+        from textual.highlight import highlight
+
+        if self._coloured_with is not self._code_theme:
+            self._coloured, self._coloured_with = {}, self._code_theme
+        if (code, language) not in self._coloured:
+            self._coloured[code, language] = highlight(code, language=language or None, theme=self._code_theme)
+        return self._coloured[code, language]
+
+    @property
+    def _code_theme(self) -> type[HighlightTheme]:
+        from textual import highlight
+
+        if not self.app.native_ansi_color:
+            return highlight.HighlightTheme
+        return highlight.ANSIDarkHighlightTheme if self.app.current_theme.dark else highlight.ANSILightHighlightTheme
+
+    def _painted(self, y: int, selection: Selection | None) -> Strip:
+        row, text = self._markdown.rows[y], self._markdown.rows[y].text
+        span = selection.get_span(row.line) if selection else None
+        if span is not None:
+            start, end = (edge - row.offset if edge >= 0 else len(text) for edge in span)
+            if end > max(0, start):
+                chosen = Style.from_styles(self.screen.get_component_styles("screen--selection"))
+                text = text.stylize(chosen, max(0, start), end)
+        strip = self._strip(text).apply_offsets(row.offset, row.line)
+        return Strip.join([self._strip(row.lead), strip]) if row.lead else strip
+
+    def _strip(self, content: Content) -> Strip:
+        painted = Visual.to_strips(self, content, self.size.width, 1, self.visual_style, apply_selection=False)
+        return painted[0] if painted else Strip.blank(0)

@@ -1,0 +1,137 @@
+"""The one line at the bottom: speed, threads, memory, context, and what the engine is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from textual.widgets import Static
+
+from app.chat.status import Activity, EngineStatus
+from app.text import figures
+from app.text.record import record
+from app.tui.widgets.context_bar import ASCII, BLOCKS, coloured, context_parts, context_text
+
+NARROW_COLUMNS = 60
+WIDE_COLUMNS = 100
+LOW_ROWS = 12
+"""Below this height the prompt has no edge."""
+_BAR_CELLS = 8
+_WIDE_BAR_CELLS = 14
+_SEPARATOR = " │ "
+
+
+@record
+class Segment:
+    """One figure; where room is short, those of the highest ``rank`` go first."""
+
+    text: str
+    rank: int
+
+
+def activity_text(status: EngineStatus, now_s: float, is_short: bool = False) -> str:
+    """Say what the engine is doing, with progress and time left where they are known; in fewer words if need be."""
+    if status.activity is Activity.COMPILING:
+        return f"compiling {status.done}/{status.total} {status.step}".rstrip()
+    if status.activity is Activity.LOADING:
+        return f"loading {100 * status.done // status.total} %" if status.total else "loading"
+    if status.activity is Activity.READING and status.total:
+        text = f"reading {figures.count(status.done)} of {figures.count(status.total)} tokens"
+        if is_short:
+            text = f"{figures.count(status.done)}/{figures.count(status.total)} tokens"
+        if status.rate_tps > 0:
+            text += f" · {figures.rate(status.rate_tps)} tok/s"
+        left_s = status.seconds_left(now_s)
+        if left_s is not None and status.done < status.total:
+            text += f" · {'' if is_short else 'about '}{figures.whole_seconds(left_s)} left"
+        return text
+    return Activity(status.activity).value
+
+
+def activity_word(status: EngineStatus) -> str:
+    """Say the same in the shortest way, for a line that has more to show."""
+    percent = f" {100 * status.done // status.total} %" if status.total else ""
+    if status.activity is Activity.COMPILING:
+        return f"compiling {status.done}/{status.total}"
+    if status.activity in (Activity.LOADING, Activity.READING):
+        return f"{Activity(status.activity).value}{percent}"
+    return Activity(status.activity).value
+
+
+def context_segment(status: EngineStatus, columns: int, glyphs: str = BLOCKS) -> str:
+    """Say how full the context is: in numbers on a narrow screen, else as a bar."""
+    if columns < NARROW_COLUMNS:
+        parts = context_parts(status)
+        left = "!" if parts.is_nearly_full else ""
+        return f"ctx {figures.count(status.context_used)}/{figures.count(status.n_ctx)}{left}"
+    return context_text(context_parts(status), bar_cells(columns), glyphs, with_names=columns >= WIDE_COLUMNS)
+
+
+def bar_cells(columns: int) -> int:
+    """Return the width of the context's bar."""
+    return _WIDE_BAR_CELLS if columns >= WIDE_COLUMNS else _BAR_CELLS
+
+
+def status_segments(status: EngineStatus, rss_bytes: int, columns: int, glyphs: str = BLOCKS) -> list[Segment]:
+    """Return the line's figures from left to right."""
+    has_rate = status.activity in (Activity.WRITING, Activity.READY)
+    rate = f"{figures.rate(status.rate_tps) if status.rate_tps > 0 else '-':>4} tok/s"
+    segments = [Segment(rate, 1)] if has_rate else [Segment(activity_word(status), 0)]
+    if status.n_ctx:
+        segments.append(Segment(context_segment(status, columns, glyphs), 2))
+    if columns < NARROW_COLUMNS:
+        return segments
+    if status.threads:
+        segments.insert(1, Segment(figures.counted(status.threads, "thread"), 4))
+    if rss_bytes:
+        segments.insert(-1 if status.n_ctx else len(segments), Segment(f"mem {figures.size(rss_bytes)}", 3))
+    if has_rate:
+        segments.append(Segment(activity_word(status), 5))
+    return segments
+
+
+def fit(segments: Iterable[Segment], columns: int) -> str:
+    """Join the segments, leaving out the least important until the rest has room."""
+    kept = list(segments)
+    while len(kept) > 1 and len(_SEPARATOR.join(s.text for s in kept)) + 2 > columns:
+        kept.remove(max(kept, key=lambda segment: segment.rank))
+    return " " + _SEPARATOR.join(segment.text for segment in kept)
+
+
+class StatusLine(Static):
+    """Shows the engine's status and the memory of the process.
+
+    Args:
+        hint: said only where the prompt has no edge that says it.
+    """
+
+    def __init__(self, id: str | None = None, ascii_only: bool = False, hint: str = "") -> None:
+        super().__init__(id=id, markup=False)
+        self._hint = hint
+        self._glyphs = ASCII if ascii_only else BLOCKS
+        self._shown: tuple[EngineStatus, int, str] = (EngineStatus(), 0, "")
+        self.line = ""
+        """The text as it stands."""
+
+    def show(self, status: EngineStatus, rss_bytes: int, download: str = "") -> None:
+        """Show these figures; nothing is drawn when the line stays the same.
+
+        Args:
+            download: how far a download is that goes on by itself; "" for none.
+        """
+        self._shown = (status, rss_bytes, download)
+        columns = self.size.width or 80
+        segments = status_segments(status, rss_bytes, columns, self._glyphs)
+        if download:
+            segments.append(Segment(download, 3))
+        if self._hint and self.app.size.height < LOW_ROWS:
+            segments.append(Segment(self._hint, 6))
+        line = fit(segments, columns)
+        if line != self.line:
+            self.line = line
+            context = context_segment(status, columns, self._glyphs)
+            # One line high whatever it says: nothing else has to move.
+            self.update(coloured(line, context, context_parts(status), bar_cells(columns)), layout=False)
+
+    def on_resize(self) -> None:
+        """Choose the figures again that have room."""
+        self.show(*self._shown)

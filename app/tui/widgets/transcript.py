@@ -1,0 +1,206 @@
+"""The conversation as it is read: messages from old to new, notes by the program between them.
+
+A layout of the screen walks every widget there is, so a long conversation may not have many: of messages far back only
+what they say is kept until the user goes there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from app.conversations.conversation import ChatMessage
+from app.text.record import record
+from app.tui.widgets.message_view import MessageView, Note, ReplyView, UserView
+
+MOST_MOUNTED = 40
+"""Past so many messages and notes the oldest are put aside, down to ``KEPT_MOUNTED``."""
+KEPT_MOUNTED = 24
+EARLIER_AT_ONCE = 20
+"""So many of those come back at a time."""
+
+_DROPPED = "-dropped"
+_DIVIDER = "-divider"
+
+Entry = MessageView | Note
+
+
+@record
+class Later:
+    """A message that has no widget yet."""
+
+    message: ChatMessage
+    make: Callable[[ChatMessage], MessageView]
+
+
+class Transcript(VerticalScroll, can_focus=False):
+    """Stays at the bottom until the user scrolls up, and again once they scroll down to it."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        # As high as the view at least: Textual pushes anchored content that is lower down to the bottom edge.
+        self._messages = Vertical(id="messages")
+        self.waiting: deque[UserView] = deque()
+        """Messages that wait for their turn, at the end: what belongs to earlier ones stands above them."""
+        self._earlier: list[Entry | Later] = []
+        """What was put aside, oldest first, never mounted."""
+        self._earlier_line = Static(markup=False, classes="note", id="earlier")
+        self._earlier_line.display = False
+
+    def compose(self) -> ComposeResult:
+        """Lay out the one container that grows."""
+        with self._messages:
+            yield self._earlier_line
+
+    def on_mount(self) -> None:
+        """Follow what is added."""
+        self.anchor()
+
+    def add_user(self, text: str, folded: str = "") -> UserView:
+        """Show what the user said, with its large pastes folded; the view follows it."""
+        view = UserView(text, folded)
+        self._messages.mount(view)
+        self.anchor()
+        return view
+
+    def add_reply(self) -> ReplyView:
+        """Show a reply that is about to begin, above the first message that still waits for its own."""
+        view = ReplyView()
+        self._messages.mount(view, before=self._first_waiting)
+        return view
+
+    def add_note(self, text: str, is_error: bool = False) -> None:
+        """Show a line by the program, above the first message that still waits."""
+        self._messages.mount(Note(text, is_error), before=self._first_waiting)
+
+    @property
+    def _first_waiting(self) -> UserView | None:
+        return self.waiting[0] if self.waiting else None
+
+    async def fill(self, messages: Sequence[ChatMessage], make: Callable[[ChatMessage], MessageView]) -> None:
+        """Show an earlier conversation where nothing is shown yet: its end, and the rest on demand.
+
+        Args:
+            messages: all of it.
+            make: the widget of one, made when it is to be seen.
+        """
+        self._earlier += [Later(message, make) for message in messages[:-KEPT_MOUNTED]]
+        shown = [make(message) for message in messages[-KEPT_MOUNTED:]]
+        self._show_earlier_line()
+        mounted = self._messages.mount_all(shown)
+        self.anchor()
+        await mounted
+
+    def divide(self, message: ChatMessage, text: str) -> None:
+        """Show a line above a message, in place of an earlier such line."""
+        note = Note(text)
+        note.add_class(_DIVIDER)
+        old = [entry for entry in self._entries() if entry.has_class(_DIVIDER)]
+        self._remove(old)
+        self._earlier = [entry for entry in self._earlier if isinstance(entry, Later) or not entry.has_class(_DIVIDER)]
+        at = next((i for i, entry in enumerate(self._earlier) if getattr(entry, "message", None) is message), None)
+        if at is not None:
+            self._earlier.insert(at, note)
+            return
+        view = next((view for view in self.messages() if view.message is message), None)
+        if view is not None:
+            self._messages.mount(note, before=view)
+
+    def toggle_folds(self) -> None:
+        """Show pasted text whole; where it is, fold it again."""
+        views = [view for view in self.query(UserView) if view.folded]
+        is_any_folded = any(not view.is_unfolded for view in views)
+        for view in views:
+            view.unfold(is_any_folded)
+
+    @property
+    def is_scrolled_up(self) -> bool:
+        """Whether its end is out of sight."""
+        return self.scroll_y < self.max_scroll_y - 1
+
+    def notes(self) -> list[str]:
+        """Return the program's lines that are shown, oldest first."""
+        return [entry.text for entry in self._entries() if isinstance(entry, Note)]
+
+    def messages(self) -> list[MessageView]:
+        """Return the messages of both sides that are shown, oldest first."""
+        return [entry for entry in self._entries() if isinstance(entry, MessageView)]
+
+    def replies(self) -> list[ReplyView]:
+        """Return the replies that are shown, oldest first."""
+        return [entry for entry in self._entries() if isinstance(entry, ReplyView)]
+
+    def view_of(self, message: ChatMessage) -> MessageView | None:
+        """Return the widget of a message; one that was put aside comes back with all after it."""
+        at = next((i for i, entry in enumerate(self._earlier) if getattr(entry, "message", None) is message), None)
+        if at is not None:
+            self.show_earlier(len(self._earlier) - at)
+        return next((view for view in self.messages() if view.message is message), None)
+
+    def drop(self, views: Sequence[MessageView]) -> None:
+        """Take messages away for good."""
+        self._remove(views)
+
+    async def clear(self) -> None:
+        """Begin anew, with nothing but the messages that wait."""
+        self._earlier.clear()
+        self._show_earlier_line()
+        await self._messages.remove_children([entry for entry in self._entries() if entry not in self.waiting])
+        self.anchor()
+
+    def slim(self) -> None:
+        """Let old messages cost nothing, unless the user has scrolled up to them."""
+        entries = self._entries()
+        if len(entries) < KEPT_MOUNTED and self.show_earlier():  # an edit took the later ones away
+            self.anchor()
+        if len(entries) <= MOST_MOUNTED or self.is_scrolled_up:
+            return
+        aside = entries[:-KEPT_MOUNTED]
+        self._earlier += [entry.again() for entry in aside]
+        self._remove(aside)
+        self._show_earlier_line()
+
+    def show_earlier(self, n_entries: int = EARLIER_AT_ONCE) -> bool:
+        """Bring back the newest of what was put aside, where the user is; False when there is none."""
+        if not self._earlier:
+            return False
+        put_aside = self._earlier[-n_entries:]
+        back = [entry.make(entry.message) if isinstance(entry, Later) else entry for entry in put_aside]
+        del self._earlier[-n_entries:]
+        self.release_anchor()
+        first = next(iter(self._entries()), None)
+        self._messages.mount_all(back, after=self._earlier_line)
+        self._show_earlier_line()
+        if first is not None:
+            self.call_after_refresh(self.scroll_to_widget, first, animate=False, top=True)
+        return True
+
+    def page_up(self) -> None:
+        """Scroll up by a page; at the top, bring back what was put aside."""
+        if self.scroll_y > 0 or not self.show_earlier():
+            self.scroll_page_up(animate=False)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Do the same for the mouse."""
+        if self.scroll_y <= 0:
+            self.show_earlier()
+
+    def _entries(self) -> list[Entry]:
+        entries = (child for child in self._messages.children if isinstance(child, (MessageView, Note)))
+        return [entry for entry in entries if not entry.has_class(_DROPPED)]
+
+    def _remove(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            # It stays among the children for a moment.
+            entry.add_class(_DROPPED)
+        self._messages.remove_children(entries)
+
+    def _show_earlier_line(self) -> None:
+        n_messages = sum(isinstance(entry, (MessageView, Later)) for entry in self._earlier)
+        self._earlier_line.display = bool(self._earlier)
+        self._earlier_line.update(Content(f"{n_messages} earlier messages: Page up shows them"))

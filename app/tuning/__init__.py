@@ -1,0 +1,1 @@
+"""Which thread counts and memory options were chosen, and whether they still hold."""

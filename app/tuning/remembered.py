@@ -1,0 +1,108 @@
+"""What tuning found, by machine, model and power source; and why it may not hold any more. Knows no engine.
+
+On battery a machine is another one: its clocks are lower, and the best count may be too. So what was measured there
+holds there. On battery, what holds on mains is used until there is something better; never the other way round.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+from app.program.settings import AUTO, DEFAULT_KV_TYPE
+from app.program.state import Measured, ProgramState, TunedChoice
+from app.text.record import record
+
+_ON_BATTERY = " | on battery"
+_FIELDS = 5
+"""Of a machine behind its name: cores, siblings, sockets, quota, instruction level."""
+
+
+@record
+class Place:
+    """Where a choice holds.
+
+    Attributes:
+        machine, model: as ``app.chat.opening`` names them.
+        kernels: names the compiled code.
+    """
+
+    machine: str
+    model: str
+    kernels: str = ""
+    on_battery: bool = False
+
+    def key(self, on_battery: bool) -> str:
+        """The name under which something is remembered."""
+        return f"{self.machine} | {self.model}{_ON_BATTERY if on_battery else ''}"
+
+
+@record
+class Recalled:
+    """What is remembered.
+
+    Attributes:
+        choice: to begin with; None where nothing is.
+        measured: its circumstances; None where it was made by hand.
+        doubt: why it may not hold, as "threads were tuned on mains, now on battery"; "" for no reason.
+    """
+
+    choice: TunedChoice | None = None
+    measured: Measured | None = None
+    doubt: str = ""
+
+
+def kv_type_of(wanted: str, choice: TunedChoice | None) -> str:
+    """Return the format of the KV cache: the one wished for, or the one remembered, or the usual one."""
+    if wanted != AUTO:
+        return wanted
+    return (choice.kv_type if choice is not None else "") or DEFAULT_KV_TYPE
+
+
+def recall(kept: ProgramState, place: Place) -> Recalled:
+    """Return what holds here, and whether it is in doubt."""
+    own, other = place.key(place.on_battery), place.key(not place.on_battery)
+    if own in kept.tuned_threads:
+        measured = kept.tuned_when.get(own)
+        is_old = measured is not None and "" not in (measured.kernels, place.kernels)
+        doubt = "threads were tuned with another version of the engine"
+        is_old = is_old and measured is not None and measured.kernels != place.kernels
+        return Recalled(kept.tuned_threads[own], measured, doubt if is_old else "")
+    if other in kept.tuned_threads and place.on_battery:
+        doubt = "threads were tuned on mains, now on battery"
+        return Recalled(kept.tuned_threads[other], kept.tuned_when.get(other), doubt)
+    if other in kept.tuned_threads:
+        return Recalled(doubt="threads were tuned on battery, now on mains")
+    return Recalled(doubt=_machine_doubt(kept, place))
+
+
+def keys_to_remember(place: Place, measured: Measured | None) -> tuple[str, str]:
+    """Return the name to remember a choice under, and one that must not stand in its way; "" for none."""
+    on_battery = place.on_battery if measured is None else measured.on_battery
+    return place.key(on_battery), place.key(place.on_battery) if on_battery != place.on_battery else ""
+
+
+def _machine_doubt(kept: ProgramState, place: Place) -> str:
+    """Find the model tuned on the same processor with other cores to use, the newest first."""
+    for key in reversed(list(kept.tuned_threads)):
+        machine, _, model = key.removesuffix(_ON_BATTERY).partition(" | ")
+        then, now = machine.rsplit(", ", _FIELDS), place.machine.rsplit(", ", _FIELDS)
+        if model == place.model and then[0] == now[0] and then != now:
+            changed = [(a, b) for a, b in zip_longest(then[1:], now[1:], fillvalue="") if a != b]
+            was, is_now = (", ".join(_shown(field) for field in fields) for fields in zip(*changed, strict=True))
+            return f"threads were tuned with {was}, now with {is_now}"
+    return ""
+
+
+def _shown(field: str) -> str:
+    """A field of a machine's name for people: "2+0 cores" is "2 cores"."""
+    count, _, noun = field.partition(" ")
+    fast, plus, slow = count.partition("+")
+    if plus and slow != "0":
+        return f"{fast} fast and {slow} efficiency cores"
+    if count == "quota":
+        return "no quota" if noun == "none" else f"a quota of {_counted(noun, 'CPUs')}"
+    return _counted(fast, noun) if noun else field
+
+
+def _counted(count: str, noun: str) -> str:
+    return f"no {noun}" if count == "0" else f"{count} {noun.removesuffix('s') if count == '1' else noun}"

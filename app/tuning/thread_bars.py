@@ -1,0 +1,117 @@
+"""Thread counts as bars in plain text, for the command line and the screen: length is speed, the shaded end its spread.
+
+Takes an ``engine.tuning.report.Curve`` and imports no engine. Nothing is said by colour: roles only repeat the text.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from app.text import figures
+from app.text.glyphs import Glyphs
+from app.text.record import record
+
+if TYPE_CHECKING:
+    from engine.tuning.report import Curve as Curve
+    from engine.tuning.report import Point
+    from engine.tuning.report import TuningReport as TuningReport
+
+_FIXED_CELLS = 22
+"""Of a row, all but the bar: mark, count, rate, spread and label."""
+_LEAST_BAR_CELLS = 3
+_KINDS = {"core": "physical cores", "efficiency core": "and efficiency cores", "sibling": "and siblings"}
+TITLES = {"decode": "writing, tok/s", "prefill": "reading the prompt, tok/s"}
+
+
+class Role(Enum):
+    """What a line is, for whoever colours it."""
+
+    HEADING = "heading"
+    KIND = "kind"
+    PLAIN = "plain"
+    BEST = "best"
+    DROPPED = "dropped"
+
+
+@record
+class BarLine:
+    """One line of a drawn curve."""
+
+    text: str
+    role: Role
+
+
+def curve_lines(curve: Curve, in_use: int | None, columns: int, glyphs: Glyphs) -> list[BarLine]:
+    """Draw one curve in so many columns, the counts grouped by what their last thread runs on."""
+    cells = max(_LEAST_BAR_CELLS, columns - _FIXED_CELLS)
+    most_tps = max((point.tps.high for point in curve.points if point.tps is not None), default=0.0)
+    kinds = list(dict.fromkeys(point.kind for point in curve.points))
+    lines = []
+    for kind in kinds:
+        if len(kinds) > 1:
+            lines.append(BarLine(f"   {_KINDS[kind]}", Role.KIND))
+        lines += [
+            _point_line(point, curve.best, in_use, cells, most_tps, glyphs)
+            for point in curve.points
+            if point.kind == kind
+        ]
+    return lines
+
+
+def _point_line(
+    point: Point, best: int | None, in_use: int | None, cells: int, most_tps: float, glyphs: Glyphs
+) -> BarLine:
+    mark = glyphs.here if point.n_threads == in_use else " "
+    head = f"{mark}{point.n_threads:>3} "
+    if point.tps is None:
+        return BarLine(f"{head}{'':{cells}} {'-':>5}", Role.PLAIN)
+    is_best = point.n_threads == best
+    label = "best" if is_best else "slow" if point.is_dropped else ""
+    median = figures.rate(point.tps.median)
+    decimals = len(median.partition(".")[2])
+    spread = f"{glyphs.plus_minus}{point.tps.half_width:.{decimals}f}"
+    text = f"{head}{_bar(point, cells, most_tps, glyphs)} {median:>5} {spread:<5} {label}"
+    return BarLine(text.rstrip(), Role.BEST if is_best else Role.DROPPED if point.is_dropped else Role.PLAIN)
+
+
+def _bar(point: Point, cells: int, most_tps: float, glyphs: Glyphs) -> str:
+    assert point.tps is not None
+    low, high = (
+        max(0, round(cells * edge / most_tps)) if most_tps > 0 else 0 for edge in (point.tps.low, point.tps.high)
+    )
+    return f"{glyphs.full * low}{glyphs.spread * (high - low)}".ljust(cells)
+
+
+def pinning_line(report: TuningReport) -> str:
+    """Say what binding threads to CPUs brings; "" where that was not measured."""
+    gains = [
+        f"{curve.best} threads {'writing' if curve.phase == 'decode' else 'reading'} "
+        f"{100 * (curve.pinned_gain.median - 1):+.0f} %"
+        for curve in report.curves
+        if curve.pinned_gain is not None
+    ]
+    if not gains:
+        return ""
+    verdict = "" if report.pinned is None else ": faster" if report.pinned else ": no gain that counts"
+    return f"Bound to CPUs (pinned): {', '.join(gains)}{verdict if report.is_over else ''}"
+
+
+def progress_text(report: TuningReport) -> str:
+    """Say how far the search is, or how it ended."""
+    if report.is_over and not report.curves:
+        return "nothing was measured"
+    if report.is_over:
+        took = figures.whole_seconds(report.elapsed_s)
+        return {
+            "done": f"done in {took}",
+            "stopped": "stopped: this is what was measured so far",
+            "unsure": f"over after {took}; not all differences are certain",
+        }.get(report.state, report.state)
+    if report.preparing:
+        return f"{report.preparing} · at most {figures.whole_seconds(report.seconds_left)} left"
+    if not report.measuring:
+        return "warming up"
+    measuring = report.measuring.replace("decode", "writing").replace("prefill", "reading")
+    left = figures.whole_seconds(report.seconds_left)
+    return f"round {report.round_number} of {report.n_rounds} · {measuring} · at most {left} left"

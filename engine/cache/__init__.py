@@ -1,0 +1,1 @@
+"""What layers remember: keys and values, their shifts, the tokens they belong to."""

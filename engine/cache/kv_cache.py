@@ -1,0 +1,257 @@
+"""The KV cache: where every position of every head lies, for each type it can be kept in.
+
+Allocated once for the chosen context. A position is valid below the session's length and does not exist above it, so
+taking back tokens is setting a number. Knows no architecture; the layouts are explained in ``kernels/kv_*.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.cache import context_shift
+from engine.cache.kv_types import KV_TYPES, KVType
+from engine.cache.layer_memory import MemoryNeeds
+from engine.errors import MemoryPlanError
+from engine.machine import residency
+from engine.machine.memory import Memory
+
+if TYPE_CHECKING:
+    from engine.cache.rotation import Rotation
+    from engine.config import Attention, ModelConfig, Rope
+
+_GLANCE_PAGES = 16 << 10
+POSITIONS = 8
+"""K is kept in tiles of eight positions, so the context is a multiple of eight."""
+LAYOUT_VERSION = 1
+"""Of what lies where, and what it means: counted up with every change, so that no saved state is read as another."""
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+
+
+def kv_type_of(name: str, config: ModelConfig) -> KVType:
+    """Look a type up by name.
+
+    Raises:
+        MemoryPlanError: unknown, or the model's heads do not divide into the type's groups.
+    """
+    kv_type = KV_TYPES.get(name)
+    if kv_type is None:
+        raise MemoryPlanError(f"KV cache type '{name}' is unknown; supported: {', '.join(KV_TYPES)}")
+    for width in (width for one in config.attentions.values() for width in (one.key_dim, one.value_dim)):
+        if kv_type.group and width % kv_type.group:
+            raise MemoryPlanError(
+                f"KV cache type '{name}' needs heads of a multiple of {kv_type.group} elements; "
+                f"this model's have {width} (use f16)"
+            )
+    return kv_type
+
+
+def memory_needs(config: ModelConfig, kv_type: KVType) -> MemoryNeeds:
+    """What the layers of a model remember in, all together."""
+    return MemoryNeeds(sum(_position_bytes(one, kv_type) for one in config.attentions.values()))
+
+
+def _position_bytes(attention: Attention, kv_type: KVType) -> int:
+    return attention.n_kv_heads * (kv_type.bytes_of(attention.key_dim) + kv_type.bytes_of(attention.value_dim))
+
+
+class Heads:
+    """Keys or values of one layer: elements, and scales where the type has them, one KV head behind the other.
+
+    Args:
+        memory: that holds the layer.
+        at: where the elements begin in it, and where the scales do.
+    """
+
+    def __init__(
+        self, kv_type: KVType, n_heads: int, width: int, max_seq_len: int, memory: Memory, at: tuple[int, int]
+    ) -> None:
+        self._type, self._n_heads, self.width = kv_type, n_heads, width
+        self.max_seq_len = max_seq_len
+        self.head_bytes = max_seq_len * width * kv_type.item_bytes
+        self.scale_bytes = 4 * max_seq_len * kv_type.n_scales(width)
+        self.address, self.scales_address = memory.address + at[0], memory.address + at[1]
+        self.elements = memory.array(np.uint8, (n_heads, self.head_bytes), at[0])
+        self.scales = memory.array(np.uint8, (n_heads, self.scale_bytes), at[1])
+
+    def move(self, to: int, first: int, last: int) -> None:
+        """Move the rows of positions first to last down; for values, which lie in rows."""
+        for rows, each in ((self.elements, self.head_bytes), (self.scales, self.scale_bytes)):
+            each //= self.max_seq_len
+            rows[:, to * each : (to + last - first) * each] = rows[:, first * each : last * each].copy()
+
+    def read_tiles(self, first: int, last: int) -> Floats:
+        """Keys of some positions: (n_heads, last - first, width) float32."""
+        from_tile, upto_tile = first // POSITIONS, -(-last // POSITIONS)
+        elements, scales = (_rows(tiles[:, from_tile:upto_tile]) for tiles in self._tiles())
+        found = self._type.unpack(elements, scales if self.scale_bytes else None)
+        part: Floats = found[:, first - from_tile * POSITIONS : last - from_tile * POSITIONS].copy()
+        return part
+
+    def write_tiles(self, first: int, keys: Floats) -> None:
+        """Write keys at positions from ``first`` on, as the kernels do."""
+        position = np.arange(first, first + keys.shape[1])
+        for tiles, rows in zip(self._tiles(), self._type.pack(keys), strict=True):
+            if rows is not None:
+                tiles[:, position // POSITIONS, :, position % POSITIONS] = rows.swapaxes(0, 1)
+
+    def _tiles(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Elements as (n_heads, n_tiles, width, 8), scales as (n_heads, n_tiles, n_scales, 8)."""
+        n_tiles = self.max_seq_len // POSITIONS
+        shape = self._n_heads, n_tiles, self.width, POSITIONS
+        return (
+            self.elements.view(self._type.dtype).reshape(shape),
+            self.scales.view(np.float32).reshape(*shape[:2], self._type.n_scales(self.width), POSITIONS),
+        )
+
+
+def _rows(tiles: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """(n_heads, n_tiles, width, 8) as (n_heads, positions, width)."""
+    n_heads, n_tiles, width, positions = tiles.shape
+    rows: np.ndarray[Any, Any] = tiles.swapaxes(2, 3).reshape(n_heads, n_tiles * positions, width)
+    return rows
+
+
+class LayerCache:
+    """Keys and values of one layer, in the memory of the whole cache from ``at`` on.
+
+    Attributes:
+        rotation: how keys are turned by their positions; None where they are not.
+    """
+
+    def __init__(
+        self,
+        attention: Attention,
+        rotation: Rotation | None,
+        kv_type: KVType,
+        max_seq_len: int,
+        memory: Memory,
+        at: int,
+    ) -> None:
+        self.rotation = rotation
+        n_heads = attention.n_kv_heads
+        widths = attention.key_dim, attention.value_dim
+        elements = [n_heads * max_seq_len * width * kv_type.item_bytes for width in widths]
+        scales = [n_heads * max_seq_len * 4 * kv_type.n_scales(width) for width in widths]
+        starts = np.cumsum([at, *elements, *scales]).tolist()
+        self.keys = Heads(kv_type, n_heads, widths[0], max_seq_len, memory, (starts[0], starts[2]))
+        self.values = Heads(kv_type, n_heads, widths[1], max_seq_len, memory, (starts[1], starts[3]))
+
+
+class KVCache:
+    """Keys and values of all layers that attend; a ``LayerMemory``.
+
+    Args:
+        max_seq_len: positions to hold, rounded up to a multiple of eight.
+        rotations: of the ropes of the layers, for shifts.
+
+    Attributes:
+        layers: by the layer's number.
+        n_bytes: of all of them.
+    """
+
+    can_shift = True
+
+    def __init__(
+        self, config: ModelConfig, kv_type: KVType, max_seq_len: int, rotations: Mapping[Rope, Rotation]
+    ) -> None:
+        self.kv_type = kv_type
+        self.max_seq_len = _whole(max_seq_len)
+        self._needs = memory_needs(config, kv_type)
+        self.n_bytes = self._needs.bytes_for(self.max_seq_len)
+        self._memory = Memory(self.n_bytes, fills_slowly=True)
+        self.layers: dict[int, LayerCache] = {}
+        at = 0
+        for number, attention in config.attentions.items():
+            rotation = None if attention.rope is None else rotations[attention.rope]
+            self.layers[number] = LayerCache(attention, rotation, kv_type, self.max_seq_len, self._memory, at)
+            at += self.max_seq_len * _position_bytes(attention, kv_type)
+
+    def reach(self, n: int) -> None:
+        """Nothing to note: what was written stays."""
+
+    def keep(self, n: int) -> None:
+        """Nothing to do: every position can be gone back to."""
+
+    def rewind(self, n: int) -> int:
+        """Any position can be gone back to, at no cost."""
+        return n
+
+    def shift(self, n_keep: int, n_drop: int, length: int) -> None:
+        """Move what lies behind the dropped positions down; keys are turned by each layer's own rotation."""
+        for layer in self.layers.values():
+            context_shift.drop_positions(layer, n_keep, n_drop, length)
+
+    def resident_bytes(self) -> int | None:
+        """Estimate how much of it lies in memory from a part of its pages; None where the system does not say."""
+        return residency.resident_bytes(self._memory.bytes, _GLANCE_PAGES)
+
+    def repeat(self, n: int, upto: int) -> None:
+        """Copy the keys and values of the first n positions behind them, again and again up to a position.
+
+        What is read there afterwards means nothing, but reading it takes the time that any context takes.
+
+        Args:
+            n, upto: multiples of eight, since K lies in tiles of eight positions.
+        """
+        for heads, each in self._parts():
+            for at in range(n, upto, n):
+                count = min(n, upto - at) * each
+                heads[:, at * each : at * each + count] = heads[:, :count]
+
+    def copied_bytes(self, first: int, last: int) -> int:
+        """Bytes of the tiles that hold these positions."""
+        return (_whole(last) - first) * self._needs.position_bytes
+
+    def copy_out(self, first: int, last: int, out: Bytes) -> int:
+        """Copy the tiles of positions from first up to last: elements by layer and head, then scales likewise.
+
+        Releases the GIL; positions that a kernel writes meanwhile come as they happen to be.
+
+        Args:
+            first: a multiple of eight.
+            out: (at least the bytes of those tiles,) uint8.
+
+        Returns:
+            Bytes written to ``out``.
+        """
+        at = 0
+        for heads, each in self._parts():
+            part = heads[:, first * each : _whole(last) * each]
+            out[at : at + part.size].reshape(part.shape)[...] = part
+            at += part.size
+        return at
+
+    def copy_in(self, first: int, last: int, data: Bytes) -> None:
+        """Put back what ``copy_out`` of the same positions gave; those beyond the cache are left out."""
+        at = 0
+        for heads, each in self._parts():
+            shape = (len(heads), (_whole(last) - first) * each)
+            size = int(np.prod(shape))
+            room = heads[:, first * each : _whole(last) * each]
+            room[...] = data[at : at + size].reshape(shape)[:, : room.shape[1]]
+            at += size
+
+    def _parts(self) -> Iterator[tuple[Bytes, int]]:
+        """All heads in the order in which states keep them, each with the bytes of one position of one head.
+
+        First the elements of every layer, its keys before its values, then the scales likewise.
+        """
+        for heads in self._heads():
+            yield heads.elements, heads.head_bytes // self.max_seq_len
+        for heads in self._heads():
+            if heads.scale_bytes:
+                yield heads.scales, heads.scale_bytes // self.max_seq_len
+
+    def _heads(self) -> Iterator[Heads]:
+        for layer in self.layers.values():
+            yield layer.keys
+            yield layer.values
+
+
+def _whole(n: int) -> int:
+    return (n + POSITIONS - 1) // POSITIONS * POSITIONS

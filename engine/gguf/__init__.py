@@ -1,0 +1,1 @@
+"""GGUF files: header, strings, parts, types, the map."""

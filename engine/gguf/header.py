@@ -1,0 +1,190 @@
+"""The cursor over a GGUF header, and the metadata it reads. It cannot leave the file or run away with memory.
+
+Knows magic, version, counts, keys and values. Knows no tensors and no meaning of any key.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+
+import numpy as np
+
+from engine.errors import EngineError, GGUFError, shown
+from engine.gguf.file import ModelFile
+from engine.gguf.magic import START_BYTES, refuse_other_formats
+from engine.gguf.strings import StringArray, StringCount, StringsCutError, end_of_strings, read_strings
+
+MAX_HEADER_BYTES = 64 << 20
+MAX_KEYS = 1 << 16
+MAX_KEY_BYTES = (1 << 16) - 1
+MAX_STRINGS = 1 << 21
+MAX_TENSORS = 1 << 16
+_SMALLEST_KEY_BYTES = 8 + 1 + 4 + 1  # key length, key, value type, value
+_SMALLEST_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8  # name length, name, n_dims, one dimension, type, offset
+
+U32, U64 = Struct("<I"), Struct("<Q")
+_BOOL, _STRING, _ARRAY = 7, 8, 9
+_NUMBERS = {
+    0: Struct("<B"), 1: Struct("<b"), 2: Struct("<H"), 3: Struct("<h"), 4: U32, 5: Struct("<i"), 6: Struct("<f"),
+    _BOOL: Struct("<B"), 10: U64, 11: Struct("<q"), 12: Struct("<d"),
+}  # fmt: skip
+_DTYPES = {
+    0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", _BOOL: "<u1", 10: "<u8", 11: "<i8", 12: "<f8",
+}  # fmt: skip
+
+
+class Header:
+    """A cursor over the header that cannot leave the file.
+
+    Args:
+        keeps_strings: whether arrays of strings are wanted; their number is known either way.
+    """
+
+    def __init__(self, file: ModelFile, keeps_strings: bool = True) -> None:
+        self.map = file.map
+        self.file_bytes = file.size_bytes
+        self.end = min(file.size_bytes, MAX_HEADER_BYTES)
+        self.at = 0
+        self.strings_left = MAX_STRINGS
+        self.keeps_strings = keeps_strings
+        self._name = file.shown_name
+
+    def fail(self, problem: str, error: type[EngineError] = GGUFError) -> EngineError:
+        """Make the exception for a problem: one line, beginning with the file's name."""
+        return error(f"{self._name}: {problem}")
+
+    def skip(self, n_bytes: int, field: str) -> int:
+        """Step over ``n_bytes`` and return where they begin."""
+        at = self.at
+        if n_bytes > self.end - at:
+            if self.file_bytes > self.end:
+                raise self.fail(f"{field} needs {amount(n_bytes)} but a header may have {MAX_HEADER_BYTES >> 20} MiB")
+            raise self.fail(
+                f"{field} needs {amount(n_bytes)} but the file has {self.end - at} left (truncated? download it again)"
+            )
+        self.at = at + n_bytes
+        return at
+
+    def number(self, kind: Struct, field: str) -> Any:
+        """Read one number."""
+        return kind.unpack_from(self.map, self.skip(kind.size, field))[0]
+
+    def string(self, field: str) -> bytes:
+        """Read a length and that many bytes."""
+        length = self.number(U64, field)
+        at = self.skip(length, field)
+        return self.map[at : at + length]
+
+    def strings(self, count: int, field: str) -> StringArray | StringCount:
+        """Read ``count`` strings, or step over them."""
+        if count > self.strings_left:
+            raise self.fail(f"{field} has {_number(count)} strings: at most {MAX_STRINGS} in a file are supported")
+        self.strings_left -= count
+        try:
+            if not self.keeps_strings:
+                self.at = end_of_strings(self.map, self.at, self.end, count)
+                return StringCount(count)
+            found = read_strings(self.map, self.at, self.end, count)
+        except StringsCutError as cut:
+            self.at = cut.at
+            self.string(f"{field}[{cut.index}]")  # refuses, with the one wording for it
+            raise
+        self.at += found.n_bytes
+        return found
+
+    def read_start(self) -> tuple[int, int, int]:
+        """Read magic, version and counts.
+
+        Returns:
+            version, number of tensors, number of metadata keys.
+        """
+        refuse_other_formats(self.map[:START_BYTES], self._name)
+        self.at = 4
+        version = self.number(U32, "version")
+        if version and version & 0xFFFF == 0:
+            raise self.fail("is a big-endian GGUF file, which is not supported (get a little-endian one)")
+        if version not in (2, 3):
+            raise self.fail(f"has GGUF version {version}; supported: 2, 3")
+        n_tensors = self.number(U64, "n_tensors")
+        n_keys = self.number(U64, "n_kv")
+        self._check_count("n_tensors", n_tensors, MAX_TENSORS, _SMALLEST_TENSOR_BYTES)
+        self._check_count("n_kv", n_keys, MAX_KEYS, _SMALLEST_KEY_BYTES)
+        return version, n_tensors, n_keys
+
+    def _check_count(self, field: str, count: int, most: int, smallest_bytes: int) -> None:
+        if count > most:
+            raise self.fail(f"{field} is {_number(count)}: at most {most} are supported")
+        if count * smallest_bytes > self.end - self.at:
+            raise self.fail(f"{field} is {count}, more than the {self.file_bytes} bytes of the file can hold")
+
+
+def _number(value: int) -> str:
+    return str(value) if value < 1 << 64 else "2^64 or more"
+
+
+def amount(n_bytes: int) -> str:
+    """Spell a number of bytes, however absurd, in a few characters."""
+    return f"{_number(n_bytes)} bytes"
+
+
+def read_metadata(header: Header, n_keys: int) -> dict[str, Any]:
+    """Read ``n_keys`` keys and values; ``engine.gguf.read.GGUFFile`` says how each kind of value is represented."""
+    metadata: dict[str, Any] = {}
+    for index in range(n_keys):
+        key = checked_name(header, header.string(f"key {index}"), f"key {index}", MAX_KEY_BYTES)
+        if key in metadata:
+            raise header.fail(f"key {shown(key)} is there twice")
+        metadata[key] = _read_value(header, header.number(U32, f"{shown(key)} (value type)"), shown(key))
+    return metadata
+
+
+def checked_name(header: Header, raw: bytes, field: str, most_bytes: int) -> str:
+    """Turn the bytes of a key or tensor name into text that is safe to show."""
+    if not raw:
+        raise header.fail(f"{field} has an empty name")
+    if len(raw) > most_bytes:
+        raise header.fail(f"{field} has a name of {len(raw)} bytes: at most {most_bytes} are allowed")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise header.fail(f"{field} has a name that is not UTF-8: {shown(raw)}") from None
+    if not text.isprintable():
+        raise header.fail(f"{field} has a name with control characters: {shown(text)}")
+    return text
+
+
+def _read_value(header: Header, kind: int, field: str) -> Any:
+    if kind == _STRING:
+        return header.string(field).decode("utf-8", "surrogateescape")
+    if kind == _ARRAY:
+        return _read_array(header, field)
+    if kind not in _NUMBERS:
+        raise header.fail(f"{field} has the unknown value type {kind}")
+    value = header.number(_NUMBERS[kind], field)
+    if kind != _BOOL:
+        return value
+    if value > 1:
+        raise header.fail(f"{field} is a bool of value {value}")
+    return bool(value)
+
+
+def _read_array(header: Header, field: str) -> StringArray | StringCount | np.ndarray[Any, Any]:
+    kind = header.number(U32, f"{field} (element type)")
+    count = header.number(U64, f"{field} (array length)")
+    if kind == _STRING:
+        return header.strings(count, field)
+    if kind == _ARRAY:
+        raise header.fail(f"{field} is an array of arrays, which is not supported")
+    if kind not in _DTYPES:
+        raise header.fail(f"{field} has the unknown element type {kind}")
+    dtype = np.dtype(_DTYPES[kind])
+    at = header.skip(count * dtype.itemsize, field)
+    if not count:
+        return np.empty(0, bool if kind == _BOOL else dtype)
+    values = np.frombuffer(header.map[at : header.at], dtype)
+    if kind != _BOOL:
+        return values
+    if values.max() > 1:
+        raise header.fail(f"{field} holds a bool of value {values.max()}")
+    return values.view(bool)

@@ -1,0 +1,232 @@
+"""A GGUF file as metadata and a table of tensors, bounded and validated. No mathematics, no architecture words.
+
+The header is read once, front to back, in Python integers. Every length is compared with the bytes left before
+anything of that length is touched, so a hostile file costs no more memory or time than its own header. What the
+metadata mean is ``engine.config``'s business, which tensors there must be ``engine.weights.weights``'s.
+
+Source: GGUF specification,
+https://github.com/ggml-org/ggml/blob/9c2adc4962a3a5d259f10db2171e0df5c83e4b05/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from engine.errors import EngineError, UnsupportedQuantError
+from engine.gguf.file import ModelFile
+from engine.gguf.ggml_types import GGML_TYPES, GGMLType
+from engine.gguf.header import U32, U64, Header, amount, checked_name, read_metadata
+from engine.gguf.parts import read_parts
+
+__all__ = ["GGML_TYPES", "GGMLType", "GGUFFile", "TensorInfo", "read_gguf", "read_single"]
+
+MAX_TENSOR_NAME_BYTES = 63
+MAX_DIMS = 4
+MAX_ALIGNMENT = 1 << 20
+DEFAULT_ALIGNMENT = 32
+_MOST_ELEMENTS_PER_BYTE = 8  # no type packs tighter than one bit per element
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Where one tensor lies and how it is laid out.
+
+    Attributes:
+        shape: in numpy's order, slowest first: (n_rows, n_cols) of a matrix. GGUF stores the reverse.
+        offset_bytes: from the start of the file.
+        part: which of the model's files that is, from 0 on.
+    """
+
+    name: str
+    ggml_type: int
+    type_name: str
+    shape: tuple[int, ...]
+    offset_bytes: int
+    size_bytes: int
+    part: int = 0
+
+
+@dataclass(frozen=True)
+class GGUFFile:
+    """A sound GGUF file, or a model in several of them, still open.
+
+    Attributes:
+        metadata: by key. Numbers and bools as Python's own; strings as str (bytes that are not UTF-8 as surrogate
+            escapes); arrays of strings as ``StringArray``, or as ``StringCount`` where they were not wanted; arrays of
+            numbers and bools as read-only numpy arrays.
+        tensors: by name, in the file's order; inside the file, aligned, and apart from each other.
+        data_start: where tensor data begin, in bytes from the start of the file; of a model in parts, its first.
+        more_files: the other parts of a model that comes in several files.
+    """
+
+    file: ModelFile
+    version: int
+    metadata: dict[str, Any]
+    tensors: dict[str, TensorInfo]
+    data_start: int
+    more_files: tuple[ModelFile, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """The path the file was opened by."""
+        return self.file.path
+
+    @property
+    def shown_name(self) -> str:
+        """The file's name, fit for a one-line message."""
+        return self.file.shown_name
+
+    @property
+    def files(self) -> tuple[ModelFile, ...]:
+        """All files of the model; ``TensorInfo.part`` counts them."""
+        return (self.file, *self.more_files)
+
+    @property
+    def map(self) -> mmap.mmap:
+        """The whole file, the first of several, read-only."""
+        return self.file.map
+
+    @property
+    def file_bytes(self) -> int:
+        """Length of all files together."""
+        return sum(file.size_bytes for file in self.files)
+
+    def changed(self) -> bool:
+        """Tell whether a file was written to or shortened since it was opened; if so, the maps are not to be used."""
+        return any(file.changed() for file in self.files)
+
+    def close(self) -> None:
+        """Give descriptors and maps back; no address into a map may be used from here on."""
+        for file in self.files:
+            file.close()
+
+
+def read_gguf(path: str | os.PathLike[str], keeps_strings: bool = True) -> GGUFFile:
+    """Open a GGUF file of version 2 or 3 and check its structure. A file without tensors is accepted here.
+
+    The first part of a model in several files opens all of them as one.
+
+    Args:
+        keeps_strings: False steps over arrays of strings, which is ten times as fast and enough for everything but
+            a tokenizer.
+
+    Raises:
+        FileUnreadableError: missing, no permission, or not a regular file.
+        GGUFError: not GGUF, truncated, or contradicting itself; the message names the field.
+        UnsupportedQuantError: a tensor has a type this reader has no layout for.
+    """
+    gguf = read_single(path, keeps_strings)
+    n_parts = gguf.metadata.get("split.count")
+    if type(n_parts) is int and n_parts > 1:
+        return read_parts(gguf, n_parts, partial(read_single, keeps_strings=keeps_strings))
+    return gguf
+
+
+def read_single(path: str | os.PathLike[str], keeps_strings: bool = True) -> GGUFFile:
+    """Open one file by itself, be it whole or a part of a model; otherwise as ``read_gguf``."""
+    file = ModelFile(path)
+    try:
+        header = Header(file, keeps_strings)
+        version, n_tensors, n_keys = header.read_start()
+        metadata = read_metadata(header, n_keys)
+        alignment = _alignment(metadata, header.fail)
+        table = _read_tensor_table(header, n_tensors)
+        data_start = -(-header.at // alignment) * alignment
+        tensors = {name: _place(info, data_start, alignment, header) for name, info in table.items()}
+        if tensors:
+            _check_layout(header, list(tensors.values()), data_start)
+            _check_file_ends_with_tensors(header, tensors, metadata)
+    except BaseException:
+        file.close()
+        raise
+    return GGUFFile(file, version, metadata, tensors, data_start)
+
+
+def _alignment(metadata: dict[str, Any], fail: Callable[[str], EngineError]) -> int:
+    value = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise fail("general.alignment is not an integer")
+    if not 8 <= value <= MAX_ALIGNMENT or value & (value - 1):
+        raise fail(f"general.alignment is {value}: must be a power of two from 8 to {MAX_ALIGNMENT}")
+    return value
+
+
+def _read_tensor_table(header: Header, n_tensors: int) -> dict[str, TensorInfo]:
+    """Read the table as it stands, offsets still counted from the start of the data."""
+    table: dict[str, TensorInfo] = {}
+    for index in range(n_tensors):
+        field = f"tensor {index}"
+        name = checked_name(header, header.string(f"{field} (name)"), field, MAX_TENSOR_NAME_BYTES)
+        if name in table:
+            raise header.fail(f"tensor {name} is there twice")
+        table[name] = _read_tensor(header, name)
+    return table
+
+
+def _read_tensor(header: Header, name: str) -> TensorInfo:
+    field = f"tensor {name}"
+    n_dims = header.number(U32, f"{field} (n_dims)")
+    if not 1 <= n_dims <= MAX_DIMS:
+        raise header.fail(f"{field} has n_dims {n_dims}: must be 1 to {MAX_DIMS}")
+    dims = [header.number(U64, f"{field} (dimension {axis})") for axis in range(n_dims)]
+    type_number = header.number(U32, f"{field} (type)")
+    offset = header.number(U64, f"{field} (offset)")
+    for axis, dim in enumerate(dims):
+        if not 1 <= dim <= _MOST_ELEMENTS_PER_BYTE * header.file_bytes:
+            raise header.fail(
+                f"{field} has dimension {axis} of {dim}: a file of {header.file_bytes} bytes cannot be so"
+            )
+    if type_number not in GGML_TYPES:
+        raise header.fail(
+            f"{field} has ggml type {type_number}, which is unknown or was removed", UnsupportedQuantError
+        )
+    layout = GGML_TYPES[type_number]
+    if dims[0] % layout.block_size:
+        raise header.fail(
+            f"{field} has rows of {dims[0]} elements, not a multiple of {layout.name}'s block of {layout.block_size}"
+        )
+    size_bytes = dims[0] // layout.block_size * layout.type_size
+    for dim in dims[1:]:
+        size_bytes *= dim
+    return TensorInfo(name, type_number, layout.name, tuple(reversed(dims)), offset, size_bytes)
+
+
+def _place(info: TensorInfo, data_start: int, alignment: int, header: Header) -> TensorInfo:
+    """Check one tensor's place and count its offset from the start of the file."""
+    field = f"tensor {info.name}"
+    if info.offset_bytes % alignment:
+        raise header.fail(f"{field} has offset {info.offset_bytes}, not a multiple of the alignment {alignment}")
+    start = data_start + info.offset_bytes
+    if start + info.size_bytes > header.file_bytes:
+        raise header.fail(
+            f"{field} has {amount(info.size_bytes)} at offset {info.offset_bytes}, past the end of the file "
+            f"(truncated? download it again)"
+        )
+    return TensorInfo(info.name, info.ggml_type, info.type_name, info.shape, start, info.size_bytes)
+
+
+def _check_layout(header: Header, tensors: list[TensorInfo], data_start: int) -> None:
+    """Refuse tensors that share bytes, and data that begin before the header ends."""
+    if any(header.map[header.at : data_start]):
+        raise header.fail("n_tensors or general.alignment is wrong: the header goes on where its padding should be")
+    tensors = sorted(tensors, key=lambda tensor: tensor.offset_bytes)
+    for before, after in pairwise(tensors):
+        if before.offset_bytes + before.size_bytes > after.offset_bytes:
+            raise header.fail(f"tensor {after.name} overlaps tensor {before.name}: their offsets or types are wrong")
+
+
+def _check_file_ends_with_tensors(header: Header, tensors: dict[str, TensorInfo], metadata: dict[str, Any]) -> None:
+    """Refuse a declared alignment that leaves data over: it is not the one the file was written with."""
+    alignment = metadata.get("general.alignment")
+    end = max(tensor.offset_bytes + tensor.size_bytes for tensor in tensors.values())
+    if alignment is not None and header.file_bytes - end >= alignment:
+        raise header.fail(
+            f"general.alignment is {alignment} but {header.file_bytes - end} bytes are left over after the last tensor"
+        )

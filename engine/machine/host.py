@@ -1,0 +1,65 @@
+"""What this machine is: cores, quota, memory, processor features. Never imports numba."""
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+
+import psutil
+
+from engine.machine.topology import ROOT, Cores, cgroup_files, cpu_quota, read_cores
+
+__all__ = ["Cores", "allowed_cpus", "available_memory_bytes", "cores", "cpu_quota", "total_memory_bytes"]
+
+_CPUS = Path("/sys/devices/system/cpu")
+
+
+def allowed_cpus() -> list[int]:
+    """Logical CPUs of this process's affinity set."""
+    if hasattr(os, "sched_getaffinity"):
+        with suppress(OSError):  # a sandbox may refuse to tell
+            return sorted(os.sched_getaffinity(0))
+    return list(range(psutil.cpu_count(logical=True) or 1))
+
+
+def cores() -> Cores:
+    """Find the allowed CPUs, grouped by physical core, and the control group's quota."""
+    allowed = allowed_cpus()
+    found = read_cores(allowed)
+    if not _CPUS.exists():  # not Linux: the count is all there is to know
+        physical = min(len(allowed), psutil.cpu_count(logical=False) or len(allowed))
+        found = replace(found, n_physical=physical)
+    return replace(found, name=found.name or platform.processor() or platform.machine())
+
+
+def available_memory_bytes(root: Path = ROOT) -> int:
+    """Memory that can be had without pushing others out: the system's figure, capped by the control groups."""
+    available = int(psutil.virtual_memory().available)
+    return min([available, *(max(0, limit - kept) for limit, kept in _memory_groups(root))])
+
+
+def _memory_groups(root: Path) -> Iterator[tuple[int, int]]:
+    """Limit of each control group that has one, and what it keeps: pages of files count as used and can be dropped."""
+    for limit, used, controller in (
+        ("memory.max", "memory.current", ""),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory"),
+    ):
+        texts = (cgroup_files(name, root, controller) for name in (limit, used, "memory.stat"))
+        for most, now, stat in zip_longest(*texts, fillvalue=""):
+            if most.isdigit() and now.isdigit():
+                yield int(most), max(0, int(now) - _file_pages_bytes(stat))
+
+
+def _file_pages_bytes(stat: str) -> int:
+    rows = (line.split() for line in stat.splitlines())
+    counts = {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+    # Version 1 counts the groups below in lines of their own.
+    return sum(counts.get(f"total_{name}", counts.get(name, 0)) for name in ("active_file", "inactive_file"))
+
+
+def total_memory_bytes(root: Path = ROOT) -> int:
+    """Memory of the machine, or of the control group where that has less."""
+    return min([int(psutil.virtual_memory().total), *(limit for limit, _ in _memory_groups(root))])

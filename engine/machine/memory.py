@@ -1,0 +1,83 @@
+"""Anonymous memory that kernels address: aligned, large regions advised for huge pages, freed with the object."""
+
+import mmap
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.errors import MemoryPlanError
+from engine.machine import address_space
+
+_HUGE_PAGE_BYTES = 2 << 20
+_HUGE_PAGE_SWITCH = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+"""Python's default is a shared map, which the kernel keeps as a file in memory: it gets huge pages only where an
+administrator has allowed them for such files."""
+
+
+class Memory:
+    """A zeroed region of its own.
+
+    Args:
+        n_bytes: at least this much; pages are only backed once they are written.
+        fills_slowly: small pages only. What is written bit by bit all over, such as a KV cache, would be backed and
+            zeroed whole at the first touch of every huge page.
+
+    Raises:
+        MemoryPlanError: the system refuses the region.
+    """
+
+    def __init__(self, n_bytes: int, fills_slowly: bool = False) -> None:
+        self.n_bytes = max(1, n_bytes)
+        try:
+            self._map = mmap.mmap(-1, self.n_bytes, **_PRIVATE)
+        except (OSError, ValueError, OverflowError) as error:
+            limit = address_space.limit_bytes()
+            reason = address_space.blame(limit) if limit is not None else error
+            raise MemoryPlanError(f"the system gives no {shown_bytes(n_bytes)} of memory: {reason}") from None
+        advice = "MADV_NOHUGEPAGE" if fills_slowly else "MADV_HUGEPAGE"
+        if self.n_bytes >= _HUGE_PAGE_BYTES and hasattr(mmap, advice):
+            with suppress(OSError):  # a kernel without huge pages; small pages serve as well
+                self._map.madvise(getattr(mmap, advice))
+        self.bytes: np.ndarray[Any, np.dtype[np.uint8]] = np.frombuffer(self._map, np.uint8)
+        self.address = int(self.bytes.ctypes.data)
+
+    def huge_backed_bytes(self) -> int:
+        """How much of the region the kernel really backs with huge pages; 0 where it does not say."""
+        try:
+            mappings = Path("/proc/self/smaps").read_text().splitlines()
+        except OSError:
+            return 0
+        inside, total = False, 0
+        for line in mappings:
+            if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+                start, end = int(found[1], 16), int(found[2], 16)
+                inside = start < self.address + self.n_bytes and self.address < end
+            elif inside and line.startswith("AnonHugePages:"):
+                total += 1024 * int(line.split()[1])
+        return min(total, self.n_bytes)
+
+    def array(self, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
+        """View part of the region; the view keeps it alive."""
+        count = int(np.prod(shape, dtype=np.int64))
+        return np.frombuffer(self._map, dtype, count, offset).reshape(shape)
+
+
+def gives_huge_pages(switch: Path = _HUGE_PAGE_SWITCH) -> bool:
+    """Whether the system gives huge pages to who asks for them, as far as it says."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return False
+    try:
+        return "[never]" not in switch.read_text()
+    except OSError:
+        return True
+
+
+def shown_bytes(n_bytes: float) -> str:
+    """A size for people: ``1.9 GB``, ``212 MB``."""
+    if n_bytes >= 1e9:
+        return f"{n_bytes / 1e9:.1f} GB"
+    return f"{n_bytes / 1e6:.0f} MB"

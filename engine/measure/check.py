@@ -1,0 +1,87 @@
+"""The kernels against their references, on this processor and on this model's own weights.
+
+Run before a benchmark counts. The reference is plain NumPy in float64 over rows that the ``embed`` kernel dequantised;
+that kernel in turn is compared bit for bit with the ``gguf`` package by the tests.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import BrokenModelError
+from engine.kernels.records import MATMUL_SCRATCH_BYTES, STEP
+from engine.machine.memory import Memory
+from engine.plan.buffers import FEW_COLUMNS, Activations
+from engine.plan.compilation import compile_kernels
+from engine.plan.plan import Plan
+from engine.quants import load_quant
+from engine.weights.weights import Tensor
+
+if TYPE_CHECKING:
+    from engine.model import Model
+
+N_ROWS = 24
+N_COLUMNS = 1, 3, 11
+"""One for each of a type's three kernels."""
+TOLERANCE = 1e-4
+"""Largest error relative to the largest result: float32 sums in another order stay far below it."""
+
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+def check_model(model: Model) -> None:
+    """Compare the kernels of every type in the model with a float64 product.
+
+    Raises:
+        BrokenModelError: a kernel's result is off; the message names it.
+    """
+    for tensor in model.sample_tensors():
+        for columns in N_COLUMNS:
+            error = matmul_error(tensor, columns)
+            if not error <= TOLERANCE:
+                raise BrokenModelError(
+                    f"{model.shown_name}: the {tensor.quant} kernel is off by {error:.1e} on this processor "
+                    f"(tensor {tensor.name}; please report it)"
+                )
+
+
+def matmul_error(tensor: Tensor, columns: int) -> float:
+    """Largest error of a few rows times random columns, relative to the largest result."""
+    rows = Tensor(
+        tensor.name, tensor.quant, min(N_ROWS, tensor.n_rows), tensor.n_cols, tensor.row_bytes,
+        min(N_ROWS, tensor.n_rows) * tensor.row_bytes, tensor.address,
+    )  # fmt: skip
+    step, tokens, scratch = Memory(128), Memory(4 * rows.n_rows), Memory(MATMUL_SCRATCH_BYTES)
+    words = step.array(np.int64, (16,))
+    words[STEP.tokens // 8] = tokens.address
+    tokens.array(np.int32, (rows.n_rows,))[:] = np.arange(rows.n_rows)
+    weights = Activations("weights", rows.n_cols, rows.n_rows)
+    x, out = Activations("x", rows.n_cols, columns), Activations("out", rows.n_rows, columns)
+    x.array()[:columns] = np.random.default_rng(0).standard_normal((columns, rows.n_cols), np.float32)
+
+    words[STEP.n_tokens // 8] = rows.n_rows
+    dequantise = Plan(step.address, rows.n_rows, (scratch.address, MATMUL_SCRATCH_BYTES))
+    dequantise.embed(rows, weights)
+    run(dequantise)
+    words[STEP.n_tokens // 8] = columns
+    plan = Plan(step.address, columns, (scratch.address, MATMUL_SCRATCH_BYTES))
+    plan.quantize(x, rows)
+    plan.matmul(rows, x, out)
+    run(plan)
+
+    read = x.values(load_quant(rows.quant).form(columns <= FEW_COLUMNS), columns)
+    wanted = read @ weights.array()[: rows.n_rows].astype(np.float64).T
+    found = out.array()[:columns]
+    return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-30))
+
+
+def run(plan: Plan) -> None:
+    """Walk a plan in the calling thread, operation by operation."""
+    addresses = compile_kernels(plan.kernels())
+    table, n = plan.table(addresses)
+    rows = np.ctypeslib.as_array((ctypes.c_int64 * (3 * n)).from_address(table)).reshape(n, 3)
+    for kernel, record, _ in rows:
+        _KERNEL(int(kernel))(int(record), 0, 1)

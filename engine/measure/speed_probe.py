@@ -1,0 +1,110 @@
+"""What this machine's kernels do with weights of a type: bytes a second in decode, multiplications a second in prefill.
+
+Runs the very kernels over a matrix that no cache holds. Their time does not depend on what the weights say, so no model
+is needed to know how fast one would be.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.kernels.records import MATMUL_SCRATCH_BYTES, STEP
+from engine.machine.memory import Memory
+from engine.measure.fit import MachineRates
+from engine.plan.buffers import Activations
+from engine.plan.compilation import ProgressCallback, compile_kernels
+from engine.plan.plan import Plan
+from engine.plan.profile import read_bandwidth_gbps
+from engine.quants import load_quant
+from engine.weights.weights import Tensor
+
+if TYPE_CHECKING:
+    from engine.plan.crew import Crew
+
+MATRIX_BYTES = 96 << 20
+"""Of the decode probe: far more than the caches of the machines this is for."""
+PREFILL_ROWS = 512
+N_COLS = 2048
+PROMPT_TOKENS = 128
+ROUNDS = 3
+SOME_NUMBER = 0x3F
+"""Every byte of the weights: in all types that makes ordinary numbers, neither denormal nor infinite."""
+
+
+def measure_rates(
+    crew: Crew,
+    quants: Iterable[str],
+    threads: int,
+    prefill_threads: int,
+    progress: ProgressCallback | None = None,
+) -> MachineRates:
+    """Measure memory and kernels; the best of a few rounds each, so another program disturbs little.
+
+    Args:
+        quants: keys of ``engine.quants.QUANTS``.
+        progress: told about kernels that are compiled.
+
+    Raises:
+        Cancelled: the crew was told to stop meanwhile; a cancel from before does not count.
+    """
+    crew.rearm()
+    weights = Memory(MATRIX_BYTES)
+    weights.bytes[:] = SOME_NUMBER
+    decode, prefill = {}, {}
+    for quant in quants:
+        decode[quant] = decode_gbps(crew, quant, weights, threads, progress)
+        prefill[quant] = prefill_gops(crew, quant, weights, prefill_threads, progress)
+    return MachineRates(read_bandwidth_gbps(crew, threads), decode, prefill)
+
+
+def decode_gbps(
+    crew: Crew, quant: str, weights: Memory, threads: int, progress: ProgressCallback | None = None
+) -> float:
+    """Weights read by the kernel that multiplies a matrix with one column, in GB/s."""
+    row_bytes = _row_bytes(quant)
+    matrix = _matrix(quant, weights, weights.n_bytes // row_bytes // 8 * 8)
+    return matrix.size_bytes / _best_s(crew, matrix, 1, threads, progress) / 1e9
+
+
+def prefill_gops(
+    crew: Crew, quant: str, weights: Memory, threads: int, progress: ProgressCallback | None = None
+) -> float:
+    """Multiplications of the kernel that multiplies a matrix with a prompt's columns, in billions a second."""
+    matrix = _matrix(quant, weights, min(PREFILL_ROWS * threads, weights.n_bytes // _row_bytes(quant) // 8 * 8))
+    products = matrix.n_rows * matrix.n_cols * PROMPT_TOKENS
+    return products / _best_s(crew, matrix, PROMPT_TOKENS, threads, progress) / 1e9
+
+
+def _best_s(crew: Crew, matrix: Tensor, columns: int, threads: int, progress: ProgressCallback | None) -> float:
+    """Seconds of one product, the best of a few after one that warms up."""
+    step, tokens, scratch = Memory(128), Memory(4 * columns), Memory(MATMUL_SCRATCH_BYTES * threads)
+    words = step.array(np.int64, (16,))
+    words[STEP.tokens // 8], words[STEP.n_tokens // 8] = tokens.address, columns
+    x, out = Activations("x", matrix.n_cols, columns), Activations("out", matrix.n_rows, columns)
+    x.array()[:] = 1.0
+    plan = Plan(step.address, columns, (scratch.address, MATMUL_SCRATCH_BYTES), threads)
+    plan.quantize(x, matrix)
+    plan.barrier()
+    plan.matmul(matrix, x, out)
+    plan.barrier()
+    table = plan.table(compile_kernels(plan.kernels(), progress))
+    seconds = []
+    for _ in range(ROUNDS + 1):
+        started_s = time.perf_counter()
+        crew.walk_whole(table, threads)
+        seconds.append(time.perf_counter() - started_s)
+    return min(seconds[1:])
+
+
+def _row_bytes(quant: str) -> int:
+    layout = load_quant(quant)
+    return int(N_COLS // layout.block_size * layout.type_size)
+
+
+def _matrix(quant: str, weights: Memory, n_rows: int) -> Tensor:
+    row_bytes = _row_bytes(quant)
+    return Tensor("probe", quant, n_rows, N_COLS, row_bytes, n_rows * row_bytes, weights.address)

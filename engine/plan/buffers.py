@@ -1,0 +1,201 @@
+"""The activations that operations hand to each other, allocated once for the widest block of tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.machine.memory import Memory
+
+COLUMNS_AT_ONCE = 4
+"""Kernels read several columns four at a time, so every buffer has room for three that do not exist."""
+FEW_COLUMNS = 8
+"""So many tokens at most go through decode's kernels at once; more are a prefill block."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How activations are kept for a kernel.
+
+    Attributes:
+        item_bytes: of an element.
+        group: elements that share a scale, or 0.
+        sums_bytes: of a group's sums.
+        in_rows: whether it holds up to ``FEW_COLUMNS`` tokens one behind the other, or many as ``in_columns`` does.
+        offsets: where the 256 values of a whole chunk lie in its ``256 * item_bytes`` bytes, if not in order.
+    """
+
+    item_bytes: int
+    group: int = 0
+    sums_bytes: int = 0
+    in_rows: bool = False
+    offsets: np.ndarray[Any, np.dtype[np.intp]] | None = None
+
+
+def _offsets(group_step: tuple[int, int, int], high: int) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """Offsets of 256 values: of their groups of 32 by the number's bits 0, 1 and 2, and of a group's upper sixteen."""
+    groups = [sum(step * (g >> bit & 1) for bit, step in enumerate(group_step)) for g in range(8)]
+    return np.array([at + high * half + k for at in groups for half in (0, 1) for k in range(16)], np.intp)
+
+
+PAIRED_32 = _offsets((64, 128, 16), 32)
+"""Blocks of 32 nibbles that are four apart share a register: lower halves of both, upper halves of both."""
+PAIRED_256 = _offsets((16, 128, 256), 32)
+"""Sub-blocks next to each other share a register; 64 bytes behind a value stands its magnitude."""
+
+FORMS: dict[str, Form] = {
+    "f16": Form(4),
+    "bf16": Form(4),
+    "q8_k": Form(1, 256, 48, in_rows=True),
+    "q8_k paired": Form(2, 256, 48, in_rows=True, offsets=PAIRED_256),
+    "q8_k bytes": Form(1, 256, 48),
+    "q8_k words": Form(2, 256, 48),
+    "q8_0": Form(1, 32, 4, in_rows=True),
+    "q8_0 paired": Form(1, 32, 4, in_rows=True, offsets=PAIRED_32),
+    "q8_0 bytes": Form(1, 32, 4),
+    "q8_0 words": Form(2, 32, 4),
+}
+"""By the names that ``QuantType.form`` builds. The 16-bit forms are float32 with rounded values."""
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """Addresses of a vector in one form: its elements, the scales of groups (f32) and their sums."""
+
+    q: int
+    d: int
+    sums: int
+
+
+def in_columns(
+    q: np.ndarray[Any, Any], d: np.ndarray[Any, Any], sums: np.ndarray[Any, Any]
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """An int8 form of several tokens in the order that prefill kernels read: four columns side by side.
+
+    Args:
+        q: (n_tokens, n) int8.
+        d: (n_tokens, n_groups) float32.
+        sums: (n_tokens, n_groups, ...), integers.
+
+    Returns:
+        q as ``[n/256][n_tokens/4][256/4][4 tokens][4]``, d and sums as ``[n_groups][n_tokens]``; tokens padded with
+        zeros to a multiple of four, and the last of the 256 shorter where n is no multiple.
+    """
+    room = -len(q) % COLUMNS_AT_ONCE
+    q, d, sums = (np.concatenate([part, np.zeros((room, *part.shape[1:]), part.dtype)]) for part in (q, d, sums))
+    tiles = [
+        q[:, at : at + 256].reshape(len(q) // COLUMNS_AT_ONCE, COLUMNS_AT_ONCE, -1, 4).swapaxes(1, 2).ravel()
+        for at in range(0, q.shape[1], 256)
+    ]
+    return np.concatenate(tiles), d.swapaxes(0, 1).copy(), sums.swapaxes(0, 1).copy()
+
+
+def out_of_columns(q: np.ndarray[Any, Any], n_tokens: int, n: int) -> np.ndarray[Any, Any]:
+    """The values of ``in_columns`` as (n_tokens, n); n_tokens is a multiple of four."""
+    tiles = []
+    for at in range(0, n, 256):
+        width = min(256, n - at)
+        tile = q[at * n_tokens : (at + width) * n_tokens].reshape(-1, width // 4, COLUMNS_AT_ONCE, 4)
+        tiles.append(tile.swapaxes(1, 2).reshape(n_tokens, width))
+    return np.concatenate(tiles, axis=1)
+
+
+def in_pairs(q: np.ndarray[Any, np.dtype[np.int8]], form: Form) -> np.ndarray[Any, np.dtype[np.int8]]:
+    """int8 of several tokens (n_tokens, n) as a form with ``offsets`` keeps them; in order what is no whole chunk."""
+    assert form.offsets is not None
+    n_tokens, n = q.shape
+    n_bytes, whole = 256 * form.item_bytes, n // 256 * 256
+    chunks = np.zeros((n_tokens, n // 256, n_bytes), np.int8)
+    chunks[:, :, form.offsets] = q[:, :whole].reshape(n_tokens, -1, 256)
+    if form.item_bytes == 2:
+        chunks[:, :, form.offsets + 64] = np.abs(q[:, :whole]).reshape(n_tokens, -1, 256)
+    return np.concatenate([chunks.reshape(n_tokens, -1), q[:, whole:]], axis=1)
+
+
+def out_of_pairs(kept: np.ndarray[Any, np.dtype[np.int8]], form: Form, n: int) -> np.ndarray[Any, np.dtype[np.int8]]:
+    """The values of ``in_pairs`` as (n_tokens, n)."""
+    assert form.offsets is not None
+    whole = n // 256 * 256
+    chunks = kept[:, : whole * form.item_bytes].reshape(len(kept), -1, 256 * form.item_bytes)[:, :, form.offsets]
+    return np.concatenate([chunks.reshape(len(kept), whole), kept[:, whole * form.item_bytes :]], axis=1)
+
+
+class Activations:
+    """One named vector per token, float32 ``(columns, n)``, and its int8 forms as far as somebody asked for them."""
+
+    def __init__(self, name: str, n: int, columns: int) -> None:
+        self.name = name
+        self.n = n
+        self._columns = (columns + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
+        self._memory = Memory(4 * n * self._columns)
+        self.address = self._memory.address
+        self._forms: dict[str, tuple[Quantized, list[Memory]]] = {}
+
+    def form(self, name: str) -> Quantized:
+        """Addresses of the vector in a form of ``FORMS``, or as it is ("f32"); allocated when first asked for."""
+        if name == "f32":
+            return Quantized(self.address, 0, 0)
+        if name not in self._forms:
+            form = FORMS[name]
+            n = min(FEW_COLUMNS, self._columns) * self.n if form.in_rows else self._columns * self.n
+            n_groups = n // form.group if form.group else 0
+            parts = [Memory(form.item_bytes * n), Memory(4 * n_groups), Memory(form.sums_bytes * n_groups)]
+            self._forms[name] = Quantized(*(part.address for part in parts)), parts
+        return self._forms[name][0]
+
+    def array(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """View as (columns, n) float32."""
+        return self._memory.array(np.float32, (self._columns, self.n))
+
+    def values(self, name: str, n_tokens: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """What kernels read in a form that was made: (n_tokens, n) float64."""
+        if name == "f32":
+            return self.array()[:n_tokens].astype(np.float64)
+        form, parts = FORMS[name], self._forms[name][1]
+        if not form.group:
+            return parts[0].array(np.float32, (n_tokens, self.n)).astype(np.float64)
+        if not form.in_rows:
+            return self._out_of_columns(form, parts, n_tokens)
+        scales = parts[1].array(np.float32, (n_tokens, self.n // form.group)).astype(np.float64)
+        kept = parts[0].array(np.int8, (n_tokens, self.n * form.item_bytes))
+        rows = kept if form.offsets is None else out_of_pairs(kept, form, self.n)
+        decoded: np.ndarray[Any, np.dtype[np.float64]] = rows.astype(np.float64) * np.repeat(scales, form.group, axis=1)
+        return decoded
+
+    def _out_of_columns(self, form: Form, parts: list[Memory], n_tokens: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+        padded = -(-n_tokens // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE
+        q = parts[0].array(np.int8 if form.item_bytes == 1 else np.int16, (padded * self.n,)).astype(np.float64)
+        scales = parts[1].array(np.float32, (self.n // form.group, padded)).astype(np.float64)
+        decoded: np.ndarray[Any, np.dtype[np.float64]] = out_of_columns(q, padded, self.n)
+        decoded *= np.repeat(scales.T, form.group, axis=1)
+        return decoded[:n_tokens]
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory taken so far, all forms together."""
+        return self._memory.n_bytes + sum(part.n_bytes for _, parts in self._forms.values() for part in parts)
+
+
+class Buffers:
+    """The vectors that steps hand to each other, each made when it is first asked for; all plans share them.
+
+    Args:
+        columns: tokens of the widest block.
+    """
+
+    def __init__(self, columns: int) -> None:
+        self._columns = columns
+        self._vectors: dict[tuple[str, int, int], Activations] = {}
+
+    def vector(self, name: str, n: int, columns: int | None = None) -> Activations:
+        """The vector of a name and length; layers that are not alike get vectors of their own.
+
+        Args:
+            columns: tokens it has room for; None for the widest block.
+        """
+        key = name, n, columns or self._columns
+        if key not in self._vectors:
+            self._vectors[key] = Activations(*key)
+        return self._vectors[key]

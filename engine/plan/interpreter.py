@@ -1,0 +1,180 @@
+"""The walk over the plan, and how the crew's threads wait for each other. No Python between two operations.
+
+The state block is shared by all threads of a crew; its words lie 128 bytes apart, so that no two share a cache line.
+"""
+
+from engine.jit import entry, inner
+from engine.kernels.records import BARRIER
+from engine.machine.memory import Memory
+from engine.simd import (
+    atomic_add,
+    atomic_load,
+    atomic_store,
+    call_kernel,
+    cycles,
+    load_i64,
+    pause,
+    sleep_while_equal,
+    store_i64,
+    wake_all,
+)
+
+ARRIVED, EPOCH, CANCEL, JOB, SLEEPERS, WAITERS, TABLE, N_OPERATIONS = (128 * i for i in range(8))
+"""Byte offsets in the state: barrier counter, barrier epoch, cancel flag, job word, those asleep between jobs and at a
+barrier, and the job itself."""
+STATE_BYTES = 128 * 8
+
+ROW_BYTES, ROW_KERNEL, ROW_RECORD, ROW_FLAGS = 24, 0, 8, 16
+
+SPIN_CYCLES = 200_000
+"""About 80 microseconds: longer than any imbalance, shorter than a time slice."""
+LEAST_SPIN_CYCLES = 8_000
+"""What spinning comes down to while it does not help: the thread waited for has no core, perhaps this very one."""
+QUIT = 255
+"""The thread count that sends every follower home."""
+
+
+@inner
+def wait_at_barrier(state, n_threads, lead, spin):
+    """Wait for all threads, for so many cycles awake; returns whether the walk is to be given up, and the next spin.
+
+    Every wait that ends asleep halves the next spin, every other doubles it.
+
+    Only the lead looks at the cancel flag, and the last to arrive publishes its verdict with the epoch: were each to
+    look for itself, two could disagree and the next barrier would never close.
+    """
+    epoch = atomic_load(state + EPOCH)
+    arrival = 1
+    if lead and atomic_load(state + CANCEL) != 0:
+        arrival = 1 + 256
+    before = atomic_add(state + ARRIVED, arrival)
+    if (before + arrival) & 255 == n_threads:
+        atomic_store(state + ARRIVED, 0)
+        verdict = 1 if before + arrival > 255 else 0
+        atomic_store(state + EPOCH, ((epoch >> 1) + 1) * 2 + verdict)
+        if atomic_load(state + WAITERS) != 0:
+            wake_all(state + EPOCH)
+        return verdict, spin
+    begin, next_spin = cycles(), min(2 * spin, SPIN_CYCLES)
+    now = atomic_load(state + EPOCH)
+    while now == epoch:
+        if cycles() - begin < spin:
+            pause()
+        else:  # asleep, not only yielding: the system can then move the thread it waits for to this core
+            next_spin = max(spin >> 1, LEAST_SPIN_CYCLES)
+            atomic_add(state + WAITERS, 1)
+            sleep_while_equal(state + EPOCH, epoch & 0xFFFFFFFF)
+            atomic_add(state + WAITERS, -1)
+        now = atomic_load(state + EPOCH)
+    return now & 1, next_spin
+
+
+@inner
+def walk(table, n_operations, state, thread, n_threads):
+    """Run the table's rows in order; returns 1 if cancelled."""
+    spin = SPIN_CYCLES
+    for i in range(n_operations):
+        row = table + i * ROW_BYTES
+        call_kernel(load_i64(row + ROW_KERNEL), load_i64(row + ROW_RECORD), thread, n_threads)
+        if load_i64(row + ROW_FLAGS) & BARRIER:
+            cancelled, spin = wait_at_barrier(state, n_threads, thread == 0, spin)
+            if cancelled:
+                return 1
+    return 0
+
+
+@inner
+def walk_timed(table, n_operations, state, n_threads, times):
+    """``walk`` for the lead, adding each row's cycles, barrier included, to ``times`` (n_operations int64)."""
+    before, spin = cycles(), SPIN_CYCLES
+    for i in range(n_operations):
+        row = table + i * ROW_BYTES
+        call_kernel(load_i64(row + ROW_KERNEL), load_i64(row + ROW_RECORD), 0, n_threads)
+        if load_i64(row + ROW_FLAGS) & BARRIER:
+            cancelled, spin = wait_at_barrier(state, n_threads, True, spin)
+            if cancelled:
+                return 1
+        now = cycles()
+        store_i64(times + 8 * i, load_i64(times + 8 * i) + now - before)
+        before = now
+    return 0
+
+
+@entry
+def lead(table: int, n_operations: int, state: int, n_threads: int) -> int:
+    """Run one walk with the crew, as its first thread; returns 1 if cancelled."""
+    give_out(table, n_operations, state, n_threads)
+    return walk(table, n_operations, state, 0, n_threads)
+
+
+@entry
+def lead_timed(table: int, n_operations: int, state: int, n_threads: int, times: int) -> int:
+    """``lead`` that also notes where the time goes; the plain variant carries no trace of it."""
+    give_out(table, n_operations, state, n_threads)
+    return walk_timed(table, n_operations, state, n_threads, times)
+
+
+@inner
+def give_out(table, n_operations, state, n_threads):
+    """Tell the followers what to walk, if any are wanted."""
+    if n_threads > 1:
+        store_i64(state + TABLE, table)
+        store_i64(state + N_OPERATIONS, n_operations)
+        call_crew(state, n_threads)
+
+
+@inner
+def call_crew(state, n_threads):
+    """Start a job for the first ``n_threads`` threads: its number and their count are one word, read in one go."""
+    job = atomic_load(state + JOB)
+    atomic_store(state + JOB, ((job >> 8) + 1) * 256 + n_threads)
+    if atomic_load(state + SLEEPERS) != 0:
+        wake_all(state + JOB)
+
+
+@entry
+def dismiss(state: int) -> None:
+    """Send every follower home."""
+    call_crew(state, QUIT)
+
+
+@entry
+def follow(state: int, thread: int, seen: int) -> None:
+    """Work on every job that wants this thread until dismissed; sleeps between jobs.
+
+    Args:
+        seen: the job word when the thread was hired.
+    """
+    while True:
+        job = next_job(state, seen)
+        seen = job
+        n_threads = job & 255
+        if n_threads == QUIT:
+            return
+        if thread < n_threads:
+            walk(load_i64(state + TABLE), load_i64(state + N_OPERATIONS), state, thread, n_threads)
+
+
+def warm_up() -> None:
+    """Compile the entries, or load them from the cache, by running each once on nothing."""
+    state = Memory(STATE_BYTES)
+    lead(0, 0, state.address, 1)
+    lead_timed(0, 0, state.address, 1, 0)
+    dismiss(state.address)
+    follow(state.address, 1, 0)
+
+
+@inner
+def next_job(state, seen):
+    """Wait until the job word changes: spin, then sleep."""
+    begin = cycles()
+    job = atomic_load(state + JOB)
+    while job == seen:
+        if cycles() - begin < SPIN_CYCLES:
+            pause()
+        else:
+            atomic_add(state + SLEEPERS, 1)
+            sleep_while_equal(state + JOB, seen & 0xFFFFFFFF)
+            atomic_add(state + SLEEPERS, -1)
+        job = atomic_load(state + JOB)
+    return job

@@ -1,0 +1,339 @@
+"""The plan: one table row per operation, built in Python once, walked by compiled code for every token.
+
+A row holds a kernel's address, its argument record's address and flags. Building it needs no compiled code: kernels are
+named here and found later, so a plan can be printed before anything compiles.
+"""
+
+from __future__ import annotations
+
+import struct
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from engine.kernels import records
+from engine.kernels.records import ATTENTION_CHUNK, BARRIER, COUNTER_BYTES, MATMUL_SCRATCH_BYTES, PARTIAL_HEADER
+from engine.machine.memory import Memory
+from engine.plan.buffers import FEW_COLUMNS
+from engine.quants import load_quant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.cache.kv_cache import KVCache
+    from engine.cache.rotation import Rotation
+    from engine.config import Attention, ModelConfig
+    from engine.plan.buffers import Activations
+    from engine.weights.weights import Tensor
+
+ROW_WORDS = 3
+RECORD_BYTES = 192
+GATES = {"silu": "swiglu", "gelu": "geglu"}
+"""Kernel of each gate function."""
+PRODUCTS_PER_OPERATION = 1 << 31
+"""A prefill matmul of more products is split by rows: cancelling waits for one operation."""
+
+
+@dataclass
+class Operation:
+    """One row: what runs, with which arguments, and what a reader of the plan wants to know."""
+
+    kernel: str
+    arguments: dict[str, int]
+    record: NamedTuple
+    phase: str
+    weight: Tensor | None = None
+    n_rows: int = 0
+    barrier: bool = False
+
+    def record_bytes(self) -> bytes:
+        """The argument record, in the words the kernel reads."""
+        words = [0] * (RECORD_BYTES // 8)
+        for name, value in self.arguments.items():
+            words[getattr(self.record, name) // 8] = value
+        return struct.pack(f"<{len(words)}q", *words)
+
+    def describe(self) -> dict[str, Any]:
+        """The row for people and scripts; bytes are those of the weights it reads."""
+        found: dict[str, Any] = {"phase": self.phase, "op": self.kernel, "barrier": self.barrier}
+        if self.weight is not None:
+            found |= {
+                "weights": self.weight.name,
+                "type": self.weight.quant,
+                "shape": [self.n_rows, self.weight.n_cols],
+                "bytes": self.n_rows * self.weight.row_bytes,
+            }
+        return found
+
+
+class Plan:
+    """Operations in execution order, written by an architecture's ``compose``.
+
+    Args:
+        step: address of the step record.
+        columns: tokens a walk may hold; up to ``FEW_COLUMNS`` select the kernels of decode.
+        scratch: (address, bytes per thread) of memory that no operation leaves anything in.
+        n_threads: the most that will walk it.
+
+    Attributes:
+        phase: what the next operations belong to, for the profile.
+    """
+
+    def __init__(self, step: int, columns: int, scratch: tuple[int, int], n_threads: int = 1) -> None:
+        self.operations: list[Operation] = []
+        self.phase = "embedding"
+        self._step = step
+        self._columns = columns
+        self._scratch = scratch
+        self._claim_bytes = COUNTER_BYTES * n_threads
+        self._memory: list[Memory] = []
+        self._parts: Memory | None = None
+        self._product: tuple[Activations, Activations, list[Operation]] | None = None
+        self._add("reset claims", records.CLAIMS)
+
+    @property
+    def one_column(self) -> bool:
+        """Whether this is a plan of decode."""
+        return self._columns == 1
+
+    def _add(self, kernel: str, record: NamedTuple, matrix: Tensor | None = None, **arguments: int) -> None:
+        arguments["step"] = self._step
+        n_rows = arguments.get("n_rows", 1) if matrix is not None else 0
+        self.operations.append(Operation(kernel, arguments, record, self.phase, matrix, n_rows))
+        self._product = None
+
+    @contextmanager
+    def counted_by(self, step: int) -> Iterator[None]:
+        """Rows written inside take their number of tokens from another step record.
+
+        A vector that was quantised for one number of tokens is read for the same number only.
+
+        Args:
+            step: its address; no more tokens than the plan has columns.
+        """
+        before, self._step = self._step, step
+        try:
+            yield
+        finally:
+            self._step = before
+
+    def barrier(self) -> None:
+        """What follows needs what stands before, from all threads."""
+        self.operations[-1].barrier = True
+
+    def embed(self, table: Tensor, out: Activations) -> None:
+        """Look the step's tokens up."""
+        self._add(
+            f"embed {table.quant}", records.EMBED, table, weights=table.address, row_bytes=table.row_bytes,
+            n_blocks=table.n_cols // load_quant(table.quant).block_size, out=out.address, dim=out.n,
+        )  # fmt: skip
+
+    def take_column(self, x: Activations, out: Activations) -> None:
+        """Pick the step's column of a block."""
+        self._add("take column", records.TAKE_COLUMN, x=x.address, out=out.address, dim=x.n)
+
+    def rmsnorm(self, x: Activations, weight: Tensor, out: Activations, eps: float) -> None:
+        """Scale to unit root mean square, then by weight."""
+        self._add(
+            "rmsnorm", records.RMSNORM, x=x.address, weight=weight.address, out=out.address, dim=x.n, eps=_bits(eps)
+        )
+
+    def quantize(self, x: Activations, *readers: Tensor) -> None:
+        """Make every form of x that the given weights want; each form once."""
+        for form in dict.fromkeys(self._form(reader) for reader in readers):
+            if form != "f32":
+                made = x.form(form)
+                self._add(f"quantize {form}", records.QUANTIZE, x=x.address, n=x.n, q=made.q, d=made.d, sums=made.sums)
+
+    def _form(self, reader: Tensor) -> str:
+        form: str = load_quant(reader.quant).form(self._columns <= FEW_COLUMNS)
+        return form
+
+    def matmul(self, weight: Tensor, x: Activations, out: Activations, bias: Tensor | None = None) -> None:
+        """out = weight @ x, plus a bias."""
+        form = x.form(self._form(weight))
+        n_before = len(self.operations)
+        name = "matvec" if self.one_column else "few" if self._columns <= FEW_COLUMNS else "matmul"
+        part = self._rows_at_once(weight)
+        for first in range(0, weight.n_rows, part):
+            self._add(
+                f"{name} {weight.quant}", records.MATMUL, weight,
+                weights=weight.address + first * weight.row_bytes, row_bytes=weight.row_bytes,
+                n_rows=min(part, weight.n_rows - first), n_cols=weight.n_cols, q=form.q, d=form.d, sums=form.sums,
+                out=out.address + 4 * first, out_stride=weight.n_rows,
+                add=0 if bias is None else bias.address + 4 * first, add_stride=0,
+                scratch=self._scratch[0], scratch_bytes=self._scratch[1],
+            )  # fmt: skip
+            if part < weight.n_rows:
+                self.barrier()
+        if bias is None and self.operations[n_before - 1].barrier:  # nothing beside it may read what it adds to
+            self._product = x, out, self.operations[n_before:]
+
+    def add(self, x: Activations, branch: Activations, norm: Tensor | None = None, eps: float = 0.0) -> None:
+        """x += branch, normed if there is a norm; the branch means nothing afterwards.
+
+        A branch that a matrix product between two barriers wrote is added by that product itself: no row of its own.
+        """
+        read, written, rows = self._product or (None, None, [])
+        if norm is None and written is branch and read is not x:  # what it reads it must not write
+            for operation in rows:
+                place = operation.arguments["out"] - branch.address + x.address
+                operation.arguments |= {"out": place, "add": place, "add_stride": branch.n}
+            self._product = None
+            return
+        self._add(
+            "add" if norm is None else "add normed", records.ADD, x=x.address, branch=branch.address, n=x.n,
+            weight=norm.address if norm else 0, eps=_bits(eps),
+        )  # fmt: skip
+
+    def scale(self, x: Activations, factor: float) -> None:
+        """x *= factor. Tokens are dealt as ``embed`` deals them."""
+        self._add("scale", records.SCALE, x=x.address, n=x.n, factor=_bits(factor))
+
+    def soft_cap(self, x: Activations, cap: float) -> None:
+        """x = cap * tanh(x / cap)."""
+        self._add("soft cap", records.SCALE, x=x.address, n=x.n, factor=_bits(cap))
+
+    def _rows_at_once(self, weight: Tensor) -> int:
+        if self.one_column:
+            return weight.n_rows
+        rows = PRODUCTS_PER_OPERATION // (weight.n_cols * self._columns)
+        return max(256, rows // 256 * 256)
+
+    def angles(self, frequencies: np.ndarray[Any, np.dtype[np.float64]], out: Activations) -> None:
+        """cos and sin for the step's positions; ``frequencies`` (n_pairs,) f64 is kept by the plan."""
+        memory = Memory(frequencies.nbytes)
+        memory.array(np.float64, frequencies.shape)[:] = frequencies
+        self._memory.append(memory)
+        self._add("angles", records.ANGLES, frequencies=memory.address, n_pairs=len(frequencies), out=out.address)
+
+    def rope(
+        self,
+        x: Activations,
+        head_dim: int,
+        rotation: Rotation | None,
+        angles: Activations | None,
+        norm: Tensor | None = None,
+        eps: float = 0.0,
+    ) -> None:
+        """Norm every head, if there is a norm, and turn it, if there is a rotation; ``angles`` are the rotation's."""
+        turned = rotation is not None and angles is not None
+        if not turned and norm is None:
+            return
+        self._add(
+            "rope", records.ROPE, x=x.address, n_heads=x.n // head_dim, head_dim=head_dim,
+            n_pairs=angles.n // 2 if turned and angles else 0, angles=angles.address if turned and angles else 0,
+            pair_step=rotation.pair_step if rotation else 0, pair_distance=rotation.pair_distance if rotation else 0,
+            weight=norm.address if norm else 0, eps=_bits(eps),
+        )  # fmt: skip
+
+    def store_kv(self, cache: KVCache, layer: int, k: Activations, v: Activations) -> None:
+        """Write the step's keys and values behind the cache's length."""
+        width = cache.layers[layer].keys.width
+        self._add(
+            f"store {cache.kv_type.name}", records.CACHE, None, x=k.address, v=v.address,
+            head_dim=width, n_kv_heads=k.n // width, **_cache_words(cache, layer),
+        )  # fmt: skip
+
+    def attention(self, cache: KVCache, layer: int, attention: Attention, q: Activations, out: Activations) -> None:
+        """Softmax attention of q over a layer's cache, the step's own tokens included."""
+        n_heads, head_dim = attention.n_heads, attention.key_dim
+        words = {
+            "n_heads": n_heads, "n_kv_heads": attention.n_kv_heads, "head_dim": head_dim,
+            "scale": _bits(attention.scale), "window": attention.window or 0,
+            "soft_cap": _bits(attention.soft_cap or 0.0), "scratch": self._scratch[0],
+            "scratch_bytes": self._scratch[1], "max_chunks": _n_chunks(cache), **_cache_words(cache, layer),
+        }  # fmt: skip
+        if not self.one_column:
+            for head in range(attention.n_kv_heads):
+                self._add(
+                    f"attention {cache.kv_type.name}", records.CACHE, None, x=q.address, out=out.address,
+                    first_kv_head=head, end_kv_head=head + 1, **words,
+                )  # fmt: skip
+                self.barrier()  # nothing waits for it but a cancel
+            return
+        parts = self._partial_results(n_heads * words["max_chunks"] * 4 * (PARTIAL_HEADER + head_dim))
+        self._add(f"attention parts {cache.kv_type.name}", records.CACHE, None, x=q.address, out=parts, **words)
+        self.barrier()
+        self._add("join attention", records.CACHE, None, x=parts, out=out.address, **words)
+
+    def _partial_results(self, n_bytes: int) -> int:
+        if self._parts is None or self._parts.n_bytes < n_bytes:
+            self._parts = Memory(n_bytes)
+            self._memory.append(self._parts)
+        return self._parts.address
+
+    def gate(self, function: str, gate: Activations, up: Activations) -> None:
+        """gate = function(gate) * up, with a function of ``GATES``."""
+        self._add(GATES[function], records.GATE, gate=gate.address, up=up.address, n=gate.n)
+
+    def kernels(self) -> list[str]:
+        """Names of the kernels this plan needs, each once, in order of first use."""
+        return list(dict.fromkeys(operation.kernel for operation in self.operations))
+
+    def describe(self) -> list[dict[str, Any]]:
+        """All rows, for people and scripts."""
+        return [operation.describe() for operation in self.operations]
+
+    def _place_claims(self) -> None:
+        """Give every matmul its counters, one per thread, side by side so that one operation clears them all."""
+        matmuls = [operation for operation in self.operations if operation.record is records.MATMUL]
+        memory = Memory(self._claim_bytes * len(matmuls))
+        self._memory.append(memory)
+        for i, operation in enumerate(matmuls):
+            operation.arguments["claims"] = memory.address + i * self._claim_bytes
+        first = self.operations[0].arguments
+        first["address"], first["n_bytes"] = memory.address, self._claim_bytes * len(matmuls)
+
+    def table(self, addresses: dict[str, int]) -> tuple[int, int]:
+        """Write the table for the interpreter; the plan keeps it.
+
+        Args:
+            addresses: of every kernel in ``kernels()``.
+
+        Returns:
+            (address, number of rows).
+        """
+        n = len(self.operations)
+        self._place_claims()
+        arguments = Memory(n * RECORD_BYTES)
+        rows = np.zeros((n, ROW_WORDS), np.int64)
+        for i, operation in enumerate(self.operations):
+            record = np.frombuffer(operation.record_bytes(), np.uint8)
+            arguments.bytes[i * RECORD_BYTES : (i + 1) * RECORD_BYTES] = record
+            flags = BARRIER if operation.barrier else 0
+            rows[i] = addresses[operation.kernel], arguments.address + i * RECORD_BYTES, flags
+        table = Memory(rows.nbytes)
+        table.array(np.int64, rows.shape)[:] = rows
+        self._memory += [arguments, table]
+        return table.address, n
+
+
+def scratch_bytes_per_thread(config: ModelConfig, max_seq_len: int) -> int:
+    """Scratch of one thread: the larger of a matmul's tile and any layer's attention scores and partial results."""
+    chunks = (max_seq_len + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK
+    attention = [
+        4 * one.n_heads // one.n_kv_heads * (ATTENTION_CHUNK + chunks * (PARTIAL_HEADER + one.value_dim))
+        for one in config.attentions.values()
+    ]
+    return (max(MATMUL_SCRATCH_BYTES, *attention) + 4095) // 4096 * 4096
+
+
+def _cache_words(cache: KVCache, layer: int) -> dict[str, int]:
+    keys, values = cache.layers[layer].keys, cache.layers[layer].values
+    assert keys.width == values.width, "the kernels know one width of heads"
+    return {
+        "k_cache": keys.address, "v_cache": values.address, "k_scales": keys.scales_address,
+        "v_scales": values.scales_address, "head_bytes": keys.head_bytes, "scale_bytes": keys.scale_bytes,
+    }  # fmt: skip
+
+
+def _n_chunks(cache: KVCache) -> int:
+    return (cache.max_seq_len + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK
+
+
+def _bits(x: float) -> int:
+    """A float64's bits as int64."""
+    return int(struct.unpack("<q", struct.pack("<d", x))[0])

@@ -1,0 +1,175 @@
+"""Where a walk's time goes, by phase of the plan, and what the machine could do at best."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import Cancelled
+from engine.kernels.records import MATMUL, PROBE
+from engine.machine.memory import Memory
+from engine.plan.compilation import compile_kernels
+
+if TYPE_CHECKING:
+    from engine.plan.crew import Crew
+    from engine.plan.plan import Operation
+
+PROBE_BYTES = 256 << 20
+"""Far more than any cache holds."""
+_FILL_STEP_BYTES = 16 << 20
+SAMPLING, CALLER = "sampling", "caller"
+"""Phases of a reply outside its walks: checking logits and choosing a token; what the consumer of tokens took."""
+
+
+@dataclass(frozen=True)
+class PhaseTime:
+    """One phase's part of a profile.
+
+    Attributes:
+        seconds: of the first thread, waiting at barriers included.
+        weight_bytes: read by all threads in that time.
+        share: of all phases' time.
+        n_walks: how often the phase's plan ran.
+    """
+
+    phase: str
+    seconds: float
+    weight_bytes: int
+    share: float
+    n_walks: int = 0
+
+    @property
+    def gbps(self) -> float:
+        """Weights read, in gigabytes a second."""
+        return self.weight_bytes / self.seconds / 1e9 if self.seconds > 0 else 0.0
+
+
+class ProfileTable:
+    """Cycle counts of one plan's rows, summed over walks.
+
+    Args:
+        operations: the plan's rows.
+    """
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self._memory = Memory(8 * len(operations))
+        self.address = self._memory.address
+        self._cycles = self._memory.array(np.int64, (len(operations),))
+        self._names = list(dict.fromkeys(operation.phase for operation in operations))
+        self._phase_of = np.array([self._names.index(operation.phase) for operation in operations], np.intp)
+        self._bytes_per_walk = [0] * len(self._names)
+        for operation, number in zip(operations, self._phase_of, strict=True):
+            if operation.record is MATMUL:
+                self._bytes_per_walk[number] += int(operation.describe()["bytes"])
+        self.n_walks = 0
+        self.seconds = 0.0
+
+    def reset(self) -> None:
+        """Begin again from zero."""
+        self._cycles[:] = 0
+        self.n_walks, self.seconds = 0, 0.0
+
+    def phases(self) -> list[PhaseTime]:
+        """Time by phase, in the order of the plan; the wall clock gives the length of a cycle."""
+        by_phase = np.bincount(self._phase_of, self._cycles, len(self._names))
+        total = max(1.0, float(by_phase.sum()))
+        return [
+            PhaseTime(name, self.seconds * float(cycles) / total, self.n_walks * n, float(cycles) / total, self.n_walks)
+            for name, cycles, n in zip(self._names, by_phase, self._bytes_per_walk, strict=True)
+        ]
+
+
+class Profile:
+    """Where a session's time goes: the rows of its plans, and in a reply what lies between the walks.
+
+    Args:
+        plans: operations by the plan's name, ``"decode"`` among them.
+
+    Attributes:
+        tables: by the plan's name.
+    """
+
+    def __init__(self, plans: Mapping[str, Sequence[Operation]]) -> None:
+        self.tables = {name: ProfileTable(operations) for name, operations in plans.items()}
+        self._begin()
+
+    def reset(self) -> None:
+        """Begin again from zero."""
+        for table in self.tables.values():
+            table.reset()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._sampling_s = self._caller_s = 0.0
+        self._returned_s: float | None = None
+        self._left_s: float | None = None
+        self._walked_s = 0.0
+
+    def leave(self) -> None:
+        """A token goes to the caller; all that was not a walk since the caller came back was choosing it."""
+        self._left_s = time.perf_counter()
+        if self._returned_s is not None:
+            walked_s = self.tables["decode"].seconds - self._walked_s
+            self._sampling_s += max(0.0, self._left_s - self._returned_s - walked_s)
+
+    def enter(self) -> None:
+        """The caller asks for the next token."""
+        self._returned_s = time.perf_counter()
+        if self._left_s is not None:
+            self._caller_s += self._returned_s - self._left_s
+        self._walked_s = self.tables["decode"].seconds
+
+    def phases(self) -> dict[str, list[PhaseTime]]:
+        """Phases of every plan that ran; those of a reply end with ``SAMPLING`` and ``CALLER``."""
+        found = {name: table.phases() for name, table in self.tables.items() if table.n_walks}
+        if "decode" in found and self._sampling_s + self._caller_s > 0:
+            n_walks = self.tables["decode"].n_walks
+            extra = ((SAMPLING, self._sampling_s), (CALLER, self._caller_s))
+            phases = [*found["decode"], *(PhaseTime(name, seconds, 0, 0.0, n_walks) for name, seconds in extra)]
+            total_s = sum(phase.seconds for phase in phases)
+            found["decode"] = [replace(phase, share=phase.seconds / total_s) for phase in phases]
+        return found
+
+
+def read_bandwidth_gbps(
+    crew: Crew, n_threads: int, rounds: int = 5, is_unwanted: Callable[[], bool] = lambda: False
+) -> float:
+    """Read-only memory bandwidth of so many threads: the best of a few passes over memory that no cache holds.
+
+    Args:
+        rounds: passes after the first, which only makes the pages exist.
+        is_unwanted: asked every few milliseconds whether something more important has come up.
+
+    Raises:
+        Cancelled: something has, or the crew was told to stop meanwhile.
+        MemoryPlanError: the system does not give the memory.
+    """
+    crew.rearm()
+    data, out = Memory(PROBE_BYTES), Memory(128 * n_threads)
+    for start in range(0, PROBE_BYTES, _FILL_STEP_BYTES):
+        _give_way(is_unwanted)
+        data.bytes[start : start + _FILL_STEP_BYTES] = 1
+    words = [0] * 3
+    for name, value in (("address", data.address), ("n_bytes", PROBE_BYTES), ("out", out.address)):
+        words[getattr(PROBE, name) // 8] = value
+    record, table = Memory(24), Memory(24)
+    record.bytes[:24] = np.frombuffer(struct.pack("<3q", *words), np.uint8)
+    kernel = compile_kernels(["probe"])["probe"]
+    table.array(np.int64, (3,))[:] = kernel, record.address, 1
+    seconds = []
+    for _ in range(rounds + 1):
+        _give_way(is_unwanted)
+        before_s = time.perf_counter()
+        crew.walk_whole((table.address, 1), n_threads)
+        seconds.append(time.perf_counter() - before_s)
+    return PROBE_BYTES / min(seconds[1:]) / 1e9
+
+
+def _give_way(is_unwanted: Callable[[], bool]) -> None:
+    if is_unwanted():
+        raise Cancelled("the measurement gave way")

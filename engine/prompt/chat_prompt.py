@@ -1,0 +1,407 @@
+"""The exact tokens of a conversation: appended to turn by turn, never tokenised again where it can be helped.
+
+Each turn renders the whole conversation and tokenises only what lies behind the text that is already tokens; generated
+replies keep the very ids the model produced. Where a template rewrites earlier turns (it may strip old thinking), the
+tokens up to the last safe place before the difference are kept and the rest is made anew.
+
+Text of messages never becomes a control token: before rendering, the first character of every spelled-out control
+token is swapped for a private-use character, and swapped back after the rendered text was cut at the genuine ones.
+The exception are control tokens that the model itself generated and that the reply's text spells out, such as the tags
+around its thinking: templates look for them.
+Knows nothing of models, caches or screens.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.errors import TokenizerError
+from engine.prompt.chat_template import CHATML_TAGS, ChatTemplate
+from engine.tokenizer import Tokenizer
+from engine.tokenizer.special import spelled_in
+
+_PRIVATE_USE = range(0xF0000, 0xFFFFE)
+_HELD_BACK_TOKENS = 2
+"""Merges reach a token or two to the left of what is typed next."""
+_LONGEST_WORD_CHARS = 24
+"""Without a space in so many characters the writing has none."""
+_ANY_CONTINUATION = " and on"
+_OPENING_CHARS = 200
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a conversation.
+
+    Attributes:
+        role: ``system``, ``user`` or ``assistant``.
+        content: the text as written or generated.
+    """
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """A place where tokenising can resume.
+
+    Attributes:
+        needs_chars: how much of the text must be unchanged for the place to be safe.
+        chars: where in the text the rest begins.
+        n_ids: how many ids stand for the text before it.
+        after_special: whether a special token stands right before it.
+    """
+
+    needs_chars: int
+    chars: int
+    n_ids: int
+    after_special: bool
+
+
+@dataclass(frozen=True)
+class TakenReply:
+    """A reply that was taken out of a conversation.
+
+    Attributes:
+        ids: exactly as generated, without the token that ended it.
+        text: what the ids say.
+    """
+
+    ids: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class SavedChat:
+    """A conversation with its tokens, to go back to; opaque outside this file."""
+
+    messages: tuple[Message, ...]
+    replies: tuple[tuple[int, ...], ...]
+    is_settled: bool
+    swaps: dict[str, str]
+    text: str
+    ids: tuple[int, ...]
+    marks: tuple[_Mark, ...]
+
+
+class ChatPrompt:
+    """A conversation as messages and as tokens.
+
+    Args:
+        tokenizer: of the model.
+        template: of the model.
+
+    Attributes:
+        messages: the conversation so far; to be changed only through the methods.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
+        self.messages: list[Message] = []
+        self._tokenizer = tokenizer
+        self._template = template
+        self._control = dict(tokenizer.control_texts)
+        self._swaps = self._choose_swaps("")
+        self.start(None)
+
+    def start(self, system: str | None) -> None:
+        """Begin a new conversation.
+
+        Args:
+            system: what the model is told in advance, None or empty for nothing.
+        """
+        self.messages = [Message("system", system)] if system else []
+        self._now = time.time()
+        self._text = ""
+        self._ids: list[int] = []
+        self._marks: list[_Mark] = []
+        self._replies: list[tuple[int, ...]] = []
+        self._is_settled = True
+
+    @property
+    def opening(self) -> str:
+        """What the template printed behind the last message of the last ``prompt_ids``, where the reply begins."""
+        places = self._user_messages()
+        return self._text[places[-1].stop :] if places else self._text[-_OPENING_CHARS:]
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Texts that end a reply: ChatML's own, where it stands in for a template and the vocabulary lacks its tokens.
+
+        To be asked after ``prompt_ids``, which finds out whether the template can be used.
+        """
+        return () if self._template.source is not None else tuple(t for t in CHATML_TAGS if t not in self._control)
+
+    def turn_starts(self) -> list[int]:
+        """Where each user's message begins in the last ``prompt_ids``, as far as that is known to the token.
+
+        The words that a template puts around a message may count for the one before it. What stands before the
+        first one is the system prompt.
+        """
+        return [
+            max((mark.n_ids for mark in self._marks if mark.chars <= place.start), default=0)
+            for place in self._user_messages()
+        ]
+
+    def _user_messages(self) -> list[range]:
+        """Where in the text each user's message stands; looked for from the start, since short ones are in others too.
+
+        Templates put the system message where they like, so none of the others is behind it for sure.
+        """
+        places, pos = [], 0
+        for message in self.messages:
+            if message.role == "system":
+                continue
+            content = self._guard(message.content).strip()
+            at = self._text.find(content, pos)
+            if at < 0:  # rewritten by the template
+                at = end = pos
+            else:
+                pos = end = at + len(content)
+            if message.role == "user":
+                places.append(range(at, end))
+        return places
+
+    def add_user(self, text: str) -> list[int]:
+        """Add a user's message.
+
+        Returns:
+            The ids of the whole conversation up to where the reply begins.
+
+        Raises:
+            TemplateError: the template cannot render this; the conversation is as before.
+        """
+        self.add_unrendered(text)
+        try:
+            return self.prompt_ids()
+        except BaseException:
+            self.messages.pop()
+            raise
+
+    def add_unrendered(self, text: str) -> None:
+        """Add a user's message of before, whether or not the template can render it: prompts find that out."""
+        self.messages.append(Message("user", text))
+
+    def opening_ids(self, text: str) -> list[int]:
+        """Ids that the prompt of a user's next message begins with, if the message goes on from this text.
+
+        The last word is left out, since more letters may make it another one, and so is whatever the template prints
+        behind a message. For vocabularies that merge far to the left the ids are likely, not certain. The
+        conversation stays as it is.
+
+        Raises:
+            TemplateError: the template cannot render this.
+        """
+        end_of_words = 1 + max(text.rfind(space) for space in " \t\n")
+        kept = text[: max(end_of_words, len(text) - _LONGEST_WORD_CHARS)].rstrip()
+        here, further = self._ids_with(kept or "?"), self._ids_with(kept + _ANY_CONTINUATION)
+        shared = next((i for i, (a, b) in enumerate(zip(here, further, strict=False)) if a != b), len(here))
+        return further[: max(0, shared - _HELD_BACK_TOKENS)]
+
+    def _ids_with(self, text: str) -> list[int]:
+        """Ids of the conversation with one more message, which it then forgets."""
+        n_messages = len(self.messages)
+        ids = self.add_user(text)
+        self.rewind(n_messages)
+        return ids
+
+    def add_reply(self, ids: list[int], text: str) -> None:
+        """Add the model's reply to the last message.
+
+        Args:
+            ids: exactly as generated, without the token that ended it, but maybe with those of a text of ``stops``;
+                they are never made anew unless the template rewrites the reply.
+            text: what the ids say; control tokens may be spelled out in it.
+
+        Raises:
+            ValueError: the last message is not a user's.
+        """
+        if not self.messages or self.messages[-1].role != "user":
+            raise ValueError("a reply needs a user's message before it")
+        self.messages.append(Message("assistant", text))
+        self._replies.append(self._shown_ids(ids, text))
+        self._is_settled = False
+
+    def _shown_ids(self, ids: Sequence[int], text: str) -> tuple[int, ...]:
+        """The ids that a reply's text is made of: without those of the stop that ended it."""
+        if not self.stops:
+            return tuple(ids)
+        stream = self._tokenizer.stream(set(spelled_in(text, self._control).values()))
+        n_chars = n_whole = whole_chars = 0
+        for n, token_id in enumerate(ids):
+            if n_chars == len(text):
+                return tuple(ids[:n])
+            piece = stream.push(token_id)
+            if not text.startswith(piece, n_chars):  # the stop begins inside this token
+                rest = self._tokenizer.encode_text(text[whole_chars:], after_special=False)
+                return (*ids[:n_whole], *rest)
+            n_chars += len(piece)
+            if not stream.is_within_character:
+                n_whole, whole_chars = n + 1, n_chars
+        return tuple(ids)
+
+    def take_reply(self) -> TakenReply:
+        """Remove the reply at the end, to be continued or replaced: its question is the last message then.
+
+        Raises:
+            ValueError: the last message is not a reply.
+        """
+        if not self.messages or self.messages[-1].role != "assistant":
+            raise ValueError("the last message is not a reply")
+        taken = TakenReply(self._replies[-1], self.messages[-1].content)
+        self.rewind(len(self.messages) - 1)
+        return taken
+
+    def save(self) -> SavedChat:
+        """Return everything that ``restore`` needs to go back to this point, tokens included."""
+        parts = tuple(self.messages), tuple(self._replies), self._is_settled, dict(self._swaps)
+        return SavedChat(*parts, self._text, tuple(self._ids), tuple(self._marks))
+
+    def restore(self, saved: SavedChat) -> None:
+        """Go back to what was saved."""
+        self.messages, self._replies = list(saved.messages), list(saved.replies)
+        self._is_settled, self._swaps = saved.is_settled, dict(saved.swaps)
+        self._text, self._ids, self._marks = saved.text, list(saved.ids), list(saved.marks)
+
+    def rewind(self, n_messages: int) -> None:
+        """Keep the first messages and forget the others; tokens of what is kept stay the same.
+
+        Args:
+            n_messages: how many to keep; the system message counts.
+        """
+        if n_messages < 0:
+            raise ValueError("cannot keep fewer than no messages")
+        if n_messages < len(self.messages):
+            self.messages = self.messages[:n_messages]
+            del self._replies[sum(message.role == "assistant" for message in self.messages) :]
+            self._is_settled = True
+
+    def prompt_ids(self) -> list[int]:
+        """Ids to generate the next reply from.
+
+        Raises:
+            TemplateError: the template cannot render this conversation.
+            ValueError: the last message is not a user's.
+        """
+        if not self.messages or self.messages[-1].role != "user":
+            raise ValueError("the next reply needs a user's message before it")
+        rendered = self._render()
+        self._settle_reply(rendered)
+        self._keep_common_start(rendered)
+        self._append(rendered)
+        return list(self._ids)
+
+    def _render(self) -> str:
+        """The conversation as the template prints it, control tokens in messages swapped out."""
+        contents = "".join(message.content for message in self.messages)
+        if any(swap in contents for swap in self._swaps.values()):
+            before, self._swaps = self._swaps, self._choose_swaps(contents)
+            self._text = self._text.translate({ord(swap): self._swaps[first] for first, swap in before.items()})
+        replies = iter(self._replies)
+        messages = [
+            {
+                "role": message.role,
+                "content": self._guard(message.content, next(replies) if message.role == "assistant" else ()),
+            }
+            for message in self.messages
+        ]
+        return self._template.render(messages, add_generation_prompt=True, now=self._now)
+
+    def _choose_swaps(self, contents: str) -> dict[str, str]:
+        """First characters of control tokens to private-use characters that occur nowhere else."""
+        elsewhere = set(contents).union(self._template.source or "", *self._control)
+        firsts = sorted({text[0] for text in self._control})
+        free = [chr(code) for code in _PRIVATE_USE if chr(code) not in elsewhere]
+        if len(firsts) > len(free):
+            raise TokenizerError("the control tokens begin with too many different characters (use another model)")
+        return dict(zip(firsts, free, strict=False))
+
+    def _guard(self, content: str, ids: Sequence[int] = ()) -> str:
+        """Swap spelled-out control tokens, but for those of a reply that all are what its ids say."""
+        written = content
+        for text, token_id in spelled_in(content, self._control).items():
+            if written.count(text) == ids.count(token_id):
+                continue
+            while text in content:
+                content = content.replace(text, self._swaps[text[0]] + text[1:])
+        return content
+
+    def _restore(self, text: str) -> str:
+        if text.isascii() or max(text) < chr(_PRIVATE_USE[0]):
+            return text
+        return text.translate({ord(swap): first for first, swap in self._swaps.items()})
+
+    def _settle_reply(self, rendered: str) -> None:
+        """Take the generated ids for the last reply where the template changes no more than white space around it."""
+        ids: tuple[int, ...] = () if self._is_settled else self._replies[-1]
+        self._is_settled = True
+        if not ids or not rendered.startswith(self._text):
+            return
+        end = _end_of_reply(rendered, len(self._text), self._guard(self.messages[-2].content, ids))
+        if end is not None:
+            self._text = rendered[:end]
+            self._ids += ids
+            self._marks.append(_Mark(end, end, len(self._ids), False))
+
+    def _keep_common_start(self, rendered: str) -> None:
+        """Forget the tokens behind the last safe place in the part that old and new text share."""
+        shared_chars = _shared_chars(self._text, rendered)
+        while self._marks and self._marks[-1].needs_chars > shared_chars:
+            self._marks.pop()
+        mark = self._marks[-1] if self._marks else _Mark(0, 0, 0, True)
+        self._text = self._text[: mark.chars]
+        del self._ids[mark.n_ids :]
+
+    def _append(self, rendered: str) -> None:
+        """Tokenise what lies behind the text that is already tokens."""
+        tokenizer = self._tokenizer
+        after_special = self._marks[-1].after_special if self._marks else True
+        base = len(self._text)
+        fragments = tokenizer.split(rendered[base:], special=True)
+        printed_bos = bool(fragments) and fragments[0].token_id == tokenizer.bos_id
+        if not self._ids and tokenizer.add_bos and tokenizer.bos_id is not None and not printed_bos:
+            self._ids.append(tokenizer.bos_id)
+        for fragment in fragments:
+            if fragment.token_id is None:
+                self._ids += tokenizer.encode_text(self._restore(fragment.text), after_special)
+            else:
+                # What stands before a special token is tokenised the same whatever follows the token.
+                start, end = base + fragment.start, base + fragment.end
+                self._marks.append(_Mark(end, start, len(self._ids), after_special))
+                self._ids.append(fragment.token_id)
+            after_special = fragment.token_id is not None
+        self._text = rendered
+        self._marks.append(_Mark(len(rendered), len(rendered), len(self._ids), after_special))
+
+
+def _end_of_reply(rendered: str, start: int, reply: str) -> int | None:
+    """Where a reply ends in rendered text that has it at ``start``, None if it is not there.
+
+    Templates trim replies or set them off with spaces, and tokens of a reply may begin with the space that a template
+    adds; none of that is worth making the tokens anew.
+    """
+    if rendered.startswith(reply, start):
+        return start + len(reply)
+    if not reply.strip():
+        return start
+    first = start
+    while rendered[first : first + 1].isspace():
+        first += 1
+    for printed in (reply.lstrip(), reply.strip()):
+        if rendered.startswith(printed, first):
+            return first + len(printed)
+    return None
+
+
+def _shared_chars(one: str, other: str) -> int:
+    """Length of the longest common start; halving keeps the comparison in compiled code."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

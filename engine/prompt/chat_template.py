@@ -1,0 +1,192 @@
+"""Messages to prompt text, by the template that the model's file brings along.
+
+Knows what templates expect and what to do when one is unusable; the rendering itself happens in another process
+(``engine.prompt.template_process``), since the template is untrusted. Knows nothing of tokens.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engine.errors import TemplateError, shown
+from engine.prompt.template_process import TemplateProcess
+
+KEY = "tokenizer.chat_template"
+
+MAX_SOURCE_CHARS = 1 << 18
+"""The longest templates in use have some 20,000 characters."""
+
+CHATML_TAGS = ("<|im_end|>", "<|im_start|>")
+_USER_NEEDLE = "qvuserqv"
+_SYSTEM_NEEDLE = "qvsystemqv"
+
+
+class ChatTemplate:
+    """One model's chat format.
+
+    A template that is missing, or fails on a simple conversation, is replaced by ChatML, once and for all; ``notice``
+    says so. One that fails later, on certain messages, raises: switching formats inside a conversation would confuse
+    the model.
+
+    Args:
+        source: Jinja source, None for ChatML.
+        bos_text: spelling of the begin-of-text token.
+        eos_text: spelling of the end-of-text token.
+        file_name: named in messages.
+        process: renderer to use; by default an own one, started at once and closed with the template.
+    """
+
+    def __init__(
+        self,
+        source: str | None,
+        bos_text: str = "",
+        eos_text: str = "",
+        file_name: str = "model",
+        process: TemplateProcess | None = None,
+    ) -> None:
+        self.source = source
+        self._specials = {"bos_token": bos_text, "eos_token": eos_text}
+        self._file_name = file_name
+        self._process = process or TemplateProcess()
+        self._owns_process = process is None
+        self._notice: str | None = None
+        self._supports_system = True
+        self._probed = False
+        refusal = _refusal(source)
+        if refusal is not None:
+            self._fall_back(refusal)
+        else:
+            self._start()
+
+    @classmethod
+    def from_metadata(
+        cls, metadata: Mapping[str, Any], file_name: str, bos_text: str = "", eos_text: str = ""
+    ) -> ChatTemplate:
+        """The template in a GGUF file's metadata; whatever is wrong with it ends in ChatML and a ``notice``."""
+        return cls(metadata.get(KEY), bos_text, eos_text, file_name)
+
+    @property
+    def notice(self) -> str | None:
+        """One line that says why ChatML is used instead of the file's template, None if it is not."""
+        self._probe()
+        return self._notice
+
+    @property
+    def supports_system(self) -> bool:
+        """Whether the template has a system role; if not, the system message goes into the first user message."""
+        self._probe()
+        return self._supports_system
+
+    def render(
+        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True, now: float | None = None
+    ) -> str:
+        """The prompt for a conversation.
+
+        Args:
+            messages: each with ``role`` (system, user, assistant) and ``content``. Never changed.
+            add_generation_prompt: end with what comes before an answer.
+            now: the time for templates that print the date, in seconds since 1970; None is the present. The same
+                value through a conversation keeps its beginning the same past midnight.
+
+        Raises:
+            TemplateError: the template fails on these messages or exceeds its limits.
+        """
+        self._probe()
+        if self.source is None:
+            return _chatml(messages, add_generation_prompt)
+        if not self._supports_system:
+            messages = fold_system(messages)
+        try:
+            return self._render(messages, add_generation_prompt, now)
+        except TemplateError as error:
+            raise TemplateError(
+                f"{self._file_name}: the chat template {error} (start a new conversation or change the message)"
+            ) from error
+
+    def close(self) -> None:
+        """End the own rendering process; a later rendering starts another."""
+        if self._owns_process:
+            self._process.close()
+
+    def _start(self) -> None:
+        try:
+            self._process.start()
+        except TemplateError as error:
+            self._fall_back(f"cannot be used: {error}")
+
+    def _render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool, now: float | None) -> str:
+        assert self.source is not None
+        variables = {
+            "messages": [{"role": message["role"], "content": message["content"]} for message in messages],
+            "add_generation_prompt": add_generation_prompt,
+            "tools": None,
+            "documents": None,
+            **self._specials,
+        }
+        return self._process.render(self.source, variables, time.time() if now is None else now)
+
+    def _probe(self) -> None:
+        """Find out on first use whether the template works at all, and what it does with a system message."""
+        if self._probed:
+            return
+        self._probed = True
+        if self.source is None:
+            return
+        user = {"role": "user", "content": _USER_NEEDLE}
+        system = {"role": "system", "content": _SYSTEM_NEEDLE}
+        try:
+            if _USER_NEEDLE not in self._render([user], True, None):
+                self._fall_back("does not print the messages")
+                return
+        except TemplateError as error:
+            self._fall_back(str(error))
+            return
+        try:
+            text = self._render([system, user], True, None)
+            self._supports_system = _SYSTEM_NEEDLE in text and _USER_NEEDLE in text
+        except TemplateError:
+            self._supports_system = False
+
+    def _fall_back(self, reason: str) -> None:
+        self.source = None
+        self._probed = True
+        what = f"the chat template {reason}" if reason else "has no chat template"
+        self._notice = f"{self._file_name}: {what}; using ChatML"
+        self.close()
+
+
+def fold_system(messages: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """Put a leading system message in front of the first user message, a newline between, as llama.cpp does."""
+    if not messages or messages[0]["role"] != "system":
+        return list(messages)
+    system, *rest = messages
+    for at, message in enumerate(rest):
+        if message["role"] == "user":
+            content = "\n".join(part for part in (system["content"], message["content"]) if part)
+            return [*rest[:at], {"role": "user", "content": content}, *rest[at + 1 :]]
+    return [{"role": "user", "content": system["content"]}, *rest]
+
+
+def _refusal(source: object) -> str | None:
+    """Why a value cannot be a template, None if it may be one; an empty reason means there is none."""
+    if source is None:
+        return ""
+    if not isinstance(source, str):
+        return f"is a {shown(type(source).__name__)}, not a string"
+    if not source.strip():
+        return "is empty"
+    if len(source) > MAX_SOURCE_CHARS:
+        return f"has {len(source)} characters, over {MAX_SOURCE_CHARS}"
+    try:
+        source.encode()
+    except UnicodeEncodeError:
+        return "is not UTF-8"
+    return None
+
+
+def _chatml(messages: Sequence[Mapping[str, str]], add_generation_prompt: bool) -> str:
+    end, start = CHATML_TAGS
+    turns = [f"{start}{message['role']}\n{message['content']}{end}\n" for message in messages]
+    return "".join(turns) + (f"{start}assistant\n" if add_generation_prompt else "")

@@ -1,0 +1,185 @@
+"""Starts, feeds and if need be kills the process that renders chat templates (``engine.prompt.template_sandbox``).
+
+Knows about pipes and limits, nothing of templates. The process is started early and kept: a turn costs one round
+trip. It ends with this one, because its stdin closes then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from engine.errors import TemplateError, shown
+
+READ_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class RenderLimits:
+    """What one rendering may cost.
+
+    Attributes:
+        cpu_s: processor time of one rendering, in seconds.
+        wall_s: time to wait for an answer, in seconds; generous, since the machine may be busy or swapping.
+        memory_bytes: address space of the process.
+        output_chars: length of the rendered text, beyond that of the messages.
+    """
+
+    cpu_s: float = 2.0
+    wall_s: float = 60.0
+    memory_bytes: int = 256 << 20
+    output_chars: int = 1 << 20
+
+
+class TemplateProcess:
+    """A renderer with limits; restarts itself after a template has exceeded them.
+
+    Starting does not wait: imports run in the other process while this one goes on loading.
+    """
+
+    def __init__(self, limits: RenderLimits | None = None) -> None:
+        self.limits = limits or RenderLimits()
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._stop: weakref.finalize[Any, Any] | None = None
+        self._unread = bytearray()
+        self._ready = False
+
+    def start(self) -> None:
+        """Start the process unless it runs.
+
+        Raises:
+            TemplateError: the system would not start it.
+        """
+        if self._child is not None and self._child.poll() is None:
+            return
+        self._discard()
+        try:
+            self._child = subprocess.Popen(
+                _command(self.limits.memory_bytes),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # ctrl+c in the terminal is none of its business
+            )
+        except (OSError, ValueError) as error:
+            raise TemplateError(f"cannot start the process that renders chat templates: {error}") from error
+        self._stop = weakref.finalize(self, _end, self._child)
+
+    def render(self, source: str, variables: dict[str, Any], now: float) -> str:
+        """Render a template in the process.
+
+        Args:
+            source: the template.
+            variables: what the template sees; JSON values.
+            now: the time the template is told, in seconds since 1970.
+
+        Raises:
+            TemplateError: the template failed or exceeded a limit. The message starts with a verb, to follow
+                "the chat template".
+        """
+        message_chars = sum(len(part) for message in variables["messages"] for part in message.values())
+        request: dict[str, Any] = {
+            "source": source,
+            "variables": variables,
+            "now": now,
+            "cpu_s": self.limits.cpu_s,
+            "output_chars": self.limits.output_chars + 2 * message_chars,
+        }
+        with self._lock:
+            answer = self._ask(json.dumps(request).encode() + b"\n", 12 * request["output_chars"] + READ_BYTES)
+        if "text" not in answer:
+            raise TemplateError(shown(str(answer.get("error", "fails")), 160))
+        return str(answer["text"])
+
+    def close(self) -> None:
+        """End the process; a later request starts a new one."""
+        with self._lock:
+            self._discard()
+
+    def _ask(self, request: bytes, most_bytes: int) -> dict[str, Any]:
+        self.start()
+        assert self._child is not None
+        assert self._child.stdin is not None
+        deadline = time.monotonic() + self.limits.wall_s
+        try:
+            if not self._ready:
+                self._read_line(deadline, READ_BYTES)
+                self._ready = True
+            self._child.stdin.write(request)
+            self._child.stdin.flush()
+            answer: dict[str, Any] = json.loads(self._read_line(deadline, most_bytes))
+            return answer
+        except (OSError, EOFError, TimeoutError, ValueError) as error:
+            reason = self._why_it_ended(error)
+            self._discard()
+            raise TemplateError(reason) from error
+
+    def _read_line(self, deadline: float, most_bytes: int) -> bytes:
+        assert self._child is not None
+        assert self._child.stdout is not None
+        pipe = self._child.stdout.fileno()
+        searched = 0
+        while (end := self._unread.find(b"\n", searched)) < 0:
+            searched = len(self._unread)
+            readable, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+            if not readable:
+                raise TimeoutError
+            piece = os.read(pipe, READ_BYTES)
+            if not piece or len(self._unread) > most_bytes:
+                raise EOFError
+            self._unread += piece
+        line = bytes(self._unread[:end])
+        del self._unread[: end + 1]
+        return line
+
+    def _why_it_ended(self, error: Exception) -> str:
+        assert self._child is not None
+        if isinstance(error, TimeoutError):
+            return f"takes longer than {self.limits.wall_s:g} s"
+        try:
+            code = self._child.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            return "breaks the process that renders it"
+        if hasattr(signal, "SIGPROF") and code == -signal.SIGPROF:
+            return f"takes longer than {self.limits.cpu_s:g} s of processor time"
+        return f"ends the process that renders it (exit status {code})"
+
+    def _discard(self) -> None:
+        if self._stop is not None:
+            self._stop()
+        self._child = self._stop = None
+        self._unread.clear()
+        self._ready = False
+
+
+def _command(memory_bytes: int) -> list[str]:
+    """Command line of the process: an isolated interpreter that finds jinja2 where this one would."""
+    places = []
+    for name in ("jinja2", "markupsafe"):
+        spec = find_spec(name)
+        if spec is not None and spec.origin is not None:
+            places.append(str(Path(spec.origin).parents[1]))
+    script = Path(__file__).with_name("template_sandbox.py")
+    return [sys.executable, "-I", str(script), str(memory_bytes), *dict.fromkeys(places)]
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.kill()
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # unsent bytes for a process that is gone
+                pipe.close()
+    child.wait()

@@ -1,0 +1,158 @@
+"""Renders chat templates inside a small process of its own, run as a script by ``engine.prompt.template_process``.
+
+The template comes from an untrusted file, and no watchdog inside an interpreter can stop one long operation such as
+``9**(9**9)``. So the operating system bounds memory and processor time of this process, and it does nothing else.
+Requests and answers are one line of JSON each. Imports jinja2 and the standard library, nothing of the project.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+
+class OutputTooLongError(Exception):
+    """The template printed more than the request allows."""
+
+
+@lru_cache(maxsize=1)
+def environment() -> Any:
+    """Jinja environment for templates made for Hugging Face's ``apply_chat_template``."""
+    from jinja2 import nodes
+    from jinja2.exceptions import TemplateRuntimeError
+    from jinja2.ext import Extension
+    from jinja2.parser import Parser
+    from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
+    from jinja2.utils import Namespace
+
+    class GenerationTag(Extension):
+        """Prints the body of ``{% generation %}``, which marks text to train on."""
+
+        tags = {"generation"}  # noqa: RUF012 - the attribute's type in the base class
+
+        def parse(self, parser: Parser) -> list[nodes.Node]:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    def raise_exception(message: object = "") -> None:
+        raise TemplateRuntimeError(str(message))
+
+    def to_json(
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: int | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    made = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", GenerationTag]
+    )
+    made.globals = {
+        "namespace": Namespace,
+        "range": safe_range,
+        "raise_exception": raise_exception,
+    }
+    made.filters["tojson"] = to_json
+    return made
+
+
+@lru_cache(maxsize=4)
+def compiled(source: str) -> Any:
+    """The template as code; compiling takes ten times as long as rendering."""
+    return environment().from_string(source)
+
+
+def render(source: str, variables: dict[str, Any], now: float, output_chars: int) -> str:
+    """Render one template.
+
+    Args:
+        source: the template.
+        variables: what it sees.
+        now: what ``strftime_now`` tells, in seconds since 1970.
+        output_chars: longest text allowed.
+
+    Raises:
+        OutputTooLongError: the text is longer than ``output_chars``.
+        Exception: whatever the template provokes.
+    """
+
+    def strftime_now(form: str) -> str:
+        return datetime.fromtimestamp(now).strftime(form)
+
+    pieces = []
+    room = output_chars
+    for piece in compiled(source).generate({**variables, "strftime_now": strftime_now}):
+        room -= len(piece)
+        if room < 0:
+            raise OutputTooLongError(f"prints more than {output_chars} characters")
+        pieces.append(piece)
+    return "".join(pieces)
+
+
+def limit_process(memory_bytes: int) -> None:
+    """Let this process neither grow, nor write files, nor start others, nor leave a core dump."""
+    try:
+        import resource
+    except ImportError:  # not a Unix; the parent's time limit still holds
+        return
+    limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)]
+    if hasattr(resource, "RLIMIT_NPROC"):
+        limits.append((resource.RLIMIT_NPROC, 0))
+    if hasattr(resource, "RLIMIT_AS"):
+        limits.append((resource.RLIMIT_AS, memory_bytes))
+    for what, amount in limits:
+        _, hard = resource.getrlimit(what)
+        amount = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
+        with contextlib.suppress(ValueError):  # macOS knows the limit on memory and refuses it; those on time hold
+            resource.setrlimit(what, (amount, amount))
+
+
+def answer(request: dict[str, Any]) -> dict[str, str]:
+    """The answer to one request: ``text``, or ``error`` in a few words."""
+    try:
+        arguments = (request["source"], request["variables"], request["now"], request["output_chars"])
+        return {"text": render(*arguments)}
+    except RecursionError:
+        return {"error": "is nested too deeply"}
+    except MemoryError:
+        return {"error": "needs too much memory"}
+    except OutputTooLongError as error:
+        return {"error": str(error)}
+    except Exception as error:
+        return {"error": f"fails: {str(error)[:500] or type(error).__name__}"}
+
+
+def serve(memory_bytes: int) -> None:
+    """Answer requests from stdin until it is closed."""
+    environment()  # everything that will be needed is imported before the limits and the first request
+    limit_process(memory_bytes)
+    _say({"ready": "yes"})
+    for line in sys.stdin:
+        request = json.loads(line)
+        _allow_cpu(request["cpu_s"])
+        reply = answer(request)
+        _allow_cpu(0.0)
+        _say(reply)
+
+
+def _allow_cpu(seconds: float) -> None:
+    """Have the kernel end this process after so much processor time; 0 lifts the limit."""
+    if hasattr(signal, "ITIMER_PROF"):
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
+def _say(reply: dict[str, str]) -> None:
+    sys.stdout.write(json.dumps(reply) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.path += sys.argv[2:]
+    serve(int(sys.argv[1]))

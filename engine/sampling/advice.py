@@ -1,0 +1,47 @@
+"""What a file says of how its model's tokens are best chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.errors import EngineError
+from engine.sampling.sampler import Sampling
+
+_KEYS = {
+    "temperature": ("general.sampling.temp", float),
+    "top_k": ("general.sampling.top_k", int),
+    "top_p": ("general.sampling.top_p", float),
+    "min_p": ("general.sampling.min_p", float),
+    "repeat_penalty": ("general.sampling.penalty_repeat", float),
+    "repeat_window": ("general.sampling.penalty_last_n", int),
+}
+_FLOAT32_DIGITS = 6
+_ALL_CANDIDATES = -1
+
+
+def sampling_advice(metadata: Mapping[str, Any]) -> dict[str, float]:
+    """Return the fields of ``Sampling`` that a GGUF file recommends, and their values.
+
+    Source: llama.cpp pull request 17120. What is of another type or out of range is left out, and so is what the chain
+    does not have.
+    """
+    found: dict[str, Any] = {
+        name: metadata[key] for name, (key, wanted) in _KEYS.items() if type(metadata.get(key)) is wanted
+    }
+    if found.get("top_k") == _ALL_CANDIDATES:
+        found["top_k"] = 0
+    return {name: _as_written(value) for name, value in found.items() if _is_allowed(name, value)}
+
+
+def _as_written(value: Any) -> Any:
+    """Return 0.95 for the float32 next to it, 0.949999988."""
+    return round(value, _FLOAT32_DIGITS) if isinstance(value, float) else value
+
+
+def _is_allowed(name: str, value: Any) -> bool:
+    try:
+        Sampling(**{name: value})
+    except EngineError:
+        return False
+    return True

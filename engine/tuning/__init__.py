@@ -1,0 +1,1 @@
+"""The search for the best thread counts and memory options on an open session."""

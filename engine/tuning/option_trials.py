@@ -1,0 +1,233 @@
+"""Measures weights in the file's map against huge pages, and types of the KV cache, on an open model.
+
+Weights change place under the conversation's session, which notices nothing: the same numbers at another address. Types
+of the cache need caches of their own: each gets a session, filled alike and closed afterwards.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from engine.cache.kv_cache import kv_type_of, memory_needs
+from engine.cache.kv_types import KV_TYPES
+from engine.errors import MemoryPlanError
+from engine.machine import host
+from engine.machine.memory import gives_huge_pages, shown_bytes
+from engine.pipeline import BLOCK_BYTES
+from engine.plan.compilation import Progress
+from engine.tuning.options import Tell
+from engine.tuning.report import DECODE, KV, PREFILL, WEIGHTS
+from engine.tuning.trials import SessionTrials
+from engine.weights.modes import HUGE, MMAP, RESERVE_BYTES, WEIGHT_MODES
+
+if TYPE_CHECKING:
+    from engine.model import Model
+    from engine.session import Session
+
+MOST_FILLED = 4096
+"""Tokens in the caches that are compared; more would show more, and take more memory."""
+LEAST_FILLED = 256
+"""In a shorter context the type of the cache hardly matters."""
+COMPUTED_TOKENS = 64
+"""Of those: the rest repeats their keys and values, since computing thousands of them may take minutes."""
+SAMPLE_ROOM = 128
+HUGE_ENOUGH = 0.9
+"""A copy with so much of it in huge pages is what it is called."""
+
+
+class WeightTrials:
+    """Weights in the map and in huge pages, measured behind the conversation.
+
+    Args:
+        model: its weights' mode changes while it measures, and is restored.
+        trials: of the conversation's session.
+    """
+
+    part = WEIGHTS
+    options: Sequence[str] = WEIGHT_MODES
+
+    def __init__(self, model: Model, trials: SessionTrials) -> None:
+        self._model, self._trials = model, trials
+        self.present = model.weights_mode
+        self._room = model.room_for_both_modes()
+        self._huge_bytes = 0
+        self.left_out = ""
+        if not gives_huge_pages():
+            self.left_out = "huge pages are not tried: this system gives none (`jalopy doctor` may know why)"
+        elif not self._room.is_enough:
+            self.left_out = "huge pages are not tried: both at once do not fit into memory"
+        if self.left_out:
+            self.options = (self.present,)
+
+    @property
+    def n_context(self) -> int:
+        """Tokens of the conversation."""
+        return self._trials.n_context
+
+    @property
+    def estimate(self) -> str:
+        """What having both at once takes."""
+        room = self._room
+        return (
+            f"huge pages: a copy of {shown_bytes(room.copy_bytes)} beside the file's own pages, "
+            f"{shown_bytes(room.needed_bytes)} with a reserve; {shown_bytes(room.available_bytes)} are available"
+        )
+
+    def own_bytes(self, option: str) -> int:
+        """The copy's size; pages of the file belong to the system."""
+        return self._room.copy_bytes if option == HUGE else 0
+
+    def open(self, tell: Tell) -> None:
+        """Copy the weights, or bring the file's pages into memory: whatever is not there yet.
+
+        Raises:
+            MemoryPlanError: there is no room for the copy after all, or none in the context to measure in.
+        """
+        if not any(self.n_tokens(phase) for phase in (DECODE, PREFILL)):
+            raise MemoryPlanError("the conversation leaves no room to measure in")
+
+        def copying(progress: Progress) -> None:
+            tell(f"copying the weights into huge pages: {shown_bytes(progress.done)} of {shown_bytes(progress.total)}")
+
+        self._model.use_weights(HUGE, copying, keep_copy=True)
+        self._huge_bytes = self._model.huge_bytes
+        tell("reading the file's pages")
+        self._model.use_weights(MMAP, keep_copy=True)
+        self._model.bring_weights_in()
+
+    def n_tokens(self, phase: str) -> int:
+        """As in the conversation."""
+        return self._trials.n_tokens(phase)
+
+    def measure(self, phase: str, option: str, n_threads: int, pinned: bool) -> float:
+        """Take one sample; returns tokens per second."""
+        self._model.use_weights(option, keep_copy=True)
+        return self._trials.measure(phase, n_threads, pinned)
+
+    def remark(self) -> str:
+        """How much of the copy really lies in huge pages, where that is not nearly all of it."""
+        share = self._huge_bytes / max(1, self._room.copy_bytes)
+        if share >= HUGE_ENOUGH:
+            return ""
+        return f"The system gave huge pages for only {100 * share:.0f} % of the copy (`jalopy doctor` may know why)."
+
+    def close(self) -> None:
+        """Go back to the mode that was found; a copy made for this is let go."""
+        self._model.use_weights(self.present)
+
+
+class KVTrials:
+    """Types of the KV cache, each in a session of its own with the same filled context.
+
+    Args:
+        model: of the sessions.
+        session: the conversation's, for its type and context; it is not touched.
+        clock: seconds, as fine as can be had.
+    """
+
+    part = KV
+
+    def __init__(self, model: Model, session: Session, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._model, self._clock = model, clock
+        self.present = session.kv_type
+        self._n_ctx = session.n_ctx
+        self._needs = {name: memory_needs(model.config, KV_TYPES[name]) for name in self._possible()}
+        weights_bytes = model.weights_bytes if model.weights_mode == MMAP else 0
+        self._available_bytes = host.available_memory_bytes() - weights_bytes - RESERVE_BYTES
+        self.n_context, self.options = self._choose()
+        self._ids = session.tokens[:COMPUTED_TOKENS] or [0]
+        self._trials: dict[str, SessionTrials] = {}
+        self._sessions: list[Session] = []
+
+    def _possible(self) -> list[str]:
+        """Types that the model's heads can be kept in, the smallest first."""
+        possible = []
+        for name in sorted(KV_TYPES, key=lambda name: KV_TYPES[name].item_bytes):
+            try:
+                kv_type_of(name, self._model.config)
+            except MemoryPlanError:
+                continue
+            possible.append(name)
+        return possible
+
+    def _choose(self) -> tuple[int, Sequence[str]]:
+        """Return how many tokens fit into how many caches: rather a type less than a short context."""
+        filled = min(MOST_FILLED, self._n_ctx // 2) // 8 * 8
+        small = [name for name in self._needs if name == self.present or KV_TYPES[name].item_bytes < 4]
+        while filled >= LEAST_FILLED:
+            for names in (list(self._needs), small):
+                if self._needed_bytes(filled, names) <= self._available_bytes:
+                    return filled, names
+            filled = filled // 2 // 8 * 8
+        return max(8, filled), (self.present,)
+
+    def _needed_bytes(self, filled: int, names: Sequence[str]) -> int:
+        return sum(self._needs[name].bytes_for(filled + SAMPLE_ROOM) + BLOCK_BYTES for name in names)
+
+    @property
+    def estimate(self) -> str:
+        """What the caches take."""
+        names = self.options if len(self.options) > 1 else list(self._needs)
+        needed = shown_bytes(self._needed_bytes(self.n_context, names))
+        available = shown_bytes(max(0, self._available_bytes))
+        return f"KV types: caches of {self.n_context:,} tokens, {needed}; {available} are available beside the weights"
+
+    @property
+    def left_out(self) -> str:
+        """Which types are not tried, and why."""
+        missing = [name for name in self._needs if name not in self.options]
+        if len(self.options) > 1:
+            return (
+                f"{', '.join(missing)} is not tried: it does not fit into memory beside the others" if missing else ""
+            )
+        if self._n_ctx // 2 < LEAST_FILLED:
+            return f"KV types are not tried: in a context of {self._n_ctx:,} tokens they hardly matter"
+        return "KV types are not tried: their caches do not fit into memory beside each other"
+
+    def own_bytes(self, option: str) -> int:
+        """The cache's size for the conversation's whole context."""
+        return self._needs[option].bytes_for(self._n_ctx)
+
+    def open(self, tell: Tell) -> None:
+        """Open a session for each type, and fill it.
+
+        Raises:
+            MemoryPlanError: the system gives no memory for it.
+        """
+        for name in self.options:
+
+            def compiling(progress: Progress, name: str = name) -> None:
+                tell(f"compiling for {name}, once: {progress.done} of {progress.total} kernels")
+
+            def filling(done: int, total: int, name: str = name) -> None:
+                tell(f"filling a cache of {name} with {self.n_context:,} tokens: {done} of {total} computed")
+
+            session = self._model.session(self.n_context + SAMPLE_ROOM, name, compiling)
+            self._sessions.append(session)
+            filling(0, COMPUTED_TOKENS)
+            session.prefill([self._ids[i % len(self._ids)] for i in range(COMPUTED_TOKENS)], filling)
+            session.stretch(self.n_context)
+            self._trials[name] = SessionTrials(self._model, session, self._clock)
+            self._trials[name].prepare()
+        for trials in self._trials.values():
+            trials.sizes = self._trials[self.present].sizes
+
+    def n_tokens(self, phase: str) -> int:
+        """The same for all types."""
+        return self._trials[self.present].n_tokens(phase) if phase in (DECODE, PREFILL) else 0
+
+    def measure(self, phase: str, option: str, n_threads: int, pinned: bool) -> float:
+        """Take one sample; returns tokens per second."""
+        return self._trials[option].measure(phase, n_threads, pinned)
+
+    def remark(self) -> str:
+        """Nothing needs to be known."""
+        return ""
+
+    def close(self) -> None:
+        """Close the sessions: their memory is given back."""
+        self._trials.clear()
+        while self._sessions:
+            self._sessions.pop().close()

@@ -1,0 +1,213 @@
+"""Whether weights or keys and values are better kept in another way than now. Measures nothing itself.
+
+As with thread counts, options are measured in turn, up and down, and compared within a pass. But here the present one
+stays unless another is faster beyond doubt: a change costs memory or exactness, so its gain must be certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from engine.errors import MemoryPlanError
+from engine.tuning.option_reasons import explain_comparison
+from engine.tuning.report import DECODE, PREFILL, Comparison, Option
+from engine.tuning.statistics import GAIN, Contest, Interval
+
+Tell = Callable[[str], None]
+"""Takes a line about what is being prepared; raises ``Cancelled`` or ``TimeUp`` to end it."""
+
+
+class TimeUp(Exception):
+    """A preparation has taken all the time there was."""
+
+
+class OptionTrials(Protocol):
+    """What options are measured with; ``engine.tuning.option_trials`` does it on models and sessions."""
+
+    part: str
+    present: str
+
+    @property
+    def options(self) -> Sequence[str]:
+        """In order of the memory they take, the present one among them."""
+
+    @property
+    def n_context(self) -> int:
+        """Tokens the measured steps attend to."""
+
+    @property
+    def estimate(self) -> str:
+        """What trying takes, and what there is."""
+
+    @property
+    def left_out(self) -> str:
+        """Why nothing can be tried, or not everything; "" if all can."""
+
+    def own_bytes(self, option: str) -> int:
+        """Memory that an option takes for itself."""
+
+    def open(self, tell: Tell) -> None:
+        """Make all options ready. Raises ``MemoryPlanError``, and whatever ``tell`` does."""
+
+    def n_tokens(self, phase: str) -> int:
+        """Tokens of one sample; 0 where the phase cannot be measured."""
+
+    def measure(self, phase: str, option: str, n_threads: int, pinned: bool) -> float:
+        """Take one sample; returns tokens per second. Raises ``Cancelled``."""
+
+    def remark(self) -> str:
+        """What must be known to judge the outcome; "" for nothing. Asked after the last sample."""
+
+    def close(self) -> None:
+        """Leave the present option as it was found, and give back the memory of all others."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What holds for all samples of a search.
+
+    Attributes:
+        threads: those of a phase.
+        until_s: no sample begins after this.
+        most_rounds: of two passes each.
+        check: raises ``Cancelled`` once the search was stopped.
+    """
+
+    threads: Callable[[str], int]
+    pinned: bool
+    until_s: float
+    most_rounds: int
+    check: Callable[[], None]
+
+
+class OptionSearch:
+    """One comparison.
+
+    Args:
+        trials: what measures.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, trials: OptionTrials, clock: Callable[[], float]) -> None:
+        self._trials, self._clock = trials, clock
+        self._names = list(trials.options)
+        self._contests: dict[str, Contest] = {}
+        self._estimate, self._left_out, self._remark = trials.estimate, trials.left_out, ""
+        self._is_over = False
+        self.round_number = 0
+        self.measuring = ""
+
+    @property
+    def part(self) -> str:
+        """What is compared."""
+        return self._trials.part
+
+    def run(self, setup: Setup, tell: Tell) -> Generator[None]:
+        """Measure, and yield after each sample.
+
+        Args:
+            setup: what holds for all samples.
+            tell: told what is prepared.
+
+        Raises:
+            Cancelled: it was stopped; everything is as it was found.
+        """
+        if len(self._names) < 2:
+            return
+        try:
+            self._trials.open(tell)
+            phases = [phase for phase in (DECODE, PREFILL) if self._trials.n_tokens(phase)]
+            self._contests = {phase: Contest(range(len(self._names))) for phase in phases}
+            yield from self._play(setup)
+            self._remark = self._trials.remark()
+        except MemoryPlanError as error:
+            self._left_out = f"not tried: {error}"
+        except TimeUp:
+            self._left_out = "not tried: the time was up before everything was ready"
+        finally:
+            self._trials.close()
+            self.measuring = ""
+
+    def _play(self, setup: Setup) -> Iterator[None]:
+        for number in range(2 * setup.most_rounds):
+            self.round_number = number // 2 + 1
+            order = range(len(self._names))
+            for phase, contest in self._contests.items():
+                for at in order if number % 2 == 0 else reversed(order):
+                    setup.check()
+                    if self._clock() >= setup.until_s:
+                        return
+                    self.measuring = f"{phase}, {self._names[at]}"
+                    rate = self._trials.measure(phase, self._names[at], setup.threads(phase), setup.pinned)
+                    contest.add(number, at, rate)
+                    yield
+            if self._is_settled:
+                return
+
+    def comparison(self, is_over: bool) -> Comparison:
+        """Return what was found; with a sentence about it once that is all."""
+        found = Comparison(
+            part=self._trials.part,
+            present=self._trials.present,
+            options=tuple(map(self._option, self._names)),
+            best=self._best,
+            is_settled=self._is_settled,
+            n_context=self._trials.n_context,
+            estimate=self._estimate,
+            left_out=self._left_out,
+        )
+        return replace(found, reason=explain_comparison(found, self._remark)) if is_over else found
+
+    def _option(self, name: str) -> Option:
+        at = self._names.index(name)
+        tps = {phase: rate for phase, contest in self._contests.items() if (rate := contest.rate(at)) is not None}
+        gain = {phase: ratio for phase in self._contests if (ratio := self._gain(phase, name)) is not None}
+        return Option(name, self._trials.own_bytes(name), tps, gain)
+
+    def _gain(self, phase: str, name: str, over: str | None = None) -> Interval | None:
+        """How many times faster an option is than the present one, or than another."""
+        over = over or self._trials.present
+        if name == over:
+            return None
+        return self._contests[phase].ratio(self._names.index(name), self._names.index(over))
+
+    @property
+    def _best(self) -> str:
+        better = [name for name in self._names if self._helps(name)]
+        if not better:
+            return self._trials.present
+        top = max(better, key=self._decode_gain)
+        return next(name for name in better if name == top or not _is_gain(self._gain(DECODE, top, over=name)))
+
+    def _decode_gain(self, name: str) -> float:
+        found = self._gain(DECODE, name) if DECODE in self._contests else None
+        return found.median if found is not None else 1.0
+
+    def _helps(self, name: str) -> bool:
+        gains = [gain for phase in self._contests if (gain := self._gain(phase, name)) is not None]
+        return any(map(_is_gain, gains)) and not any(map(_is_loss, gains))
+
+    @property
+    def _is_settled(self) -> bool:
+        gains = [
+            self._gain(phase, name) for phase in self._contests for name in self._names if name != self._trials.present
+        ]
+        return bool(gains) and all(map(_is_decided, gains))
+
+
+def _is_gain(gain: Interval | None) -> bool:
+    """Whether it is beyond doubt and large enough to matter: the interval does not reach the other's speed."""
+    return gain is not None and gain.is_sure and gain.low > 1 and gain.median > GAIN
+
+
+def _is_loss(gain: Interval) -> bool:
+    """Whether it may be slower by enough to matter, as far as is known."""
+    return gain.high < 1 and gain.median < 1 / GAIN
+
+
+def _is_decided(gain: Interval | None) -> bool:
+    if gain is None or not gain.is_sure:
+        return False
+    return _is_gain(gain) or gain.high < GAIN

@@ -1,0 +1,1 @@
+"""Tensors by name and address, checked, and where they lie in memory."""

@@ -1,0 +1,84 @@
+"""Looks at every number of a model's weights for NaN and infinity, without computing a single token.
+
+In quantised types only scales and minima can be such: integers always mean something. So a file is read once, in order,
+and a few bytes of each block are looked at. Imports no kernel and no numba.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.gguf.ggml_types import TYPES_BY_NAME
+
+if TYPE_CHECKING:
+    from engine.weights.weights import Tensor, Weights
+
+_PLAIN: dict[str, tuple[str, int]] = {
+    "F32": ("<u4", 0x7F800000),
+    "F16": ("<u2", 0x7C00),
+    "BF16": ("<u2", 0x7F80),
+}
+"""Plain types: how to read their bits, and the exponent that NaN and infinity have and no number has."""
+_F16_EXPONENT = 0x7C00
+_STEP_BYTES = 8 << 20
+
+ScanProgress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class DamagedTensor:
+    """A tensor with numbers that are none.
+
+    Attributes:
+        n_bad: scales or elements that are NaN or infinite.
+        first_row: the first row that holds one.
+    """
+
+    name: str
+    quant: str
+    n_bad: int
+    first_row: int
+
+
+def damaged_tensors(weights: Weights, progress: ScanProgress | None = None) -> Iterator[DamagedTensor]:
+    """Yield every tensor that holds NaN or infinity, in the file's order.
+
+    Args:
+        progress: called with (bytes done, bytes in all, the tensor's name) after every few megabytes; may raise to end
+            the scan.
+    """
+    done_bytes = 0
+    for tensor in sorted(weights.tensors.values(), key=lambda one: one.address):
+        rows = weights.rows(tensor.name)  # (n_rows, row_bytes) uint8
+        step = max(1, _STEP_BYTES // tensor.row_bytes)
+        n_bad, first_row = 0, -1
+        for start in range(0, tensor.n_rows, step):
+            part = rows[start : start + step]
+            bad = _bad_by_row(part, tensor)
+            if first_row < 0 and bad.any():
+                first_row = start + int(np.flatnonzero(bad)[0])
+            n_bad += int(bad.sum())
+            done_bytes += part.nbytes
+            if progress is not None:
+                progress(done_bytes, weights.total_bytes, tensor.name)
+        if n_bad:
+            yield DamagedTensor(tensor.name, tensor.quant, n_bad, first_row)
+
+
+def _bad_by_row(rows: np.ndarray[Any, np.dtype[np.uint8]], tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Count what is no number in each row: (n_rows,) int64."""
+    if tensor.quant in _PLAIN:
+        dtype, exponent = _PLAIN[tensor.quant]
+        bits = np.ascontiguousarray(rows).view(dtype)
+        return np.asarray(np.count_nonzero((bits & exponent) == exponent, axis=1), np.int64)
+    layout = TYPES_BY_NAME[tensor.quant]
+    blocks = rows.reshape(len(rows), -1, layout.type_size)  # (n_rows, n_blocks, type_size)
+    counts = np.zeros(len(rows), np.int64)
+    for at in layout.halves:
+        bits = np.ascontiguousarray(blocks[:, :, at : at + 2]).view("<u2")[:, :, 0]
+        counts += np.count_nonzero((bits & _F16_EXPONENT) == _F16_EXPONENT, axis=1)
+    return counts

@@ -1,0 +1,310 @@
+"""Named views into the mapped file: every tensor the architecture asks for, checked, as an address and a shape.
+
+Weights lie in the file's map; a copy in huge pages is made only when asked for. Knows which tensors, shapes and types a
+model may have; knows no arithmetic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import BrokenModelError, EngineError, GGUFError, UnsupportedQuantError
+from engine.gguf.ggml_types import GGML_TYPES, MIXES
+from engine.machine import residency
+from engine.machine.memory import Memory
+from engine.quants import QUANTS
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.read import GGUFFile, TensorInfo
+
+_COPY_ALIGNMENT = 128
+_COPY_STEP_BYTES = 8 << 20
+_GLANCE_PAGES = 16 << 10
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One tensor an architecture asks for.
+
+    Attributes:
+        shape: (n_rows, n_cols) of a matrix, (n,) of a vector; the reverse of GGUF's dimensions.
+        required: a file without it is refused.
+        is_table: rows are looked up in it, one for a token.
+        read_share: of the whole, what a token reads: less than 1 where only some of the experts are asked.
+        replaces: a table that is multiplied with in this one's place where the file does without it.
+    """
+
+    shape: tuple[int, ...]
+    required: bool = True
+    is_table: bool = False
+    read_share: float = 1.0
+    replaces: str = ""
+
+    def bytes_read(self, size_bytes: int) -> int:
+        """What a decode step reads of a tensor of this size."""
+        return size_bytes // self.shape[0] if self.is_table else round(size_bytes * self.read_share)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor inside the map.
+
+    Attributes:
+        name: its GGUF name, suffix included: ``blk.0.attn_q.weight``.
+        quant: a key of ``engine.quants.QUANTS``.
+        n_rows: 1 for a vector.
+        n_cols: elements of a row, a multiple of the type's block.
+        row_bytes: from one row to the next; rows follow each other without gaps.
+        address: where row 0 begins, valid as long as the ``Weights`` it came from. Aligned as the file aligns it
+            (8 bytes or more), not to cache lines.
+    """
+
+    name: str
+    quant: str
+    n_rows: int
+    n_cols: int
+    row_bytes: int
+    size_bytes: int
+    address: int
+
+
+class Weights:
+    """All tensors of a model, by GGUF name. Holds the map, so that no address outlives it while this object lives.
+
+    Attributes:
+        tensors: name -> tensor, in the architecture's order.
+        total_bytes: of all of them.
+    """
+
+    def __init__(self, gguf: GGUFFile, tensors: Mapping[str, TensorInfo]) -> None:
+        self._memory: Memory | None = None
+        self._views = [np.frombuffer(file.map, np.uint8) for file in gguf.files]
+        self._file_type = gguf.metadata.get("general.file_type")
+        bases = [view.ctypes.data for view in self._views]
+        self.tensors = {name: _tensor(info, bases[info.part]) for name, info in tensors.items()}
+        self.total_bytes = sum(tensor.size_bytes for tensor in self.tensors.values())
+
+    @classmethod
+    def check(cls, gguf: GGUFFile, config: ModelConfig, expected: Mapping[str, TensorSpec]) -> Weights:
+        """Compare the file's tensors with what the architecture expects.
+
+        Raises:
+            GGUFError: a tensor is missing, unexpected, of the wrong shape, or a vector that is not F32.
+            UnsupportedQuantError: a tensor's type is not in ``QUANTS``.
+            BrokenModelError: a norm, bias or rope factor is NaN or infinite, or a rope factor is not above zero.
+        """
+        weights = cls(gguf, checked_tensors(gguf, config, expected))
+        weights._check_vectors(gguf, [rope.factors for rope in config.ropes])
+        return weights
+
+    def copied_to_huge_pages(self, progress: Callable[[int, int], None]) -> Weights:
+        """Copy every tensor, in file order, into anonymous memory that is advised for huge pages.
+
+        Args:
+            progress: called with (bytes done, bytes in all) after every few megabytes.
+
+        Raises:
+            MemoryPlanError: the system gives no such memory.
+        """
+        copy = object.__new__(Weights)
+        copy._file_type, copy.total_bytes = self._file_type, self.total_bytes
+        starts, size_bytes = {}, 0
+        in_file_order = sorted(self.tensors.values(), key=lambda tensor: tensor.address)
+        for tensor in in_file_order:
+            starts[tensor.name] = size_bytes
+            size_bytes += (tensor.size_bytes + _COPY_ALIGNMENT - 1) // _COPY_ALIGNMENT * _COPY_ALIGNMENT
+        copy._memory = Memory(size_bytes + _COPY_ALIGNMENT)
+        copy._views = [copy._memory.bytes]
+        done = 0
+        for tensor in in_file_order:
+            view, start = self._place(tensor)
+            for part in range(0, tensor.size_bytes, _COPY_STEP_BYTES):
+                n = min(_COPY_STEP_BYTES, tensor.size_bytes - part)
+                at = starts[tensor.name] + part
+                copy._views[0][at : at + n] = view[start + part : start + part + n]
+                done += n
+                progress(done, self.total_bytes)
+        copy.tensors = {
+            name: replace(tensor, address=copy._memory.address + starts[name]) for name, tensor in self.tensors.items()
+        }
+        return copy
+
+    def map_ahead(self) -> residency.MappingAhead:
+        """Begin to prepare the file's map for the first walk; to be stopped before the file is closed."""
+        return residency.MappingAhead(self._views)
+
+    @property
+    def huge_bytes(self) -> int:
+        """Bytes that lie in huge pages: 0 for weights in the file's map."""
+        return self._memory.huge_backed_bytes() if self._memory else 0
+
+    def resident_share(self) -> float:
+        """Share of the file that lies in memory now; 1 for copied weights and where the system does not say."""
+        share = None if self._memory else self._share_in_memory()
+        return 1.0 if share is None else share
+
+    def resident_bytes(self) -> int | None:
+        """Estimate how much of the weights, in the map or copied, lies in memory now, looking at a part of the pages.
+
+        None where the system does not say.
+        """
+        share = self._share_in_memory(_GLANCE_PAGES)
+        return None if share is None else round(self.total_bytes * share)
+
+    def _share_in_memory(self, most_pages: int = 0) -> float | None:
+        total_bytes, found_bytes = sum(map(len, self._views)), 0
+        for view in self._views:
+            found = residency.resident_bytes(view, most_pages and max(1, most_pages * len(view) // total_bytes))
+            if found is None:
+                return None
+            found_bytes += found
+        return found_bytes / total_bytes
+
+    def get(self, name: str) -> Tensor | None:
+        """Return a tensor by its GGUF name, or None where the file does without."""
+        return self.tensors.get(name)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+    def rows(self, name: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Look at a tensor's bytes: (n_rows, row_bytes) uint8, C-contiguous, read-only, inside the map."""
+        tensor = self.tensors[name]
+        view, start = self._place(tensor)
+        return view[start : start + tensor.size_bytes].reshape(tensor.n_rows, tensor.row_bytes)
+
+    def _place(self, tensor: Tensor) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], int]:
+        """Return the view that a tensor lies in, and where in it."""
+        for view in self._views:
+            start = tensor.address - view.ctypes.data
+            if 0 <= start < len(view):
+                return view, start
+        raise AssertionError(f"{tensor.name} lies in no view")
+
+    def quantization_label(self) -> str:
+        """Name the mix: what the file says (``Q4_K_M``) if its tensors agree, else its matrices' commonest type."""
+        matrices = [tensor for tensor in self.tensors.values() if tensor.name.startswith("blk.") and tensor.n_rows > 1]
+        counts = Counter(tensor.quant for tensor in matrices)
+        quant, claimed = MIXES.get(self._file_type, ("", "")) if isinstance(self._file_type, int) else ("", "")
+        if quant in counts:
+            return claimed
+        return counts.most_common(1)[0][0]
+
+    def _check_vectors(self, gguf: GGUFFile, factors: Iterable[str]) -> None:
+        """Refuse damaged vectors at once; damaged matrices show in the first logits.
+
+        Args:
+            factors: names of tensors that frequencies are divided by.
+        """
+        for tensor in self.tensors.values():
+            if tensor.n_rows == 1 and tensor.quant == "F32" and not np.isfinite(self.float32(tensor.name)).all():
+                raise BrokenModelError(
+                    f"{gguf.shown_name}: tensor {tensor.name} holds NaN or infinity: "
+                    f"its weights are damaged (download it again)"
+                )
+        for name in factors:
+            if name in self.tensors and not (self.float32(name) > 0).all():
+                raise BrokenModelError(
+                    f"{gguf.shown_name}: tensor {name} holds a factor that is not above zero: "
+                    f"its weights are damaged (download it again)"
+                )
+
+    def float32(self, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Look at a tensor of type F32: (n_rows, n_cols)."""
+        return self.rows(name).view(np.float32)
+
+
+def checked_tensors(gguf: GGUFFile, config: ModelConfig, expected: Mapping[str, TensorSpec]) -> dict[str, TensorInfo]:
+    """Compare what the header says of the file's tensors with what the architecture expects, and return them.
+
+    Raises:
+        GGUFError, UnsupportedQuantError: as ``Weights.check`` says.
+    """
+    present = _present(gguf, expected)
+    _refuse_unexpected(gguf, expected, config)
+    for name, info in present.items():
+        _check_tensor(gguf, info, expected[name].shape)
+    return present
+
+
+def multiplied(present: Collection[str], expected: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
+    """What is expected of the tensors that a file holds; a table that is multiplied with, too, is none."""
+    found = {name: expected[name] for name in present}
+    for name, spec in expected.items():
+        if spec.replaces in found and name not in found:
+            found[spec.replaces] = replace(found[spec.replaces], is_table=False)
+    return found
+
+
+def _tensor(info: TensorInfo, base: int) -> Tensor:
+    layout = GGML_TYPES[info.ggml_type]
+    n_cols = info.shape[-1]
+    row_bytes = n_cols // layout.block_size * layout.type_size
+    return Tensor(
+        info.name,
+        info.type_name,
+        info.size_bytes // row_bytes,
+        n_cols,
+        row_bytes,
+        info.size_bytes,
+        base + info.offset_bytes,
+    )
+
+
+def _fail(gguf: GGUFFile, problem: str, error: type[EngineError] = GGUFError) -> EngineError:
+    return error(f"{gguf.shown_name}: {problem}")
+
+
+def _present(gguf: GGUFFile, expected: Mapping[str, TensorSpec]) -> dict[str, TensorInfo]:
+    """Pick the expected tensors; refuse a file that lacks a required one."""
+    present = {}
+    for name, spec in expected.items():
+        info = gguf.tensors.get(name)
+        if info is not None:
+            present[name] = info
+        elif spec.required:
+            raise _fail(gguf, f"tensor {name} is missing (truncated, or not converted completely)")
+    return present
+
+
+def _refuse_unexpected(gguf: GGUFFile, expected: Mapping[str, TensorSpec], config: ModelConfig) -> None:
+    """Refuse tensors nobody would read: half a model runs as silently wrong as one without its biases."""
+    for name in gguf.tensors:
+        if name in expected:
+            continue
+        layer = re.match(r"blk\.(\d{1,9})\.", name)
+        if layer and int(layer[1]) >= config.n_layers:
+            raise _fail(gguf, f"tensor {name} is beyond {config.architecture}.block_count {config.n_layers}")
+        raise _fail(gguf, f"tensor {name} is unknown to the architecture {config.architecture}")
+
+
+def _check_tensor(gguf: GGUFFile, info: TensorInfo, expected: tuple[int, ...]) -> None:
+    if _without_leading_ones(info.shape) != _without_leading_ones(expected):
+        found, wanted = _shape(info.shape), _shape(expected)
+        raise _fail(gguf, f"tensor {info.name} has shape {found}, the hyperparameters say {wanted}")
+    if info.type_name not in QUANTS:
+        raise _fail(
+            gguf,
+            f"tensor {info.name} is {info.type_name} (ggml type {info.ggml_type}); supported: {', '.join(QUANTS)}",
+            UnsupportedQuantError,
+        )
+    if len(expected) == 1 and info.type_name != "F32":
+        raise _fail(gguf, f"tensor {info.name} is {info.type_name}; norms, biases and rope factors must be F32")
+
+
+def _without_leading_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Drop what GGUF writers pad shapes with: (1, 64) and (64,) are the same vector."""
+    while len(shape) > 1 and shape[0] == 1:
+        shape = shape[1:]
+    return shape
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))

@@ -1,0 +1,366 @@
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.chat.bridge import EngineBridge
+from app.chat.commands import Ask, GrantThreads, Load, MeasureBandwidth, Regenerate, StartConversation, Weigh
+from app.chat.events import (
+    GenerationFailed,
+    GenerationFinished,
+    ModelFailed,
+    ModelKept,
+    ModelLoaded,
+    PromptRefused,
+    PromptStopped,
+    TextGenerated,
+)
+from app.chat.options import ChatOptions
+from app.chat.status import Activity
+from app.chat.wire import QUEUE_LENGTH, Wire
+from app.conversations.conversation import Ending
+from app.program import paths
+from engine.errors import BrokenModelError, GGUFError
+from tests.app.fake_engine import Gate, Script
+
+_PATIENCE_S = 60.0
+
+
+class Engine:
+    """A bridge over a script, and the messages it has reported."""
+
+    def __init__(self, script: Script, **options: object) -> None:
+        self.script = script
+        self.bridge = EngineBridge(ChatOptions(script.open_model, lambda model: "sampling", **options), script.clock)
+        self.messages: list[object] = []
+        self.bridge.start()
+
+    def wait_for(self, kind: type) -> object:
+        """Drain until a message of this kind has come, and return it."""
+        give_up_s = time.monotonic() + _PATIENCE_S
+        while True:
+            for message in self.bridge.drain():
+                self.messages.append(message)
+            found = [message for message in self.messages if isinstance(message, kind)]
+            if found:
+                self.messages = self.messages[self.messages.index(found[0]) + 1 :]
+                return found[0]
+            assert time.monotonic() < give_up_s, f"no {kind.__name__} in {self.messages}"
+            threading.Event().wait(0.001)
+
+    def load(self, system: str | None = None) -> ModelLoaded:
+        self.bridge.send(Load(Path("model.gguf"), system))
+        return self.wait_for(ModelLoaded)
+
+    def ask(self, text: str) -> GenerationFinished:
+        self.bridge.send(Ask(text))
+        return self.wait_for(GenerationFinished)
+
+    @property
+    def session(self):
+        return self.script.opened[-1].sessions[-1]
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def engine(script: Script) -> Iterator[Engine]:
+    engine = Engine(script)
+    yield engine
+    for gate in (script.open_gate, script.prefill_gate, script.token_gate):
+        if gate:
+            gate.open()
+    assert engine.bridge.close(_PATIENCE_S)
+
+
+def test_what_nobody_waits_for_leaves_room_for_a_message(script):
+    bridge = EngineBridge(ChatOptions(script.open_model, lambda model: "sampling"), script.clock)
+    for n in range(2 * QUEUE_LENGTH):  # the thread is busy with something long
+        bridge.send(Weigh(f"text {n}", 0))
+        bridge.send(GrantThreads())
+    assert bridge.send(Ask("a message"))
+
+
+def test_a_model_is_opened_and_described(engine):
+    loaded = engine.load()
+    assert (loaded.name, loaded.quantization, loaded.n_ctx) == ("model", "Q4_K_M", 512)
+    assert engine.bridge.status.activity is Activity.READY
+    assert engine.bridge.status.threads == 2
+
+
+def test_compilation_is_named_and_counted(engine, script):
+    script.open_gate = Gate()
+    engine.bridge.send(Load(Path("model.gguf"), None))
+    script.open_gate.allow(2)
+    assert script.open_gate.waiting.wait(_PATIENCE_S)
+    status = engine.bridge.status
+    while status.activity is not Activity.COMPILING:  # the second step is reported before the third one waits
+        status = engine.bridge.status
+    assert (status.step, status.done, status.total) == ("matvec q4_k", 1, 2)
+
+
+def test_a_model_that_cannot_be_opened_is_one_clean_line(engine, script):
+    script.open_error = GGUFError("bad\x1b[31m.gguf: no magic\nat all")
+    engine.bridge.send(Load(Path("bad.gguf"), None))
+    reason = engine.wait_for(ModelFailed).reason
+    assert reason == "bad␛[31m.gguf: no magic\\nat all"
+    assert engine.bridge.status.activity is Activity.NO_MODEL
+
+
+def test_a_context_that_does_not_fit_names_the_one_that_does(script):
+    engine = Engine(script, context_size=4096)
+    engine.bridge.send(Load(Path("model.gguf"), None))
+    assert "512 fit" in engine.wait_for(ModelFailed).reason
+    assert script.opened[-1].is_closed
+    assert engine.bridge.close(_PATIENCE_S)
+
+
+def test_a_new_model_closes_the_one_before(engine, script):
+    engine.load()
+    engine.load()
+    assert [model.is_closed for model in script.opened] == [True, False]
+
+
+def test_opening_a_model_can_be_stopped(engine, script):
+    script.open_gate = Gate()
+    engine.bridge.send(Load(Path("model.gguf"), None))
+    assert script.open_gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    script.open_gate.allow()
+    assert engine.wait_for(ModelFailed).reason == "stopped before the model was open"
+    assert engine.bridge.status.activity is Activity.NO_MODEL
+    script.open_gate.open()
+    engine.load()
+    engine.ask("hi")
+
+
+def test_a_second_stop_does_not_keep_the_model_from_before_from_coming_back(engine, script):
+    engine.load()
+    script.open_gate = Gate()
+    engine.bridge.send(Load(Path("other.gguf"), None))
+    assert script.open_gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    script.open_gate.allow()
+    assert not engine.wait_for(ModelKept).is_open
+    assert script.open_gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    script.open_gate.open()
+    assert engine.wait_for(ModelLoaded).path == "model.gguf"
+    engine.ask("hi")
+
+
+def test_a_stop_while_the_file_is_looked_at_closes_nothing(script):
+    gate = Gate()
+    engine = Engine(script, check_model=lambda path: gate.take(threading.Event()))
+    engine.load()
+    engine.bridge.send(Load(Path("other.gguf"), None))
+    assert gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    gate.open()
+    assert engine.wait_for(ModelKept).is_open
+    assert [model.is_closed for model in script.opened] == [False]
+    engine.ask("hi")
+    assert engine.bridge.close(_PATIENCE_S)
+
+
+def test_text_arrives_joined_in_order_and_before_the_end(engine, script):
+    engine.load()
+    engine.bridge.send(Ask("hi"))
+    finished = engine.wait_for(GenerationFinished)
+    script.replies = [["one ", "two ", "three"]]
+    engine.bridge.send(Ask("again"))
+    assert finished.ending is Ending.COMPLETE
+    pieces = []
+    while True:
+        message = engine.bridge.drain()
+        pieces += [m for m in message if isinstance(m, TextGenerated)]
+        if any(isinstance(m, GenerationFinished) for m in message):
+            break
+    assert "".join(piece.text for piece in pieces) == "one two three"
+
+
+def test_neighbouring_pieces_of_text_are_one_message():
+    wire = Wire(time.monotonic)
+    for message in (TextGenerated("a"), TextGenerated("b"), PromptStopped(), TextGenerated("c")):
+        wire.emit(message)
+    drained = wire.drain()
+    assert [type(message).__name__ for message in drained] == ["TextGenerated", "PromptStopped", "TextGenerated"]
+    assert (drained[0].text, drained[2].text) == ("ab", "c")
+    assert wire.drain() == []
+
+
+def test_escape_sequences_split_over_tokens_are_made_visible(engine, script):
+    engine.load()
+    script.replies = [["a\x1b", "]0;title\x07b", "\r", "\nc"]]
+    engine.bridge.send(Ask("hi"))
+    texts = []
+    while True:
+        drained = engine.bridge.drain()
+        texts += [m.text for m in drained if isinstance(m, TextGenerated)]
+        if any(isinstance(m, GenerationFinished) for m in drained):
+            break
+    assert "".join(texts) == "a␛]0;title␇b\nc"
+
+
+def test_figures_come_from_the_monotonic_clock(engine):
+    engine.load()
+    figures = engine.ask("hi").figures
+    # Prompt: <s> <user> hi <end> <assistant>, 0.1 s each; then a token every 0.5 s.
+    assert figures.prompt_tokens == 5
+    assert figures.first_token_s == pytest.approx(1.0)
+    assert (figures.tokens, figures.decode_tps) == (3, pytest.approx(2.0))
+
+
+def test_a_second_turn_reads_only_what_is_new(engine):
+    engine.load()
+    first = engine.ask("hi").figures
+    second = engine.ask("and now").figures
+    assert first.reused_tokens == 0
+    # What the cache holds: the five of the prompt and the three of the reply.
+    assert second.reused_tokens == 8
+    assert second.prompt_tokens == 6  # <end> <user> and now <end> <assistant>
+
+
+def test_a_stopped_reply_keeps_its_text_and_the_next_turn_goes_on(engine, script):
+    engine.load()
+    script.token_gate = Gate()
+    engine.bridge.send(Ask("hi"))
+    script.token_gate.allow(2)
+    assert script.token_gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    finished = engine.wait_for(GenerationFinished)
+    assert finished.ending is Ending.STOPPED
+    assert finished.figures.tokens == 2
+    script.token_gate.open()
+    assert engine.ask("more").ending is Ending.COMPLETE
+
+
+def test_stopping_while_the_prompt_is_read_ends_the_turn_without_a_reply(engine, script):
+    engine.load()
+    script.prefill_gate = Gate()
+    engine.bridge.send(Ask("a long question"))
+    script.prefill_gate.allow(2)
+    assert script.prefill_gate.waiting.wait(_PATIENCE_S)
+    assert engine.bridge.status.activity is Activity.READING
+    assert (engine.bridge.status.done, engine.bridge.status.total) == (2, 7)
+    engine.bridge.cancel()
+    engine.wait_for(PromptStopped)
+    script.prefill_gate.open()
+    figures = engine.ask("short").figures
+    assert figures.tokens == 3
+
+
+def test_a_cancel_that_comes_before_the_turn_begins_is_not_lost(engine, script):
+    engine.load()
+    script.bandwidth_gate = Gate()
+    engine.bridge.send(MeasureBandwidth())
+    assert script.bandwidth_gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.send(Ask("hi"))
+    engine.bridge.cancel()
+    script.bandwidth_gate.open()
+    engine.wait_for(PromptStopped)
+
+
+def test_a_turn_can_be_answered_again(engine, script):
+    script.replies = [["first"], ["second"]]
+    engine.load()
+    engine.ask("hi")
+    engine.bridge.send(Regenerate())
+    engine.wait_for(GenerationFinished)
+    assert engine.session.tokens[-1] == script.opened[-1].tokenizer.id_of("second")
+
+
+def test_a_message_that_does_not_fit_is_refused_with_counts_and_forgotten(engine):
+    engine.load()
+    engine.bridge.send(Ask("word " * 600))
+    refused = engine.wait_for(PromptRefused)
+    assert refused.n_ctx == 512
+    assert refused.needed_tokens > 600
+    assert engine.ask("short").figures.reused_tokens == 0
+
+
+def test_a_new_conversation_forgets_the_turns_and_takes_the_system_prompt(engine, script):
+    engine.load()
+    engine.ask("hi")
+    engine.bridge.send(StartConversation("be brief"))
+    engine.ask("hi")
+    spoken = script.opened[-1].tokenizer.decode(engine.session.tokens)
+    assert spoken.startswith("be briefhi")
+
+
+def test_a_broken_model_becomes_a_message_and_the_turn_does_not_count(engine, script):
+    engine.load()
+    script.fail_after_tokens = 0
+    engine.bridge.send(Ask("hi"))
+    failed = engine.wait_for(GenerationFailed)
+    assert failed.reason == "model.gguf: the model computed NaN"
+    assert failed.figures is None
+    script.fail_after_tokens = None
+    assert engine.ask("hi").ending is Ending.COMPLETE
+
+
+def test_a_failure_in_the_middle_keeps_the_half_reply(engine, script):
+    engine.load()
+    script.fail_after_tokens, script.generate_error = 2, BrokenModelError("NaN")
+    engine.bridge.send(Ask("hi"))
+    failed = engine.wait_for(GenerationFailed)
+    assert failed.figures.tokens == 2
+
+
+def test_a_bug_is_named_by_type_and_its_text_is_written_nowhere(engine, script):
+    engine.load()
+    script.prefill_error = KeyError("what the user typed")
+    engine.bridge.send(Ask("what the user typed"))
+    reason = engine.wait_for(GenerationFailed).reason
+    assert reason.startswith("internal error in the engine: KeyError (details in ")
+    log = paths.log_file().read_text(encoding="utf-8")
+    assert "builtins.KeyError" in log
+    assert "engine_worker.py" in log
+    assert "what the user typed" not in log
+
+
+def test_a_question_without_a_model_is_answered_by_a_failure(engine):
+    engine.bridge.send(Ask("hi"))
+    assert engine.wait_for(GenerationFailed).reason == "no model is loaded"
+
+
+def test_the_queue_of_commands_is_bounded(engine, script):
+    script.open_gate = Gate()
+    engine.bridge.send(Load(Path("model.gguf"), None))
+    assert script.open_gate.waiting.wait(_PATIENCE_S)
+    accepted = [engine.bridge.send(StartConversation(None)) for _ in range(20)]
+    assert accepted.count(True) == 8
+    assert accepted[-1] is False
+
+
+def test_closing_does_not_wait_for_an_engine_that_is_busy(script):
+    script.open_gate = Gate()
+    engine = Engine(script)
+    engine.bridge.send(Load(Path("model.gguf"), None))
+    assert script.open_gate.waiting.wait(_PATIENCE_S)
+    assert engine.bridge.close(patience_s=0.05) is False
+    assert script.open_gate.waiting.is_set(), "it stands where it stood"
+    script.open_gate.open()
+
+
+def test_closing_in_the_middle_of_a_reply_ends_the_thread(script):
+    script.token_gate = Gate()
+    engine = Engine(script)
+    engine.load()
+    engine.bridge.send(Ask("hi"))
+    assert script.token_gate.waiting.wait(_PATIENCE_S)
+    assert engine.bridge.close(_PATIENCE_S)
+    assert script.opened[-1].is_closed
+
+
+def test_what_was_opened_is_remembered(script):
+    opened = []
+    engine = Engine(script, on_opened=opened.append)
+    engine.load()
+    assert opened == [Path("model.gguf")]
+    assert engine.bridge.close(_PATIENCE_S)

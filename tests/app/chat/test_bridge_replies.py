@@ -1,0 +1,464 @@
+"""Replies that are stopped, continued, answered again or replaced, as the engine's thread sees them."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.chat.commands import (
+    Ask,
+    Continue,
+    ContinueEdited,
+    Load,
+    OpenConversation,
+    Regenerate,
+    StartConversation,
+    Weigh,
+)
+from app.chat.events import (
+    ConversationReread,
+    GenerationFailed,
+    GenerationFinished,
+    PromptRefused,
+    PromptStopped,
+    PromptWeighed,
+    ReplyReopened,
+    TextGenerated,
+    ThinkingFinished,
+    ThoughtGenerated,
+    TurnsDropped,
+)
+from app.conversations.conversation import Ending, PastTurn
+from app.conversations.thinking import Thinking
+from engine.errors import BrokenModelError
+from tests.app.chat.test_bridge import Engine
+from tests.app.fake_engine import Gate, Script
+
+_PATIENCE_S = 60.0
+TEN = [f" {n}" for n in range(10)]
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def engine(script: Script) -> Iterator[Engine]:
+    engine = Engine(script)
+    yield engine
+    for gate in (script.prefill_gate, script.token_gate):
+        if gate:
+            gate.open()
+    assert engine.bridge.close(_PATIENCE_S)
+
+
+def ask_and_stop(engine: Engine, text: str, after: int) -> GenerationFinished:
+    """Ask, let so many tokens come, and stop."""
+    engine.script.token_gate = gate = Gate()
+    engine.bridge.send(Ask(text))
+    gate.allow(after)
+    assert gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    finished = engine.wait_for(GenerationFinished)
+    assert finished.ending is Ending.STOPPED
+    gate.open()
+    return finished
+
+
+def collect(engine: Engine, end: type = GenerationFinished) -> list[object]:
+    """Return all messages up to the one that ends the turn."""
+    collected: list[object] = []
+    while not any(isinstance(message, end) for message in collected):
+        collected += engine.bridge.drain()
+    return collected
+
+
+def texts(messages: list[object], kind: type = TextGenerated) -> str:
+    return "".join(message.text for message in messages if isinstance(message, kind))
+
+
+@pytest.mark.parametrize("stops", [[1], [9], [3, 2, 1]])
+def test_a_stopped_reply_goes_on_to_what_an_uninterrupted_one_would_be(engine: Engine, stops: list[int]) -> None:
+    engine.script.replies = [TEN]
+    engine.load()
+    engine.ask("count")
+    wanted = engine.session.tokens
+    engine.bridge.send(StartConversation(None))
+    ask_and_stop(engine, "count", stops[0])
+    for after in stops[1:]:
+        engine.script.token_gate = gate = Gate()
+        engine.bridge.send(Continue())
+        gate.allow(after)
+        assert gate.waiting.wait(_PATIENCE_S)
+        engine.bridge.cancel()
+        engine.wait_for(GenerationFinished)
+        gate.open()
+    engine.bridge.send(Continue())
+    messages = collect(engine)
+    assert isinstance(messages[0], ReplyReopened)
+    assert texts(messages) == "".join(TEN)
+    assert engine.session.tokens == wanted
+    finished = messages[-1]
+    assert (finished.ending, finished.figures.tokens) == (Ending.COMPLETE, 10 - sum(stops))
+    assert finished.figures.prompt_tokens <= 1
+
+
+def test_the_turn_after_a_continued_reply_reuses_all_of_it(engine: Engine) -> None:
+    engine.script.replies = [TEN]
+    engine.load()
+    ask_and_stop(engine, "count", 4)
+    engine.bridge.send(Continue())
+    engine.wait_for(GenerationFinished)
+    length = engine.session.length
+    assert engine.ask("more").figures.reused_tokens == length
+
+
+def test_a_continuation_stopped_before_its_first_token_leaves_the_reply_as_it_was(engine: Engine) -> None:
+    engine.script.replies = [TEN]
+    engine.load()
+    ask_and_stop(engine, "count", 4)
+    tokens = engine.session.tokens
+    engine.script.token_gate = gate = Gate()
+    engine.bridge.send(Continue())
+    assert gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    assert not any(isinstance(m, ReplyReopened) for m in collect(engine, PromptStopped))
+    gate.open()
+    assert engine.session.tokens == tokens
+    engine.bridge.send(Continue())
+    assert texts(collect(engine)) == "".join(TEN)
+
+
+def test_there_is_nothing_to_continue_before_a_reply(engine: Engine) -> None:
+    engine.load()
+    engine.bridge.send(Continue())
+    assert engine.wait_for(GenerationFailed).reason == "there is no reply"
+
+
+def test_a_full_context_has_no_room_to_go_on(engine: Engine) -> None:
+    engine.script.n_ctx, engine.script.replies = 16, [[" a"] * 100]
+    engine.load()
+    assert engine.ask("hi").ending is Ending.CONTEXT
+    engine.bridge.send(Continue())
+    assert "the context is full" in engine.wait_for(GenerationFailed).reason
+
+
+def test_going_on_in_a_full_context_moves_what_stays_and_reads_nothing_again(engine: Engine) -> None:
+    engine.script.n_ctx, engine.script.replies = 120, [[" b"] * 20, [" a"] * 200]
+    engine.load("be brief")
+    engine.ask("hi")
+    assert engine.ask("and then").ending is Ending.CONTEXT
+    engine.bridge.send(Continue())
+    dropped = engine.wait_for(TurnsDropped)
+    assert (dropped.n_turns, dropped.read_tokens) == (1, 1)
+    engine.wait_for(GenerationFinished)
+    assert engine.session.fed_counts[-1] == 1
+
+
+def test_what_a_stopped_turn_dropped_is_not_counted_any_more(engine: Engine) -> None:
+    engine.script.n_ctx, engine.script.replies = 100, [[" a"] * 30]
+    engine.load()
+    engine.ask("hi")
+    engine.ask("and then")
+    engine.script.prefill_gate = gate = Gate()
+    engine.bridge.send(Ask("and after that " * 6))
+    assert engine.wait_for(TurnsDropped).n_turns == 1
+    assert gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    engine.wait_for(PromptStopped)
+    assert engine.bridge.status.context_used == 36
+
+
+@pytest.mark.parametrize("is_loaded_with_it", [True, False])
+def test_turns_behind_those_that_were_all_dropped_are_replaced_like_any_others(
+    engine: Engine, is_loaded_with_it: bool
+) -> None:
+    if is_loaded_with_it:
+        engine.bridge.send(Load(Path("model.gguf"), None, n_dropped=2))
+    else:
+        engine.load()
+        engine.bridge.send(OpenConversation(None, (), n_dropped=2))
+    engine.ask("one")
+    engine.bridge.send(Ask("two", keep_turns=2))
+    engine.wait_for(GenerationFinished)
+    assert engine.script.opened[-1].tokenizer.decode(engine.session.tokens).startswith("two")
+
+
+@pytest.mark.parametrize("trouble", ["stop", "error"])
+def test_the_old_reply_is_there_again_when_no_new_one_begins(engine: Engine, trouble: str) -> None:
+    engine.load()
+    engine.ask("hi")
+    whole = engine.session.tokens
+    if trouble == "stop":
+        engine.script.prefill_gate = gate = Gate()
+        engine.bridge.send(Regenerate())
+        assert gate.waiting.wait(_PATIENCE_S)
+        engine.bridge.cancel()
+        engine.wait_for(PromptStopped)
+        gate.open()
+    else:
+        engine.script.fail_after_tokens = 0
+        engine.bridge.send(Regenerate())
+        engine.wait_for(GenerationFailed)
+        engine.script.fail_after_tokens = None
+    engine.ask("and then")
+    assert engine.session.tokens[: len(whole)] == whole
+
+
+def test_an_edited_message_replaces_all_turns_from_it_on(engine: Engine, script: Script) -> None:
+    engine.load("be brief")
+    for text in ("one", "two", "three"):
+        engine.ask(text)
+    engine.bridge.send(Ask("zwei", keep_turns=1))
+    finished = engine.wait_for(GenerationFinished)
+    assert script.opened[-1].tokenizer.decode(engine.session.tokens) == "be briefoneHello there.zweiHello there."
+    assert finished.figures.reused_tokens == 1 + 4 + 3 + 5 + 1  # start, system, question, reply, <user>
+
+
+def test_weighing_an_edit_counts_exactly_and_changes_nothing(engine: Engine) -> None:
+    engine.load()
+    for text in ("one", "two", "three"):
+        engine.ask(text)
+    before = engine.session.tokens
+    engine.bridge.send(Weigh("zwei und mehr", n_turn=1))
+    weighed = engine.wait_for(PromptWeighed)
+    assert engine.session.tokens == before
+    assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
+    engine.bridge.send(Ask("zwei und mehr", keep_turns=1))
+    figures = engine.wait_for(GenerationFinished).figures
+    assert (weighed.kept_tokens, weighed.read_tokens) == (figures.reused_tokens, figures.prompt_tokens)
+    assert weighed.read_s == pytest.approx(weighed.read_tokens / 10.0)  # the script reads ten a second
+
+
+def test_a_refused_edit_leaves_the_conversation_as_it_was(engine: Engine) -> None:
+    engine.load()
+    engine.ask("one")
+    engine.ask("two")
+    whole = engine.session.tokens
+    engine.bridge.send(Ask("word " * 600, keep_turns=0))
+    engine.wait_for(PromptRefused)
+    engine.ask("three")
+    assert engine.session.tokens[: len(whole)] == whole
+
+
+def test_the_status_divides_the_context_by_turns(engine: Engine) -> None:
+    engine.load("be brief")
+    engine.ask("one")
+    engine.ask("two")
+    status = engine.bridge.status
+    assert status.turn_starts == (5, 13)
+    assert status.context_used == engine.session.length == 5 + 8 + 7  # no <end> behind the last reply yet
+    engine.bridge.send(StartConversation(None))
+    give_up_s = time.monotonic() + _PATIENCE_S
+    while engine.bridge.status.context_used:
+        assert time.monotonic() < give_up_s
+    assert engine.bridge.status.turn_starts == ()
+
+
+# Thinking
+
+
+def test_thinking_is_told_apart_and_timed(engine: Engine) -> None:
+    engine.script.replies = [["<think>", "\n", "hm ", "so", "</think>", "\n\n", "Yes", "."]]
+    engine.load()
+    engine.bridge.send(Ask("hi"))
+    messages = collect(engine)
+    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("hm so", "Yes.")
+    finished = next(m for m in messages if isinstance(m, ThinkingFinished))
+    assert (finished.tokens, finished.duration_s, finished.is_closed) == (5, pytest.approx(2.5), True)
+
+
+def test_a_template_may_open_the_block_in_the_prompt(script: Script) -> None:
+    script.opening, script.replies = "<assistant><think>\n", [["hm", "</think>", "Yes"]]
+    engine = Engine(script)
+    engine.load()
+    engine.bridge.send(Ask("hi"))
+    messages = collect(engine)
+    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("hm", "Yes")
+    assert engine.bridge.close(_PATIENCE_S)
+
+
+def test_a_reply_ends_at_the_texts_that_the_conversation_names(script: Script) -> None:
+    script.stops, script.replies = ("<end>",), [["Yes", ".", "<end>", "and", "more"]]
+    engine = Engine(script)
+    engine.load()
+    engine.bridge.send(Ask("hi"))
+    assert "more" not in texts(collect(engine))
+    assert engine.bridge.close(_PATIENCE_S)
+
+
+def test_thinking_that_is_stopped_and_continued_adds_up(engine: Engine) -> None:
+    engine.script.replies = [["<think>", "a", "b", "c", "</think>", "Yes"]]
+    engine.load()
+    engine.script.token_gate = gate = Gate()
+    engine.bridge.send(Ask("hi"))
+    gate.allow(2)
+    assert gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.cancel()
+    messages = collect(engine)
+    gate.open()
+    stopped = next(m for m in messages if isinstance(m, ThinkingFinished))
+    assert (stopped.tokens, stopped.is_closed) == (2, False)
+    engine.bridge.send(Continue(Thinking("a", stopped.tokens, stopped.duration_s)))
+    messages = collect(engine)
+    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("abc", "Yes")
+    finished = next(m for m in messages if isinstance(m, ThinkingFinished))
+    assert (finished.tokens, finished.is_closed) == (5, True)
+    assert 2.5 <= finished.duration_s < 3.0
+
+
+def test_thinking_that_was_over_before_the_stop_keeps_its_figures(engine: Engine) -> None:
+    engine.script.replies = [["<think>", "a", "</think>", "Yes", " and", " no"]]
+    engine.load()
+    ask_and_stop(engine, "hi", 4)
+    engine.bridge.send(Continue(Thinking("a", 3, 9.0, True)))
+    messages = collect(engine)
+    assert texts(messages) == "Yes and no"
+    finished = next(m for m in messages if isinstance(m, ThinkingFinished))
+    assert (finished.tokens, finished.duration_s) == (3, 9.0)
+
+
+def test_a_reply_that_breaks_while_thinking_still_shows_what_was_thought(engine: Engine) -> None:
+    engine.script.replies, engine.script.fail_after_tokens = [["<think>", "a", "b"]], 2
+    engine.script.generate_error = BrokenModelError("NaN")
+    engine.load()
+    engine.bridge.send(Ask("hi"))
+    messages = collect(engine, GenerationFailed)
+    assert texts(messages, ThoughtGenerated) == "a"
+    assert not next(m for m in messages if isinstance(m, ThinkingFinished)).is_closed
+
+
+def test_loading_forgets_the_turns(engine: Engine) -> None:
+    engine.load()
+    engine.ask("one")
+    engine.load()
+    assert (engine.bridge.status.turn_starts, engine.bridge.status.context_used) == ((), 0)
+
+
+# Edited replies
+
+
+def test_an_edited_reply_goes_on_from_the_users_text_and_forgets_what_came_after(engine: Engine) -> None:
+    engine.script.replies = [TEN, [" one"], [" and on", " it goes"]]
+    engine.load()
+    engine.ask("count")
+    before = engine.session.tokens
+    engine.ask("more")
+    engine.bridge.send(ContinueEdited(" 0 1 2 drei", 0))
+    messages = collect(engine)
+    assert isinstance(messages[0], ReplyReopened)
+    assert texts(messages) == " 0 1 2 drei and on it goes"
+    assert messages[-1].ending is Ending.COMPLETE
+    assert (messages[-1].figures.tokens, messages[-1].figures.prompt_tokens) == (2, 1)
+    kept = messages[-1].figures.reused_tokens
+    assert engine.session.tokens[:kept] == before[:kept]
+    engine.ask("again")
+    said = engine.script.opened[-1].tokenizer.decode(engine.session.tokens)
+    assert said == "count 0 1 2 drei and on it goesagain and on it goes"
+
+
+@pytest.mark.parametrize("n_kept", [1, 5, 9])
+def test_a_reply_cut_at_a_token_goes_on_as_it_did_before(engine: Engine, n_kept: int) -> None:
+    engine.script.replies = [TEN]
+    engine.load()
+    engine.ask("count")
+    wanted = engine.session.tokens
+    engine.bridge.send(ContinueEdited("".join(TEN[:n_kept]), 0))
+    assert texts(collect(engine)) == "".join(TEN)
+    assert engine.session.tokens == wanted
+
+
+def test_weighing_an_edited_reply_counts_exactly_and_changes_nothing(engine: Engine) -> None:
+    engine.script.replies = [TEN, ["x"]]
+    engine.load()
+    for text in ("one", "two"):
+        engine.ask(text)
+    before = engine.session.tokens
+    engine.bridge.send(Weigh(" 0 1 two three", 0, is_reply=True))
+    weighed = engine.wait_for(PromptWeighed)
+    assert engine.session.tokens == before
+    assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
+    engine.bridge.send(ContinueEdited(" 0 1 two three", 0))
+    figures = engine.wait_for(GenerationFinished).figures
+    assert (weighed.kept_tokens, weighed.read_tokens) == (figures.reused_tokens, figures.prompt_tokens)
+
+
+def test_the_thinking_before_an_edited_answer_stays_and_keeps_its_figures(engine: Engine) -> None:
+    engine.script.replies = [["<think>", "a", "</think>", "Yes", " and", " no"], [" why"]]
+    engine.load()
+    engine.ask("hi")
+    engine.bridge.send(ContinueEdited("No", 0, Thinking("a", 3, 9.0, True)))
+    messages = collect(engine)
+    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("a", "No why")
+    finished = next(m for m in messages if isinstance(m, ThinkingFinished))
+    assert (finished.tokens, finished.duration_s, finished.is_closed) == (3, 9.0, True)
+
+
+def test_an_edit_that_does_not_fit_leaves_the_conversation_as_it_was(engine: Engine) -> None:
+    engine.script.replies = [TEN]
+    engine.load()
+    engine.ask("count")
+    before = engine.session.tokens
+    engine.bridge.send(ContinueEdited("word " * 600, 0))
+    assert "context is full" in engine.wait_for(GenerationFailed).reason
+    assert engine.session.tokens == before
+    engine.bridge.send(Regenerate())
+    assert texts(collect(engine)) == "".join(TEN)
+    assert engine.session.tokens == before
+
+
+# Tags that are control tokens
+
+
+CONTROL = frozenset({"<think>", "</think>"})
+
+
+def test_tags_that_are_control_tokens_fold_like_any_others(engine: Engine) -> None:
+    engine.script.control = CONTROL
+    engine.script.replies = [["<think>", "\n", "hm ", "so", "</think>", "\n\n", "Yes", "."], ["on"]]
+    engine.load()
+    engine.bridge.send(Ask("hi"))
+    messages = collect(engine)
+    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("hm so", "Yes.")
+    finished = next(m for m in messages if isinstance(m, ThinkingFinished))
+    assert (finished.tokens, finished.is_closed) == (5, True)
+    # A template looks for the tags in what was said.
+    assert engine.script.opened[-1].chats[-1].messages[-1].content == "<think>\nhm so</think>\n\nYes."
+
+
+def test_thinking_within_control_tokens_is_stopped_and_continued(engine: Engine) -> None:
+    engine.script.control = CONTROL
+    engine.script.replies = [["<think>", "a", "b", "c", "</think>", "Yes"]]
+    engine.load()
+    ask_and_stop(engine, "hi", 2)
+    engine.bridge.send(Continue(Thinking("a", 2, 1.0)))
+    messages = collect(engine)
+    assert (texts(messages, ThoughtGenerated), texts(messages)) == ("abc", "Yes")
+
+
+def test_other_control_tokens_have_no_text(engine: Engine) -> None:
+    engine.script.control = frozenset({"<tool>"})
+    engine.script.replies = [["Yes", "<tool>", "."]]
+    engine.load()
+    engine.bridge.send(Ask("hi"))
+    assert texts(collect(engine)) == "Yes."
+
+
+@pytest.mark.parametrize(
+    "command",
+    [Regenerate(), Continue(), ContinueEdited("another beginning", 2), ContinueEdited("another beginning", 1)],
+    ids=["regenerate", "continue", "edited reply", "edited reply of the refused message"],
+)
+def test_what_follows_a_message_that_the_template_refuses_stays_what_it_is(engine, script, command):
+    script.refused_words = "refused"
+    turns = PastTurn("one", "1"), PastTurn("the refused two", "2"), PastTurn("three", "3")
+    engine.bridge.send(Load(Path("model.gguf"), None, turns))
+    assert "the chat template fails" in engine.wait_for(ConversationReread).trouble
+    engine.bridge.send(command)
+    assert "the chat template fails" in engine.wait_for(GenerationFailed).reason
+    engine.bridge.send(Ask("two", keep_turns=1))
+    assert engine.wait_for(GenerationFinished).ending is Ending.COMPLETE
+    contents = [message.content for message in script.opened[-1].chats[-1].messages]
+    assert contents == ["one", "1", "two", "Hello there."]

@@ -1,0 +1,128 @@
+import re
+
+import pytest
+
+from app.chat.context_room import drop_turns, tokens_alone, turns_to_drop
+from app.conversations.store import Store
+from tests.app.chat_driver import Driver, chatting
+from tests.app.fake_engine import FakeChat, FakeTokenizer, Gate, Script
+
+pytestmark = pytest.mark.slow
+
+
+def tokens(text: str) -> list[str]:
+    return re.findall(r"\s*\S+|\s+$", text)
+
+
+@pytest.mark.parametrize(
+    ("starts", "n_tokens", "n_ctx", "n_turns"),
+    [
+        ([10, 30, 50, 70], 95, 100, 1),  # 20 of 75 go: a quarter is free
+        ([10, 30, 50, 70], 140, 100, 3),
+        ([10, 90], 99, 100, 1),
+        ([10], 99, 100, 0),
+        ([], 99, 100, 0),
+        ([10, 12, 14, 90], 120, 100, 3),
+    ],
+)
+def test_as_many_turns_go_as_make_a_quarter_free(starts, n_tokens, n_ctx, n_turns):
+    assert turns_to_drop(starts, n_tokens, n_ctx, 8) == n_turns
+
+
+def test_a_quarter_is_not_made_free_at_the_price_of_everything():
+    assert turns_to_drop([0, 10, 20], 98, 100, 8) == 1
+    assert tokens_alone([5, 10, 90], 100) == 15
+
+
+def test_whole_turns_go_and_the_rest_keeps_its_tokens():
+    tokenizer = FakeTokenizer()
+    chat = FakeChat(tokenizer)
+    chat.start("Be brief.")
+    for n in range(3):
+        chat.add_user(f"question {n}")
+        chat.add_reply([50 + n], f"answer {n}")
+    drop_turns(chat, 2)
+    assert [message.content for message in chat.messages] == ["Be brief.", "question 2", "answer 2"]
+    assert 52 in chat.add_user("next")
+    assert 51 not in chat.prompt_ids()
+
+
+def texts(driver: Driver) -> list[str]:
+    return [message.text for message in driver.chat.turns.conversation.messages]
+
+
+async def fill(driver: Driver, n_turns: int) -> None:
+    for n in range(n_turns):
+        await driver.ask(f"question {n} of some words more")
+
+
+async def test_a_full_context_is_announced_then_the_oldest_turns_go_and_are_marked():
+    script = Script(replies=[tokens("a reply of six words here")], n_ctx=200)
+    async with chatting(script, size=(80, 40), system_prompt="Be brief.") as driver:
+        await fill(driver, 14)
+        assert "oldest" in await driver.note("The context was full")
+        told = [note for note in driver.transcript.notes() if "% full" in note or "was full" in note]
+        assert "tokens left" in told[0]
+        assert "dropped from it" in told[1]
+        assert len(texts(driver)) == 28
+        await driver.note("what stands above")
+        conversation = driver.chat.turns.conversation
+        assert 0 < conversation.n_dropped < 28
+        session = script.opened[0].sessions[0]
+        cached = script.opened[0].tokenizer.decode(session.tokens)
+        assert cached.startswith("Be brief.question")
+        assert "question 0" not in cached
+        assert session.length <= 200
+        assert max(session.fed_counts[1:]) < 30, "what stayed was moved, not read again"
+        n_dropped = conversation.n_dropped
+    assert Store().read("000001").conversation.n_dropped == n_dropped
+    async with chatting(Script(replies=script.replies, n_ctx=200), system_prompt="Be brief.") as driver:
+        assert driver.chat.turns.conversation.n_dropped == n_dropped
+        await driver.ask("one more")
+        session = driver.script.opened[0].sessions[0]
+        assert "question 0" not in driver.script.opened[0].tokenizer.decode(session.tokens)
+
+
+async def test_what_was_dropped_stays_dropped_when_its_turn_is_stopped():
+    script = Script(replies=[tokens("a reply of six words here")], n_ctx=100)
+    async with chatting(script, system_prompt="Be brief.") as driver:
+        await fill(driver, 5)
+        script.prefill_gate = Gate()
+        await driver.say("a question that needs the room of others " * 2)
+        await driver.note("The context was full")
+        n_dropped = driver.chat.turns.conversation.n_dropped
+        await driver.pilot.press("escape")
+        await driver.until(lambda: not driver.chat.turns.is_busy)
+        script.prefill_gate = None
+        await driver.ask("shorter")
+        assert driver.chat.turns.conversation.n_dropped == n_dropped
+        cached = script.opened[0].tokenizer.decode(script.opened[0].sessions[0].tokens)
+        assert cached.count("question") == (len(texts(driver)) - n_dropped) // 2 - 1
+
+
+async def test_a_dropped_message_cannot_be_edited_but_is_the_beginning_of_a_copy():
+    script = Script(replies=[tokens("a reply of six words here")], n_ctx=100)
+    async with chatting(script, size=(80, 60)) as driver:
+        await fill(driver, 7)
+        assert driver.chat.turns.conversation.n_dropped
+        await driver.say("/edit 1")
+        await driver.note("no part of the context any more")
+        first = driver.transcript.messages()[0]
+        first.focus()
+        await driver.pilot.press("f")
+        await driver.until(lambda: len(texts(driver)) == 2)
+        assert driver.chat.turns.conversation.n_dropped == 0
+        await driver.ask("and then?")
+        cached = script.opened[0].tokenizer.decode(script.opened[0].sessions[0].tokens)
+        assert cached.startswith("question 0")
+
+
+async def test_a_message_longer_than_the_context_is_refused_with_counts_and_drops_nothing():
+    script = Script(replies=[tokens("a reply of six words here")], n_ctx=100)
+    async with chatting(script) as driver:
+        await fill(driver, 3)
+        await driver.say("word " * 120)
+        note = await driver.note("Not sent")
+        assert "the context holds 100" in note
+        assert driver.chat.turns.conversation.n_dropped == 0
+        assert len(texts(driver)) == 6

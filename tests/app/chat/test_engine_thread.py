@@ -1,0 +1,79 @@
+import os
+import signal
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from app.chat.engine_thread import EngineThread
+
+
+def test_work_runs_in_one_other_thread_and_gives_its_result() -> None:
+    engine = EngineThread()
+    first, second = engine.run(threading.get_ident), engine.run(threading.get_ident)
+    assert first == second != threading.get_ident()
+
+
+def test_an_exception_of_the_work_reaches_the_caller_and_the_thread_lives_on() -> None:
+    engine = EngineThread()
+    with pytest.raises(ZeroDivisionError):
+        engine.run(lambda: 1 // 0)
+    assert engine.run(lambda: 7) == 7
+
+
+def test_the_first_interrupt_asks_the_work_to_end_and_keeps_its_result() -> None:
+    stopped = threading.Event()
+
+    def work() -> str:
+        os.kill(os.getpid(), signal.SIGINT)  # Python hands it to the main thread, which waits
+        assert stopped.wait(60)
+        return "partial"
+
+    assert EngineThread().run(work, on_interrupt=stopped.set) == "partial"
+
+
+def test_an_interrupt_as_the_work_is_given_asks_it_to_end_too() -> None:
+    stopped, n_begun = threading.Event(), 0
+
+    def work() -> str:
+        nonlocal n_begun
+        n_begun += 1
+        assert stopped.wait(60)
+        return "partial"
+
+    engine = EngineThread()
+    queue, interrupts = engine._work, iter([signal.SIGINT])
+
+    def put(task: object) -> None:
+        queue.put(task)
+        for number in interrupts:
+            os.kill(os.getpid(), number)
+
+    engine._work = SimpleNamespace(put=put, get=queue.get)
+    assert engine.run(work, on_interrupt=stopped.set) == "partial"
+    assert engine.run(lambda: 7) == 7
+    assert n_begun == 1
+
+
+def test_without_a_way_to_stop_the_interrupt_is_raised_at_once() -> None:
+    release = threading.Event()
+
+    def work() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        release.wait(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        EngineThread().run(work)
+    release.set()
+
+
+def test_a_second_interrupt_leaves_the_work_behind() -> None:
+    release = threading.Event()
+
+    def work() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        release.wait(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        EngineThread().run(work, on_interrupt=lambda: os.kill(os.getpid(), signal.SIGINT))
+    release.set()

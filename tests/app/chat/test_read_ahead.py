@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from app.chat.commands import Ask, Prepare, StartConversation
+from app.chat.events import GenerationFinished, PromptCounted
+from app.chat.status import Activity
+from app.program.settings import built_in_settings
+from app.tui.screens import drafting
+from engine.errors import TemplateError
+from tests.app.chat.test_bridge import Engine
+from tests.app.chat_driver import chatting
+from tests.app.fake_engine import FakeChat, Gate, Script
+
+_PATIENCE_S = 60.0
+FORTY = " ".join(f"w{i}" for i in range(40))
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def engine(script: Script):
+    engine = Engine(script)
+    engine.load()
+    yield engine
+    if script.prefill_gate:
+        script.prefill_gate.open()
+    assert engine.bridge.close(_PATIENCE_S)
+
+
+def prepare(engine: Engine, text: str, read_ahead: bool = True) -> PromptCounted:
+    wait_until(lambda: not engine.bridge.status.is_busy, engine)  # a turn is over a moment after its last message
+    assert engine.bridge.send(Prepare(text, read_ahead))
+    counted = engine.wait_for(PromptCounted)
+    idle(engine)
+    return counted
+
+
+def idle(engine: Engine) -> None:
+    wait_until(lambda: not engine.bridge._wire.idle_work._is_pending, engine)
+
+
+def wait_until(condition: Callable[[], bool], engine: Engine) -> None:
+    give_up_s = time.monotonic() + _PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up_s, "the engine still works"
+        engine.messages += engine.bridge.drain()
+        threading.Event().wait(0.001)
+
+
+def test_the_text_is_counted_without_touching_the_conversation(engine):
+    counted = prepare(engine, FORTY, read_ahead=False)
+    assert (counted.tokens, counted.ready_tokens) == (44, 0)  # begin, user, 40 words, end, assistant
+    assert engine.session.tokens == []
+    assert engine.bridge.status.activity is Activity.READY
+
+
+def test_what_was_read_ahead_need_not_be_read_again(engine):
+    assert engine.bridge.send(Prepare(FORTY, True))
+    idle(engine)
+    first, second = engine.wait_for(PromptCounted), engine.wait_for(PromptCounted)
+    assert (first.ready_tokens, first.read_tokens) == (0, 0)
+    assert (second.tokens, second.ready_tokens, second.read_tokens) == (44, 41, 41)
+    assert second.read_s == pytest.approx(4.1)
+    finished = engine.ask(FORTY + " more")
+    assert (finished.figures.reused_tokens, finished.figures.prompt_tokens) == (41, 4)
+
+
+def test_another_text_keeps_what_both_have_in_common(engine):
+    prepare(engine, FORTY)
+    engine.wait_for(PromptCounted)
+    changed = prepare(engine, FORTY.replace("w20", "changed"))
+    assert changed.ready_tokens == 22  # begin, user, w0 to w19
+    assert engine.ask("short").figures.reused_tokens == 2
+
+
+def test_few_words_are_not_worth_it(engine):
+    prepare(engine, "only a few words")
+    assert engine.session.tokens == []
+
+
+def test_tokens_read_ahead_are_no_part_of_the_conversation(engine):
+    engine.ask("hello")
+    n_tokens = engine.session.length
+    prepare(engine, FORTY)
+    engine.wait_for(PromptCounted)
+    assert engine.session.length > n_tokens
+    assert engine.bridge.status.context_used == n_tokens
+    assert engine.bridge.send(Prepare("", False))
+    idle(engine)
+    assert engine.session.length == n_tokens
+
+
+@pytest.mark.parametrize("command", [Ask("hello"), StartConversation(None)])
+def test_anything_that_is_asked_ends_it_at_once(engine, script, command):
+    script.prefill_gate = Gate()
+    assert engine.bridge.send(Prepare(FORTY, True))
+    assert script.prefill_gate.waiting.wait(_PATIENCE_S)
+    assert engine.bridge.status.activity is Activity.READING_AHEAD
+    assert not engine.bridge.status.is_busy
+    # The gate stays shut: only a cancel gets the engine out of it.
+    assert engine.bridge.send(command)
+    idle(engine)
+    script.prefill_gate.open()
+    if isinstance(command, Ask):
+        assert engine.wait_for(GenerationFinished).figures.tokens == 3
+
+
+def test_a_cancel_that_the_session_forgot_is_given_again(engine, script):
+    script.prefill_gate = Gate()
+    assert engine.bridge.send(Prepare(FORTY, True))
+    assert script.prefill_gate.waiting.wait(_PATIENCE_S)
+    engine.bridge._wire.idle_work._is_dropped = True  # as if the session had cleared its flag just after
+    idle(engine)
+    assert engine.session.length == 0
+
+
+def test_only_one_is_under_way_and_none_while_something_is_asked(engine, script):
+    script.prefill_gate = Gate()
+    assert engine.bridge.send(Prepare(FORTY, True))
+    assert not engine.bridge.send(Prepare(FORTY, True))
+    assert script.prefill_gate.waiting.wait(_PATIENCE_S)
+    engine.bridge.send(Ask("hello"))
+    assert not engine.bridge.send(Prepare(FORTY, True))
+    script.prefill_gate.open()
+    engine.wait_for(GenerationFinished)
+
+
+def test_a_text_that_cannot_be_rendered_is_said_when_it_is_sent(engine, monkeypatch):
+    def refuse(chat: FakeChat, text: str) -> list[int]:
+        raise TemplateError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeChat, "add_user", refuse)
+        assert engine.bridge.send(Prepare(FORTY, True))
+        idle(engine)
+    assert engine.messages == []
+    assert engine.bridge.status.activity is Activity.READY
+    assert engine.ask("hello").figures.tokens == 3
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(drafting, "TICK_S", 0.001)
+
+
+async def test_the_corner_of_the_prompt_says_tokens_and_time_once_a_prompt_was_measured(quick):
+    async with chatting(prefill_while_typing="off") as driver:
+        await driver.type("hello there")
+        await driver.until(lambda: driver.prompt.border_subtitle == "6 tokens")
+        driver.prompt.show_text("")
+        await driver.until(lambda: "tokens" not in driver.prompt.border_subtitle)
+        await driver.ask(FORTY)
+        driver.prompt.show_text(FORTY)
+        await driver.until(lambda: driver.prompt.border_subtitle == "44 tokens, about 4 s")
+        await driver.shows("44 tokens, about 4 s")
+        driver.prompt.show_text("/save x")
+        await driver.until(lambda: "tokens" not in driver.prompt.border_subtitle)
+
+
+async def test_a_pause_in_typing_is_used_and_the_reply_says_so(quick):
+    async with chatting(prefill_while_typing="on") as driver:
+        driver.prompt.show_text(FORTY)
+        await driver.until(lambda: "41 read ahead" in str(driver.prompt.border_subtitle))
+        await driver.pilot.press("enter")
+        reply = await driver.last_reply()
+        assert "41 reused" in reply.footer
+
+
+async def test_an_edit_that_changes_what_was_read_drops_it(quick):
+    script = Script(prefill_gate=Gate())
+    async with chatting(script, prefill_while_typing="on") as driver:
+        driver.prompt.show_text(FORTY)
+        await driver.until(script.prefill_gate.waiting.is_set)
+        await driver.type(" more")
+        await driver.until(lambda: driver.app.bridge.status.activity is Activity.READING_AHEAD)
+        driver.prompt.show_text("something else")
+        await driver.until(lambda: driver.app.bridge.status.activity is Activity.READY)
+        await driver.until(lambda: driver.prompt.border_subtitle == "6 tokens")
+        assert script.opened[-1].sessions[-1].fed_counts == []
+
+
+async def test_nothing_is_read_ahead_where_the_setting_says_so_or_on_battery(quick, monkeypatch):
+    from app.tui import chat_options
+
+    monkeypatch.setattr(chat_options, "is_on_battery", lambda: True)
+    for wanted in ("off", "auto"):
+        async with chatting(prefill_while_typing=wanted) as driver:
+            driver.prompt.show_text(FORTY)
+            await driver.until(lambda driver=driver: driver.chat.drafting._quiet_ticks >= drafting.QUIET_TICKS)
+            assert driver.script.opened[-1].sessions[-1].fed_counts == []
+    assert built_in_settings().prefill_while_typing == "auto"
+
+
+def test_a_text_that_takes_long_to_count_is_left_alone_until_the_next_turn(engine, script, monkeypatch):
+    add_user = FakeChat.add_user
+
+    def add_user_slowly(chat: FakeChat, text: str) -> list[int]:
+        script.clock.advance(len(text) / 1000)
+        return add_user(chat, text)
+
+    monkeypatch.setattr(FakeChat, "add_user", add_user_slowly)
+    prepare(engine, FORTY, read_ahead=False)  # the first one of a model does not count
+    prepare(engine, FORTY, read_ahead=False)
+    assert engine.bridge.send(Prepare(FORTY + " more", True))
+    idle(engine)
+    assert engine.messages == []
+    assert prepare(engine, "short", read_ahead=False).tokens == 5
+    engine.ask("hello")
+    assert prepare(engine, FORTY, read_ahead=False).ready_tokens == 0

@@ -1,0 +1,208 @@
+"""A conversation without a screen: what is asked for yields events until the engine is free."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.chat.events import (
+    ConversationTakenUp,
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    ModelFailed,
+    ModelLoaded,
+    PieceGenerated,
+    PromptRefused,
+    PromptStopped,
+    TextGenerated,
+)
+from app.chat.options import ChatOptions
+from app.chat.talk import NothingToDoError, Talk
+from app.conversations.conversation import Conversation, Ending, Role
+from engine.errors import BrokenModelError, GGUFError
+from tests.app.fake_engine import Gate, Script
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script(replies=[["one", "."], ["two", "."], ["three", "."]])
+
+
+@pytest.fixture
+def talk(script: Script) -> Iterator[Talk]:
+    options = ChatOptions(open_model=script.open_model, sampling=lambda model: None, tells_pieces=True)
+    talk = Talk(options, clock=script.clock)
+    yield talk
+    for gate in (script.token_gate, script.prefill_gate):
+        if gate is not None:
+            gate.open()
+    assert talk.close() == ""
+
+
+def opened(talk: Talk) -> Talk:
+    events = list(talk.open(Path("m.gguf")))
+    assert isinstance(events[-1], ModelLoaded)
+    return talk
+
+
+def answer(events: Iterator[Event]) -> str:
+    came = list(events)
+    assert isinstance(came[-1], GenerationFinished), came
+    return "".join(event.text for event in came if isinstance(event, TextGenerated))
+
+
+def texts(talk: Talk) -> list[str]:
+    return [message.text for message in talk.turns.conversation.messages]
+
+
+def cache_text(script: Script) -> str:
+    model = script.opened[-1]
+    return model.tokenizer.decode(model.sessions[0].tokens)
+
+
+def test_turns_follow_each_other(talk: Talk, script: Script) -> None:
+    opened(talk)
+    assert [answer(talk.ask("first")), answer(talk.ask("second"))] == ["one.", "two."]
+    assert texts(talk) == ["first", "one.", "second", "two."]
+    assert answer(talk.regenerate()) == "three."
+    assert texts(talk) == ["first", "one.", "second", "three."]
+
+
+def test_a_model_that_cannot_be_opened_is_an_event_with_what_was_raised(talk: Talk, script: Script) -> None:
+    script.open_error = GGUFError("m.gguf: broken")
+    (failed,) = list(talk.open(Path("m.gguf")))
+    assert isinstance(failed, ModelFailed)
+    assert failed.error is script.open_error
+    with pytest.raises(NothingToDoError, match="no model is loaded"):
+        talk.ask("hello")
+
+
+def test_a_stop_from_another_thread_keeps_what_there_is(talk: Talk, script: Script) -> None:
+    script.token_gate = Gate()
+    script.token_gate.allow(1)
+    came = []
+    for event in opened(talk).ask("first"):
+        came.append(event)
+        if isinstance(event, PieceGenerated):
+            stopper = threading.Thread(target=talk.stop)
+            stopper.start()
+            stopper.join()
+    assert isinstance(came[-1], GenerationFinished)
+    assert came[-1].ending is Ending.STOPPED
+    assert texts(talk) == ["first", "one"]
+    script.token_gate.open()
+    assert answer(talk.continue_reply()) == "one."
+    assert texts(talk) == ["first", "one."]
+
+
+def test_a_stop_before_the_reply_begins_is_not_forgotten(talk: Talk, script: Script) -> None:
+    script.prefill_gate = Gate()
+    events = opened(talk).ask("first")
+    talk.stop()
+    assert isinstance(list(events)[-1], PromptStopped)
+    assert not talk.is_as_before
+    script.prefill_gate.open()
+    assert answer(talk.regenerate()) == "one."
+
+
+def test_a_reply_that_nobody_follows_is_stopped_and_the_next_one_comes(talk: Talk, script: Script) -> None:
+    script.token_gate = Gate()
+    script.token_gate.allow(1)
+    events = opened(talk).ask("first")
+    for event in events:
+        if isinstance(event, PieceGenerated):
+            break
+    del events
+    threading.Timer(0, script.token_gate.open).start()
+    assert answer(talk.ask("second"))
+    assert texts(talk)[0::2] == ["first", "second"]
+
+
+def test_messages_are_taken_as_they_are_and_only_what_is_new_is_read(talk: Talk, script: Script) -> None:
+    opened(talk)
+    past = Conversation("Be kind.")
+    past.add_user("why?")
+    past.add_reply("because", Ending.COMPLETE, None)
+    (taken_up,) = list(talk.load(past))
+    assert isinstance(taken_up, ConversationTakenUp)
+    assert answer(talk.ask("and then?")) == "one."
+    assert cache_text(script) == "Be kind.why?becauseand then?one."
+    more = Conversation("Be kind.", [*past.messages])
+    (taken_up,) = list(talk.load(more))
+    assert isinstance(taken_up, ConversationTakenUp)
+    assert taken_up.ready_tokens >= taken_up.total_tokens - 1
+    assert list(talk.load(Conversation())) == []
+    assert answer(talk.ask("anew")) == "two."
+    assert cache_text(script) == "anewtwo."
+    assert talk.turns.journal.id == ""
+
+
+def test_a_plain_text_goes_on_and_is_no_part_of_the_conversation(talk: Talk, script: Script) -> None:
+    opened(talk)
+    assert answer(talk.ask("first")) == "one."
+    assert answer(talk.complete("Once upon a time")) == "two."
+    assert cache_text(script) == "Once upon a timetwo."
+    assert texts(talk) == ["first", "one."]
+    assert answer(talk.ask("second")) == "three."
+    assert cache_text(script) == "firstone.secondthree."
+
+
+def test_an_earlier_message_is_asked_otherwise(talk: Talk, script: Script) -> None:
+    opened(talk)
+    for question in ("first", "second"):
+        answer(talk.ask(question))
+    assert answer(talk.edit(0, "other")) == "three."
+    assert texts(talk) == ["other", "three."]
+    assert cache_text(script) == "otherthree."
+
+
+def test_a_reply_goes_on_from_what_the_user_made_of_it(talk: Talk, script: Script) -> None:
+    script.replies = [["one", " two", " three"]]
+    opened(talk)
+    answer(talk.ask("first"))
+    assert answer(talk.edit_reply(0, "one")) == "one two three"
+    assert talk.turns.conversation.messages[-1].is_edited
+
+
+def test_what_fails_leaves_what_it_would_have_replaced(talk: Talk, script: Script) -> None:
+    opened(talk)
+    answer(talk.ask("first"))
+    script.prefill_error = BrokenModelError("m.gguf: NaN")
+    (failed,) = list(talk.regenerate())
+    assert isinstance(failed, GenerationFailed)
+    assert failed.error is script.prefill_error
+    assert talk.is_as_before
+    assert texts(talk) == ["first", "one."]
+
+
+def test_a_message_that_does_not_fit_is_no_part_of_the_conversation(talk: Talk, script: Script) -> None:
+    script.n_ctx = 20
+    opened(talk)
+    (refused,) = list(talk.ask("w " * 40))
+    assert isinstance(refused, PromptRefused)
+    assert texts(talk) == []
+    assert answer(talk.ask("short")) == "one."
+
+
+def test_a_message_that_is_asked_again_and_does_not_fit_any_more_stays(talk: Talk, script: Script) -> None:
+    script.n_ctx = 20
+    opened(talk)
+    past = Conversation()
+    past.add_user("w " * 40)
+    assert list(talk.load(past)) == []
+    (refused,) = list(talk.regenerate())
+    assert isinstance(refused, PromptRefused)
+    assert texts(talk) == ["w " * 40]
+
+
+def test_another_model_reads_the_conversation_and_goes_on(talk: Talk, script: Script) -> None:
+    opened(talk)
+    answer(talk.ask("first"))
+    assert any(isinstance(event, ModelLoaded) for event in talk.switch_model(Path("other.gguf")))
+    assert cache_text(script).startswith("firstone.")
+    assert answer(talk.ask("second")) == "two."
+    assert [message.role for message in talk.turns.conversation.messages] == [Role.USER, Role.ASSISTANT] * 2

@@ -1,0 +1,307 @@
+"""Weights and KV types on the thread screen; and doubts whether what was tuned still holds."""
+
+from pathlib import Path
+
+import pytest
+
+from app.program.state import Measured, TunedChoice
+from app.tui.screens.threads import ThreadsScreen
+from engine.errors import MemoryPlanError
+from engine.machine.topology import read_cores
+from engine.tuning import option_trials
+from tests.app.chat_driver import Driver
+from tests.app.fake_engine import FakeModel, Gate, Script
+from tests.app.scripted_machine import ScriptedMachine
+from tests.app.tui.test_threads_screen import Memory, laptop_script, shown, threads_of, tuning, use_cores
+from tests.engine import sysfs_trees
+
+pytestmark = pytest.mark.slow
+
+FASTER = {"weight_speeds": {"huge": 1.12}}
+
+
+@pytest.fixture(autouse=True)
+def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use_cores(monkeypatch, read_cores([0, 1, 2, 3], sysfs_trees.two_cores_four_threads(tmp_path / "machine")))
+    monkeypatch.setattr(option_trials, "gives_huge_pages", lambda: True)
+
+
+def model_of(driver: Driver) -> FakeModel:
+    return driver.script.opened[0]
+
+
+async def test_huge_pages_are_compared_after_the_counts_and_the_copy_is_let_go() -> None:
+    async with tuning(laptop_script(**FASTER), size=(100, 40)) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "With its weights in huge pages this model writes 12 % faster (12 to 12)")
+        text = await shown(driver, "use the best (2, 2, huge pages)")
+        huge = next(row for row in text.splitlines() if row.startswith("   huge"))
+        assert huge.split() == ["huge", "95.2", "±0.0", "+12", "%", "95.2", "±0.0", "+12", "%", "best"]
+        assert model_of(driver).weights_mode == "mmap"
+        assert not model_of(driver).has_copy
+
+
+async def test_enter_moves_the_weights_at_once_and_u_brings_them_back() -> None:
+    memory = Memory()
+    async with tuning(laptop_script(**FASTER), memory) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "done in")
+        await driver.pilot.press("enter")
+        await shown(driver, "weights in huge pages; remembered for this machine and model")
+        assert model_of(driver).weights_mode == "huge"
+        assert memory.remembered == TunedChoice(2, 2, False, "huge", "")
+        assert driver.app.bridge.figures.facts is not None
+        assert driver.app.bridge.figures.facts.weights_mode == "huge"
+        await driver.pilot.press("u")
+        await driver.until(lambda: model_of(driver).weights_mode == "mmap", "the map again")
+        assert not model_of(driver).has_copy
+        await driver.until(lambda: memory.remembered is None, "forgotten")
+
+
+async def test_weights_move_between_two_tokens_of_a_reply() -> None:
+    script = laptop_script(replies=[[f" word{n}" for n in range(20)]], token_gate=Gate(), **FASTER)
+    async with tuning(script) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "done in")
+        await driver.pilot.press("escape")
+        gate = script.token_gate
+        assert gate is not None
+        await driver.say("hello")
+        gate.allow(3)
+        await driver.until(gate.waiting.is_set, "the reply is held")
+        await driver.pilot.press("f4", "enter")
+        gate.allow(1)
+        await driver.until(lambda: model_of(driver).weights_mode == "huge", "granted in the middle")
+        gate.open()
+        await driver.pilot.press("escape")
+        assert (await driver.last_reply()).text.endswith("word19")
+
+
+async def test_no_gain_changes_nothing_and_says_so() -> None:
+    async with tuning(laptop_script(), size=(100, 40)) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "Weights stay in the file's map: huge pages brought no gain")
+        await shown(driver, "use the best (2, 2)")
+
+
+async def test_without_room_for_both_the_reason_stands_there() -> None:
+    async with tuning(laptop_script(has_room_for_both=False), size=(100, 40)) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "huge pages are not tried: both at once do not fit into memory")
+        await shown(driver, "done in")
+        assert model_of(driver).weight_calls == []
+
+
+async def test_the_estimate_is_shown_before_anything_is_copied() -> None:
+    script = laptop_script(prefill_gate=Gate())
+    async with tuning(script, size=(100, 40)) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "huge pages: a copy of 1 MB beside the file's own pages")
+        assert not model_of(driver).has_copy
+
+
+async def test_a_stop_while_weights_are_compared_leaves_the_map_and_no_copy() -> None:
+    script = laptop_script(prefill_gate=Gate(), **FASTER)
+    async with tuning(script) as driver:
+        gate = script.prefill_gate
+        assert gate is not None
+        await driver.pilot.press("f4")
+        for _ in range(100):
+            gate.allow(200)
+            await driver.until(lambda: gate.waiting.is_set() or model_of(driver).has_copy)
+            if model_of(driver).has_copy:
+                break
+        await driver.until(gate.waiting.is_set, "a sample of the weights is held")
+        await driver.pilot.press("escape")
+        await shown(driver, "stopped: this is what was measured so far")
+        assert model_of(driver).weights_mode == "mmap"
+        assert not model_of(driver).has_copy
+        assert model_of(driver).sessions[0].tokens == []
+        assert isinstance(driver.app.screen, ThreadsScreen)
+
+
+async def test_weights_that_cannot_be_moved_are_said_and_nothing_is_remembered() -> None:
+    memory = Memory()
+    async with tuning(laptop_script(**FASTER), memory) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "done in")
+        driver.script.weights_error = MemoryPlanError("model.gguf: weights in huge pages need 2.0 GB of their own")
+        await driver.pilot.press("enter")
+        await driver.note("weights stay where they are: model.gguf: weights in huge pages need 2.0 GB")
+        assert memory.remembered is None
+        assert model_of(driver).weights_mode == "mmap"
+
+
+# ---- KV types
+
+
+async def test_k_compares_kv_types_with_the_counts_that_won_and_enter_remembers_for_the_next_opening() -> None:
+    memory = Memory()
+    async with tuning(laptop_script(kv_speeds={"q8_0": 1.2}), memory, size=(100, 40)) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "done in")
+        await driver.pilot.press("k")
+        await shown(driver, "A KV cache of q8_0 writes 20 % faster (20 to 20)")
+        text = await shown(driver, "use the best (2, 2, q8_0)")
+        assert "2 threads write fastest" in " ".join(text.split())  # what was found before still stands there
+        sessions = model_of(driver).sessions
+        assert [session.kv_type for session in sessions[1:]] == ["q8_0", "f16", "f32"]
+        assert all(session.is_closed for session in sessions[1:])
+        assert not sessions[0].is_closed
+        assert sessions[0].tokens == []
+        await driver.pilot.press("enter")
+        await shown(driver, "its KV cache is q8_0 from the next time it is opened")
+        assert memory.remembered == TunedChoice(2, 2, False, "mmap", "q8_0")
+        await driver.pilot.press("u")
+        await driver.until(lambda: memory.remembered is None, "forgotten")
+
+
+async def test_k_before_anything_was_measured_measures_the_threads_first() -> None:
+    script = laptop_script(prefill_gate=Gate())
+    async with tuning(script) as driver:
+        gate = script.prefill_gate
+        assert gate is not None
+        await driver.pilot.press("f4")
+        await driver.until(gate.waiting.is_set, "measuring")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: not driver.chat.turns.is_tuning, "stopped")
+        gate.open()
+        await driver.pilot.press("k")
+        report = lambda: driver.app.bridge.tuning  # noqa: E731
+        await driver.until(lambda: report().is_over and report().comparison("kv") is not None, "all of it")
+        assert report().comparison("kv").is_measured
+        assert report().comparison("weights").is_measured
+
+
+async def test_a_remembered_type_is_used_when_the_model_opens_unless_the_settings_name_one() -> None:
+    memory = Memory(TunedChoice(2, 2, False, "mmap", "q8_0"))
+    async with tuning(laptop_script(), memory) as driver:
+        assert model_of(driver).sessions[0].kv_type == "q8_0"
+
+
+async def test_settings_that_name_weights_and_types_are_said_to_go_first() -> None:
+    memory = Memory(TunedChoice(2, 2))
+    async with tuning(laptop_script(), memory, size=(100, 40), weights="mmap", kv_type="f16") as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "The settings name weights and the KV cache's type: they go before what is remembered")
+
+
+# ---- doubts
+
+
+async def test_a_doubt_at_the_start_is_one_line_that_names_the_key() -> None:
+    memory = Memory(TunedChoice(2, 2))
+    memory.doubt = "threads were tuned on mains, now on battery"
+    async with tuning(laptop_script(), memory) as driver:
+        await driver.note("threads were tuned on mains, now on battery: F4 measures again")
+        assert driver.app.bridge.tuning is None
+        assert driver.app.screen is driver.chat
+
+
+async def test_there_is_no_second_doubt_in_a_session() -> None:
+    memory, machine = Memory(TunedChoice(2, 2)), ScriptedMachine()
+    memory.measured, memory.doubt = Measured("k0"), "threads were tuned with another version of the engine"
+    async with tuning(laptop_script(), memory, machine=machine) as driver:
+        await driver.note("another version of the engine: F4 measures again")
+        machine.on_mains = False
+        await driver.ask("hello")
+        await driver.ask("again")
+        assert sum("measures again" in note for note in driver.transcript.notes()) == 1
+
+
+async def test_unplugging_is_noticed_after_the_next_reply() -> None:
+    memory, machine = Memory(TunedChoice(2, 2)), ScriptedMachine()
+    memory.measured, machine.on_mains = Measured("k1"), True
+    async with tuning(laptop_script(), memory, machine=machine) as driver:
+        await driver.ask("hello")
+        assert not any("measures again" in note for note in driver.transcript.notes())
+        machine.on_mains = False
+        await driver.ask("hello")
+        await driver.note("threads were tuned on mains, now on battery: F4 measures again")
+
+
+def slow_script() -> Script:
+    """Replies at 2 tokens a second."""
+    return laptop_script(replies=[[f" word{n}" for n in range(20)]])
+
+
+async def test_replies_that_became_much_slower_are_noticed() -> None:
+    memory = Memory(TunedChoice(2, 2))
+    memory.measured = Measured("k1", decode_tps=5.0)
+    async with tuning(slow_script(), memory) as driver:
+        for _ in range(4):
+            await driver.ask("hello")
+        assert not any("measures again" in note for note in driver.transcript.notes())
+        await driver.ask("hello")
+        await driver.note("% slower than when threads were tuned (median of 5): F4 measures again")
+
+
+@pytest.mark.parametrize("trouble", ["swapping", "crowded"])
+async def test_a_machine_that_swaps_or_works_for_others_explains_slow_replies_by_itself(trouble: str) -> None:
+    memory, machine = Memory(TunedChoice(2, 2)), ScriptedMachine()
+    memory.measured = Measured("k1", decode_tps=5.0)
+    real = machine.cpu_times
+
+    def look(percpu: bool) -> object:  # once when a reply begins, once when it ends
+        machine.now_s += 10.0
+        machine.busy_s += 9.0 if trouble == "crowded" else 0.0
+        machine.swapped_bytes += 64 << 20 if trouble == "swapping" else 0
+        return real(percpu)
+
+    machine.cpu_times = look  # type: ignore[assignment, method-assign]
+    async with tuning(slow_script(), memory, machine=machine) as driver:
+        for _ in range(7):
+            await driver.ask("hello")
+        assert not any("measures again" in note for note in driver.transcript.notes())
+
+
+async def test_what_was_measured_while_swapping_is_marked_and_used_but_not_remembered() -> None:
+    memory, machine = Memory(), ScriptedMachine()
+    async with tuning(
+        laptop_script(thread_speeds={1: 1.0, 2: 1.5, 3: 2.0, 4: 3.0}), memory, (100, 40), machine
+    ) as driver:
+        real = machine.swap_memory
+
+        def look() -> object:
+            machine.swapped_bytes += 64 << 20
+            return real()
+
+        machine.swap_memory = look  # type: ignore[method-assign]
+        await driver.pilot.press("f4")
+        await shown(driver, "The machine was swapping meanwhile: these figures are not remembered.")
+        machine.swap_memory = real  # type: ignore[method-assign]
+        await shown(driver, "KV types")  # the first search is over
+        await driver.pilot.press("k")  # a quiet search afterwards does not make the counts any better
+        await shown(driver, "The KV cache stays f16")
+        await shown(driver, "The machine was swapping meanwhile")
+        await driver.pilot.press("enter")
+        in_use = lambda: driver.app.bridge.threads  # noqa: E731
+        await driver.until(lambda: in_use() and threads_of(in_use().now) == TunedChoice(4, 4), "used")
+        assert memory.remembered is None
+
+
+async def test_what_was_measured_on_battery_is_marked_and_remembered_with_that() -> None:
+    memory, machine = Memory(), ScriptedMachine()
+    machine.on_mains = False
+    async with tuning(laptop_script(), memory, (100, 40), machine) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "Measured on battery: this holds for running on battery only.")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: memory.measured is not None, "remembered")
+        assert memory.measured == Measured("k1", True, pytest.approx(85.0), 0)
+
+
+async def test_fewer_threads_than_cores_are_laid_to_the_programs_that_took_them() -> None:
+    machine = ScriptedMachine()
+    async with tuning(laptop_script(thread_speeds={1: 2.0, 2: 1.0}), None, (100, 40), machine) as driver:
+        real = machine.cpu_times
+
+        def look(percpu: bool) -> object:
+            machine.now_s += 10.0
+            machine.busy_s += 12.0
+            return real(percpu)
+
+        machine.cpu_times = look  # type: ignore[assignment, method-assign]
+        await driver.pilot.press("f4")
+        await shown(driver, "1 thread writes fastest, but other programs took 1.2 cores meanwhile")
+        await shown(driver, "measure again without them")

@@ -1,0 +1,145 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.chat import opening as engine_access
+from app.cli import bench as bench_module
+from app.cli.bench import BenchOptions, bench
+from app.program import exit_codes
+from app.program.refusals import Refusal
+from app.program.settings import built_in_settings
+from engine.errors import BrokenModelError, EngineError
+from tests.app.fake_engine import Script
+from tests.app.scripted_access import use_script
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    """One model, and no bundled one."""
+    monkeypatch.setattr(bench_module, "starter_file", lambda: None)
+    return use_script(monkeypatch, Script(replies=[["It is", " Paris."]]))
+
+
+@pytest.fixture
+def with_starter(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
+    """The bundled model is there, and opened second."""
+    monkeypatch.setattr(bench_module, "starter_file", lambda: Path("starter.gguf"))
+    return script
+
+
+def reports(script: Script, capsys: pytest.CaptureFixture[str], **options: Any) -> list[dict[str, Any]]:
+    given = {"threads": (1, 2), "n_prompt": 8, "n_gen": 3, "rounds": 2, "as_json": True, **options}
+    assert bench(BenchOptions("m.gguf", **given), built_in_settings(), script.clock) == exit_codes.OK
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_each_thread_count_is_one_json_object_with_both_lists(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = reports(script, capsys)
+    assert (first["threads"], second["threads"]) == (1, 2)
+    assert first["prefill_tps"] == pytest.approx([10.0, 10.0])
+    assert first["decode_tps"] == pytest.approx([10.0, 10.0])  # a token fed one by one costs as much in the script
+    assert (first["quantization"], first["weights"], first["n_prompt"], first["n_gen"]) == ("Q4_K_M", "mmap", 8, 3)
+    assert {"python", "numba", "numpy", "llvmlite"} <= set(first["versions"])
+    assert (first["gate"], first["kernels"], first["cpu"]) == ("passed", "passed", "avx2")
+
+
+def test_the_work_is_one_prompt_at_once_and_single_tokens_in_each_round_and_a_warm_up(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports(script, capsys, threads=(2,))
+    measured = script.opened[0].sessions[-1]
+    assert measured.fed_counts == [8, 1, 1, 1] * 3
+    assert measured.n_ctx == 11
+    assert measured.is_closed
+
+
+def test_both_thread_counts_of_the_model_are_set(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    reports(script, capsys, threads=(3,))
+    assert (script.opened[0].threads, script.opened[0].prefill_threads) == (3, 3)
+
+
+def test_without_thread_counts_the_models_own_is_measured(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [report["threads"] for report in reports(script, capsys, threads=())] == [2]
+
+
+@pytest.mark.parametrize(("reply", "verdict"), [(["Paris"], "passed"), (["zyx"], "failed"), ([], "failed")])
+def test_the_known_answer_is_reported_and_never_stops_the_bench(
+    script: Script, capsys: pytest.CaptureFixture[str], reply: list[str], verdict: str
+) -> None:
+    script.replies = [reply]
+    report = reports(script, capsys, threads=(1,))[0]
+    assert report["gate"] == verdict
+    assert len(report["decode_tps"]) == 2
+
+
+def test_a_model_without_a_template_is_asked_nothing(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.has_template = False
+    assert reports(script, capsys, threads=(1,))[0]["gate"] == "not a chat model"
+    assert len(script.opened[0].sessions) == 1
+
+
+def test_a_question_that_breaks_is_a_failed_gate_with_its_reason(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.generate_error, script.fail_after_tokens = BrokenModelError("m.gguf: NaN"), 0
+    given = BenchOptions("m.gguf", (1,), 8, 3, 2, True)
+    bench(given, built_in_settings(), script.clock)
+    out, err = capsys.readouterr()
+    assert json.loads(out)["gate"] == "failed"
+    assert "the question could not be asked: m.gguf: NaN" in err
+
+
+def test_the_bundled_model_is_asked_with_each_thread_count_before_anything_counts(
+    with_starter: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert [report["starter_gate"] for report in reports(with_starter, capsys)] == ["passed", "passed"]
+    _, starter = with_starter.opened
+    assert len(starter.sessions) == 2
+    assert (starter.threads, starter.prefill_threads) == (2, 2)
+
+
+def test_a_wrong_answer_of_the_bundled_model_stops_the_bench(with_starter: Script) -> None:
+    with_starter.replies = [["Lyon"]]
+    with pytest.raises(Refusal, match="no figure counts"):
+        bench(BenchOptions("m.gguf", (1,)), built_in_settings(), with_starter.clock)
+    assert with_starter.opened[0].sessions == []
+
+
+def test_without_the_bundled_model_the_report_says_so(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reports(script, capsys)[0]["starter_gate"] == "not installed"
+
+
+def test_wrong_kernels_stop_the_bench(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(model: object) -> None:
+        raise EngineError("matvec q4_k differs from its reference")
+
+    monkeypatch.setattr(engine_access, "check_kernels", fail)
+    with pytest.raises(EngineError, match="differs"):
+        bench(BenchOptions("m.gguf", (1,)), built_in_settings(), script.clock)
+
+
+def test_people_get_a_table(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    bench(BenchOptions("m.gguf", (1, 2), 8, 3, 2), built_in_settings(), script.clock)
+    out = capsys.readouterr().out
+    assert "read 8 tokens" in out
+    assert out.count("10.0 (10.0-10.0)") == 4
+    assert "2 threads: passed" in out
+
+
+def test_a_profile_shows_every_plan_that_ran_and_counts_decode_per_token(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench(BenchOptions("m.gguf", (1,), 8, 4, 1, profile=True), built_in_settings(), script.clock)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[-4:-3] for line in lines if line[:1] == ["feed-forward"]] == [["250.00"], ["1000.00"], ["1000.00"]]
+    titles = [" ".join(line[:3]) for line in lines if "goes" in line]
+    assert titles == ["a token written:", "a few tokens", "the prompt read:"]
+    report = reports(script, capsys, threads=(1,), n_gen=4, profile=True)[0]["profile"]
+    assert [(name, phase[0]["ms"], phase[0]["bytes"]) for name, phase in report.items()] == [
+        ("decode", 250.0, 250_000_000),
+        *((name, 1000.0, 10**9) for name in ("few", "block", "head")),
+    ]

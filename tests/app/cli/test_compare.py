@@ -1,0 +1,230 @@
+"""The comparison: both sides do the same job, what they say is checked, and a missing peer is one line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.cli.compare import command, our_side, peer_side
+from app.cli.compare.command import CompareOptions, compare, make_job, parting
+from app.program import exit_codes
+from app.program.refusals import Refusal
+from tests.engine import tiny_gguf
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    return str(tiny_gguf.write(tmp_path / "m.gguf"))
+
+
+def answer(decode: list[float], prefill: list[float], greedy: list[int], **more: Any) -> dict[str, Any]:
+    return {"decode_tps": decode, "prefill_tps": prefill, "greedy": greedy, "version": "1.2.3", "level": "AVX2", **more}
+
+
+@pytest.fixture
+def sides(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Scripted sides; yields who was asked, in order."""
+    asked: list[str] = []
+    ours = answer([30.0, 34.0], [100.0, 110.0], [1, 2, 3], margins=[2.0, 1.0, 0.01])
+    ours["version"] = {"jalopy": "9.9"}
+
+    def ask_ours(job: Any) -> Any:
+        asked.append("ours")
+        return ours
+
+    def ask_peer(options: Any, job: Any) -> Any:
+        asked.append("theirs")
+        return answer([20.0, 20.0], [50.0, 50.0], [1, 2, 4])
+
+    monkeypatch.setattr(command, "ask_ours", ask_ours)
+    monkeypatch.setattr(command, "ask_peer", ask_peer)
+    return asked
+
+
+def test_rounds_alternate_and_who_begins_alternates_too(model: str, sides: list[str]) -> None:
+    assert compare(CompareOptions(model, rounds=3, n_prompt=8, n_gen=4)) == exit_codes.OK
+    assert sides == ["theirs", "ours", "ours", "theirs", "theirs", "ours"]
+
+
+def test_people_get_medians_ratios_and_where_they_part(
+    model: str, sides: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare(CompareOptions(model, threads=2, rounds=1, n_prompt=8, n_gen=4))
+    out = capsys.readouterr().out
+    assert "32.0 (30.0-34.0)" in out
+    assert "1.60x" in out
+    assert "2.10x" in out
+    assert "the same up to token 2 of 3" in out
+    assert "near tie" in out
+    assert "2 threads" in out
+    assert "llama-cpp-python 1.2.3: AVX2" in out
+
+
+def test_scripts_get_every_figure_on_one_line(model: str, sides: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    compare(CompareOptions(model, rounds=2, n_prompt=8, n_gen=4, as_json=True))
+    found = json.loads(capsys.readouterr().out)
+    assert found["jalopy"]["decode_tps"] == [30.0, 30.0, 34.0, 34.0]
+    assert found["ratio"] == {"decode_tps": pytest.approx(1.6), "prefill_tps": pytest.approx(2.1)}
+    assert (found["greedy_parts_at"], found["greedy_margin"]) == (2, 0.01)
+
+
+@pytest.mark.parametrize(("theirs", "part"), [([1, 2, 3], None), ([9, 2, 3], 0), ([1, 2, 9], 2)])
+def test_the_first_token_that_differs_is_where_they_part(theirs: list[int], part: int | None) -> None:
+    assert parting([1, 2, 3], theirs) == part
+
+
+def test_a_clear_difference_is_not_called_a_tie() -> None:
+    found = {"greedy_parts_at": 1, "greedy_tokens": 3, "greedy_margin": 0.8}
+    assert "computes wrongly" in command._greedy_line(found)
+
+
+def test_the_job_is_the_same_each_time_and_within_the_vocabulary(model: str) -> None:
+    options = CompareOptions(model, n_prompt=40, n_gen=8)
+    job = make_job(options)
+    assert job == make_job(options)
+    assert (len(job["prompt"]), len(job["following"])) == (40, 8)
+    assert all(0 <= token < 300 for token in (*job["prompt"], *job["following"], *job["greedy_prompt"]))
+    assert job["n_ctx"] >= 48
+
+
+def test_more_tokens_than_the_model_holds_are_refused(model: str) -> None:
+    with pytest.raises(Refusal, match="holds 128 tokens"):
+        make_job(CompareOptions(model, n_prompt=120, n_gen=9))
+
+
+def test_a_python_without_the_peer_is_one_line(model: str, tmp_path: Path) -> None:
+    lonely = tmp_path / "python"
+    lonely.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    lonely.chmod(0o755)
+    options = CompareOptions(model, n_prompt=8, n_gen=4, peer_python=str(lonely))
+    with pytest.raises(Refusal, match="no llama-cpp-python") as refused:
+        command.ask_peer(options, make_job(options))
+    assert refused.value.exit_code == exit_codes.UNSUPPORTED
+    assert "\n" not in str(refused.value)
+
+
+def test_a_python_that_is_none_is_one_line(model: str) -> None:
+    options = CompareOptions(model, n_prompt=8, n_gen=4, peer_python="/no/python")
+    with pytest.raises(Refusal, match="/no/python"):
+        command.ask_peer(options, make_job(options))
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("import sys; sys.exit(4)", "update it"),
+        ("print('not json')", "nothing sensible"),
+        ("print('[1]')", "nothing sensible"),
+        ("print('{}')", "nothing sensible"),
+        ("print(a.replace('[5.0]', '[]'))", "nothing sensible"),
+        ("print(a.replace('5.0', '0'))", "nothing sensible"),
+        ("print(a.replace('5.0', '\"fast\"'))", "nothing sensible"),
+        ("1/0", "ZeroDivision"),
+    ],
+)
+def test_a_peer_that_breaks_is_one_line(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, says: str
+) -> None:
+    script = tmp_path / "peer.py"
+    script.write_text(f"a = {json.dumps(answer([5.0], [5.0], [1]))!r}\n{program}")
+    monkeypatch.setattr(peer_side, "__file__", str(script))
+    options = CompareOptions(model, n_prompt=8, n_gen=4)
+    with pytest.raises(Refusal, match=says):
+        command.ask_peer(options, make_job(options))
+
+
+def test_a_peer_that_answers_is_taken_at_its_word(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = answer([5.0], [5.0], [1])
+    script = tmp_path / "peer.py"
+    script.write_text(f"print('warming up')\nprint({json.dumps(said)!r})")
+    monkeypatch.setattr(peer_side, "__file__", str(script))
+    options = CompareOptions(model, n_prompt=8, n_gen=4)
+    assert command.ask_peer(options, make_job(options)) == said
+
+
+def test_the_peers_half_imports_nothing_of_ours() -> None:
+    code = "import sys; sys.path.insert(0, 'app/cli/compare'); import peer_side; print({'app', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+class FakePeer:
+    """Counts what it is fed; its likeliest token is the number of tokens fed."""
+
+    def __init__(self) -> None:
+        self.length, self.fed, self.starts = 0, [], []
+
+    def clear(self) -> None:
+        self.length = 0
+
+    def feed(self, tokens: list[int], start: int) -> None:
+        assert start == self.length
+        self.length += len(tokens)
+        self.fed.append(len(tokens))
+
+    def likeliest(self) -> int:
+        return self.length
+
+
+def test_measuring_reads_at_once_and_writes_one_by_one_after_a_warm_up() -> None:
+    peer = FakePeer()
+    job = {"prompt": [1, 2, 3], "following": [4, 5], "repeats": 2}
+    read_tps, write_tps = peer_side.measure(peer, job)  # type: ignore[arg-type]
+    assert peer.fed == [3, 1, 1] * 3
+    assert len(read_tps) == len(write_tps) == 2
+    assert peer_side.greedy(peer, [7, 8], 3) == [2, 3, 4]  # type: ignore[arg-type]
+
+
+def test_our_half_does_the_job_with_the_real_engine(model: str) -> None:
+    job = make_job(CompareOptions(model, threads=1, n_prompt=8, n_gen=4)) | {"n_greedy": 5}
+    found = our_side.answer(job)
+    assert len(found["decode_tps"]) == len(found["prefill_tps"]) == job["repeats"]
+    assert len(found["greedy"]) == len(found["margins"]) == 5
+    assert min(found["margins"]) >= 0
+    assert found["greedy"] == our_side.answer(job)["greedy"]
+
+
+def test_a_model_our_half_refuses_ends_with_its_line_and_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "bad.gguf"
+    broken.write_bytes(b"<html>")
+    job = json.dumps({"model": str(broken), "threads": 1, "n_ctx": 64})
+    done = subprocess.run(
+        [sys.executable, "-m", "app.cli.compare.our_side"],
+        cwd=ROOT,
+        input=job,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == exit_codes.BAD_DATA
+    assert done.stderr.count("\n") == 1
+
+
+def test_another_projects_package_in_the_current_directory_is_not_taken_for_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "app").mkdir()
+    for name in ("app/__init__.py", "json.py"):
+        (tmp_path / name).write_text("raise SystemExit('foreign code ran')")
+    broken = tmp_path / "bad.gguf"
+    broken.write_bytes(b"<html>")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Refusal, match=r"bad\.gguf") as refused:
+        command.ask_ours({"model": str(broken), "threads": 1, "n_ctx": 64})
+    assert refused.value.exit_code == exit_codes.BAD_DATA
+
+
+def test_an_old_package_is_told_by_what_it_lacks(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    old = SimpleNamespace(__version__="0.1.0", llama_log_callback=lambda f: f)
+    monkeypatch.setitem(sys.modules, "llama_cpp", old)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(read=lambda: json.dumps({"model": "m"})))
+    assert peer_side.main() == peer_side.TOO_OLD
+    assert "0.1.0" in capsys.readouterr().err

@@ -1,0 +1,143 @@
+"""``jalopy doctor``: works without a model, refuses a broken one in a line, and says the same to people and scripts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli import doctor as command
+from app.cli.doctor import DoctorOptions, doctor
+from app.doctor import examine
+from app.doctor.readings import CoreReadings
+from app.program import exit_codes
+from app.program.refusals import Refusal
+from app.program.settings import built_in_settings, override
+from engine.measure import fit
+from engine.measure.fit import MachineMemory, MachineRates
+from tests.engine import tiny_gguf
+
+GIB = 1 << 30
+RATES = MachineRates(12.0, {"Q4_K": 10.5, "F32": 11.0}, {"Q4_K": 40.0, "F32": 10.0})
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """A laptop of 8 GB whose measurements take no time; yields the types that were measured."""
+    measured: list[list[str]] = []
+
+    def measure(threads: int, prefill_threads: int, quants: Any, *_: Any) -> Any:
+        measured.append(list(dict.fromkeys(quants)))
+        readings = examine.EngineReadings("avx2", threads or 2, 12.0, 40.0, "/cache/kernels-1", 1_000_000)
+        return readings, RATES
+
+    monkeypatch.setattr(examine, "measure", measure)
+    monkeypatch.setattr(fit, "machine_memory", lambda: MachineMemory(8 * GIB, 6 * GIB))
+    monkeypatch.setattr(command, "read_cores", lambda: CoreReadings("CPU", 2, 4, 4, 2))
+    return measured
+
+
+def run(capsys: pytest.CaptureFixture[str], **options: Any) -> tuple[int, str]:
+    code = doctor(DoctorOptions(**options), built_in_settings())
+    return code, capsys.readouterr().out
+
+
+def test_without_a_model_it_examines_the_machine_and_gives_advice(
+    capsys: pytest.CaptureFixture[str], machine: list[list[str]]
+) -> None:
+    code, out = run(capsys)
+    assert code == exit_codes.OK
+    assert "kernels use AVX2" in out
+    assert "12.0 GB/s read with 2 threads" in out
+    assert "Will it fit" not in out
+    assert " >   8 GB   8B Q4_K_M" in out
+    assert machine == [["Q4_K"]]
+    assert max(map(len, out.splitlines())) <= command.MOST_COLUMNS
+
+
+def test_a_model_is_measured_by_its_own_types_and_its_fit_shown(
+    capsys: pytest.CaptureFixture[str], machine: list[list[str]], tmp_path: Path
+) -> None:
+    code, out = run(capsys, model=str(tiny_gguf.write(tmp_path / "m.gguf")))
+    assert code == exit_codes.OK
+    assert "Will it fit: tiny llama F32 · F32" in out
+    assert "from its kernels as measured just now" in " ".join(out.split())
+    assert machine == [["Q4_K", "F32"]]
+
+
+def test_a_size_stands_for_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(run(capsys, size="8B", quantization="q4_k_m")[1].split())  # lines break where the figures let them
+    assert "Will it fit: a model of 8B · Q4_K_M" in text
+    assert "an estimate" in text
+
+
+def test_what_does_not_fit_says_what_would(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(run(capsys, size="14B")[1].split())
+    assert "x memory" in text
+    assert "take a smaller model" in text
+    assert "x context" in text
+
+
+def test_a_context_too_large_names_the_one_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = override(built_in_settings(), "context_size", 20_000, "--ctx")
+    assert doctor(DoctorOptions(size="8B"), settings) == exit_codes.OK
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--ctx " in text
+    assert "x memory" in text or "! memory" in text
+
+
+def test_a_broken_model_is_a_finding_with_the_code_of_its_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, out = run(capsys, model=str(tmp_path / "none.gguf"))
+    assert code == exit_codes.UNREADABLE
+    assert "x   model         none.gguf: no such file" in out
+    assert "kernels use AVX2" in out
+    (tmp_path / "bad.gguf").write_bytes(b"<html>")
+    assert run(capsys, model=str(tmp_path / "bad.gguf"))[0] == exit_codes.BAD_DATA
+
+
+def test_scripts_get_one_json_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out = run(capsys, model=str(tiny_gguf.write(tmp_path / "m.gguf")), as_json=True)
+    found = json.loads(out)
+    assert code == exit_codes.OK
+    assert set(found) == {"findings", "model", "model_findings", "fit", "suggestions", "readings"}
+    assert found["fit"]["verdict"] == "yes"
+    assert {finding["mark"] for finding in found["findings"]} <= {"ok", "!", "x"}
+    assert found["readings"]["engine"]["read_gbps"] == 12.0
+
+
+def test_a_model_and_a_size_together_are_refused() -> None:
+    with pytest.raises(Refusal, match="not both"):
+        doctor(DoctorOptions(model="m.gguf", size="8B"), built_in_settings())
+
+
+@pytest.mark.parametrize("model", [None, "m.gguf"])
+def test_a_type_without_a_size_is_refused(model: str | None) -> None:
+    with pytest.raises(Refusal, match="--type is the type of a --size"):
+        doctor(DoctorOptions(model=model, quantization="Q4_0"), built_in_settings())
+
+
+def test_an_engine_that_cannot_run_is_a_finding(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.undo()
+
+    def fail(*_: Any) -> Any:
+        raise ImportError("numba needs a processor with SSE2")
+
+    monkeypatch.setattr(examine, "_measure", fail)
+    readings, rates = examine.measure(0, 0, ["Q4_K"], None)
+    assert readings.error == "ImportError: numba needs a processor with SSE2"
+    assert rates == MachineRates()
+    code, out = run(capsys)
+    assert code == exit_codes.OK
+    assert "x   engine        ImportError" in out
+
+
+def test_sizes_of_the_kernel_cache_count_this_version_and_the_older_ones(tmp_path: Path) -> None:
+    for name, n_bytes in (("kernels-new", 10), ("kernels-old", 30), ("other", 99)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "k.nbi").write_bytes(bytes(n_bytes))
+    assert examine._cache_sizes(tmp_path / "kernels-new") == (10, 30)
+    assert examine._cache_sizes(None) == (None, 0)

@@ -1,0 +1,235 @@
+"""The commands of the line mode: those of the table of actions that need no screen."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.chat import opening as engine_access
+from app.cli import line_mode as plain
+from app.cli.line_commands import possible
+from app.conversations.store import Store
+from app.program import clipboard, exit_codes, paths
+from app.program.settings import built_in_settings
+from app.tui.actions import commands
+from engine.errors import GGUFError
+from tests.app.fake_engine import Script
+from tests.app.scripted_access import use_script
+
+Talk = Callable[..., str]
+
+NEED_THE_SCREEN = {
+    "doctor", "editor", "models", "stats", "strip", "theme", "tune", "unfold", "unsend"
+}  # fmt: skip
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    return use_script(monkeypatch, Script(replies=[["one", "."], ["two", "."], ["three", "."]]))
+
+
+@pytest.fixture
+def talk(script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Talk:
+    def say(*lines: str, **settings: Any) -> str:
+        monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        assert plain.chat("m.gguf", replace(built_in_settings(), **settings), script.clock) == exit_codes.OK
+        say.out, err = capsys.readouterr()  # type: ignore[attr-defined]
+        return err
+
+    return say
+
+
+def texts(conversation_id: str = "000001") -> list[str]:
+    return [message.text for message in Store().read(conversation_id).conversation.messages]
+
+
+def cache_text(script: Script) -> str:
+    model = script.opened[-1]
+    return model.tokenizer.decode(model.sessions[0].tokens)
+
+
+def test_every_command_of_the_table_is_possible_or_needs_the_screen() -> None:
+    here = {action.command for action in possible()}
+    assert here | NEED_THE_SCREEN == {action.command for action in commands()}
+    assert not here & NEED_THE_SCREEN
+
+
+def test_help_names_every_command_with_its_argument(talk: Talk) -> None:
+    err = talk("/help")
+    for action in possible():
+        assert f"/{action.command} {action.argument}".rstrip() in err
+        assert action.title in err
+
+
+def test_what_needs_the_screen_says_so_and_sends_nothing(talk: Talk, script: Script) -> None:
+    assert "/theme needs the screen, nothing was sent" in talk("/theme nord")
+    assert script.opened[0].sessions[0].fed_counts == []
+
+
+@pytest.mark.parametrize(("line", "said"), [("/title", "usage: /title title"), ("/new x", "takes nothing behind it")])
+def test_an_argument_too_few_or_too_many_is_told(talk: Talk, line: str, said: str) -> None:
+    assert said in talk(line)
+
+
+def test_an_alias_means_the_same(talk: Talk) -> None:
+    talk("first", "/retry", "/bye", "never sent")
+    assert texts() == ["first", "two."]
+
+
+def test_a_stopped_answer_goes_on(talk: Talk, script: Script) -> None:
+    script.replies = [["one", " two", " three"]]
+    settings = replace(built_in_settings().sampling, max_tokens=1)
+    err = talk("first", "/continue", "/continue", sampling=settings)
+    assert texts() == ["first", "one two three"]
+    assert talk.out == "one\n two\n three\n"  # type: ignore[attr-defined]
+    assert "ended at the token limit" in err
+
+
+def test_nothing_to_go_on_with_is_told(talk: Talk) -> None:
+    assert "there is no unfinished answer" in talk("first", "/continue")
+
+
+def test_an_earlier_message_is_edited_and_asked_anew(talk: Talk, script: Script) -> None:
+    err = talk("first", "second", "/edit 1", "other")
+    assert "editing message 1: the next line is asked in its place" in err
+    assert texts() == ["other", "three."]
+    assert cache_text(script) == "otherthree."
+
+
+def test_an_empty_line_leaves_what_was_to_be_edited(talk: Talk) -> None:
+    err = talk("first", "/edit", "", "second")
+    assert "everything stays as it was" in err
+    assert texts() == ["first", "one.", "second", "two."]
+
+
+def test_a_command_ends_the_editing(talk: Talk) -> None:
+    talk("first", "/edit", "/title renamed", "second")
+    assert texts() == ["first", "one.", "second", "two."]
+
+
+def test_a_reply_is_edited_and_goes_on(talk: Talk, script: Script) -> None:
+    script.replies = [["one", " two", " three"]]
+    talk("first", "/edit reply", "one")
+    assert texts() == ["first", "one two three"]
+    assert Store().read("000001").conversation.messages[-1].is_edited
+
+
+@pytest.mark.parametrize(("argument", "said"), [("7", "a number from 1 to 1"), ("x", "`reply` for the last reply")])
+def test_a_message_that_is_not_there_is_not_edited(talk: Talk, argument: str, said: str) -> None:
+    assert said in talk("first", f"/edit {argument}")
+    assert "there is no message to edit yet" in talk("/new", "/edit")
+
+
+def test_a_title_is_given(talk: Talk) -> None:
+    err = talk("/title too soon", "first", "/title  My \x1b notes")
+    assert "nothing is saved yet" in err
+    assert Store().read("000001").title == "My ␛ notes"
+
+
+def test_a_persona_begins_a_conversation(talk: Talk, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = paths.personas_dir()
+    assert directory is not None
+    assert "there are no personas" in talk("/persona")
+    directory.mkdir(parents=True)
+    (directory / "pirate.md").write_text("Talk like a pirate.", encoding="utf-8")
+    err = talk("/persona", "/persona nobody", "/persona pirate", "first")
+    assert "personas: pirate" in err
+    assert "there is no persona 'nobody'" in err
+    assert cache_text(script).startswith("Talk like a pirate.first")
+
+
+def test_a_file_goes_with_the_next_message(talk: Talk, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("a\x1bb", encoding="utf-8")
+    err = talk(f"/read {tmp_path}/notes.txt", "what is this?", "and now?", f"/read {tmp_path}/none.txt")
+    assert "notes.txt goes with the next message: 3 characters" in err
+    assert "No such file" in err
+    first, _, second, _ = texts()
+    assert first == "notes.txt:\n```\na␛b\n```\nwhat is this?"
+    assert second == "and now?"
+
+
+def test_a_conversation_is_saved_as_a_file_and_never_over_one(talk: Talk, tmp_path: Path) -> None:
+    err = talk("/save", "first", f"/save {tmp_path}/a.md", f"/save {tmp_path}/a.md", f"/save {tmp_path}/a.json")
+    assert "there is nothing to save yet" in err
+    assert "exists already" in err
+    assert "one." in (tmp_path / "a.md").read_text(encoding="utf-8")
+    assert '"one."' in (tmp_path / "a.json").read_text(encoding="utf-8")
+
+
+def test_thinking_is_shown(talk: Talk, script: Script) -> None:
+    script.replies, script.control = [["<think>", "hm", "</think>", "Yes."]], frozenset({"<think>", "</think>"})
+    err = talk("/think", "why?", "/think")
+    assert "there is no thinking in the last reply" in err
+    assert "> hm\n" in err
+
+
+@pytest.mark.parametrize(
+    ("argument", "copied"), [("", "see\n```\nx = 1\n```"), ("code", "x = 1"), ("code 2", None), ("nothing", None)]
+)
+def test_an_answer_or_its_code_is_copied(
+    talk: Talk, script: Script, monkeypatch: pytest.MonkeyPatch, argument: str, copied: str | None
+) -> None:
+    script.replies = [["see\n", "```\n", "x = 1\n", "```"]]
+    taken: list[str] = []
+
+    async def copy(text: str, *_: Any) -> str:
+        taken.append(text)
+        return "copied"
+
+    monkeypatch.setattr(clipboard, "copy", copy)
+    err = talk("first", f"/copy {argument}")
+    assert taken == ([copied] if copied is not None else [])
+    assert "copied" in err if copied is not None else ("code blocks 1 to 1" in err or "usage: /copy" in err)
+
+
+def test_without_a_desktop_and_a_terminal_a_copy_is_a_file(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WAYLAND_DISPLAY", "DISPLAY", "TERM_PROGRAM"):
+        monkeypatch.delenv(name, raising=False)
+    err = talk("first", "/copy")
+    path = Path(err.split("written to ")[1].splitlines()[0])
+    assert path.read_text(encoding="utf-8") == "one."
+
+
+def test_another_model_goes_on_with_the_conversation(
+    talk: Talk, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_access, "check_model", lambda path: None)
+    err = talk("first", "/model other.gguf", "second")
+    assert "jalopy: other · Q4_K_M" in err
+    assert "tokens of the conversation are read" in err
+    assert cache_text(script) == "firstone.secondtwo."
+    assert len(script.opened) == 2
+
+
+def test_a_model_that_cannot_be_opened_leaves_the_present_one(
+    talk: Talk, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(path: Path) -> None:
+        raise GGUFError("other.gguf: broken")
+
+    monkeypatch.setattr(engine_access, "check_model", check)
+    err = talk("first", "/model other.gguf", "second")
+    assert "other.gguf: broken; the model from before stays" in err
+    assert texts() == ["first", "one.", "second", "two."]
+
+
+def test_threads_are_shown_and_set(talk: Talk, script: Script) -> None:
+    err = talk("/threads", "/threads 1 3", "/threads 99")
+    assert "2 threads to write" in err
+    assert "from now on 1 thread to write, 3 to read the prompt" in err
+    assert "99 threads are not possible here" in err
+    assert script.opened[0].thread_calls[-1] == (1, 3)
+
+
+def test_conversations_are_listed(talk: Talk) -> None:
+    err = talk("first", "/new", "second", "/conversations")
+    assert "    1  " in err
+    assert "*    2  " in err
+    assert "2 saved" in err
+    assert "conversations are not saved" in talk("/conversations", save_conversations="off")

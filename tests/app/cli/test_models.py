@@ -1,0 +1,117 @@
+"""``jalopy models``: a table for people, JSON for scripts, a word of advice where there is nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli import models as command
+from app.cli.models import ModelsOptions, models
+from app.doctor import examine
+from app.doctor.readings import EngineReadings
+from app.library.places import Place
+from app.program import exit_codes
+from app.program.settings import built_in_settings
+from engine.measure.fit import MachineRates
+from tests.engine import tiny_gguf
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
+    """One directory to look in, and measurements that take no time; yields what was measured."""
+    measured: list[Any] = []
+
+    def measure(threads: int, prefill_threads: int, quants: Any, *_: Any) -> Any:
+        measured.append(list(quants))
+        rates = MachineRates(12.0, {"Q4_K": 10.5}, {"Q4_K": 40.0})
+        examine.remember_rates(2, rates)
+        return EngineReadings("avx2", 2), rates
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(examine, "measure", measure)
+    monkeypatch.setattr(command, "places", lambda directories: [Place("here", tmp_path / "models")])
+    monkeypatch.setenv("COLUMNS", "80")
+    (tmp_path / "models").mkdir()
+    return measured
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str, **options: Any) -> str:
+    settings = dataclasses.replace(built_in_settings(), threads=2)
+    code = models(ModelsOptions(words, **options), settings)
+    assert code == exit_codes.OK
+    return capsys.readouterr().out
+
+
+def test_the_table_has_a_row_for_every_model_and_no_line_too_long(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny_gguf.write(tmp_path / "models" / "good.gguf", "qwen2", "Q4_K")
+    (tmp_path / "models" / "bad.gguf").write_bytes(b"<html>")
+    out = run(capsys)
+    assert out.startswith("2 models; ")
+    assert "good" in out
+    assert "is a web page, not a model" in out
+    assert "memory reads 12.0 GB/s" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_this_machine_is_measured_once_and_again_when_asked(
+    machine: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys)
+    run(capsys)
+    assert machine == [["Q4_K"]]
+    run(capsys, measure=True)
+    assert len(machine) == 2
+
+
+def test_scripts_get_every_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tiny_gguf.write(tmp_path / "models" / "m.gguf")
+    report = json.loads(run(capsys, as_json=True))
+    (entry,) = report["models"]
+    assert entry["path"] == str(path)
+    assert entry["parameters"] > 0
+    assert entry["outlook"]["verdict"] in ("yes", "tight", "no")
+    assert report["read_gbps"] == 12.0
+    assert report["offers"][0]["place"] == "advised"
+    assert {offer["path"] for offer in report["offers"]} == {None}
+    assert report["looked_in"] == [str(tmp_path / "models")]
+
+
+def test_words_choose_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("one", "two"):
+        tiny_gguf.write(tmp_path / "models" / f"{name}.gguf", quant="F32" if name == "one" else "Q8_0")
+    out = run(capsys, "q8_0", "TWO")
+    assert out.startswith("1 model; ")
+    assert "one " not in out
+
+
+def test_where_nothing_is_found_it_says_where_it_looked_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys)
+    assert "No model was found" in out
+    assert "Looked in: here" in out
+    assert "jalopy pull" in out
+
+
+def test_the_places_that_were_looked_in_are_named_clean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "places", lambda given: [Place("a\x1b[31m\nb", tmp_path)])
+    assert "Looked in: a␛[31m\\nb\n" in run(capsys)
+
+
+@pytest.mark.parametrize(("names", "expected"), [("a", "the 1 model here"), ("ab", "the 2 models here")])
+def test_where_no_model_has_the_words_it_does_not_say_that_there_is_none(
+    names: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in names:
+        tiny_gguf.write(tmp_path / "models" / f"{name}.gguf")
+    out = run(capsys, "nope", "\x1b[2J")
+    assert f"None of {expected} has these words: nope ␛[2J" in out
+    assert "No model was found" not in out
+    assert "jalopy pull` downloads" not in out
+    assert json.loads(run(capsys, "nope", as_json=True))["models"] == []

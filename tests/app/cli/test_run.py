@@ -1,0 +1,160 @@
+import io
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.cli.run import RunOptions, read_prompt, run
+from app.program import exit_codes
+from app.program.refusals import Refusal
+from app.program.settings import Settings, built_in_settings
+from engine.errors import BrokenModelError, GGUFError
+from tests.app.fake_engine import BOS, Gate, Script
+from tests.app.scripted_access import use_script
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    return use_script(monkeypatch, Script(replies=[["Par", "is", "."]]))
+
+
+class FakeTerminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def settings_with(**sampling: Any) -> Settings:
+    settings = built_in_settings()
+    return replace(settings, sampling=replace(settings.sampling, **sampling))
+
+
+def test_the_answer_is_on_stdout_and_the_figures_on_stderr(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    code = run(RunOptions("m.gguf", "capital of France?"), settings_with(), script.clock)
+    out, err = capsys.readouterr()
+    assert (code, out) == (exit_codes.OK, "Paris.\n")
+    # 3 words, the start and 3 markers: 7 tokens of 0.1 s each, then 0.5 s a token.
+    assert err == "2.0 tok/s · first token 1.2 s · 3 tokens · read 7 prompt tokens at 10.0 tok/s\n"
+
+
+def test_json_is_one_object_with_text_and_figures(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    run(RunOptions("m.gguf", "capital of France?", as_json=True), settings_with(max_tokens=2), script.clock)
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.count("\n") == 1
+    report = json.loads(out)
+    assert report == {
+        "text": "Paris",
+        "prompt_tokens": 7,
+        "tokens": 2,
+        "prefill_tps": pytest.approx(10.0),
+        "decode_tps": pytest.approx(2.0),
+        "first_token_s": pytest.approx(1.2),
+        "finish_reason": "length",
+        "model": "m",
+    }
+
+
+def test_json_holds_no_raw_control_character(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.replies = [["\x1b[2J\x7f\x9b"]]
+    run(RunOptions("m.gguf", "hi", as_json=True), settings_with(), script.clock)
+    out = capsys.readouterr().out
+    assert out.rstrip("\n").isprintable()
+    assert json.loads(out)["text"] == "\x1b[2J\x7f\x9b"
+
+
+def test_raw_continues_the_text_without_a_template(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    run(RunOptions("m.gguf", "Once upon a time", raw=True), settings_with(), script.clock)
+    tokens = script.opened[0].sessions[0].tokens
+    tokenizer = script.opened[0].tokenizer
+    assert tokens[0] == BOS
+    assert tokenizer.decode(tokens) == "Once upon a timeParis."
+
+
+def test_the_system_prompt_reaches_the_model(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = replace(settings_with(), system_prompt="be brief")
+    run(RunOptions("m.gguf", "hi"), settings, script.clock)
+    assert script.opened[0].tokenizer.decode(script.opened[0].sessions[0].tokens) == "be briefhiParis."
+
+
+def test_a_known_length_opens_a_context_no_larger_than_needed(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(RunOptions("m.gguf", "a b c", raw=True), settings_with(max_tokens=5), script.clock)
+    assert script.opened[0].sessions[0].n_ctx == 4 + 5
+    assert script.opened[0].sessions[0].is_closed
+
+
+def test_a_prompt_longer_than_the_context_is_refused_with_both_counts(script: Script) -> None:
+    script.n_ctx = 3
+    with pytest.raises(Refusal, match="the prompt has 4 tokens, but the context holds 3"):
+        run(RunOptions("m.gguf", "a b c", raw=True), settings_with(), script.clock)
+
+
+def test_an_empty_prompt_is_refused(script: Script) -> None:
+    with pytest.raises(Refusal, match="the prompt is empty"):
+        run(RunOptions("m.gguf", " \n"), settings_with(), script.clock)
+    assert script.opened == []
+
+
+def test_a_dash_reads_standard_input_and_mends_broken_utf8(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"two\nlines\xff")))
+    assert read_prompt("-") == "two\nlines�"
+    assert read_prompt("caf\udce9") == "caf�"
+
+
+def test_a_terminal_gets_filtered_text_and_a_pipe_gets_it_as_it_is(
+    script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.replies = [["a\x1b", "]0;x\x07", "\r"]]
+    run(RunOptions("m.gguf", "hi"), settings_with(), script.clock)
+    assert capsys.readouterr().out == "a\x1b]0;x\x07\r\n"
+    terminal = FakeTerminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    run(RunOptions("m.gguf", "hi"), settings_with(), script.clock)
+    assert terminal.getvalue() == "a␛]0;x␇␍\n"
+
+
+def test_an_error_of_the_engine_reaches_the_caller_with_the_text_so_far_written(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.fail_after_tokens = 2
+    with pytest.raises(BrokenModelError):
+        run(RunOptions("m.gguf", "hi"), settings_with(), script.clock)
+    assert capsys.readouterr().out == "Paris\n"
+    script.open_error = GGUFError("m.gguf: broken")
+    with pytest.raises(GGUFError):
+        run(RunOptions("m.gguf", "hi"), settings_with(), script.clock)
+
+
+def test_a_reader_that_went_away_ends_the_answer(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    with pytest.raises(BrokenPipeError):
+        run(RunOptions("m.gguf", "hi"), settings_with(), script.clock)
+    assert script.opened[0].sessions[0].is_closed
+
+
+def test_ctrl_c_keeps_the_partial_answer_and_returns_130(
+    script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class InterruptingOutput(io.StringIO):
+        def write(self, text: str) -> int:
+            if text == "Par":
+                os.kill(os.getpid(), signal.SIGINT)  # the engine stands before the next token until that is seen
+            return super().write(text)
+
+    script.token_gate = Gate()
+    script.token_gate.allow(1)
+    output = InterruptingOutput()
+    monkeypatch.setattr(sys, "stdout", output)
+    assert run(RunOptions("m.gguf", "hi"), settings_with(), script.clock) == exit_codes.INTERRUPTED
+    assert output.getvalue() == "Par\n"
+    assert "stopped" in capsys.readouterr().err

@@ -1,0 +1,409 @@
+"""The parent process on a pseudo-terminal, with children that end in every way."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.program import exit_codes
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+DEADLINE_S = 120.0
+
+# What a screen program does to a terminal, then what the test asks for.
+CHILD = """
+import os, signal, sys, termios, time, tty
+from app.cli.supervisor import supervise
+def work():
+    modes = termios.tcgetattr(0)
+    tty.setraw(0)
+    os.write(1, b"\\x1b[?1049h\\x1b[?1003h\\x1b[?2004h\\x1b[?25l")
+    {setup}
+    os.write(1, b"READY")
+    {act}
+sys.exit(supervise(work, uses_screen=True))
+"""
+WAIT = "signal.pause()"
+
+
+class Terminal:
+    """A pseudo-terminal with a process on it that leads its own session, as a shell's job does."""
+
+    def __init__(self, program: str) -> None:
+        self.control, self.line = pty.openpty()
+        self.before = termios.tcgetattr(self.line)
+        self.output = b""
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            stdin=self.line,
+            stdout=self.line,
+            stderr=self.line,
+            start_new_session=True,
+            env={**os.environ, "TERM": "xterm-256color"},
+        )
+
+    def wait_for(self, text: bytes) -> None:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while text not in self.output:
+            if not self.read(deadline_s - time.monotonic()):
+                raise AssertionError(f"{text!r} did not come: {self.output!r}")
+
+    def read(self, patience_s: float) -> bool:
+        ready, _, _ = select.select([self.control], [], [], max(0.0, patience_s))
+        if ready:
+            self.output += os.read(self.control, 65536)
+        return bool(ready)
+
+    def end(self) -> int:
+        """Wait for the process and return its exit status as subprocess counts: negative for a signal."""
+        deadline_s = time.monotonic() + DEADLINE_S
+        while self.process.poll() is None and time.monotonic() < deadline_s:
+            self.read(0.05)
+        status = self.process.wait(1)
+        while self.read(0):
+            pass
+        return status
+
+    def child_id(self) -> int:
+        tasks = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return int(tasks.read_text().split()[0])
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        os.close(self.control)
+        os.close(self.line)
+
+
+@pytest.fixture
+def opened() -> Iterator[list[Terminal]]:
+    terminals: list[Terminal] = []
+    yield terminals
+    for terminal in terminals:
+        terminal.close()
+
+
+def start(opened: list[Terminal], act: str = WAIT, setup: str = "pass") -> Terminal:
+    terminal = Terminal(CHILD.format(act=act, setup=setup))
+    opened.append(terminal)
+    terminal.wait_for(b"READY")
+    return terminal
+
+
+def said(terminal: Terminal) -> str:
+    """Return what follows the escape sequences after the child's death."""
+    return terminal.output.rpartition(b"\x1b[0m")[2].decode()
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"),
+    [
+        (signal.SIGBUS, exit_codes.IO_ERROR, "SIGBUS"),
+        (signal.SIGSEGV, exit_codes.INTERNAL, "SIGSEGV"),
+        (signal.SIGILL, exit_codes.UNSUPPORTED, "SIGILL"),
+        (signal.SIGABRT, exit_codes.INTERNAL, "SIGABRT"),
+        (signal.SIGFPE, exit_codes.INTERNAL, "SIGFPE"),
+        (signal.SIGKILL, exit_codes.NO_MEMORY, "SIGKILL"),
+    ],
+)
+def test_a_child_killed_by_a_signal_leaves_a_sane_terminal_one_line_and_a_code(
+    opened: list[Terminal], number: signal.Signals, code: int, word: str
+) -> None:
+    terminal = start(opened, act=f"os.kill(os.getpid(), {int(number)})")
+    assert terminal.end() == code
+    assert termios.tcgetattr(terminal.line) == terminal.before
+    for sequence in (b"\x1b[?1049l", b"\x1b[?1003l", b"\x1b[?2004l", b"\x1b[?7h", b"\x1b[?25h", b"\x1b[<u"):
+        assert sequence in terminal.output
+    assert said(terminal).startswith("jalopy: ")
+    assert word in said(terminal)
+    assert said(terminal).count("\n") == 1
+
+
+@pytest.mark.parametrize("code", [0, 1, 65, 130])
+def test_an_exit_code_is_passed_on_and_nothing_is_said(opened: list[Terminal], code: int) -> None:
+    terminal = start(opened, act=f"termios.tcsetattr(0, termios.TCSANOW, modes); return {code}")
+    assert terminal.end() == code
+    assert terminal.output.endswith(b"READY")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, exit_codes.TERMINATED), (signal.SIGHUP, exit_codes.HANGUP), (signal.SIGINT, 7)],
+)
+def test_a_signal_to_the_parent_reaches_the_child_which_decides(
+    opened: list[Terminal], number: signal.Signals, code: int
+) -> None:
+    setup = f"signal.signal({int(number)}, lambda *_: os._exit({code}))"
+    terminal = start(opened, setup=setup)
+    os.kill(terminal.process.pid, number)
+    assert terminal.end() == code
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGTERM, exit_codes.TERMINATED),
+        (signal.SIGHUP, exit_codes.HANGUP),
+        (signal.SIGINT, exit_codes.INTERRUPTED),
+        (signal.SIGQUIT, exit_codes.INTERRUPTED),
+    ],
+)
+def test_a_child_that_dies_of_what_was_passed_on_gives_that_signals_code_without_a_word(
+    opened: list[Terminal], number: signal.Signals, code: int
+) -> None:
+    terminal = start(opened, setup=f"signal.signal({int(number)}, signal.SIG_DFL)")
+    os.kill(terminal.process.pid, number)
+    assert terminal.end() == code
+    assert said(terminal) == ""
+    assert termios.tcgetattr(terminal.line) == terminal.before
+
+
+def test_a_hangup_that_nohup_has_set_to_be_ignored_ends_nothing() -> None:
+    program = """
+import os, signal, sys
+from functools import partial
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from app.cli.dispatch import guard
+from app.cli.supervisor import supervise
+def work():
+    os.kill(os.getpid(), signal.SIGHUP)
+    told = []
+    signal.signal(signal.SIGHUP, lambda *_: told.append("hangup"))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    os.kill(os.getppid(), signal.SIGHUP)
+    os.kill(os.getppid(), signal.SIGTERM)  # comes after it, wherever it goes
+    signal.sigwait({signal.SIGTERM})
+    return len(told)
+sys.exit(supervise(partial(guard, work), uses_screen=False))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=240, check=False)
+    assert (done.returncode, done.stderr) == (exit_codes.OK, b"")
+
+
+def test_a_child_that_ignores_sigterm_is_killed_in_the_end(opened: list[Terminal]) -> None:
+    setup = "signal.signal(signal.SIGTERM, signal.SIG_IGN); os.write(1, b'')"
+    terminal = Terminal(
+        CHILD.format(act="\n    ".join(["while True:", "    signal.pause()"]), setup=setup).replace(
+            "from app.cli.supervisor import supervise",
+            "from app.cli import supervisor\nfrom app.cli.supervisor import supervise\nsupervisor.GRACE_S = 0.2",
+        )
+    )
+    opened.append(terminal)
+    terminal.wait_for(b"READY")
+    os.kill(terminal.process.pid, signal.SIGTERM)
+    assert terminal.end() == exit_codes.TERMINATED
+    assert termios.tcgetattr(terminal.line) == terminal.before
+
+
+def wait_for_state(process_id: int, wanted: str) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] not in wanted:
+        assert time.monotonic() < deadline_s, f"process never was in state {wanted}"
+        os.sched_yield()
+
+
+COUNTS_CONTINUES = "signal.signal(signal.SIGCONT, lambda *_: os.write(1, b'CONTINUED'))"
+STAYS = "\n    ".join(["while True:", "    signal.pause()"])
+
+
+@pytest.mark.parametrize("to_group", [True, False])
+def test_a_stopped_child_stops_the_job_and_continuing_wakes_both_once(opened: list[Terminal], to_group: bool) -> None:
+    terminal = start(opened, act=STAYS, setup=COUNTS_CONTINUES)
+    parent, child = terminal.process.pid, terminal.child_id()
+    os.kill(child, signal.SIGSTOP)  # what Textual does on ctrl+z
+    wait_for_state(parent, "T")
+    if to_group:
+        os.killpg(parent, signal.SIGCONT)  # what the shell does on fg
+    else:
+        os.kill(parent, signal.SIGCONT)
+    terminal.wait_for(b"CONTINUED")
+    wait_for_state(parent, "S")
+    os.kill(child, signal.SIGSTOP)
+    wait_for_state(parent, "T")
+    os.killpg(parent, signal.SIGCONT)
+    deadline = terminal.output.count(b"CONTINUED") + 1
+    while terminal.output.count(b"CONTINUED") < deadline:
+        assert terminal.read(DEADLINE_S)
+    os.kill(child, signal.SIGKILL)
+    assert terminal.end() == exit_codes.NO_MEMORY
+    assert terminal.output.count(b"CONTINUED") == 2
+
+
+def test_the_child_ends_when_its_parent_is_killed(opened: list[Terminal]) -> None:
+    terminal = start(opened, setup="signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b'ORPHAN'), os._exit(0)))")
+    os.kill(terminal.process.pid, signal.SIGKILL)
+    terminal.wait_for(b"ORPHAN")
+
+
+def test_without_a_terminal_no_escape_sequence_is_written() -> None:
+    program = "import os, signal, sys\nfrom app.cli.supervisor import supervise\n"
+    program += "sys.exit(supervise(lambda: os.kill(os.getpid(), signal.SIGSEGV), uses_screen=True))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    assert done.returncode == exit_codes.INTERNAL
+    assert done.stdout == b""
+    assert b"\x1b" not in done.stderr
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_an_exception_in_the_child_is_one_line(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom app.cli.supervisor import supervise\nsys.exit(supervise(lambda: 1 // 0, uses_screen=False))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == exit_codes.INTERNAL
+    assert done.stderr.startswith(b"jalopy: internal error: ZeroDivisionError")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_the_supervisor_imports_nothing_heavy_before_it_forks() -> None:
+    program = "import sys, app.cli.supervisor\nprint([n for n in ('numba', 'numpy', 'textual', 'ctypes') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+# A child as the program is one, which says where it is and then does not end by itself.
+ORPHAN = """
+import os, signal, sys, threading, time
+from functools import partial
+from app.cli import lifeline
+from app.cli.dispatch import guard
+from app.cli.supervisor import supervise
+lifeline.GRACE_S = 0.5
+def ready():
+    os.write(1, b"READY %d\\n" % os.getpid())
+def work():
+    {act}
+sys.exit(supervise(partial(guard, work), uses_screen=False))
+"""
+ORPHANS = {
+    "idle": "ready(); signal.pause()",
+    "waits for input": "ready(); sys.stdin.readline()",
+    "stdin closed": "sys.stdin.close(); os.close(0); ready(); signal.pause()",
+    "saves to a disk that does not answer": """
+    os.fsync = lambda handle: threading.Event().wait()
+    try:
+        ready(); signal.pause()
+    finally:
+        os.fsync(1)""",
+    "saves in its engine's thread": """
+    from app.chat.engine_thread import EngineThread
+    engine = EngineThread()
+    try:
+        ready(); signal.pause()
+    finally:
+        engine.run(threading.Event().wait)""",
+    "ignores SIGTERM": "signal.signal(signal.SIGTERM, signal.SIG_IGN); ready(); [signal.pause() for _ in iter(int, 1)]",
+    "blocks SIGTERM": "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); ready(); signal.pause()",
+    "computes without heeding anything": """
+    signal.signal(signal.SIGTERM, lambda *_: None); ready()
+    while True:
+        sum(range(1000))""",
+    "compiles": """
+    import numba
+    from app.chat.engine_thread import EngineThread
+    def compile_on():
+        ready()
+        while True:
+            numba.njit(lambda x: x + 1)(1)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    EngineThread().run(compile_on)""",
+    "decodes": """
+    from tests.engine import tiny_gguf
+    from engine import Model, Sampling
+    import tempfile
+    path = tempfile.mkdtemp() + "/m.gguf"
+    open(path, "wb").write(tiny_gguf.build())
+    session = Model.open(path).session(64)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    session.prefill([1, 2, 3])
+    ready()
+    while True:
+        session.truncate(0)
+        session.prefill([1, 2, 3])""",
+    "writes to a terminal that takes nothing more": """
+    reading, writing = os.pipe()
+    signal.signal(signal.SIGTERM, lambda *_: None); ready()
+    while True:
+        os.write(writing, bytes(1 << 16))""",
+}
+
+
+def is_gone(process_id: int) -> bool:
+    try:
+        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["runs", "was stopped"])
+@pytest.mark.parametrize("state", ORPHANS)
+def test_a_child_is_gone_soon_after_its_parent_was_killed(state: str, stops: bool) -> None:
+    program = ORPHAN.format(act=ORPHANS[state])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline().split()[1])
+    try:
+        if stops:
+            os.kill(child, signal.SIGSTOP)
+            wait_for_state(parent.pid, "T")
+        parent.kill()
+        parent.wait()
+        if stops:
+            os.kill(child, signal.SIGCONT)
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not is_gone(child):
+            assert time.monotonic() < deadline_s, "it computes on for nobody"
+            time.sleep(0.02)
+    finally:
+        if not is_gone(child):
+            os.kill(child, signal.SIGKILL)
+        assert parent.stdin is not None
+        parent.stdin.close()
+        parent.stdout.close()
+
+
+@pytest.mark.parametrize("more", ["SIGTERM", "SIGHUP"])
+def test_a_second_signal_does_not_interrupt_the_saving_that_the_first_led_to(more: str) -> None:
+    act = f"""
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+    finally:
+        os.kill(os.getpid(), signal.{more})
+        os.write(1, b"SAVED")"""
+    done = run_orphan(act)
+    assert (done.returncode, done.stdout, done.stderr) == (exit_codes.TERMINATED, b"SAVED", b"")
+
+
+def test_ctrl_c_pressed_twice_is_no_internal_error() -> None:
+    act = """
+    import app.cli.dispatch
+    def once_more(*_):
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.pause()
+    app.cli.dispatch.refuse = once_more
+    raise ValueError"""
+    done = run_orphan(act)
+    assert (done.returncode, done.stdout, done.stderr) == (exit_codes.INTERRUPTED, b"", b"")
+
+
+def run_orphan(act: str) -> subprocess.CompletedProcess[bytes]:
+    program = ORPHAN.format(act=act)
+    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=240, check=False)

@@ -1,0 +1,287 @@
+"""``jalopy tune`` over a scripted engine."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.chat import opening as engine_access
+from app.chat.opening import open_model
+from app.cli import tune as tune_command
+from app.cli.dispatch import main
+from app.cli.tune import TuneOptions, tune
+from app.program import exit_codes, state
+from app.program.settings import built_in_settings, override
+from app.program.state import Measured, TunedChoice
+from engine.errors import Cancelled, MemoryPlanError
+from engine.machine import host
+from engine.machine.topology import Cores
+from engine.tuning import option_trials
+from tests.app.fake_engine import Script
+from tests.app.scripted_access import use_script
+from tests.app.scripted_machine import ScriptedMachine
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> ScriptedMachine:
+    scripted = ScriptedMachine()
+    monkeypatch.setattr(tune_command, "watch_machine", scripted.watch)
+    monkeypatch.setattr(engine_access, "is_on_battery", lambda: scripted.on_mains is False)
+    return scripted
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch, machine: ScriptedMachine) -> Script:
+    monkeypatch.setattr(host, "cores", lambda: Cores((0, 1, 2, 3), 2, None, name="i5-4278U"))
+    monkeypatch.setattr(option_trials, "gives_huge_pages", lambda: True)
+    speeds = {1: 1.0, 2: 1.7, 3: 1.5, 4: 1.4}
+    return use_script(monkeypatch, Script(seconds_per_prompt_token=0.02, thread_speeds=speeds))
+
+
+def run(script: Script, **options: Any) -> int:
+    return tune(TuneOptions("m.gguf", **{"budget_s": 60.0, **options}), built_in_settings(), script.clock)
+
+
+def test_people_get_bars_the_reason_and_what_is_remembered(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.thread_speeds = {1: 1.0, 2: 1.7, 3: 2.5, 4: 3.4}
+    assert run(script) == exit_codes.OK
+    out = capsys.readouterr().out
+    assert "m · Q4_K_M · context 64 tokens" in out
+    assert "4 threads write fastest: siblings help here" in out
+    assert "Remembered: --threads 4 --prefill-threads 4 from the next start on." in out
+    remembered = state.load_state()[0].tuned_threads
+    assert list(remembered.values()) == [TunedChoice(4, 4)]
+    assert "i5-4278U" in next(iter(remembered))
+
+
+def test_json_is_one_object_with_samples_cores_and_the_best(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(script, as_json=True) == exit_codes.OK
+    report = json.loads(capsys.readouterr().out)
+    assert report["best"] == {"decode": 2, "prefill": 2, "pinned": False, "weights": "mmap", "kv_type": "f16"}
+    assert report["state"] == "done"
+    assert report["remembered"] is True
+    assert [curve["phase"] for curve in report["curves"]] == ["decode", "prefill"]
+    assert [point["kind"] for point in report["curves"][0]["points"]] == ["core", "core", "sibling", "sibling"]
+    assert report["curves"][0]["points"][1]["tps"]["median"] == pytest.approx(85.0)
+    assert report["cores"]["n_physical"] == 2
+    assert report["cpu"] == "avx2"
+
+
+def test_weights_and_kv_types_are_compared_when_asked_for(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.weight_speeds, script.kv_speeds = {"huge": 1.1}, {"q8_0": 1.2}
+    assert run(script, budget_s=None, try_weights=True, try_kv=True) == exit_codes.OK
+    captured = capsys.readouterr()
+    assert "jalopy: huge pages: a copy of 1 MB" in captured.err
+    assert "jalopy: KV types: caches of 256 tokens" in captured.err
+    lines = captured.out.splitlines()
+    assert any(line.startswith("▶ mmap") for line in lines)
+    assert any(line.split()[:1] == ["huge"] and line.endswith("best") for line in lines)
+    assert any(line.split()[:1] == ["q8_0"] and line.endswith("best") for line in lines)
+    assert "With its weights in huge pages this model writes 10 % faster (10 to 10)" in captured.out
+    options = "--threads 2 --prefill-threads 2 --weights huge --kv q8_0"
+    assert f"Remembered: {options} from the next start on." in captured.out
+    assert list(state.load_state()[0].tuned_threads.values()) == [TunedChoice(2, 2, False, "huge", "q8_0")]
+    assert [model.has_copy for model in script.opened] == [False]
+
+
+def test_json_holds_the_comparisons_and_the_conditions(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.weight_speeds = {"huge": 1.1}
+    assert run(script, budget_s=None, try_weights=True, as_json=True) == exit_codes.OK
+    captured = capsys.readouterr()
+    assert "a copy of" not in captured.err
+    report = json.loads(captured.out)
+    (weights,) = report["comparisons"]
+    assert (weights["part"], weights["present"], weights["best"]) == ("weights", "mmap", "huge")
+    assert weights["options"][1]["gain"]["decode"]["low"] == pytest.approx(1.1)
+    assert report["best"]["weights"] == "huge"
+    assert report["conditions"] == {"on_battery": False, "swapped_bytes": 0, "others_cores": None}
+
+
+def test_without_the_flags_neither_is_touched(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    run(script)
+    assert "huge" not in capsys.readouterr().out
+    assert script.opened[0].weight_calls == []
+    assert len(script.opened[0].sessions) == 1
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [("swapping", "since the machine was swapping"), ("crowded", "since other programs took a core")],
+)
+def test_figures_of_a_troubled_machine_are_not_remembered(
+    script: Script, machine: ScriptedMachine, capsys: pytest.CaptureFixture[str], trouble: str, said: str
+) -> None:
+    real = machine.cpu_times
+
+    def look(percpu: bool) -> Any:
+        machine.now_s += 10.0
+        machine.swapped_bytes += (64 << 20) * (trouble == "swapping")
+        machine.busy_s += 9.0 * (trouble == "crowded")
+        return real(percpu)
+
+    machine.cpu_times = look  # type: ignore[method-assign]
+    run(script)
+    out = capsys.readouterr().out
+    assert f"not remembered, {said} meanwhile (--threads 2" in out
+    assert state.load_state()[0].tuned_threads == {}
+
+
+def test_what_was_measured_on_battery_is_said_to_be_and_kept_apart(
+    script: Script, machine: ScriptedMachine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.on_mains = False
+    run(script)
+    assert "Measured on battery: this holds for running on battery only." in capsys.readouterr().out
+    kept = state.load_state()[0]
+    ((key, choice),) = kept.tuned_threads.items()
+    assert key.endswith(" | on battery")
+    assert choice == TunedChoice(2, 2)
+    assert kept.tuned_when == {key: Measured("kernels-1", True, pytest.approx(85.0), 64)}
+
+
+def test_a_dry_run_remembers_nothing(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    run(script, remember=False)
+    assert "not remembered, as was asked (--threads 2" in capsys.readouterr().out
+    assert state.load_state()[0].tuned_threads == {}
+
+
+def test_ctrl_c_prints_what_was_measured_so_far_and_remembers_nothing(
+    script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = engine_access.make_sweep
+
+    def interrupted(*arguments: Any) -> Any:
+        sweep = real(*arguments)
+
+        def reports() -> Any:
+            for n, report in enumerate(sweep):
+                if n == 4:
+                    os.kill(os.getpid(), signal.SIGINT)  # Python hands it to the main thread, which waits
+                    assert sweep._cancelled.wait(60)
+                yield report
+
+        return _Wrapped(reports(), sweep.cancel)
+
+    monkeypatch.setattr(engine_access, "make_sweep", interrupted)
+    assert run(script) == exit_codes.INTERRUPTED
+    out = capsys.readouterr().out
+    assert "Stopped: this is what was measured so far." in out
+    assert "not remembered, since it was not measured to the end" in out
+    assert state.load_state()[0].tuned_threads == {}
+    assert script.opened[0].sessions[0].is_closed
+
+
+class _Wrapped:
+    def __init__(self, reports: Any, cancel: Any) -> None:
+        self._reports, self.cancel = reports, cancel
+
+    def __iter__(self) -> Any:
+        return self._reports
+
+
+@pytest.mark.parametrize("seconds", ["0", "-3", "1e9", "nan", "soon"])
+def test_seconds_that_make_no_sense_are_refused(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", "m.gguf", "--seconds", seconds]) == exit_codes.USAGE
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+class FakeModel:
+    """Remembers the threads it is given."""
+
+    name, quantization, weights_bytes, most_threads = "m", "Q8_0", 1000, 4
+
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+        self.weights_error: MemoryPlanError | None = None
+
+    def set_threads(self, decode: int, prefill: int) -> None:
+        self.given.append((decode, prefill))
+
+    def set_pinned(self, pinned: bool) -> None:
+        self.given.append(pinned)
+
+    def use_weights(self, mode: str, progress: Any = None) -> None:
+        if self.weights_error:
+            raise self.weights_error
+        self.given.append(mode)
+
+
+@pytest.mark.parametrize(
+    ("named", "given"),
+    [
+        ({}, [(2, 4), True]),
+        ({"threads": 1}, [True]),
+        ({"prefill_threads": 3}, [True]),
+        ({"pin_threads": "off"}, [(2, 4)]),
+        ({"pin_threads": "on", "threads": 3}, []),
+    ],
+)
+def test_remembered_threads_are_used_unless_the_settings_name_some(named: dict[str, Any], given: list[Any]) -> None:
+    settings = built_in_settings()
+    for key, value in named.items():
+        settings = override(settings, key, value, "test")
+    model: Any = FakeModel()
+    engine_access.use_tuned(model, TunedChoice(2, 9, True), settings)
+    assert model.given == given
+
+
+@pytest.mark.parametrize(("named", "given"), [("auto", "huge"), ("mmap", None), ("huge", None)])
+def test_remembered_weights_are_used_unless_the_settings_name_a_mode(named: str, given: str | None) -> None:
+    model: Any = FakeModel()
+    settings = override(built_in_settings(), "weights", named, "test")
+    engine_access.use_tuned(model, TunedChoice(2, 2, weights="huge"), settings)
+    assert ("huge" in model.given) == (given is not None)
+
+
+def test_remembered_huge_pages_without_room_leave_the_map(script: Script) -> None:
+    model: Any = FakeModel()
+    model.weights_error = MemoryPlanError("no room")
+    engine_access.use_tuned(model, TunedChoice(2, 2, weights="huge"), built_in_settings())
+    assert model.given == [(2, 2), False]
+
+
+def test_a_model_is_closed_where_the_copying_that_is_remembered_for_it_is_stopped(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(progress: Any) -> None:
+        raise Cancelled("stopped")
+
+    engine_access.remember_tuned(script.open_model("m.gguf"), TunedChoice(2, 2, weights="huge"))
+    script.open_progress = []
+    monkeypatch.setattr("engine.Model", SimpleNamespace(open=script.open_model))
+    with pytest.raises(Cancelled):
+        open_model(built_in_settings(), Path("m.gguf"), stop)
+    assert script.opened[-1].is_closed
+
+
+def test_the_type_of_the_kv_cache_is_the_settings_or_the_remembered_one_or_f16(script: Script) -> None:
+    model: Any = FakeModel()
+    settings = built_in_settings()
+    assert engine_access.kv_type_of(settings, model) == "f16"
+    engine_access.remember_tuned(model, TunedChoice(2, 2, kv_type="q8_0"))
+    assert engine_access.kv_type_of(settings, model) == "q8_0"
+    assert engine_access.kv_type_of(override(settings, "kv_type", "f32", "test"), model) == "f32"
+
+
+def test_what_is_remembered_belongs_to_one_machine_and_one_model(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = FakeModel()
+    assert engine_access.recall_tuned(model).choice is None
+    assert engine_access.remember_tuned(model, TunedChoice(2, 4)) is None
+    assert engine_access.recall_tuned(model).choice == TunedChoice(2, 4)
+    monkeypatch.setattr(host, "cores", lambda: Cores((0, 1, 2, 3), 2, 1, name="i5-4278U"))  # a quota now
+    assert engine_access.recall_tuned(model).choice is None
+    monkeypatch.setattr(host, "cores", lambda: Cores((0, 1, 2, 3), 2, None, name="i5-4278U"))
+    monkeypatch.setattr(engine_access, "cpu_level", lambda: "ssse3")
+    assert engine_access.recall_tuned(model).choice is None
+    monkeypatch.setattr(engine_access, "cpu_level", lambda: "avx2")
+    model.weights_bytes = 2000
+    assert engine_access.recall_tuned(model).choice is None
+    model.weights_bytes = 1000
+    engine_access.remember_tuned(model, None)
+    assert engine_access.recall_tuned(model).choice is None

@@ -1,0 +1,99 @@
+"""An edited reply as tokens: what stays keeps the very ids, what is new is tokenised, and the text is to the letter."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.conversations.edited_reply import edited_ids, reply_text
+from app.conversations.thinking import tag_ids
+from app.text.clean_text import clean_text
+from engine.tokenizer import Tokenizer
+from tests.engine.tiny_gguf import bpe_vocabulary, spm_vocabulary
+from tests.engine.tokenizer.test_tokenizer import as_read
+
+BYTES = Tokenizer.from_metadata(as_read(bpe_vocabulary()), "tiny.gguf")
+PIECES = Tokenizer.from_metadata(as_read(spm_vocabulary()), "tiny.gguf")
+BOTH = pytest.mark.parametrize("tokenizer", [BYTES, PIECES], ids=["bpe", "spm"])
+TEXTS = st.text(st.sampled_from("the inre\n.,äß→🙂"), max_size=30)
+
+
+def generated(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Ids that no tokenizer would choose for the text: byte by byte, or character by character."""
+    return [token_id for char in text for token_id in tokenizer.encode_text(char, after_special=False)]
+
+
+def with_tags() -> tuple[Tokenizer, frozenset[int]]:
+    """A vocabulary in which the thinking tags are control tokens."""
+    fields = as_read(bpe_vocabulary())
+    for tag in (b"<think>", b"</think>"):
+        fields["tokenizer.ggml.tokens"] = [*fields["tokenizer.ggml.tokens"], tag]
+        fields["tokenizer.ggml.token_type"] = np.append(fields["tokenizer.ggml.token_type"], np.int32(3))
+    tokenizer = Tokenizer.from_metadata(fields, "tiny.gguf")
+    return tokenizer, tag_ids(tokenizer.control_texts)
+
+
+@BOTH
+def test_a_reply_that_was_not_changed_keeps_all_its_ids(tokenizer: Tokenizer) -> None:
+    ids = generated(tokenizer, "in the rain → 🙂")
+    assert edited_ids(tokenizer, ids, "in the rain → 🙂", "") == ids
+
+
+@BOTH
+def test_what_stays_keeps_its_ids_and_what_is_new_has_those_of_the_vocabulary(tokenizer: Tokenizer) -> None:
+    ids = generated(tokenizer, "in the rain")
+    assert edited_ids(tokenizer, ids, "in the", "") == ids[: len(generated(tokenizer, "in the"))]
+    assert edited_ids(tokenizer, ids, "in the rain, there", "") == [
+        *ids,
+        *tokenizer.encode_text(", there", after_special=False),
+    ]
+
+
+@BOTH
+def test_a_word_that_goes_on_otherwise_is_made_anew_as_a_whole(tokenizer: Tokenizer) -> None:
+    ids = generated(tokenizer, "in the rain")
+    kept = ids[: len(generated(tokenizer, "in the "))]
+    assert edited_ids(tokenizer, ids, "in the rails", "") == [
+        *kept,
+        *tokenizer.encode_text("rails", after_special=False),
+    ]
+
+
+@BOTH
+@given(text=TEXTS, edited=TEXTS)
+def test_any_edit_says_what_the_user_wrote(tokenizer: Tokenizer, text: str, edited: str) -> None:
+    assert reply_text(tokenizer, edited_ids(tokenizer, generated(tokenizer, text), edited, "")) == edited
+
+
+@given(text=TEXTS, edited=TEXTS, cut=st.integers(0, 3))
+def test_a_reply_that_ends_inside_a_character_can_be_edited(text: str, edited: str, cut: int) -> None:
+    ids = generated(BYTES, text + "🙂")[: -cut or None]
+    assert reply_text(BYTES, edited_ids(BYTES, ids, edited, ""), is_whole=True) == edited
+
+
+def test_what_the_screen_shows_otherwise_stays_as_the_model_wrote_it() -> None:
+    ids = generated(BYTES, "a\x1b[1mb\r\nin the end")
+    shown = clean_text("a\x1b[1mb\r\nin the end")
+    assert edited_ids(BYTES, ids, shown.removesuffix(" end"), "") == ids[: -len(" end")]
+
+
+def test_thinking_before_the_answer_is_not_touched() -> None:
+    ids = generated(BYTES, "<think>\nhm\n</think>\n\nin the rain")
+    head = generated(BYTES, "<think>\nhm\n</think>\n\n")
+    assert edited_ids(BYTES, ids, "the", "") == [*head, *BYTES.encode_text("the", after_special=False)]
+
+
+def test_where_there_is_no_answer_yet_the_thinking_is_edited() -> None:
+    assert reply_text(BYTES, edited_ids(BYTES, generated(BYTES, "<think>\nin there"), "in", "")) == "<think>\nin"
+    opened = edited_ids(BYTES, generated(BYTES, "\nin there"), "in", "<|im_start|>assistant\n<think>")
+    assert reply_text(BYTES, opened) == "\nin"
+
+
+def test_tags_that_are_control_tokens_stay_what_they_are() -> None:
+    tokenizer, tags = with_tags()
+    begin, end = (tokenizer.control_texts[tag] for tag in ("<think>", "</think>"))
+    ids = [begin, *generated(tokenizer, "hm"), end, *generated(tokenizer, "\nin the rain")]
+    edited = edited_ids(tokenizer, ids, "</think> the", "", tags)
+    assert edited[: len(ids) - len("in the rain")] == ids[: -len("in the rain")]
+    assert (edited.count(begin), edited.count(end)) == (1, 1)  # what the user types stays text
+    assert reply_text(tokenizer, edited, tags) == "<think>hm</think>\n</think> the"

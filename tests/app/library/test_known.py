@@ -1,0 +1,90 @@
+"""Advice from a short list of known models: sound data, estimates marked as such, nothing offered that does not fit."""
+
+from __future__ import annotations
+
+import datetime
+import re
+
+import pytest
+
+from app.doctor import advice
+from app.downloads.source import parse_wanted
+from app.library import rows
+from app.library.known import advice_line, best_known, checked_on, known_models, offers
+from app.library.listing import Lister
+from app.library.rates import KnownRates
+from app.machine.reply_history import ReplyHistory
+from engine.measure.fit import MachineMemory, MachineRates
+
+GIB = 1 << 30
+
+
+def lister(available: float, read_gbps: float | None = 12.0) -> Lister:
+    memory = MachineMemory(8 * GIB, int(available * GIB))
+    return Lister(memory, KnownRates(read_gbps), ReplyHistory())
+
+
+def test_the_list_is_sound_and_has_a_date() -> None:
+    datetime.date.fromisoformat(checked_on())
+    sizes = [model.parameters for model in known_models()]
+    assert sizes == sorted(sizes)
+    for model in known_models():
+        assert parse_wanted(model.repository, "https://huggingface.co").repository == model.repository
+        assert re.fullmatch(r"[a-z0-9.-]+", model.licence)
+        assert 1e8 <= model.parameters <= 1e11
+
+
+def test_the_sizes_in_the_names_are_those_of_the_data() -> None:
+    for model in known_models():
+        named = re.search(r"(\d+(?:\.\d+)?)(B|M)\b", model.name)
+        assert named is not None
+        wanted = float(named[1]) * (1e9 if named[2] == "B" else 1e6)
+        assert model.parameters == pytest.approx(wanted, rel=0.25)
+
+
+def test_only_what_fits_is_offered_the_advised_one_first() -> None:
+    rows_8 = offers(lister(6), [])
+    assert all(entry.outlook is not None and entry.outlook.verdict == "yes" for entry in rows_8)
+    assert rows_8[0].place == "advised"
+    assert [entry.place for entry in rows_8[1:]] == ["download"] * (len(rows_8) - 1)
+    assert len(offers(lister(1), [])) < len(rows_8)
+    assert offers(lister(0.1), []) == []
+
+
+def test_a_model_that_is_here_is_not_offered() -> None:
+    first = offers(lister(6), [])[0]
+    assert first.title not in [entry.title for entry in offers(lister(6), [first])]
+
+
+def test_an_offer_is_an_estimate_and_says_how_to_get_it() -> None:
+    entry = offers(lister(6), [])[0]
+    assert ":" not in entry.repository  # a repository need not have the type that would suit best
+    assert f"{rows.ESTIMATE}" in rows.row(entry, 80)
+    assert rows.details(entry)[0] == f"not here: jalopy pull {entry.repository}"
+    assert f"list of {checked_on()}" in rows.details(entry)[1]
+    assert "suits this machine best" in rows.details(entry)[1]
+    assert "suits this machine best" not in "".join(rows.details(offers(lister(6), [])[1]))
+    assert not entry.can_open
+
+
+def test_the_advice_names_memory_bandwidth_size_type_and_speed() -> None:
+    line = advice_line(lister(6))
+    assert re.fullmatch(r"for 6\.0G and 12 GB/s: \S+ \S+, about [\d.]+ tok/s", line)
+    assert "GB/s" not in advice_line(lister(6, None))
+    assert all(entry.place == "download" for entry in offers(lister(6, None), []))
+    assert advice_line(lister(0.1)) == ""
+
+
+def test_a_faster_machine_is_advised_more() -> None:
+    slow = best_known(MachineMemory(16 * GIB, 12 * GIB), MachineRates(5.0))
+    fast = best_known(MachineMemory(16 * GIB, 12 * GIB), MachineRates(60.0))
+    assert slow is not None
+    assert fast is not None
+    assert slow.parameters < fast.parameters
+
+
+def test_among_the_types_there_are_the_best_is_taken() -> None:
+    memory, rates = MachineMemory(8 * GIB, 6 * GIB), MachineRates(12.0)
+    assert advice.best_type(3.2e9, memory, rates, ["Q2_K", "Q4_K_M", "IQ9_ODD"]) == "Q4_K_M"
+    assert advice.best_type(3.2e9, memory, rates, ["IQ9_ODD"]) is None
+    assert advice.best_type(70e9, memory, rates) is None

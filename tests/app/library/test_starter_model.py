@@ -1,0 +1,67 @@
+"""The bundled model in the program itself: chat, line mode, one answer, and the gate of the bench."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.program import exit_codes
+from app.program.bundled_model import WHAT_IT_IS, starter_file
+from tests.app.chat_driver import chatting_for_real
+from tests.app.cli.test_dispatch import jalopy
+
+pytestmark = pytest.mark.slow
+
+_COMPILING_PATIENCE_S = 600
+
+
+@pytest.fixture
+def starter() -> Path:
+    path = starter_file()
+    assert path is not None, "starter/starter.gguf belongs to the project"
+    return path
+
+
+async def test_three_turns_in_the_chat_and_each_reads_only_what_is_new(starter: Path) -> None:
+    async with chatting_for_real(starter) as chat:
+        assert "F3 or /models finds and gets a real one" in await chat.note(WHAT_IT_IS)
+        capital = await chat.ask("What is the capital of France?")
+        assert "Paris" in capital.text
+        await chat.ask("My name is Ada.")
+        name = await chat.ask("What is my name?")
+        assert "Ada" in name.text
+        figures = [message.figures for message in chat.chat.turns.conversation.messages[1::2]]
+        assert all(each is not None for each in figures)
+        first, second, third = (each for each in figures if each is not None)
+        assert first.reused_tokens == 0
+        # All that was read and written before, but for the token that ended the reply.
+        assert second.reused_tokens >= first.prompt_tokens + first.tokens - 1
+        assert third.reused_tokens >= second.reused_tokens + second.prompt_tokens + second.tokens - 1
+
+
+def test_the_line_mode_without_a_model_talks_to_it_and_says_what_it_is() -> None:
+    done = jalopy(
+        "chat", "--plain", "--temp", "0", stdin=b"What is the capital of France?\n", timeout_s=_COMPILING_PATIENCE_S
+    )
+    assert done.returncode == exit_codes.OK
+    assert b"Paris" in done.stdout
+    assert WHAT_IT_IS in done.stderr.decode()
+
+
+def test_one_answer_goes_to_standard_output() -> None:
+    done = jalopy(
+        "run", "starter", "--temp", "0", "-p", "What is the capital of France?", timeout_s=_COMPILING_PATIENCE_S
+    )
+    assert done.returncode == exit_codes.OK
+    assert b"Paris" in done.stdout
+    assert done.stdout.count(b"\n") == 1
+    assert b"tok/s" in done.stderr
+
+
+def test_the_bench_asks_it_first() -> None:
+    arguments = "bench", "starter", "-t", "1", "-p", "8", "-n", "2", "-r", "1", "--json"
+    done = jalopy(*arguments, timeout_s=_COMPILING_PATIENCE_S)
+    report = json.loads(done.stdout)
+    assert (report["starter_gate"], report["gate"], report["kernels"]) == ("passed", "passed", "passed")

@@ -1,0 +1,151 @@
+import json
+import os
+import re
+
+import pytest
+
+from app.machine.reply_history import MOST_KEYS, MOST_REPLIES, PastReply, ReplyHistory, history_key, identity_of
+
+KEY = history_key("0123456789abcdef", 2)
+
+
+def reply(tps: float, tokens: int = 100, at_s: float = 1_700_000_000.0) -> PastReply:
+    return PastReply(at_s, tokens, tps, 40.0, 1.5)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state" / "speeds.json"
+
+
+def test_median_and_best_of_earlier_replies_survive_the_program(path):
+    history = ReplyHistory(path)
+    assert history.earlier(KEY) is None
+    for tps, at_s in ((4.0, 1.0), (6.0, 2.0), (5.0, 3.0)):
+        history.add(KEY, reply(tps, at_s=at_s))
+    earlier = ReplyHistory(path).earlier(KEY)
+    assert (earlier.n_replies, earlier.median_tps, earlier.best_tps, earlier.best_unix_s) == (3, 5.0, 6.0, 2.0)
+    assert ReplyHistory(path).earlier(history_key("0123456789abcdef", 4)) is None
+
+
+def test_the_file_holds_numbers_and_no_text_and_is_private(path):
+    history = ReplyHistory(path)
+    history.add(KEY, reply(4.0))
+    history.remember_read_gbps(KEY, 12.1)
+    content = path.read_text()
+    assert set(re.findall(r"[a-z_]{3,}", content)) - {"abcdef"} == {"version", "read_gbps", "replies"}
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_short_replies_say_nothing_about_speed(path):
+    history = ReplyHistory(path)
+    history.add(KEY, reply(4.0, tokens=3))
+    assert history.earlier(KEY) is None
+    assert not path.exists()
+
+
+def test_without_a_file_the_history_lasts_as_long_as_the_program():
+    history = ReplyHistory()
+    history.add(KEY, reply(4.0))
+    assert history.earlier(KEY).best_tps == 4.0
+
+
+def test_the_file_stays_small(path):
+    history = ReplyHistory(path)
+    for n in range(MOST_REPLIES + 5):
+        history.add(KEY, reply(1.0 + n))
+    assert history.earlier(KEY).n_replies == MOST_REPLIES
+    for n in range(MOST_KEYS + 5):
+        history.add(history_key(f"{n:016x}", 2), reply(1.0))
+    assert history.earlier(KEY) is None
+    assert len(json.loads(path.read_text())["replies"]) == MOST_KEYS
+
+
+def test_two_instances_do_not_forget_each_others_replies(path):
+    one, other = ReplyHistory(path), ReplyHistory(path)
+    one.add(KEY, reply(4.0))
+    other.add(KEY, reply(6.0))
+    assert ReplyHistory(path).earlier(KEY).n_replies == 2
+
+
+def test_the_best_measurement_of_the_memory_is_kept(path):
+    history = ReplyHistory(path)
+    assert history.read_gbps(KEY) is None
+    assert history.remember_read_gbps(KEY, 12.0) == 12.0
+    assert history.remember_read_gbps(KEY, 9.0) == 12.0
+    assert ReplyHistory(path).read_gbps(KEY) == 12.0
+
+
+GOOD_ROW = [1_700_000_000.0, 100, 5.0, 40.0, 1.5]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"version": "1", "replies": {}}',
+        b"\xff\xfe",
+        b"[" * 5000,
+        b" " * (1 << 19),
+        json.dumps({"version": 1, "replies": [], "read_gbps": 3}).encode(),
+        json.dumps({"version": 1, "replies": {"../../etc": [GOOD_ROW], KEY: {"a": 1}}}).encode(),
+        json.dumps({"version": 1, "replies": {KEY: [None, [], [1], [*GOOD_ROW, 1], ["x"] * 5]}}).encode(),
+        json.dumps({"version": 1, "replies": {KEY: [[1e300, 100, 5.0, 40.0, 1.5]]}}).encode(),
+        json.dumps({"version": 1, "replies": {KEY: [[1.0, 100, -5.0, 40.0, 1.5], [1.0, 100, 0, 40.0, 1.5]]}}).encode(),
+        json.dumps({"version": 1, "replies": {KEY: [[1.0, True, 5.0, 40.0, 1.5]]}}).encode(),
+        b'{"version": 1, "replies": {"' + KEY.encode() + b'": [[1, 100, NaN, 40, 1], [1, 100, Infinity, 1, 1]]}}',
+        json.dumps({"version": 1, "read_gbps": {KEY: -1}}).encode(),
+        json.dumps({"version": 1, "read_gbps": {KEY: 10**400}}).encode(),
+        json.dumps({"version": 1, "replies": {KEY: [[10**400, 100, 5.0, 40.0, 1.5]]}}).encode(),
+    ],
+)
+def test_a_damaged_or_hostile_file_is_no_history_and_no_error(path, content):
+    path.parent.mkdir()
+    path.write_bytes(content)
+    history = ReplyHistory(path)
+    assert history.earlier(KEY) is None
+    assert history.read_gbps(KEY) is None
+    history.add(KEY, reply(4.0))
+    assert ReplyHistory(path).earlier(KEY).n_replies == 1
+
+
+def test_good_rows_between_bad_ones_are_kept(path):
+    path.parent.mkdir()
+    path.write_text(json.dumps({"version": 1, "replies": {KEY: [None, GOOD_ROW, [1]]}}))
+    assert ReplyHistory(path).earlier(KEY).best_tps == 5.0
+
+
+def test_a_file_of_a_newer_version_is_never_overwritten(path):
+    path.parent.mkdir()
+    newer = json.dumps({"version": 2, "replies": "something new"})
+    path.write_text(newer)
+    ReplyHistory(path).add(KEY, reply(4.0))
+    assert path.read_text() == newer
+
+
+def test_a_link_a_pipe_and_a_folder_are_not_read(path, tmp_path):
+    path.parent.mkdir()
+    good = tmp_path / "elsewhere.json"
+    good.write_text(json.dumps({"version": 1, "replies": {KEY: [GOOD_ROW]}}))
+    path.symlink_to(good)
+    assert ReplyHistory(path).earlier(KEY) is None
+    path.unlink()
+    os.mkfifo(path)
+    assert ReplyHistory(path).earlier(KEY) is None
+    path.unlink()
+    path.mkdir()
+    history = ReplyHistory(path)
+    history.add(KEY, reply(4.0))  # cannot be written either, and that is no error
+    assert history.earlier(KEY).n_replies == 1
+
+
+def test_identities_differ_by_what_makes_figures_comparable():
+    same = identity_of("model", "Q4_K_M", 1000, "mmap")
+    assert same == identity_of("model", "Q4_K_M", 1000, "mmap")
+    assert same != identity_of("model", "Q4_K_M", 1000, "huge")
+    assert re.fullmatch("[0-9a-f]{16}", identity_of("evil\ud800\0name"))

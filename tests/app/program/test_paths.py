@@ -1,0 +1,70 @@
+import stat
+from pathlib import Path
+
+import pytest
+
+from app.program import paths
+
+
+def test_the_platforms_variables_are_honoured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "s"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "c"))
+    assert paths.state_file() == tmp_path / "s" / "jalopy" / "state.json"
+    assert paths.log_file() == tmp_path / "s" / "jalopy" / "jalopy.log"
+    assert paths.config_file() == tmp_path / "c" / "jalopy" / "settings.toml"
+
+
+def test_no_home_directory_means_no_path_and_no_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    assert paths.state_dir() is None
+    assert paths.config_file() is None
+    assert paths.private_directory(paths.state_dir()) is None
+
+
+def test_asking_for_a_path_creates_nothing(tmp_path: Path) -> None:
+    directory = paths.state_dir()
+    assert directory is not None
+    assert not directory.exists()
+
+
+def test_a_private_directory_is_made_and_closed_to_others(tmp_path: Path) -> None:
+    made = paths.private_directory(tmp_path / "a" / "b")
+    assert made is not None
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    made.chmod(0o755)
+    assert paths.private_directory(made) == made
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+
+
+def test_a_base_directory_that_is_missing_is_closed_and_one_that_exists_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home").chmod(0o777)
+    made = paths.private_directory(tmp_path / "home" / ".local" / "state" / "jalopy")
+    assert made is not None
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (made, *list(made.parents)[:3])]
+    assert modes == [0o700, 0o700, 0o700, 0o777]
+
+
+def test_what_a_link_leads_to_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o755)
+    (tmp_path / "jalopy").symlink_to("shared")
+    assert paths.private_directory(tmp_path / "jalopy") == tmp_path / "jalopy"
+    assert stat.S_IMODE((tmp_path / "shared").stat().st_mode) == 0o755
+
+
+def test_a_file_in_the_way_of_a_directory_is_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    assert paths.private_directory(tmp_path / "file") is None
+    assert paths.private_directory(tmp_path / "file" / "below") is None
+
+
+def test_a_foreign_directory_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 123456)
+    assert paths.private_directory(tmp_path) is None
+
+
+def test_the_bundled_settings_are_found() -> None:
+    assert (paths.bundled("config") / "default.toml").is_file()

@@ -1,0 +1,138 @@
+import ast
+import inspect
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli
+
+from app.program import exit_codes, paths, settings
+from app.program.settings import SettingsError, built_in_settings, load_settings, merge, override, setting_keys
+from engine.plan import crew
+
+
+def flat(table: dict[str, Any], prefix: str = "") -> list[str]:
+    keys: list[str] = []
+    for name, value in table.items():
+        keys += flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [prefix + name]
+    return keys
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "settings.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_default_toml_holds_every_setting_in_order_and_no_other() -> None:
+    values = tomli.loads((paths.bundled("config") / "default.toml").read_text(encoding="utf-8"))
+    assert flat(values) == list(setting_keys())
+
+
+def test_default_toml_has_one_comment_line_above_each_setting() -> None:
+    lines = (paths.bundled("config") / "default.toml").read_text(encoding="utf-8").splitlines()
+    for above, line in pairwise(lines):
+        if "=" in line and not line.startswith("#"):
+            assert above.startswith("# "), line
+
+
+def test_each_field_has_a_docstring_below_it() -> None:
+    tree = ast.parse(inspect.getsource(settings))
+    for definition in [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.endswith("ettings")]:
+        for field, below in zip(definition.body, [*definition.body[1:], None], strict=True):
+            if isinstance(field, ast.AnnAssign):
+                assert isinstance(below, ast.Expr), ast.unparse(field)
+                assert isinstance(below.value, ast.Constant)
+
+
+def test_without_a_user_file_the_defaults_hold() -> None:
+    assert load_settings() == built_in_settings()
+
+
+def test_the_users_file_lies_over_the_defaults_and_the_command_line_over_both(tmp_path: Path) -> None:
+    file = write(tmp_path, "threads = 3\n[sampling]\ntemperature = 1\ntop_k = 5\n")
+    loaded = override(load_settings(file), "sampling.top_k", 7, "--top-k")
+    assert (loaded.threads, loaded.sampling.temperature, loaded.sampling.top_k) == (3, 1.0, 7)
+    assert loaded.sampling.top_p == built_in_settings().sampling.top_p
+
+
+def test_the_users_file_is_found_in_the_platforms_place() -> None:
+    file = paths.config_file()
+    assert file is not None
+    file.parent.mkdir(parents=True)
+    file.write_text('theme = "nord"\n', encoding="utf-8")
+    assert load_settings().theme == "nord"
+
+
+def test_the_users_file_is_not_changed_by_reading_it(tmp_path: Path) -> None:
+    file = write(tmp_path, "threads = 3 # mine\n")
+    before = (file.read_bytes(), file.stat().st_mtime_ns)
+    load_settings(file)
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("treads = 3", "treads is no setting (nearest: threads)"),
+        ("temperature = 1.0", "temperature is no setting (it belongs into its table: sampling.temperature)"),
+        ("[sampling]\ntopk = 1", "sampling.topk is no setting (nearest: sampling.top_k)"),
+        ("[sampling]\nthreads = 1", "sampling.threads is no setting (it belongs to the top: threads)"),
+        ("sampling = 3", "sampling is 3; it must be a table: [sampling]"),
+        ("threads = true", "threads is true; allowed: a whole number from 0 to 128"),
+        ("threads = -1", "threads is -1; allowed: a whole number from 0 to 128"),
+        ("threads = 2.0", "threads is 2.0; allowed: a whole number"),
+        ("threads = [2]", "threads is a list; allowed: a whole number"),
+        ("threads = 1979-05-27", "threads is a date or time; allowed: a whole number"),
+        ('kv_type = "q4"', 'kv_type is "q4"; allowed: "auto", "f16", "f32", "q8_0"'),
+        ('low_power = "ON"', 'low_power is "ON"; allowed: "auto", "on", "off"'),
+        ("[sampling]\ntemperature = nan", "sampling.temperature is nan; allowed: a number from 0 to 10"),
+        ("[sampling]\ntop_p = 1.5", "sampling.top_p is 1.5; allowed: a number from 0 to 1"),
+        ("[sampling]\nseed = 99999999999999999999", "sampling.seed is 99999999999999999999; allowed:"),
+        ("[sampling]\ntemperature = 1" + "0" * 400, "allowed: a number from 0 to 10"),
+        ("threads = 1" + "0" * 400, "allowed: a whole number from 0 to 128"),
+        ("threads = 0x" + "f" * 5000, "allowed: a whole number from 0 to 128"),
+        ('model = "a\\u0000b"', "allowed: text"),
+        ('model_directories = ["~/a", "b"]', 'model_directories has "b"; allowed: whole paths, from / or ~'),
+        ('model_directories = [""]', 'model_directories has ""; allowed: whole paths'),
+        ("system_prompt = 4", "system_prompt is 4; allowed: text"),
+        ("threads = ", "is not sound TOML"),
+        ("a = " + "[" * 5000, "is not sound TOML"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_file_key_and_what_is_allowed(tmp_path: Path, text: str, expected: str) -> None:
+    file = write(tmp_path, text)
+    with pytest.raises(SettingsError) as refused:
+        load_settings(file)
+    assert str(refused.value).startswith(f"{file}: ")
+    assert expected in str(refused.value)
+    assert refused.value.exit_code == exit_codes.BAD_DATA
+
+
+def test_a_settings_file_that_is_not_utf8_or_no_file_or_huge_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_bytes(b'theme = "\xff"')
+    with pytest.raises(SettingsError, match="byte 9 is not UTF-8"):
+        load_settings(file)
+    with pytest.raises(SettingsError, match="is no file"):
+        load_settings(tmp_path)
+    file.write_bytes(b"#" * (1 << 20) + b"\n")
+    with pytest.raises(SettingsError, match="larger than 1 MiB"):
+        load_settings(file)
+
+
+def test_an_option_out_of_range_is_a_usage_error_that_names_the_option() -> None:
+    with pytest.raises(SettingsError, match=r"--temp: .*11\.0; allowed: a number from 0 to 10") as refused:
+        override(built_in_settings(), "sampling.temperature", 11.0, "--temp: the value")
+    assert refused.value.exit_code == exit_codes.USAGE
+
+
+def test_merging_leaves_the_original_as_it_is() -> None:
+    before = built_in_settings()
+    merge(before, {"sampling": {"top_k": 1}}, "test")
+    assert before == built_in_settings()
+
+
+def test_the_most_threads_are_those_of_the_engine() -> None:
+    assert settings.MOST_THREADS == crew.MOST_THREADS

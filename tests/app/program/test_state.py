@@ -1,0 +1,173 @@
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from app.program import state
+from app.program.state import (
+    Measured,
+    ProgramState,
+    TunedChoice,
+    load_state,
+    remember_model,
+    remember_tuned,
+    save_state,
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "state.json"
+
+
+def test_what_is_saved_is_loaded_again(file: Path) -> None:
+    saved = ProgramState("/models/a.gguf", {"cpu|a": TunedChoice(2, 4)})
+    assert save_state(saved, file) is None
+    assert load_state(file) == (saved, None)
+
+
+def test_circumstances_are_kept_with_a_choice_and_go_with_it(file: Path) -> None:
+    choice, measured = TunedChoice(2, 4, True, "huge", "q8_0"), Measured("k1", True, 5.5, 64)
+    remember_tuned("a", choice, measured, path=file)
+    remember_tuned("b", TunedChoice(1, 1), path=file)
+    loaded, _ = load_state(file)
+    assert loaded.tuned_threads == {"a": choice, "b": TunedChoice(1, 1)}
+    assert loaded.tuned_when == {"a": measured}
+    remember_tuned("b", choice, measured, without="a", path=file)
+    assert load_state(file)[0].tuned_threads == {"b": choice}
+    remember_tuned("b", TunedChoice(1, 1), path=file)  # by hand
+    assert load_state(file)[0].tuned_when == {}
+
+
+def test_a_file_of_earlier_versions_is_understood(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_bytes(b'{"version": 1, "tuned_threads": {"k": {"decode": 1, "prefill": 2, "pinned": true}}}')
+    assert load_state(file) == (ProgramState(None, {"k": TunedChoice(1, 2, True)}), None)
+
+
+def test_a_missing_file_is_no_notice(file: Path) -> None:
+    assert load_state(file) == (ProgramState(), None)
+
+
+def test_file_and_directory_are_for_the_user_alone(file: Path) -> None:
+    save_state(ProgramState(), file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+def test_remembering_one_thing_keeps_the_others(file: Path) -> None:
+    remember_tuned("k", TunedChoice(1, 2), path=file)
+    remember_model("relative.gguf", file)
+    remember_tuned("l", TunedChoice(3, 4), path=file)
+    loaded, _ = load_state(file)
+    assert loaded.last_model == os.path.abspath("relative.gguf")
+    assert loaded.tuned_threads == {"k": TunedChoice(1, 2), "l": TunedChoice(3, 4)}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b"{}",
+        b'{"version": true}',
+        b'{"version": 2}',
+        b'{"version": 1, "last_model": 3}',
+        b'{"version": 1, "last_model": "relative"}',
+        b'{"version": 1, "last_model": "/a\\u0000b"}',
+        b'{"version": 1, "tuned_threads": []}',
+        b'{"version": 1, "tuned_threads": {"k": {"decode": 0, "prefill": 1}}}',
+        b'{"version": 1, "tuned_threads": {"k": {"decode": true, "prefill": 1}}}',
+        b'{"version": 1, "tuned_threads": {"k": {"decode": 1, "prefill": 1, "pinned": 2}}}',
+        b'{"version": 1, "tuned_threads": {"k": 1}}',
+        b'{"version": 1, "tuned_threads": {"k": {"decode": 1, "prefill": 1, "weights": "fast"}}}',
+        b'{"version": 1, "tuned_threads": {"k": {"decode": 1, "prefill": 1, "kv_type": ["f16"]}}}',
+        b'{"version": 1, "tuned_when": []}',
+        b'{"version": 1, "tuned_when": {"k": {"decode_tps": -1}}}',
+        b'{"version": 1, "tuned_when": {"k": {"decode_tps": NaN}}}',
+        b'{"version": 1, "tuned_when": {"k": {"decode_tps": 1' + b"0" * 400 + b"}}}",
+        b'{"version": 1, "tuned_when": {"k": {"n_context": 1' + b"0" * 400 + b"}}}",
+        b'{"version": 1, "tuned_when": {"k": {"kernels": 3}}}',
+        b"[" * 100_000,
+        b" " * (1 << 20) + b"{}",
+    ],
+)
+def test_a_damaged_file_is_ignored_with_a_notice(file: Path, content: bytes) -> None:
+    file.parent.mkdir()
+    file.write_bytes(content)
+    loaded, notice = load_state(file)
+    assert loaded == ProgramState()
+    assert notice is not None
+    assert str(file) in notice
+
+
+def test_a_damaged_file_is_replaced_by_the_next_save(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_bytes(b"{")
+    assert remember_model("/a.gguf", file) is None
+    assert load_state(file)[0].last_model == "/a.gguf"
+
+
+def test_a_file_of_a_newer_version_is_never_overwritten(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_bytes(b'{"version": 2}')
+    assert "newer version" in str(remember_model("/a.gguf", file))
+    assert file.read_bytes() == b'{"version": 2}'
+
+
+def test_a_symbolic_link_is_not_followed(file: Path, tmp_path: Path) -> None:
+    file.parent.mkdir()
+    target = tmp_path / "elsewhere"
+    target.write_bytes(b'{"version": 1, "last_model": "/evil.gguf", "tuned_threads": {}}')
+    file.symlink_to(target)
+    loaded, notice = load_state(file)
+    assert loaded.last_model is None
+    assert notice
+
+
+@pytest.mark.parametrize("failing", ["os.fsync", "os.replace"])
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_other(
+    file: Path, failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_state(ProgramState("/old.gguf"), file)
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(failing, fail)
+    assert "No space left on device" in str(save_state(ProgramState("/new.gguf"), file))
+    monkeypatch.undo()
+    assert load_state(file)[0].last_model == "/old.gguf"
+    assert [one.name for one in file.parent.iterdir()] == ["state.json"]
+
+
+def test_a_file_system_that_cannot_sync_directories_is_written_to(file: Path, no_directory_syncs: None) -> None:
+    assert save_state(ProgramState("/new.gguf"), file) is None
+    assert load_state(file)[0].last_model == "/new.gguf"
+
+
+def test_no_writable_directory_is_a_notice_and_no_exception(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "nothing is remembered" in str(save_state(ProgramState(), tmp_path / "file" / "state.json"))
+    monkeypatch.setattr(state.paths, "state_file", lambda: None)
+    assert "nothing is remembered" in str(save_state(ProgramState()))
+    assert load_state() == (ProgramState(), None)
+
+
+def test_remembered_threads_can_be_forgotten_and_the_oldest_go_first(file: Path) -> None:
+    for n in range(203):
+        remember_tuned(f"k{n}", TunedChoice(1, 2, n % 2 == 0), path=file)
+    kept = load_state(file)[0].tuned_threads
+    assert len(kept) == 200
+    assert "k2" not in kept
+    remember_tuned("k202", None, path=file)
+    assert "k202" not in load_state(file)[0].tuned_threads
+
+
+def test_threads_of_a_version_that_knew_no_pinning_are_not_pinned(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_text('{"version": 1, "tuned_threads": {"k": {"decode": 2, "prefill": 4}}}')
+    assert load_state(file)[0].tuned_threads == {"k": TunedChoice(2, 4, False)}

@@ -1,0 +1,72 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from app.program.refusals import Refusal
+from app.program.text_file import MAX_FILE_BYTES, attached, read_text_file
+from tests.app.chat_driver import chatting
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"one\r\ntwo\n", "one\ntwo"),
+        ("\ufeffna\u00efve".encode(), "na\u00efve"),
+        ("caf\u00e9".encode("latin-1"), "caf\u00e9"),
+        ("wide".encode("utf-16"), "wide"),
+        (b"red \x1b[31m end", "red \u241b[31m end"),
+    ],
+)
+def test_text_is_decoded_and_cleaned(tmp_path: Path, raw: bytes, text: str) -> None:
+    (tmp_path / "f").write_bytes(raw)
+    assert read_text_file(tmp_path / "f") == text
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [(b"a\0b", "is not a text file"), (b" \n", "is empty"), (b"x" * (MAX_FILE_BYTES + 1), "is larger than 1 MiB")],
+)
+def test_what_is_no_text_or_too_much_is_refused(tmp_path: Path, raw: bytes, reason: str) -> None:
+    (tmp_path / "f").write_bytes(raw)
+    with pytest.raises(Refusal, match=reason):
+        read_text_file(tmp_path / "f")
+
+
+def test_only_regular_files_are_read_and_none_is_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name, reason in (("pipe", "is no file"), ("absent", "No such file"), (".", "[Ii]s (no file|a directory)")):
+        with pytest.raises(Refusal, match=reason):
+            read_text_file(tmp_path / name)
+    with pytest.raises(Refusal, match="is no path"):
+        read_text_file(Path("a\0b"))
+
+
+def test_fences_are_longer_than_any_in_the_text() -> None:
+    assert attached("a.md", "```\nx\n```") == "a.md:\n````\n```\nx\n```\n````\n"
+
+
+async def test_a_file_is_attached_as_a_chip_and_sent_with_the_message(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("remember the milk\n", encoding="utf-8")
+    async with chatting() as driver:
+        await driver.say(f"/read {path}")
+        await driver.until(lambda: "notes.txt, 37 B, 4 lines]" in driver.prompt.text.replace("\u00a0", " "))
+        await driver.type("What is in it?")
+        await driver.pilot.press("enter")
+        await driver.last_reply()
+        message = driver.chat.turns.conversation.messages[0]
+        assert message.text == "notes.txt:\n```\nremember the milk\n```\n What is in it?"
+        await driver.hides("remember the milk")
+        await driver.shows("notes.txt")
+        await driver.say("/edit")
+        await driver.until(lambda: "notes.txt, 37 B" in driver.prompt.text.replace("\u00a0", " "))
+        assert "milk" not in driver.prompt.text
+
+
+async def test_a_file_that_cannot_be_attached_is_one_line(tmp_path: Path) -> None:
+    async with chatting() as driver:
+        await driver.say(f"/read {tmp_path / 'absent'}")
+        await driver.note("absent: No such file or directory (name a text file)")
+        await driver.say("/read")
+        await driver.note("usage: /read file")

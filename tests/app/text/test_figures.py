@@ -1,0 +1,56 @@
+import pytest
+
+from app.conversations.conversation import Ending, ReplyFigures
+from app.conversations.thinking import Thinking
+from app.text import figures
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_s", "written"), [(0.5, "0.50"), (2.94, "2.9"), (9.96, "10.0"), (99.96, "100"), (512.3, "512")]
+)
+def test_rates_have_decimals_only_where_they_mean_something(tokens_per_s, written):
+    assert figures.rate(tokens_per_s) == written
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "written"), [(0, "0B"), (512, "512B"), (118 << 20, "118M"), (4.2 * 2**30, "4.2G"), (1023.9, "1.0K")]
+)
+def test_sizes_are_short(n_bytes, written):
+    assert figures.size(n_bytes) == written
+
+
+@pytest.mark.parametrize(("s", "written"), [(0.2, "1 s"), (59.4, "59 s"), (86, "1 min 26 s"), (7500, "2 h 5 min")])
+def test_estimates_are_whole_seconds(s, written):
+    assert figures.whole_seconds(s) == written
+
+
+def test_a_measured_duration_carries_from_seconds_to_minutes():
+    assert [figures.seconds(s) for s in (0.843, 4.06, 59.97)] == ["0.84 s", "4.1 s", "1 min 0 s"]
+
+
+def test_a_bar_never_leaves_its_width():
+    assert figures.bar(7, 14, 14) == "█" * 7 + "░" * 7
+    assert figures.bar(20, 14, 4) == "████"
+    assert figures.bar(1, 0, 3) == "░░░"
+
+
+def test_the_footer_names_speed_first_token_tokens_and_reuse():
+    measured = ReplyFigures(214, 2.1, 5.1, prompt_tokens=12, reused_tokens=31, range_tps=(4.8, 5.2))
+    footer = "5.1 tok/s (4.8-5.2) · first token 2.1 s · 214 tokens"
+    assert figures.reply_footer(measured, Ending.COMPLETE) == f"{footer} · prompt 12 new, 31 reused"
+    assert figures.reply_footer(measured, Ending.COMPLETE, names_prompt=False) == footer
+
+
+def test_a_range_that_reads_as_one_number_is_left_out():
+    steady = ReplyFigures(9, 2.0, 5.0, prompt_tokens=12, reused_tokens=0, range_tps=(4.98, 5.02))
+    assert figures.reply_footer(steady, Ending.COMPLETE).startswith("5.0 tok/s · first token")
+
+
+def test_thinking_is_summed_up_in_one_line():
+    assert figures.thinking_summary(Thinking("x", 148, 12.3, True)) == "thought for 12.3 s · 148 tokens"
+    assert figures.thinking_summary(Thinking("x", 1, 0.5)) == "thought for 0.50 s · 1 token · not finished"
+
+
+def test_the_footer_of_one_token_claims_no_speed_and_says_that_it_was_stopped():
+    measured = ReplyFigures(tokens=1, first_token_s=2.1, decode_tps=None, prompt_tokens=12, reused_tokens=0)
+    assert figures.reply_footer(measured, Ending.STOPPED) == "first token 2.1 s · 1 token · prompt 12 new · stopped"

@@ -1,0 +1,91 @@
+"""A record is what a frozen dataclass is."""
+
+from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, replace
+from typing import Any
+
+import pytest
+
+from app.text.record import record
+
+
+@dataclass(frozen=True)
+class _Frozen:
+    name: str
+    size: int = 3
+    parts: tuple[str, ...] = field(default_factory=lambda: ("a",))
+
+
+@record
+class _Record:
+    name: str
+    size: int = 3
+    parts: tuple[str, ...] = field(default_factory=lambda: ("a",))
+
+    @property
+    def double(self) -> int:
+        return 2 * self.size
+
+
+@record
+class _Same:
+    name: str
+    size: int = 3
+    parts: tuple[str, ...] = ("a",)
+
+
+@record
+class _ByName:
+    name: str
+    size: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByName) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+def test_it_is_made_shown_and_taken_apart_like_a_frozen_dataclass() -> None:
+    for values in ({"name": "x"}, {"name": "y", "size": 5, "parts": ()}):
+        one, other = _Record(**values), _Frozen(**values)  # type: ignore[arg-type]
+        assert repr(one).replace("_Record", "") == repr(other).replace("_Frozen", "")
+        assert asdict(one) == asdict(other)
+        assert [one.name for one in fields(one)] == [other.name for other in fields(other)]
+    assert _Record("x", 4).double == 8
+
+
+@pytest.mark.parametrize("kind", [_Record, _Frozen])
+def test_what_is_missing_or_too_much_is_refused(kind: Any) -> None:
+    with pytest.raises(TypeError):
+        kind()
+    with pytest.raises(TypeError):
+        kind("x", 1, (), 2)
+
+
+@pytest.mark.parametrize("kind", [_Record, _Frozen])
+def test_no_field_changes(kind: Any) -> None:
+    one = kind("x")
+    with pytest.raises(FrozenInstanceError):
+        one.name = "y"
+    with pytest.raises(FrozenInstanceError):
+        del one.size
+    assert one == kind("x")
+
+
+def test_records_of_one_kind_are_equal_by_their_values() -> None:
+    assert _Record("x") == _Record("x", 3, ("a",))
+    assert hash(_Record("x")) == hash(_Record("x", 3, ("a",)))
+    assert _Record("x") != _Record("x", 4)
+    assert _Record("x") != _Same("x")
+    assert len({_Record("x"), _Record("x"), _Record("y")}) == 2
+
+
+def test_a_changed_copy_leaves_the_first_as_it_is() -> None:
+    one = _Record("x")
+    assert replace(one, size=9) == _Record("x", 9)
+    assert one.size == 3
+
+
+def test_a_comparison_of_its_own_stays() -> None:
+    assert _ByName("x", 1) == _ByName("x", 2)
+    assert len({_ByName("x", 1), _ByName("x", 2)}) == 1

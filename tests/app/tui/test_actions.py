@@ -1,0 +1,103 @@
+import pytest
+
+from app.tui.actions import (
+    ACTIONS,
+    commands,
+    commands_starting,
+    find_command,
+    nearest_command,
+    scopes_meet,
+    split_command,
+)
+from app.tui.app import JalopyApp
+from app.tui.bindings import bindings
+from app.tui.screens.chat import ChatScreen
+from app.tui.screens.conversations import ConversationsScreen
+from app.tui.screens.doctor import DoctorScreen
+from app.tui.screens.download import DownloadScreen
+from app.tui.screens.help import HelpScreen
+from app.tui.screens.inspect import InspectScreen
+from app.tui.screens.models import ModelsScreen
+from app.tui.screens.performance import PerformanceScreen
+from app.tui.screens.switch_model import SwitchModelScreen
+from app.tui.screens.theme_picker import ThemePicker
+from app.tui.screens.threads import ThreadsScreen
+from app.tui.widgets.message_view import MessageView
+from app.tui.widgets.prompt import Prompt
+
+CARRIERS = {
+    "app": JalopyApp,
+    "chat": ChatScreen,
+    "prompt": Prompt,
+    "message": MessageView,
+    "help": HelpScreen,
+    "theme": ThemePicker,
+    "threads": ThreadsScreen,
+    "inspect": InspectScreen,
+    "conversations": ConversationsScreen,
+    "models": ModelsScreen,
+    "download": DownloadScreen,
+    "switch": SwitchModelScreen,
+    "performance": PerformanceScreen,
+    "doctor": DoctorScreen,
+}
+
+
+def test_every_action_has_a_method_where_its_scope_says():
+    missing = [name for name, action in ACTIONS.items() if not hasattr(CARRIERS[action.scope], f"action_{action.name}")]
+    assert missing == []
+
+
+def test_no_key_and_no_command_means_two_things():
+    keys = [(key, action) for action in ACTIONS.values() for key in action.keys.split(",") if key]
+    names = [name for action in commands() for name in (action.command, *action.aliases)]
+    clashes = [
+        (key, one.name, other.name)
+        for i, (key, one) in enumerate(keys)
+        for other_key, other in keys[:i]
+        if key == other_key and scopes_meet(one.scope, other.scope)
+    ]
+    assert clashes == []
+    assert len(names) == len(set(names))
+
+
+def test_bindings_carry_the_ids_a_key_map_refers_to():
+    ids = {binding.id for binding in bindings("app")}
+    assert ids == {action_id for action_id, action in ACTIONS.items() if action.scope == "app"}
+    assert {"app.help", "app.quit"} <= ids
+
+
+@pytest.mark.parametrize(("typed", "nearest"), [("hlep", "help"), ("sav", "save"), ("claer", "new"), ("xyzzy", None)])
+def test_a_typo_has_a_nearest_command(typed, nearest):
+    found = nearest_command(typed)
+    assert found == nearest if nearest else find_command(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "split"),
+    [
+        ("/save notes.md", ("save", "notes.md")),
+        ("/system  You are\na pirate ", ("system", "You are\na pirate")),
+        ("/HELP", ("HELP", "")),
+        ("/usr/bin/env is a path", None),
+        ("/* a comment */", None),
+        ("/", None),
+        ("hello /help", None),
+    ],
+)
+def test_only_a_word_behind_a_slash_is_a_command(text, split):
+    assert split_command(text) == split
+
+
+def test_suggestions_narrow_as_a_command_is_typed_and_end_with_its_argument():
+    assert len(commands_starting("/")) == len(list(commands()))
+    assert [action.command for action in commands_starting("/sy")] == ["system"]
+    assert {"system", "save"} <= {action.command for action in commands_starting("/s")}
+    assert [action.command for action in commands_starting("/cl")] == ["new"]
+    assert commands_starting("/save x") == []
+    assert commands_starting("hello") == []
+
+
+def test_commands_are_found_by_alias_and_whatever_their_case():
+    assert find_command("Clear").name == "new"
+    assert find_command("nothing") is None

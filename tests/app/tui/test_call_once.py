@@ -1,0 +1,55 @@
+"""What is to happen once after a while happens, whenever the machine has its mind elsewhere."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import textual.timer
+
+import app
+from app.tui.screens import drafting
+from app.tui.textual_hacks import call_once
+from tests.app.chat_driver import chatting
+from tests.app.fake_engine import FakeClock
+
+_DELAY_S = 0.001
+
+
+@pytest.fixture
+def held_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let more than the delay pass between any two looks at the clock that a timer takes."""
+    clock = FakeClock()
+
+    def late_s() -> float:
+        clock.advance(2 * _DELAY_S)
+        return clock()
+
+    monkeypatch.setattr(textual.timer, "_time", SimpleNamespace(get_time=late_s))
+
+
+async def test_a_call_comes_after_its_time_is_over(held_up):
+    async with chatting() as driver:
+        calls: list[str] = []
+        call_once(driver.chat, _DELAY_S, lambda: calls.append("late"))
+        await driver.until(lambda: calls == ["late"])
+
+
+async def test_the_corner_of_the_prompt_outlives_a_machine_that_was_busy(held_up, monkeypatch):
+    monkeypatch.setattr(drafting, "TICK_S", _DELAY_S)
+    async with chatting(prefill_while_typing="off") as driver:
+        for text, tokens in (("one", "5 tokens"), ("one two", "6 tokens")):
+            driver.prompt.show_text(text)
+            await driver.until(lambda tokens=tokens: driver.prompt.border_subtitle == tokens)
+
+
+def test_nobody_relies_on_a_timer_that_may_never_call():
+    users = {
+        path.name
+        for path in Path(app.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "set_timer"
+    }
+    assert users == {"_textual_hacks.py"}

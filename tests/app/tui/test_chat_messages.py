@@ -1,0 +1,541 @@
+"""What can be done with messages that are there: focus, copy, go on, answer again, edit, unfold."""
+
+import re
+
+import pytest
+from textual import events
+
+from app.conversations.conversation import Ending
+from app.program import paths
+from app.tui.widgets import message_view
+from app.tui.widgets.message_view import ReplyView, UserView
+from tests.app.chat_driver import Driver, chatting
+from tests.app.fake_engine import Gate, Script
+
+pytestmark = pytest.mark.slow
+
+CODE = "Try\n\n```python\nx = 1\n```\n\nor\n\n```sh\nls\n```\n"
+
+
+def tokens(text: str) -> list[str]:
+    return re.findall(r"\s*\S+|\s+$", text)
+
+
+@pytest.fixture
+def terminal_clipboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "TERM_PROGRAM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+async def stop_after(driver: Driver, n_tokens: int, text: str = "count") -> ReplyView:
+    """Ask, let so many tokens come, press Esc, and wait for the partial reply."""
+    driver.script.token_gate = gate = Gate()
+    before = driver.chat.turns.conversation.last_reply
+    await driver.say(text)
+    gate.allow(n_tokens)
+    await driver.until(gate.waiting.is_set)
+    await driver.pilot.press("escape")
+    await driver.until(lambda: driver.chat.turns.conversation.last_reply is not before, "the reply has ended")
+    reply = await driver.last_reply()
+    gate.open()
+    return reply
+
+
+async def stop_edit_before_its_reply(driver: Driver) -> Gate:
+    """Edit the first message, send it, and press Esc before a token comes; the gate still holds what would read it."""
+    driver.script.prefill_gate = gate = Gate()
+    driver.chat.action_edit("1")
+    await driver.until(lambda: driver.prompt.text == "first")
+    await driver.type(" again")
+    await driver.pilot.press("enter")
+    await driver.until(gate.waiting.is_set)
+    await driver.pilot.press("escape")
+    await driver.until(lambda: driver.prompt.text == "first again", "the text is back")
+    return gate
+
+
+async def test_keys_lead_from_the_prompt_to_messages_and_back():
+    async with chatting() as driver:
+        await driver.ask("hello")
+        await driver.pilot.press("ctrl+up")
+        await driver.until(lambda: isinstance(driver.app.focused, ReplyView))
+        await driver.until(lambda: ">model" in driver.screen_text())
+        await driver.shows("y copy")
+        await driver.pilot.press("ctrl+up")
+        await driver.until(lambda: isinstance(driver.app.focused, UserView))
+        await driver.pilot.press("ctrl+up")  # there is nothing above
+        await driver.pilot.press("ctrl+down", "ctrl+down")
+        await driver.until(lambda: driver.app.focused is driver.prompt)
+        await driver.until(lambda: ">" not in driver.screen_text())
+        await driver.pilot.press("ctrl+up", "escape")
+        await driver.until(lambda: driver.app.focused is driver.prompt)
+
+
+async def test_typing_on_a_message_goes_on_in_the_prompt():
+    async with chatting() as driver:
+        await driver.ask("hello")
+        await driver.pilot.press("ctrl+up")
+        await driver.until(lambda: isinstance(driver.app.focused, ReplyView))
+        await driver.pilot.press("w", "h", "y")
+        await driver.until(lambda: driver.prompt.text == "why")
+        await driver.pilot.press("ctrl+up")
+        await driver.until(lambda: isinstance(driver.app.focused, ReplyView))
+        driver.app.post_message(events.Paste(" not"))
+        await driver.until(lambda: driver.prompt.text == "why not")
+
+
+async def test_letters_right_behind_the_key_that_leads_to_the_prompt_are_typed_there():
+    async with chatting() as driver:
+        await driver.ask("hello")
+        await driver.pilot.press("ctrl+up")
+        await driver.until(lambda: isinstance(driver.app.focused, ReplyView))
+        reply = driver.transcript.replies()[0]
+        for key, character in (("ctrl+down", None), ("r", "r"), ("e", "e"), ("y", "y")):
+            driver.app.post_message(events.Key(key, character))
+        await driver.until(lambda: driver.prompt.text == "rey")
+        assert driver.transcript.replies() == [reply]
+
+
+async def test_y_copies_the_message_and_u_its_code_blocks_in_turn(terminal_clipboard: None):
+    async with chatting(Script(replies=[tokens(CODE)])) as driver:
+        await driver.ask("how")
+        await driver.pilot.press("ctrl+up", "y")
+        await driver.note("sent to the terminal's clipboard; if pasting gives nothing, `/copy file` writes a file")
+        assert driver.app.clipboard == driver.transcript.replies()[0].text
+        await driver.pilot.press("u")
+        await driver.note("code block 1 of 2: sent")
+        assert driver.app.clipboard == "x = 1"
+        await driver.pilot.press("u")
+        await driver.note("code block 2 of 2: sent")
+        assert driver.app.clipboard == "ls"
+        await driver.pilot.press("u")
+        await driver.until(lambda: driver.app.clipboard == "x = 1")
+        await driver.pilot.press("ctrl+up", "y")
+        await driver.until(lambda: driver.app.clipboard == "how")
+        await driver.pilot.press("u")
+        await driver.note("there is no code block in this message")
+
+
+async def test_copy_takes_code_blocks_by_number_and_files_by_name(terminal_clipboard: None):
+    async with chatting(Script(replies=[tokens(CODE)])) as driver:
+        await driver.ask("how")
+        await driver.say("/copy code 2")
+        await driver.note("code block 2 of 2: sent")
+        assert driver.app.clipboard == "ls"
+        await driver.say("/copy code 3")
+        await driver.note("there are code blocks 1 to 2")
+        await driver.say("/copy everything")
+        await driver.note("usage: /copy")
+        path = paths.state_dir() / "copied.txt"
+        await driver.say("/copy code file")
+        await driver.note(f"code block 1 of 2: written to {path}")
+        assert path.read_text(encoding="utf-8") == "x = 1"
+
+
+async def test_escape_puts_the_focus_on_the_partial_reply_and_c_goes_on():
+    async with chatting(Script(replies=[tokens("one two three four five six")])) as driver:
+        partial = await stop_after(driver, 2)
+        await driver.until(lambda: driver.app.focused is partial)
+        await driver.until(lambda: "c goes on" in driver.screen_text())
+        assert partial.footer.endswith("2 tokens · prompt 5 new · stopped")
+        await driver.pilot.press("c")
+        await driver.until(lambda: driver.transcript.replies() != [partial])
+        whole = await driver.last_reply()
+        assert whole.text == "one two three four five six"
+        assert whole.footer == "2.0 tok/s · first token 1.0 s · 6 tokens · prompt 5 new"
+        messages = driver.chat.turns.conversation.messages
+        assert [m.text for m in messages] == ["count", "one two three four five six"]
+        assert (messages[-1].ending, messages[-1].figures.tokens) == (Ending.COMPLETE, 6)
+        assert driver.transcript.replies() == [whole]
+        await driver.say("/continue")
+        await driver.note("there is no unfinished reply at the end")
+
+
+async def test_words_typed_after_a_stop_are_the_next_message_whatever_they_begin_with(monkeypatch):
+    monkeypatch.setattr(message_view, "HESITATION_S", 5.0)  # however slowly this machine types
+    async with chatting(Script(replies=[tokens("one two three four")])) as driver:
+        for words in ("read", "cut it", "Short one", "you"):
+            partial = await stop_after(driver, 2)
+            await driver.until(lambda partial=partial: driver.app.focused is partial)
+            await driver.type(words)
+            await driver.until(lambda words=words: driver.prompt.text == words)
+            assert driver.transcript.replies()[-1] is partial
+            driver.prompt.show_text("")
+
+
+async def test_escape_leaves_the_focus_alone_while_the_next_message_is_being_written():
+    async with chatting(Script(replies=[tokens("one two three")])) as driver:
+        driver.script.token_gate = gate = Gate()
+        await driver.say("count")
+        gate.allow(1)
+        await driver.until(gate.waiting.is_set)
+        await driver.type("next")
+        await driver.until(lambda: driver.prompt.text == "next")
+        await driver.pilot.press("escape")
+        await driver.last_reply()
+        assert driver.app.focused is driver.prompt
+
+
+async def test_a_continuation_stopped_at_once_leaves_the_reply_as_it_was():
+    async with chatting(Script(replies=[tokens("one two three")])) as driver:
+        partial = await stop_after(driver, 2)
+        driver.script.token_gate = gate = Gate()
+        await driver.say("/continue")
+        await driver.until(gate.waiting.is_set)
+        await driver.pilot.press("escape")
+        await driver.note("stopped before anything new came; the conversation is as it was")
+        assert driver.transcript.replies() == [partial]
+        assert not partial.has_class("-replaced")
+        assert [m.text for m in driver.chat.turns.conversation.messages] == ["count", "one two"]
+        gate.open()
+        await driver.say("/continue")
+        await driver.until(lambda: driver.transcript.replies()[-1].text == "one two three")
+
+
+async def test_a_regeneration_stopped_before_its_first_token_brings_the_old_reply_back():
+    script = Script(replies=[tokens("First."), tokens("Second.")])
+    async with chatting(script) as driver:
+        first = await driver.ask("hello")
+        script.prefill_gate = gate = Gate()
+        await driver.pilot.press("ctrl+up", "r")
+        await driver.until(gate.waiting.is_set)
+        assert first.has_class("-replaced")
+        await driver.pilot.press("escape")
+        await driver.note("the conversation is as it was")
+        assert driver.transcript.replies() == [first]
+        assert [m.text for m in driver.chat.turns.conversation.messages] == ["hello", "First."]
+        gate.open()
+        script.replies = [tokens("Third.")]
+        await driver.ask("and now?")
+        session = script.opened[-1].sessions[-1]
+        assert script.opened[-1].tokenizer.decode(session.tokens) == "helloFirst.and now?Third."
+
+
+async def test_an_earlier_message_is_edited_after_its_price_was_shown():
+    script = Script(replies=[tokens("One."), tokens("Two."), tokens("Three."), tokens("New.")])
+    async with chatting(script, size=(100, 30)) as driver:
+        for question in ("first", "second", "third"):
+            await driver.ask(question)
+        await driver.pilot.press("ctrl+up", "ctrl+up", "ctrl+up", "ctrl+up")
+        assert driver.app.focused.text == "second"
+        await driver.pilot.press("e")
+        await driver.until(lambda: driver.prompt.text == "second")
+        line = "editing message 2: 10 cached tokens stay, 8 go; 1 to read, about 1 s"
+        await driver.until(lambda: line in driver.screen_text(), "the price")
+        await driver.shows("Enter asks anew from here · Esc keeps everything")
+        await driver.type(" thought of mine")
+        await driver.until(lambda: "9 cached tokens stay, 9 go; 5 to read" in driver.screen_text(), "the new price")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.transcript.replies()[-1].text == "New.")
+        await driver.last_reply()
+        messages = driver.chat.turns.conversation.messages
+        assert [m.text for m in messages] == ["first", "One.", "second thought of mine", "New."]
+        shown = [view.text for view in driver.transcript.messages()]
+        assert shown == ["first", "One.", "second thought of mine", "New."]
+        await driver.hides("editing")
+        session = script.opened[-1].sessions[-1]
+        assert script.opened[-1].tokenizer.decode(session.tokens) == "firstOne.second thought of mineNew."
+
+
+async def test_escape_ends_the_editing_and_nothing_has_changed():
+    async with chatting() as driver:
+        await driver.ask("first")
+        await driver.ask("second")
+        driver.prompt.show_text("a draft")
+        await driver.say("/edit 1")
+        await driver.until(lambda: driver.prompt.text == "first")
+        assert all(view.has_class("-replaced") for view in driver.transcript.messages())
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.prompt.text == "")
+        assert not any(view.has_class("-replaced") for view in driver.transcript.messages())
+        assert len(driver.chat.turns.conversation.messages) == 4
+        await driver.ask("third")
+        assert len(driver.chat.turns.conversation.messages) == 6
+
+
+@pytest.mark.parametrize("keys", [("ctrl+r",), ("ctrl+up", "r"), ("ctrl+up", "c")])
+async def test_answering_again_or_going_on_ends_the_editing(keys):
+    async with chatting(Script(replies=[tokens("one two three")])) as driver:
+        partial = await stop_after(driver, 2)
+        driver.prompt.show_text("a draft")
+        driver.chat.action_edit("reply")
+        await driver.until(lambda: driver.prompt.text == "one two")
+        await driver.pilot.press(*keys)
+        await driver.until(lambda: driver.transcript.replies() and driver.transcript.replies()[-1] is not partial)
+        await driver.last_reply()
+        assert not driver.chat.editing.is_editing
+        assert driver.prompt.text == "a draft"
+        await driver.hides("editing")
+        await driver.ask("next")
+        assert [m.text for m in driver.chat.turns.conversation.messages][::2] == ["count", "next"]
+
+
+async def test_what_cannot_be_done_leaves_the_editing_as_it_is():
+    async with chatting() as driver:
+        await driver.ask("first")
+        driver.chat.action_edit("reply")
+        await driver.until(lambda: driver.prompt.text == "Hello there.")
+        driver.chat.action_continue_reply()
+        await driver.note("there is no unfinished reply at the end")
+        assert driver.chat.editing.is_editing_reply
+        assert driver.prompt.text == "Hello there."
+
+
+@pytest.mark.parametrize("what", ["1", "reply"])
+async def test_a_draft_that_stood_in_the_prompt_is_there_again_once_an_edit_is_sent(what):
+    async with chatting() as driver:
+        await driver.ask("first")
+        driver.prompt.show_text("a draft")
+        driver.chat.action_edit(what)
+        await driver.until(lambda: driver.chat.editing.is_editing)
+        await driver.type(" more")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.prompt.text == "a draft")
+        await driver.until(lambda: not driver.chat.turns.is_busy)
+        assert "more" in driver.chat.turns.conversation.messages[what == "reply"].text
+        assert driver.prompt.text == "a draft"
+
+
+async def test_a_new_conversation_ends_the_editing_and_brings_the_draft_back():
+    async with chatting() as driver:
+        await driver.ask("first")
+        driver.prompt.show_text("a draft")
+        driver.chat.action_edit("reply")
+        await driver.until(lambda: driver.prompt.text == "Hello there.")
+        await driver.chat.action_new()
+        assert driver.prompt.text == "a draft"
+        assert not driver.chat.editing.is_editing
+        assert not driver.transcript.messages()
+
+
+async def test_an_edit_stopped_before_its_reply_brings_everything_back():
+    async with chatting() as driver:
+        await driver.ask("first")
+        await driver.ask("second")
+        driver.prompt.show_text("a draft")
+        gate = await stop_edit_before_its_reply(driver)
+        assert [m.text for m in driver.chat.turns.conversation.messages][::2] == ["first", "second"]
+        assert len(driver.transcript.messages()) == 4
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.prompt.text == "a draft", "the draft is back")
+        assert not any(view.has_class("-replaced") for view in driver.transcript.messages())
+        gate.open()
+
+
+async def test_an_edit_stopped_before_its_reply_and_sent_again_still_takes_the_place_of_the_edited_message():
+    script = Script(replies=[tokens("One."), tokens("Two."), tokens("New.")])
+    async with chatting(script) as driver:
+        await driver.ask("first")
+        await driver.ask("second")
+        gate = await stop_edit_before_its_reply(driver)
+        gate.open()
+        await driver.pilot.press("enter")
+        await driver.until(lambda: not driver.chat.turns.is_busy and not driver.chat.editing.is_editing)
+        assert [m.text for m in driver.chat.turns.conversation.messages] == ["first again", "New."]
+        assert [view.text for view in driver.transcript.messages()] == ["first again", "New."]
+
+
+@pytest.mark.parametrize("what", ["1", "reply"])
+async def test_an_edit_that_does_not_fit_stands_in_the_prompt_to_be_shortened(what):
+    script = Script(replies=[tokens("One."), tokens("Two."), tokens("New.")], n_ctx=300)
+    async with chatting(script) as driver:
+        await driver.ask("first")
+        await driver.ask("second")
+        driver.prompt.show_text("a draft")
+        driver.chat.action_edit(what)
+        await driver.until(lambda: driver.chat.editing.is_editing)
+        long = "far too long " * 200
+        driver.prompt.show_text(long)
+        await driver.pilot.press("enter")
+        await driver.note("Not sent" if what == "1" else "the context is full")
+        await driver.until(lambda: driver.prompt.text == long, "the text is back")
+        assert driver.chat.editing.is_editing
+        assert [m.text for m in driver.chat.turns.conversation.messages] == ["first", "One.", "second", "Two."]
+        assert [view.text for view in driver.transcript.messages()] == ["first", "One.", "second", "Two."]
+        driver.prompt.show_text("short")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: not driver.chat.turns.is_busy and not driver.chat.editing.is_editing)
+        kept = ["short", "New."] if what == "1" else ["first", "One.", "second", "shortNew."]
+        assert [m.text for m in driver.chat.turns.conversation.messages] == kept
+        assert driver.prompt.text == "a draft"
+
+
+async def test_what_a_key_on_an_old_message_leads_to_is_said_in_sight():
+    script = Script(replies=[tokens("word\n\n" * 20)])
+    async with chatting(script) as driver:
+        for question in ("first", "second"):
+            await driver.ask(question)
+        script.token_gate = Gate()
+        await driver.say("third")
+        await driver.until(script.token_gate.waiting.is_set)
+        await driver.pilot.press(*["ctrl+up"] * 5)
+        await driver.until(lambda: driver.app.focused is driver.transcript.messages()[0])
+        await driver.until(lambda: "first" in driver.screen_text() and "third" not in driver.screen_text())
+        await driver.pilot.press("e")
+        await driver.until(lambda: "the engine is busy: Esc stops it" in driver.screen_text(), "why not")
+        await driver.pilot.press("ctrl+down")
+        await driver.until(lambda: "y copy" in driver.screen_text(), "the keys of the next message")
+
+
+async def test_edit_without_a_number_takes_the_last_message_and_refuses_what_is_not_there():
+    async with chatting() as driver:
+        await driver.say("/edit")
+        await driver.note("there is no message to edit yet")
+        await driver.ask("first")
+        await driver.ask("second")
+        await driver.say("/edit 3")
+        await driver.note("/edit takes a number from 1 to 2")
+        await driver.say("/edit")
+        await driver.until(lambda: driver.prompt.text == "second")
+
+
+async def test_a_stopped_reply_is_edited_and_goes_on_from_the_new_text():
+    script = Script(replies=[tokens("one two three four five six"), tokens(" vier fünf")])
+    async with chatting(script, size=(100, 30)) as driver:
+        partial = await stop_after(driver, 3)
+        await driver.until(lambda: driver.app.focused is partial)
+        await driver.until(lambda: "e edit" in driver.screen_text())
+        await driver.pilot.press("e")
+        await driver.until(lambda: driver.prompt.text == "one two three")
+        price = "editing reply 1: 7 cached tokens stay, 1 go; 1 to read"
+        await driver.until(lambda: price in driver.screen_text(), "the price")
+        await driver.shows("Enter goes on from here · Esc keeps everything")
+        driver.prompt.show_text("one two drei ")
+        await driver.until(lambda: "editing reply 1: 7 cached tokens stay, 1 go; 2 to read" in driver.screen_text())
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.transcript.replies()[-1] is not partial)
+        whole = await driver.last_reply()
+        assert whole.text == "one two drei  vier fünf"
+        assert whole.footer.endswith("2 tokens · prompt 2 new, 7 reused · edited by you")
+        messages = driver.chat.turns.conversation.messages
+        assert [m.text for m in messages] == ["count", "one two drei  vier fünf"]
+        assert [view.text for view in driver.transcript.messages()] == ["count", "one two drei  vier fünf"]
+        await driver.hides("editing")
+
+
+async def test_a_finished_reply_is_edited_and_the_turns_after_it_go():
+    script = Script(replies=[tokens("One."), tokens("Two."), tokens(" And more.")])
+    async with chatting(script, size=(100, 30)) as driver:
+        await driver.ask("first")
+        await driver.ask("second")
+        await driver.pilot.press("ctrl+up", "ctrl+up", "ctrl+up")
+        assert driver.app.focused.text == "One."
+        await driver.pilot.press("e")
+        await driver.until(lambda: driver.prompt.text == "One.")
+        assert [view.has_class("-replaced") for view in driver.transcript.messages()] == [False, True, True, True]
+        driver.prompt.show_text("/Eins.")  # of a reply nothing is a command
+        await driver.pilot.press("enter")
+        await driver.until(
+            lambda: [view.text for view in driver.transcript.messages()] == ["first", "/Eins. And more."]
+        )
+
+
+async def test_the_last_reply_is_edited_by_a_command_and_escape_keeps_everything():
+    async with chatting(Script(replies=[tokens("One.")])) as driver:
+        await driver.ask("first")
+        driver.prompt.show_text("a draft")
+        driver.chat.action_edit("reply")
+        await driver.until(lambda: driver.prompt.text == "One.")
+        await driver.type(" More")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.prompt.text == "a draft")
+        assert driver.chat.turns.conversation.messages[-1].text == "One."
+        assert not any(view.has_class("-replaced") for view in driver.transcript.messages())
+
+
+async def test_an_edited_reply_stopped_before_anything_new_stands_in_the_prompt_again():
+    script = Script(replies=[tokens("One two."), tokens(" End.")])
+    async with chatting(script) as driver:
+        await driver.ask("first")
+        await driver.say("/edit reply")
+        await driver.until(lambda: driver.prompt.text == "One two.")
+        driver.script.prefill_gate = gate = Gate()
+        driver.prompt.show_text("One drei.")
+        await driver.pilot.press("enter")
+        await driver.until(gate.waiting.is_set)
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.prompt.text == "One drei.", "the text is back")
+        assert driver.chat.editing.is_editing_reply
+        assert driver.chat.turns.conversation.messages[-1].text == "One two."
+        gate.open()
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.chat.turns.conversation.messages[-1].text == "One drei. End.")
+        assert driver.chat.turns.conversation.messages[-1].is_edited
+
+
+async def test_thinking_that_was_stopped_can_be_edited():
+    async with chatting(Script(replies=[THOUGHT, [" then", "</think>", "Done."]])) as driver:
+        partial = await stop_after(driver, 4, "why")
+        await driver.until(lambda: driver.app.focused is partial)
+        await driver.pilot.press("e")
+        await driver.until(lambda: driver.prompt.text == "# not a heading so ")
+        driver.prompt.show_text("# not a thought")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.transcript.replies()[-1].text == "Done.")
+        await driver.last_reply()
+        thinking = driver.chat.turns.conversation.messages[-1].thinking
+        assert (thinking.text, thinking.is_closed) == ("# not a thought then", True)
+
+
+# Thinking
+
+
+THOUGHT = ["<think>", "\n", "# not a heading ", "so ", "**hm**", "</think>", "\n\n", "Forty-two."]
+
+
+async def test_thinking_is_shown_as_it_comes_and_folds_when_the_answer_starts():
+    script = Script(replies=[THOUGHT], token_gate=Gate())
+    async with chatting(script) as driver:
+        await driver.say("why")
+        script.token_gate.allow(5)
+        await driver.until(lambda: "# not a heading so **hm**" in driver.screen_text())
+        await driver.shows("thinking")
+        script.token_gate.open()
+        reply = await driver.last_reply()
+        assert reply.text == "Forty-two."
+        await driver.until(lambda: "+ thought for 3.0 s · 6 tokens" in driver.screen_text())
+        await driver.hides("heading")
+        await driver.pilot.press("ctrl+up", "t")
+        await driver.until(lambda: "# not a heading so **hm**" in driver.screen_text())
+        await driver.say("/think")
+        await driver.until(lambda: "heading" not in driver.screen_text())
+
+
+async def test_copies_and_exports_leave_the_thinking_out_unless_asked(terminal_clipboard: None, tmp_path):
+    async with chatting(Script(replies=[THOUGHT])) as driver:
+        await driver.ask("why")
+        await driver.say("/copy")
+        await driver.until(lambda: driver.app.clipboard == "Forty-two.")
+        await driver.say("/copy thinking")
+        await driver.until(lambda: driver.app.clipboard == "# not a heading so **hm**")
+        await driver.say(f"/save {tmp_path / 'a.md'}")
+        await driver.note("a.md")
+        assert "heading" not in (tmp_path / "a.md").read_text(encoding="utf-8")
+        await driver.say(f"/save {tmp_path / 'b.md'} +thinking")
+        await driver.note("b.md")
+        saved = (tmp_path / "b.md").read_text(encoding="utf-8")
+        assert "> # not a heading so **hm**" in saved
+        assert "*thought for 3.0 s · 6 tokens*" in saved
+
+
+async def test_a_reply_stopped_while_thinking_says_so_and_can_go_on():
+    async with chatting(Script(replies=[THOUGHT])) as driver:
+        partial = await stop_after(driver, 4, "why")
+        await driver.until(lambda: "+ thought for 2.0 s · 4 tokens · not finished" in driver.screen_text())
+        assert partial.footer.startswith("(no answer yet)")
+        await driver.until(lambda: driver.app.focused is partial)
+        await driver.pilot.press("c")
+        await driver.until(lambda: driver.transcript.replies()[-1].text == "Forty-two.")
+        await driver.until(lambda: "s · 6 tokens" in driver.screen_text())
+        thinking = driver.chat.turns.conversation.messages[-1].thinking
+        assert (thinking.text, thinking.tokens, thinking.is_closed) == ("# not a heading so **hm**", 6, True)
+
+
+async def test_an_empty_block_is_not_shown():
+    async with chatting(Script(replies=[["<think>", "\n\n", "</think>", "\n\n", "Yes"]])) as driver:
+        reply = await driver.ask("why")
+        assert reply.text == "Yes"
+        await driver.hides("thought")
+        await driver.say("/think")
+        await driver.note("there is no thinking in the last reply")

@@ -1,0 +1,535 @@
+import re
+from pathlib import Path
+
+import pytest
+from textual.geometry import Size
+
+from app.conversations.conversation import Ending
+from app.tui.actions import ACTIONS
+from app.tui.screens.help import HelpScreen
+from app.tui.widgets.message_view import ReplyView, UserView
+from engine.errors import BrokenModelError, GGUFError
+from tests.app.chat_driver import chatting
+from tests.app.fake_engine import Gate, Script
+
+MARKDOWN = """# Title
+
+Some **bold** text.
+
+- one
+- two
+
+```python
+x = 1
+```
+
+| a | b |
+|---|---|
+| 1 | 2 |
+"""
+ATTACK = "a\x1b]0;pwned\x07b [@click=app.quit]x[/] [/ [red]y <b>h</b> \x9b2J \u202edesrever\u202c end"
+
+
+def tokens(text: str) -> list[str]:
+    return re.findall(r"\s*\S+|\s+$", text)
+
+
+async def test_a_conversation_of_three_turns():
+    script = Script(replies=[tokens("One."), tokens("Two."), tokens("Three.")])
+    async with chatting(script) as driver:
+        for question, answer in (("first?", "One."), ("second?", "Two."), ("third?", "Three.")):
+            reply = await driver.ask(question)
+            assert reply.text == answer
+        shown = driver.screen_text()
+        assert [shown.index(text) for text in ("first?", "One.", "second?", "Two.", "third?", "Three.")]
+        assert [m.text for m in driver.chat.turns.conversation.messages] == [
+            "first?",
+            "One.",
+            "second?",
+            "Two.",
+            "third?",
+            "Three.",
+        ]
+
+
+async def test_the_second_turn_reuses_what_the_cache_holds_and_says_so():
+    async with chatting() as driver:
+        first = await driver.ask("hello")
+        second = await driver.ask("and again")
+        assert first.footer == "2.0 tok/s · first token 1.0 s · 3 tokens · prompt 5 new"
+        assert second.footer == "2.0 tok/s · first token 1.1 s · 3 tokens · prompt 6 new, 8 reused"
+
+
+async def test_a_footer_is_frozen_once_it_is_written():
+    async with chatting() as driver:
+        first = await driver.ask("hello")
+        footer = first.footer
+        driver.script.seconds_per_token = 5.0
+        await driver.ask("slower")
+        assert first.footer == footer
+        await driver.shows(footer)
+
+
+async def test_markdown_is_rendered_when_the_reply_is_complete():
+    async with chatting(Script(replies=[tokens(MARKDOWN)]), size=(80, 40)) as driver:
+        await driver.ask("go")
+        await driver.until(lambda: "x = 1" in driver.screen_text())
+        shown = driver.screen_text()
+        assert "**bold**" not in shown
+        assert "bold" in shown
+        assert "• one" in shown
+        assert "```" not in shown
+        assert " 1 │ 2" in shown
+
+
+async def test_attacks_by_escape_sequence_and_markup_are_shown_literally():
+    script = Script(replies=[list(ATTACK)])
+    script.token_gate = Gate()
+    async with chatting(script, size=(120, 24)) as driver:
+        await driver.say(ATTACK)
+        visible = "a␛]0;pwned␇b [@click=app.quit]x[/] [/ [red]y <b>h</b> �2J �desrever� end"
+        await driver.until(lambda: visible in driver.screen_text(), "the user's own text, cleaned")
+        script.token_gate.allow(len(ATTACK) - 4)
+        await driver.until(lambda: driver.screen_text().count("[@click=app.quit]x[/] [/ [red]y <b>h</b>") == 2)
+        script.token_gate.open()
+        reply = await driver.last_reply()
+        assert reply.text == visible
+        assert driver.screen_text().count(visible) == 2
+        assert not set(map(chr, range(32))) - {"\n"} & set(driver.screen_text())
+
+
+async def test_the_models_name_and_errors_are_cleaned_too():
+    script = Script()
+    async with chatting(script, model="evil\x1b[31m[red]name.gguf") as driver:
+        await driver.until(lambda: "evil␛[31m[red]name · Q4_K_M" in driver.screen_text())
+        script.fail_after_tokens, script.generate_error = 0, BrokenModelError("bad \x1b[2J [/] weights")
+        await driver.say("hi")
+        await driver.note("bad ␛[2J [/] weights")
+
+
+async def test_letters_typed_while_a_reply_streams_appear_at_once():
+    script = Script(token_gate=Gate())
+    async with chatting(script) as driver:
+        await driver.say("hello")
+        script.token_gate.allow(1)
+        await driver.until(lambda: driver.transcript.replies() and driver.transcript.replies()[0].text == "Hello")
+        await driver.type("next")
+        await driver.until(lambda: "│ next" in driver.screen_text())
+        assert driver.chat.turns.is_answering
+
+
+async def test_a_message_sent_meanwhile_waits_and_is_answered_in_its_turn():
+    script = Script(replies=[tokens("One."), tokens("Two.")], token_gate=Gate())
+    async with chatting(script) as driver:
+        await driver.say("first?")
+        await driver.say("second?")
+        await driver.until(lambda: "queued" in driver.screen_text())
+        assert [m.text for m in driver.chat.turns.conversation.messages] == ["first?"]
+        script.token_gate.open()
+        await driver.until(lambda: len(driver.chat.turns.conversation.messages) == 4)
+        assert [m.text for m in driver.chat.turns.conversation.messages] == ["first?", "One.", "second?", "Two."]
+        await driver.hides("queued")
+        views = [view for view in driver.transcript.query("*") if isinstance(view, UserView | ReplyView)]
+        assert [type(view) for view in views] == [UserView, ReplyView, UserView, ReplyView]
+
+
+async def test_a_message_sent_while_the_model_loads_is_answered_when_it_is_there():
+    script = Script(open_gate=Gate())
+    async with chatting(script, wait=False) as driver:
+        await driver.until(script.open_gate.waiting.is_set)
+        await driver.until(lambda: "Type here already" in driver.screen_text())
+        await driver.say("early bird")
+        await driver.until(lambda: "queued" in driver.screen_text())
+        script.open_gate.open()
+        reply = await driver.last_reply()
+        assert reply.text == "Hello there."
+
+
+async def test_compiling_shows_the_kernel_and_how_many_are_left():
+    script = Script(open_gate=Gate())
+    async with chatting(script, wait=False) as driver:
+        script.open_gate.allow(2)
+        await driver.until(lambda: "Getting ready for this CPU (once): 1/2 matvec q4_k" in driver.screen_text())
+        await driver.shows("compiling 1/2")
+        script.open_gate.open()
+        await driver.ready()
+        await driver.until(lambda: "Getting ready" not in driver.screen_text())
+
+
+async def test_reading_the_prompt_shows_tokens_rate_and_time_left():
+    script = Script(prefill_gate=Gate())
+    async with chatting(script, size=(100, 24)) as driver:
+        await driver.say("a question of some length indeed")
+        script.prefill_gate.allow(4)
+        await driver.until(lambda: "reading 4 of 10 tokens · 10.0 tok/s · about 1 s left" in driver.screen_text())
+        script.prefill_gate.open()
+        await driver.last_reply()
+
+
+async def test_escape_stops_the_reply_and_keeps_what_there_is():
+    script = Script(replies=[tokens("one two three four five")], token_gate=Gate())
+    async with chatting(script) as driver:
+        await driver.say("count")
+        script.token_gate.allow(2)
+        await driver.until(script.token_gate.waiting.is_set)
+        await driver.pilot.press("escape")
+        reply = await driver.last_reply()
+        assert reply.text == "one two"
+        assert reply.footer.endswith("· stopped")
+        assert driver.chat.turns.conversation.messages[-1].ending is Ending.STOPPED
+        script.token_gate.open()
+        await driver.ask("go on")
+
+
+async def test_stopping_before_the_first_token_leaves_a_question_that_can_be_asked_again():
+    script = Script(prefill_gate=Gate())
+    async with chatting(script) as driver:
+        await driver.say("never mind")
+        await driver.until(script.prefill_gate.waiting.is_set)
+        await driver.pilot.press("escape")
+        await driver.note("stopped before the reply began")
+        await driver.shows("not answered")
+        script.prefill_gate.open()
+        await driver.say("/regen")
+        reply = await driver.last_reply()
+        assert reply.text == "Hello there."
+        assert [m.text for m in driver.chat.turns.conversation.messages] == ["never mind", "Hello there."]
+
+
+async def test_the_last_tokens_are_never_lost_however_fast_they_come():
+    text = " ".join(str(i) for i in range(2000))
+    async with chatting(Script(replies=[tokens(text)], n_ctx=8192)) as driver:
+        reply = await driver.ask("count")
+        assert reply.text == text
+        assert reply.body.shown_source == text
+
+
+async def test_a_long_open_block_streams_as_plain_text_and_ends_highlighted():
+    code = "\n".join(f"value_{i} = {i}" for i in range(700))
+    script = Script(replies=[tokens(f"```python\n{code}\n```\n\nDone.")], token_gate=Gate(), n_ctx=8192)
+    async with chatting(script) as driver:
+        await driver.say("write code")
+        script.token_gate.allow(1000)
+        await driver.until(lambda: driver.transcript.replies() and script.token_gate.waiting.is_set())
+        body = driver.transcript.replies()[0].body
+        await driver.until(lambda: body.shown_source == body.text)
+        last_line = body.text.rsplit("\n", 1)[-1]
+        await driver.until(lambda: last_line in driver.screen_text())
+        script.token_gate.open()
+        reply = await driver.last_reply()
+        assert reply.text.endswith("Done.")
+        await driver.until(lambda: "Done." in driver.screen_text())
+
+
+async def test_an_empty_reply_is_shown_as_one():
+    async with chatting(Script(replies=[[]])) as driver:
+        reply = await driver.ask("say nothing")
+        assert reply.footer.startswith("(empty reply)")
+
+
+async def test_without_a_model_one_line_says_how_to_load_one_and_the_message_stays():
+    async with chatting(model=None) as driver:
+        await driver.note("No model is loaded: F3 or /models shows")
+        await driver.say("anyone there?")
+        await driver.until(lambda: len(driver.transcript.notes()) == 2)
+        assert driver.prompt.text == "anyone there?"
+
+
+async def test_a_model_can_be_loaded_from_the_chat():
+    async with chatting(model=None) as driver:
+        await driver.say("/model some/where/tiny.gguf")
+        await driver.ready()
+        await driver.shows("tiny · Q4_K_M")
+        await driver.ask("hello")
+
+
+async def test_a_model_that_fails_to_load_leaves_a_chat_that_goes_on():
+    script = Script(open_error=GGUFError("bad.gguf: not a GGUF file"))
+    async with chatting(script, wait=False) as driver:
+        await driver.note("bad.gguf: not a GGUF file")
+        script.open_error = None
+        await driver.say("/model good.gguf")
+        await driver.ready()
+
+
+async def test_an_engine_error_is_one_line_and_the_chat_goes_on():
+    async with chatting() as driver:
+        driver.script.fail_after_tokens = 2
+        await driver.say("hi")
+        await driver.note("model.gguf: the model computed NaN")
+        reply = await driver.last_reply()
+        assert reply.footer.endswith("broken off")
+        driver.script.fail_after_tokens = None
+        await driver.ask("again")
+
+
+async def test_a_bug_in_the_engine_is_one_line_without_the_users_words():
+    script = Script(prefill_error=ZeroDivisionError("secret words"))
+    async with chatting(script) as driver:
+        await driver.say("secret words")
+        note = await driver.note("internal error in the engine: ZeroDivisionError")
+        assert "secret" not in note
+        script.prefill_error = None
+        await driver.ask("again")
+
+
+async def test_a_message_that_does_not_fit_comes_back_with_counts():
+    async with chatting(Script(n_ctx=64)) as driver:
+        await driver.say("word " * 80)
+        note = await driver.note("Not sent")
+        assert "the context holds 64" in note
+        assert "larger context_size" in note
+        assert driver.prompt.text.startswith("word word")
+        assert driver.chat.turns.conversation.is_empty
+
+
+async def test_a_typo_in_a_command_names_the_nearest_and_sends_nothing():
+    async with chatting() as driver:
+        await driver.say("/hlep me")
+        await driver.note("/hlep is no command; the nearest is /help. Nothing was sent.")
+        assert driver.prompt.text == "/hlep me"
+        assert driver.chat.turns.conversation.is_empty
+
+
+async def test_a_path_is_a_message_and_not_a_command():
+    async with chatting() as driver:
+        await driver.ask("/etc/fstab has what in it?")
+
+
+async def test_new_forgets_the_turns_and_clears_the_transcript():
+    async with chatting() as driver:
+        await driver.ask("hello")
+        await driver.say("/new")
+        await driver.note("A new conversation")
+        assert driver.chat.turns.conversation.is_empty
+        assert not driver.transcript.query(UserView)
+        await driver.ask("hello again")
+        session = driver.script.opened[-1].sessions[-1]
+        assert driver.script.opened[-1].tokenizer.decode(session.tokens) == "hello againHello there."
+
+
+async def test_new_is_refused_while_a_reply_runs():
+    script = Script(token_gate=Gate())
+    async with chatting(script) as driver:
+        await driver.say("hello")
+        await driver.until(script.token_gate.waiting.is_set)
+        await driver.say("/new")
+        await driver.note("the engine is busy")
+        assert driver.chat.turns.is_answering
+
+
+async def test_regen_answers_again_in_place_of_the_last_reply():
+    script = Script(replies=[tokens("First."), tokens("Second.")])
+    async with chatting(script) as driver:
+        await driver.ask("hello")
+        first = driver.transcript.replies()[0]
+        await driver.say("/regen")
+        await driver.until(lambda: driver.transcript.replies()[-1] is not first)
+        reply = await driver.last_reply()
+        assert reply.text == "Second."
+        await driver.until(lambda: "First." not in driver.screen_text())
+        assert [m.text for m in driver.chat.turns.conversation.messages] == ["hello", "Second."]
+
+
+async def test_the_system_prompt_can_be_shown_set_and_taken_away():
+    async with chatting() as driver:
+        await driver.say("/system")
+        await driver.note("There is no system prompt")
+        await driver.say("/system Be brief.")
+        await driver.note("system prompt: Be brief.")
+        await driver.ask("hello")
+        session = driver.script.opened[-1].sessions[-1]
+        assert driver.script.opened[-1].tokenizer.decode(session.tokens).startswith("Be brief.")
+        await driver.say("/system -")
+        await driver.note("system prompt: none (a new conversation)")
+        assert driver.chat.turns.conversation.system is None
+
+
+async def test_the_system_prompt_of_the_settings_is_used():
+    async with chatting(system_prompt="Speak like a pirate.") as driver:
+        await driver.ask("hello")
+        session = driver.script.opened[-1].sessions[-1]
+        assert driver.script.opened[-1].tokenizer.decode(session.tokens).startswith("Speak like a pirate.")
+
+
+async def test_save_writes_a_private_markdown_file_and_never_over_another(tmp_path: Path):
+    path = tmp_path / "talk.md"
+    async with chatting() as driver:
+        await driver.ask("hello")
+        await driver.say(f"/save {path}")
+        await driver.note(f"saved: {path}")
+        text = path.read_text(encoding="utf-8")
+        assert text.startswith('---\nprogram: "jalopy"\nmodel: "model Q4_K_M"\n')
+        assert "## You\n\nhello\n" in text
+        assert "*2.0 tok/s · first token 1.0 s · 3 tokens · prompt 5 new*" in text
+        assert path.stat().st_mode & 0o777 == 0o600
+        path.write_text("precious", encoding="utf-8")
+        await driver.say(f"/save {path}")
+        await driver.note("exists already")
+        assert path.read_text(encoding="utf-8") == "precious"
+
+
+async def test_copy_says_how_the_text_left(monkeypatch: pytest.MonkeyPatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "TERM_PROGRAM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    async with chatting() as driver:
+        await driver.say("/copy")
+        await driver.note("there is no reply to copy")
+        await driver.ask("hello")
+        await driver.say("/copy")
+        await driver.note("sent to the terminal's clipboard")
+        assert driver.app.clipboard == "Hello there."
+
+
+async def test_help_lists_keys_and_commands_and_escape_leaves_it():
+    async with chatting(size=(80, 50)) as driver:
+        await driver.pilot.press("f1")
+        await driver.until(lambda: isinstance(driver.app.screen, HelpScreen))
+        await driver.until(lambda: "/regen, /retry" in driver.screen_text())
+        await driver.shows("ctrl+j, shift+Enter, alt+Enter")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        await driver.say("/help")
+        await driver.until(lambda: isinstance(driver.app.screen, HelpScreen))
+
+
+async def test_the_palette_offers_every_action_by_name():
+    async with chatting() as driver:
+        commands = {command.title: command.help for command in driver.app.get_system_commands(driver.chat)}
+        wanted = {a.title for a in ACTIONS.values() if a.scope in ("app", "chat", "prompt")}
+        assert wanted - {ACTIONS["app.command_palette"].title} <= set(commands)
+        assert commands["Save the conversation as Markdown"] == "ctrl+s   /save [path] [+thinking]"
+        assert commands["Send the message"] == "Enter"
+
+
+@pytest.mark.parametrize("scope", ["performance", "models", "conversations", "threads", "doctor"])
+async def test_outside_the_chat_the_palette_offers_what_that_screen_does_and_nothing_of_others(scope):
+    async with chatting(save_conversations="on") as driver:
+        await driver.pilot.press({"threads": "f4"}.get(scope) or ACTIONS[f"app.{scope}"].keys)
+        await driver.until(lambda: driver.app.screen is not driver.chat)
+        commands = driver.app.get_system_commands(driver.app.screen)
+        wanted = [a.title for a in ACTIONS.values() if a.scope in ("app", scope) and a.name != "command_palette"]
+        assert [command.title for command in commands] == wanted
+
+
+async def test_the_palette_carries_actions_out_wherever_they_belong():
+    async with chatting() as driver:
+        commands = {command.title: command.callback for command in driver.app.get_system_commands(driver.chat)}
+        driver.prompt.show_text("hello")
+        await commands["Send the message"]()
+        await driver.last_reply()
+        await commands["Copy the last reply"]()
+        await driver.until(lambda: driver.app.clipboard == "Hello there.")
+        await commands["Load a model file"]()
+        assert driver.prompt.text == "/model "
+
+
+async def test_the_palette_shows_brackets_as_text(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("app.tui.app.persona_names", lambda: ["[b]old", "x[@click=app.quit]y"])
+    async with chatting(size=(80, 120)) as driver:
+        await driver.pilot.press("ctrl+p")
+        await driver.until(lambda: "Persona" in driver.screen_text(), "the palette")
+        await driver.until(lambda: "Persona: [b]old" in driver.screen_text(), "the persona")
+        shown = driver.screen_text()
+        assert "Persona: x[@click=app.quit]y" in shown
+        assert "/copy [code [n]|thinking] [file]" in shown
+        assert "/theme [name]" in shown
+        await driver.type("person")
+        await driver.until(lambda: "Choose the colours" not in driver.screen_text(), "it is searched")
+        await driver.until(lambda: "Persona: [b]old" in driver.screen_text())
+        await driver.shows("/persona x[@click=app.quit]y")
+
+
+async def test_a_word_of_ctrl_c_does_not_hide_the_keys_that_end_an_editing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("app.tui.app.QUIT_WINDOW_S", 1000.0)
+    async with chatting() as driver:
+        await driver.ask("first")
+        await driver.say("/edit 1")
+        await driver.until(lambda: "Enter asks anew from here" in driver.screen_text())
+        await driver.pilot.press("ctrl+c")
+        await driver.until(lambda: "again quits" in driver.screen_text())
+        driver.chat.notes.hint()  # its time is over
+        await driver.until(lambda: "again quits" not in driver.screen_text())
+        await driver.shows("Enter asks anew from here")
+        await driver.pilot.press("ctrl+up", "escape")
+        await driver.until(lambda: driver.app.focused is driver.prompt)
+        await driver.until(lambda: "Enter asks anew from here · Esc keeps everything" in driver.screen_text())
+        await driver.pilot.press("escape")
+        await driver.until(lambda: "Enter sends" in driver.screen_text())
+
+
+async def test_ctrl_c_stops_a_reply_first_and_a_second_one_quits():
+    script = Script(token_gate=Gate())
+    async with chatting(script) as driver:
+        await driver.say("hello")
+        script.token_gate.allow(1)
+        await driver.until(script.token_gate.waiting.is_set)
+        await driver.pilot.press("ctrl+c")
+        reply = await driver.last_reply()
+        assert reply.footer.endswith("stopped")
+        await driver.until(lambda: "ctrl+c again quits" in driver.screen_text())
+        await driver.pilot.press("ctrl+c")
+        await driver.until(lambda: driver.app.return_code == 0)
+
+
+@pytest.mark.parametrize("elsewhere", ["f1", "f2"])
+async def test_ctrl_c_on_another_screen_heeds_no_selection_in_the_prompt(elsewhere):
+    script = Script(token_gate=Gate())
+    async with chatting(script) as driver:
+        await driver.say("hello")
+        script.token_gate.allow(1)
+        await driver.until(script.token_gate.waiting.is_set)
+        driver.prompt.show_text("some words")
+        driver.prompt.select_all()
+        await driver.pilot.press("ctrl+c")
+        await driver.until(lambda: driver.app.clipboard == "some words")
+        assert driver.chat.turns.is_answering
+        await driver.pilot.press(elsewhere)
+        await driver.until(lambda: driver.app.screen is not driver.chat)
+        await driver.pilot.press("ctrl+c")
+        await driver.until(lambda: not driver.chat.turns.is_answering)
+        await driver.pilot.press("ctrl+c")
+        await driver.until(lambda: driver.app.return_code == 0)
+
+
+async def test_ctrl_q_quits_in_the_middle_of_a_reply():
+    script = Script(token_gate=Gate())
+    async with chatting(script) as driver:
+        await driver.say("hello")
+        await driver.until(script.token_gate.waiting.is_set)
+        await driver.pilot.press("ctrl+q")
+        await driver.until(lambda: driver.app.return_code == 0)
+    assert not driver.app.bridge.is_alive
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50), (60, 20), (40, 15), (20, 6), (1, 1)])
+async def test_every_size_shows_what_it_can_and_none_ends_the_chat(size):
+    async with chatting(Script(replies=[tokens(MARKDOWN)]), size=size) as driver:
+        await driver.ask("go")
+        for key in ("f1", "escape", "slash", "backspace"):
+            await driver.pilot.press(key)
+        await driver.pilot.resize_terminal(80, 24)
+        await driver.until(lambda: driver.app.size == Size(80, 24))
+        await driver.until(lambda: "tok/s │ 2 threads │ mem" in driver.screen_text())
+
+
+async def test_a_narrow_terminal_keeps_rate_and_context():
+    async with chatting(size=(40, 15)) as driver:
+        await driver.ask("go")
+        await driver.until(lambda: " 2.0 tok/s │ ctx 8/512" in driver.screen_text())
+
+
+async def test_the_linux_console_gets_ascii_borders(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TERM", "linux")
+    async with chatting() as driver:
+        assert driver.app.theme == "jalopy-16"
+        await driver.until(lambda: "+- Enter sends" in driver.screen_text())
+        await driver.hides("╭")
+
+
+async def test_colours_can_be_switched_off(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with chatting() as driver:
+        reply = await driver.ask("go")
+        await driver.shows(reply.text)

@@ -1,0 +1,650 @@
+"""The real chat over the scripted engine: what is said is there after a restart, however the first run ended."""
+
+import dataclasses
+import errno
+import json
+import os
+import re
+import shutil
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from textual import events
+
+from app.conversations import lock, log_file, records
+from app.conversations.conversation import Conversation, Ending
+from app.conversations.export import to_markdown
+from app.conversations.look import Found
+from app.conversations.recent import model_key
+from app.conversations.store import Store
+from app.program import paths
+from app.tui.screens.conversations import ConversationsScreen
+from app.tui.unsent import UnsentFile
+from engine.errors import BrokenModelError
+from tests.app.chat_driver import Driver, chatting
+from tests.app.conversations.talk import PATIENCE_S, answer, ask, journal
+from tests.app.fake_engine import Gate, Script
+
+pytestmark = pytest.mark.slow
+
+
+def tokens(text: str) -> list[str]:
+    return re.findall(r"\s*\S+|\s+$", text)
+
+
+def texts(driver: Driver) -> list[str]:
+    return [message.text for message in driver.chat.turns.conversation.messages]
+
+
+async def saved(driver: Driver) -> None:
+    await driver.until(lambda: driver.chat.turns.journal.settle(0), "everything is saved")
+
+
+async def hold_reply(driver: Driver, question: str, n_tokens: int) -> None:
+    gate = driver.script.token_gate
+    assert gate is not None
+    await driver.say(question)
+    gate.allow(n_tokens)
+    await driver.until(gate.waiting.is_set, "the reply is held")
+    await driver.until(lambda: driver.transcript.replies(), "it is on the screen")
+
+
+async def test_a_restart_goes_on_with_the_conversation():
+    async with chatting(Script(replies=[tokens("One."), tokens("Two.")])) as driver:
+        await driver.ask("first?")
+        await driver.ask("second?")
+    async with chatting(Script(replies=[tokens("Three.")])) as driver:
+        assert texts(driver) == ["first?", "One.", "second?", "Two."]
+        for text in ("first?", "One.", "Two.", "/new starts another"):
+            await driver.until(lambda text=text: text in driver.screen_text(), text)
+        await driver.ask("third?")
+        assert texts(driver)[-1] == "Three."
+        asked = driver.script.opened[0].sessions[0].tokens
+        assert driver.script.opened[0].tokenizer.decode(asked).startswith("first?One.second?Two.third?")
+    assert len(Store().ids()) == 1
+
+
+async def test_a_kill_in_the_middle_of_a_reply_keeps_what_was_flushed(monkeypatch):
+    script = Script(replies=[tokens("one two three four five six")], token_gate=Gate())
+    async with chatting(script) as driver:
+        await hold_reply(driver, "count", 4)
+        driver.chat.talks.save_what_comes()
+        await driver.until(lambda: b'"part"' in _log())
+        killed = _log()
+        # The rest of this application never reaches the disk that the next start sees.
+    path = Store().state_path("000001").parent / "transcript.log"
+    path.write_bytes(killed)
+    async with chatting(Script(replies=[tokens("one two three four five six")])) as driver:
+        question, reply = driver.chat.turns.conversation.messages
+        assert question.text == "count"
+        assert reply.ending is Ending.INTERRUPTED
+        assert "one two three four".startswith(reply.text)
+        assert len(reply.text) >= len("one two three")
+        await driver.note("/continue goes on with it")
+        await driver.say("/continue")
+        await driver.until(lambda: not driver.chat.turns.can_continue and not driver.chat.turns.is_busy)
+        assert texts(driver)[0] == "count"
+
+
+async def killed_before_the_reply(question: str) -> None:
+    """The program is killed while it reads a message."""
+    script = Script(prefill_gate=Gate())
+    assert script.prefill_gate is not None
+    async with chatting(script) as driver:
+        await driver.say(question)
+        await driver.until(script.prefill_gate.waiting.is_set)
+        await saved(driver)
+        killed = _log()
+        # The rest of this application never reaches the disk that the next start sees.
+    (Store().state_path("000001").parent / "transcript.log").write_bytes(killed)
+
+
+async def test_a_message_that_a_kill_left_unanswered_goes_with_the_next():
+    await killed_before_the_reply("why?")
+    async with chatting(Script(replies=[tokens("So."), tokens("Then.")])) as driver:
+        await driver.note("the last message was not answered: /regen asks again, and another message goes with it")
+        await driver.ask("and how?")
+        await driver.note("the message before was not answered: both are sent together")
+        assert texts(driver) == ["why?\n\nand how?", "So."]
+        await driver.until(lambda: "sent with the next message" in driver.screen_text())
+        await driver.ask("and when?")
+        asked = driver.script.opened[0].sessions[0].tokens
+        assert driver.script.opened[0].tokenizer.decode(asked) == "why?\n\nand how?So.and when?Then."
+        await driver.say("/edit 1")
+        await driver.until(lambda: driver.prompt.text == "why?\n\nand how?")
+    assert Store().read("000001").conversation.messages[0].text == "why?\n\nand how?"
+
+
+async def test_a_message_that_a_kill_left_unanswered_stays_where_the_next_one_is_too_long():
+    await killed_before_the_reply("why?")
+    async with chatting(Script(n_ctx=60)) as driver:
+        await driver.say("word " * 70)
+        await driver.note("Not sent: this message alone")
+        assert texts(driver) == ["why?"]
+        assert driver.prompt.text.split() == ["word"] * 70
+        await saved(driver)
+        assert [m.text for m in Store().read("000001").conversation.messages] == ["why?"]
+        driver.prompt.show_text("")
+        await driver.ask("and how?")
+        assert texts(driver) == ["why?\n\nand how?", "Hello there."]
+
+
+def _copy_of_the_disk(to: Path) -> None:
+    root = paths.conversations_dir()
+    assert root is not None
+    shutil.copytree(root, to)
+
+
+def _as_it_was(copy: Path) -> None:
+    """What a kill at the moment of the copy would have left."""
+    root = paths.conversations_dir()
+    assert root is not None
+    shutil.rmtree(root)
+    shutil.copytree(copy, root)
+
+
+@pytest.mark.parametrize("has_summaries", [True, False])
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_what_waits_for_a_model_is_on_the_disk_at_once_and_comes_back(tmp_path, is_first, has_summaries):
+    if not is_first:
+        async with chatting() as driver:
+            await driver.ask("before")
+    gate, n_before = Gate(), 0 if is_first else 2
+    async with chatting(Script(open_gate=gate), wait=False) as driver:
+        await driver.until(lambda: driver.chat.turns.is_loading)
+        await driver.say("first of all")
+        await driver.say("and then")
+        assert driver.chat.turns.n_queued == 2
+        await saved(driver)
+        _copy_of_the_disk(tmp_path / "killed")
+        gate.open()
+        await driver.until(lambda: len(texts(driver)) == n_before + 4)
+    conversation = Store().read("000001")
+    assert [m.text for m in conversation.conversation.messages][n_before::2] == ["first of all", "and then"]
+    assert conversation.waiting == []
+    for path in () if has_summaries else list(tmp_path.glob("killed/**/*.json")):
+        path.unlink()
+    _as_it_was(tmp_path / "killed")
+    async with chatting() as driver:
+        await driver.note("what is in the prompt was sent, but its turn did not come any more")
+        assert len(texts(driver)) == n_before
+        assert driver.prompt.text == "first of all\n\nand then"
+        await driver.ask("first of all\n\nand then")
+        await driver.say("/new")
+        await driver.note("A new conversation")
+    saved_one = Store().read("000001")
+    assert saved_one.conversation.messages[n_before].text == "first of all\n\nand then"
+    assert saved_one.waiting == []
+    assert Store().ids() == ["000001"]
+
+
+async def test_what_waits_behind_a_reply_is_on_the_disk_at_once(tmp_path):
+    script = Script(replies=[tokens("one two three")], token_gate=Gate())
+    async with chatting(script) as driver:
+        await hold_reply(driver, "count", 2)
+        await driver.say("and on")
+        driver.chat.talks.save_what_comes()
+        await saved(driver)
+        _copy_of_the_disk(tmp_path / "killed")
+    _as_it_was(tmp_path / "killed")
+    async with chatting() as driver:
+        await driver.until(lambda: driver.prompt.text == "and on")
+        assert texts(driver)[0] == "count"
+
+
+async def test_what_is_taken_back_leaves_nothing_on_the_disk():
+    async with chatting(Script(open_gate=Gate()), wait=False) as driver:
+        await driver.until(lambda: driver.chat.turns.is_loading)
+        await driver.say("no, wait")
+        await saved(driver)
+        assert Store().read("000001").waiting == ["no, wait"]
+        driver.prompt.show_text("")
+        await driver.pilot.press("up")
+        await driver.until(lambda: driver.prompt.text == "no, wait")
+        await saved(driver)
+        assert Store().read("000001").waiting == []
+    assert Store().ids() == []
+
+
+async def test_what_waits_for_another_model_is_asked_in_its_conversation():
+    script = Script()
+    async with chatting(script, model="one.gguf") as driver:
+        await driver.ask("to one")
+        script.open_gate = Gate()
+        await driver.until(lambda: driver.chat.turns.load(Path("two.gguf")))
+        await driver.say("to two")
+        await saved(driver)
+        assert Store().read("000001").waiting == ["to two"]
+        script.open_gate.open()
+        await driver.until(lambda: texts(driver)[:1] == ["to two"] and len(texts(driver)) == 2)
+        await saved(driver)
+    assert Store().read("000001").waiting == Store().read("000002").waiting == []
+    assert [Store().read(one).conversation.messages[0].text for one in Store().ids()] == ["to one", "to two"]
+
+
+def _log(conversation_id: str = "000001") -> bytes:
+    try:
+        return (Store().state_path(conversation_id).parent / "transcript.log").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize("edit", ["", "/edit", "/edit reply"])
+async def test_a_message_that_no_record_holds_is_given_back_and_nothing_is_lost(edit):
+    text = "\N{PISTOL}" * (records.MOST_TEXT_BYTES // 12 + 1)
+    async with chatting() as driver:
+        await driver.ask("hello")
+        if edit:
+            await driver.say(edit)
+            await driver.until(lambda: driver.chat.editing.is_editing)
+        driver.prompt.show_text("")
+        driver.prompt.attach("long.txt", text)
+        await driver.pilot.press("enter")
+        await driver.note("not sent: longer than any context holds")
+        assert "long.txt" in driver.prompt.text
+        assert text in driver.prompt.draft.text
+        assert driver.chat.editing.is_editing == bool(edit)
+        assert texts(driver) == ["hello", "Hello there."]
+        driver.prompt.show_text("/system ")
+        driver.prompt.attach("long.txt", text)
+        await driver.pilot.press("enter")
+        await driver.until(lambda: sum("not sent" in note for note in driver.transcript.notes()) == 2)
+    assert [message.text for message in Store().read("000001").conversation.messages] == ["hello", "Hello there."]
+
+
+async def test_nothing_is_on_disk_before_something_is_said():
+    async with chatting() as driver:
+        await driver.say("/system Be brief.")
+        await driver.note("system prompt: Be brief.")
+    root = paths.conversations_dir()
+    assert root is not None
+    assert not root.exists()
+
+
+async def test_new_keeps_the_old_one_and_the_next_start_takes_the_newest():
+    async with chatting() as driver:
+        await driver.ask("old")
+        await driver.say("/new")
+        await driver.note("A new conversation; F8 lists the earlier ones.")
+        await driver.ask("fresh")
+    async with chatting() as driver:
+        assert texts(driver)[0] == "fresh"
+        await driver.pilot.press("f8")
+        await driver.until(lambda: "old" in driver.screen_text() and "fresh" in driver.screen_text())
+
+
+async def test_a_start_can_begin_anew():
+    async with chatting() as driver:
+        await driver.ask("old")
+    async with chatting(resume="new") as driver:
+        assert texts(driver) == []
+        await driver.ask("fresh")
+    assert len(Store().ids()) == 2
+
+
+async def test_every_model_has_its_own_last_conversation():
+    async with chatting(model="one.gguf") as driver:
+        await driver.ask("to one")
+    async with chatting(model="two.gguf") as driver:
+        assert texts(driver) == []
+        await driver.ask("to two")
+    async with chatting(model="one.gguf") as driver:
+        assert texts(driver)[0] == "to one"
+
+
+async def test_a_regenerated_reply_takes_the_old_ones_place_on_disk_only_when_it_begins():
+    script = Script(replies=[tokens("First answer."), tokens("Another one.")])
+    async with chatting(script) as driver:
+        await driver.ask("why?")
+        script.prefill_gate = Gate()
+        await driver.say("/regen")
+        await driver.until(script.prefill_gate.waiting.is_set)
+        await driver.until(lambda: driver.chat.turns.is_answering)
+        driver.chat.talks.save_what_comes()
+        await saved(driver)
+        assert [m.text for m in Store().read("000001").conversation.messages] == ["why?", "First answer."]
+        script.prefill_gate.open()
+        await driver.until(lambda: texts(driver) == ["why?", "Another one."])
+        await saved(driver)
+        assert [m.text for m in Store().read("000001").conversation.messages] == ["why?", "Another one."]
+
+
+async def test_an_edit_that_was_not_answered_yet_comes_back_into_the_prompt():
+    script = Script(replies=[tokens("First answer."), tokens("Another one.")])
+    async with chatting(script) as driver:
+        await driver.ask("why?")
+        script.prefill_gate = Gate()
+        await driver.say("/edit")
+        await driver.until(lambda: driver.chat.editing.is_editing)
+        await driver.say("why not?")
+        await driver.until(script.prefill_gate.waiting.is_set)
+        await driver.until(lambda: b"why not" in _log())
+        killed = _log()
+        script.prefill_gate.open()
+    (Store().state_path("000001").parent / "transcript.log").write_bytes(killed)
+    async with chatting() as driver:
+        assert texts(driver) == ["why?", "First answer."]
+        assert driver.prompt.text == "why not?"
+
+
+async def test_an_edited_question_replaces_what_came_after_it_on_disk():
+    script = Script(replies=[tokens("First."), tokens("Second."), tokens("Third.")])
+    async with chatting(script) as driver:
+        await driver.ask("one")
+        await driver.ask("two")
+        await driver.say("/edit 1")
+        await driver.until(lambda: driver.chat.editing.is_editing)
+        await driver.say("uno")
+        await driver.until(lambda: texts(driver) == ["uno", "Third."])
+    assert [m.text for m in Store().read("000001").conversation.messages] == ["uno", "Third."]
+
+
+async def test_a_failed_reply_is_kept_as_far_as_it_came():
+    script = Script(replies=[tokens("one two three")], fail_after_tokens=2, generate_error=BrokenModelError("broken"))
+    async with chatting(script) as driver:
+        await driver.say("count")
+        await driver.note("broken")
+    message = Store().read("000001").conversation.messages[-1]
+    assert (message.text, message.ending) == ("one two", Ending.FAILED)
+
+
+async def test_a_full_disk_is_told_once_and_at_the_end(monkeypatch):
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    async with chatting() as driver:
+        monkeypatch.setattr(log_file.LogFile, "append", full)
+        await driver.ask("first")
+        for _ in range(3):
+            driver.chat.talks.save_what_comes()
+        await driver.until(lambda: driver.chat.turns.journal.trouble)
+        for _ in range(3):
+            driver.chat.talks.save_what_comes()
+        await driver.note("conversation not saved: the disk is full")
+        assert sum("not saved" in note for note in driver.transcript.notes()) == 1
+    assert driver.app.unsaved == "the disk is full"
+
+
+async def test_files_that_cannot_be_locked_are_told_once(monkeypatch):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    async with chatting() as driver:
+        for question in ("first", "second"):
+            await driver.ask(question)
+            await saved(driver)
+            driver.chat.talks.save_what_comes()
+        await driver.note("where files cannot be locked")
+        assert sum("locked" in note for note in driver.transcript.notes()) == 1
+        await driver.say("/new")
+        await driver.note("A new conversation")
+        await driver.ask("third")
+        await saved(driver)
+        driver.chat.talks.save_what_comes()
+        await driver.pilot.pause()
+        assert not any("locked" in note for note in driver.transcript.notes())
+    assert Store().ids() == ["000001", "000002"]
+
+
+async def test_a_second_instance_goes_on_with_a_copy():
+    async with chatting() as first:
+        await first.ask("shared")
+        await saved(first)
+        async with chatting() as second:
+            note = await second.note("you go on with a copy")
+            assert f"in use by another jalopy (process {os.getpid()}, since " in note
+            assert texts(second)[0] == "shared"
+            await second.ask("mine alone")
+        await first.ask("and mine")
+    store = Store()
+    assert [[m.text for m in store.read(one).conversation.messages if m.role == "user"] for one in store.ids()] == [
+        ["shared", "and mine"],
+        ["shared", "mine alone"],
+    ]
+    assert store.read("000002").forked_from == "000001"
+
+
+async def test_a_fork_keeps_the_cache_and_the_original():
+    script = Script(replies=[tokens("One."), tokens("Two."), tokens("Other.")])
+    async with chatting(script) as driver:
+        await driver.ask("first?")
+        await driver.ask("second?")
+        await driver.pilot.press("ctrl+up", "ctrl+up", "ctrl+up", "f")
+        await driver.until(lambda: texts(driver) == ["first?", "One."])
+        reply = await driver.ask("instead?")
+        assert "reused" in reply.footer
+        assert reply.message is not None
+        assert reply.message.figures is not None
+        assert reply.message.figures.reused_tokens >= 5
+        assert texts(driver) == ["first?", "One.", "instead?", "Other."]
+    store = Store()
+    assert len(store.read("000001").conversation.messages) == 4
+    assert [m.text for m in store.read("000002").conversation.messages] == ["first?", "One.", "instead?", "Other."]
+
+
+async def test_no_copy_is_gone_on_with_where_the_original_would_be_lost():
+    script = Script(replies=[tokens("One."), tokens("Two.")])
+    async with chatting(script, save_conversations="off") as driver:
+        await driver.ask("first?")
+        await driver.ask("second?")
+        await driver.pilot.press("ctrl+up", "ctrl+up", "ctrl+up", "f")
+        await driver.note("no copy is made: conversations are not saved, and what follows here would be lost")
+        assert texts(driver) == ["first?", "One.", "second?", "Two."]
+
+
+async def test_conversations_are_found_opened_renamed_deleted_and_exported(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with chatting(Script(replies=[tokens("A zebra has stripes."), tokens("Blue.")])) as driver:
+        await driver.ask("animals")
+        await driver.say("/new")
+        await driver.note("A new conversation")
+        await driver.ask("colours")
+        await saved(driver)
+        await driver.pilot.press("f8")
+        await driver.until(lambda: isinstance(driver.app.screen, ConversationsScreen))
+        await driver.until(lambda: "animals" in driver.screen_text() and "colours" in driver.screen_text())
+        await driver.pilot.press(*"zebra")
+        await driver.until(
+            lambda: "colours" not in driver.screen_text() and "zebra has stripes" in driver.screen_text()
+        )
+        await driver.pilot.press("ctrl+e", "ctrl+s", "ctrl+r", *" two", "enter")
+        await driver.until(lambda: "animals two" in driver.screen_text())
+        exported = {path.suffix: path.read_text() for path in Path(tmp_path).glob("jalopy-*")}
+        assert json.loads(exported[".json"])["messages"][1]["text"] == "A zebra has stripes."
+        assert "tok/s" in exported[".md"]
+        await driver.pilot.press("enter")
+        await driver.until(lambda: texts(driver) == ["animals", "A zebra has stripes."])
+        await driver.pilot.press("f8")
+        await driver.until(lambda: "colours" in driver.screen_text())
+        await driver.pilot.press(*"colours")
+        await driver.until(lambda: "animals" not in driver.screen_text())
+        await driver.pilot.press("ctrl+d", "n", "ctrl+d")
+        await driver.until(lambda: "Delete colours?" in driver.screen_text())
+        await driver.pilot.press("y")
+        await driver.until(lambda: Store().ids() == ["000001"])
+    assert Store().read("000001").title == "animals two"
+
+
+async def listed(driver: Driver, *questions: str) -> ConversationsScreen:
+    """The list of these conversations, with the cursor on the last but one, which is not the live one."""
+    for question in questions:
+        await driver.say("/new")
+        await driver.ask(question)
+        await saved(driver)
+    await driver.pilot.press("f8")
+    screen = driver.app.screen
+    assert isinstance(screen, ConversationsScreen)
+    await driver.until(lambda: len(screen._list.items()) == len(questions))
+    await driver.pilot.press("down")
+    await driver.until(lambda: screen.highlighted().entry.id == f"{len(questions) - 1:06}")
+    return screen
+
+
+@pytest.mark.parametrize("keys", [("ctrl+d", "y"), ("ctrl+r", "!", "enter")])
+async def test_another_row_below_the_cursor_is_neither_deleted_nor_renamed_for_the_one_asked_about(keys):
+    async with chatting() as driver:
+        screen = await listed(driver, "first", "second", "third")
+        await driver.pilot.press(*keys[:-1])
+        screen._list._found = Found(
+            tuple(hit for hit in screen._list.items() if hit.entry.id == "000001")
+        )  # a search goes on
+        screen.show()
+        assert screen.highlighted().entry.id == "000001"
+        if keys[-1] == "y":
+            await driver.until(lambda: "Delete second?" in driver.screen_text())
+        await driver.pilot.press(keys[-1])
+        titles = {"000001": "first", "000003": "third"} | ({} if keys[-1] == "y" else {"000002": "second!"})
+        await driver.until(lambda: {entry.id: entry.summary.title for entry in Store().entries()} == titles)
+
+
+async def test_a_title_that_is_being_written_is_there_after_a_look_at_the_help():
+    async with chatting() as driver:
+        screen = await listed(driver, "first", "second")
+        await driver.pilot.press("ctrl+r", "!")
+        await driver.pilot.press("f1")
+        await driver.until(lambda: driver.app.screen is not screen, "the help")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is screen, "back")
+        await driver.pilot.press("!")
+        await driver.until(lambda: "New title: first!!_" in driver.screen_text(), "it is written on")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: Store().read("000001").title == "first!!")
+        assert driver.app.screen is screen
+
+
+async def test_on_a_low_screen_nothing_is_deleted_without_a_question_that_is_seen():
+    async with chatting(size=(40, 10)) as driver:
+        await listed(driver, "first", "second")
+        await driver.pilot.press("delete")
+        await driver.until(lambda: "y deletes" in driver.screen_text(), "the question")
+        await driver.pilot.press("y")
+        await driver.until(lambda: Store().ids() == ["000002"], "it is deleted")
+
+
+async def test_what_is_pasted_is_no_answer_to_a_question():
+    async with chatting() as driver:
+        screen = await listed(driver, "first", "second")
+        await driver.pilot.press("delete")
+        await driver.until(lambda: "Delete first?" in driver.screen_text())
+        driver.app.post_message(events.Paste("first"))
+        await driver.until(lambda: screen._list.typed == "first")
+        await driver.pilot.press("y")
+        await driver.until(lambda: screen._list.typed == "firsty")
+        assert Store().ids() == ["000001", "000002"]
+
+
+async def test_the_live_conversation_is_deleted_after_a_question_and_a_new_one_begins():
+    async with chatting(Script(replies=[tokens("One."), tokens("Two.")]), size=(120, 30)) as driver:
+        await driver.say("/system Be brief.")
+        await driver.ask("hello")
+        await saved(driver)
+        await driver.pilot.press("f8")
+        screen = driver.app.screen
+        assert isinstance(screen, ConversationsScreen)
+        await driver.until(lambda: screen._list.items())
+        await driver.pilot.press("delete", "n")
+        assert Store().ids() == ["000001"]
+        await driver.pilot.press("delete")
+        await driver.until(
+            lambda: "Delete hello?" in driver.screen_text() and "a new one begins" in driver.screen_text()
+        )
+        await driver.pilot.press("y")
+        await driver.until(lambda: Store().ids() == [])
+        await driver.until(lambda: not screen._list.items(), "the list is empty")
+        await driver.pilot.press("escape")
+        await driver.note("A new conversation; the one before is deleted.")
+        assert texts(driver) == []
+        await driver.ask("again")
+        asked = driver.script.opened[0].sessions[0].tokens
+        assert driver.script.opened[0].tokenizer.decode(asked) == "Be brief.againTwo."
+    assert [m.text for m in Store().read("000001").conversation.messages] == ["again", "Two."]
+
+
+async def test_the_live_conversation_is_not_deleted_while_its_reply_comes():
+    async with chatting(Script(replies=[tokens("one two three")], token_gate=Gate())) as driver:
+        await hold_reply(driver, "count", 2)
+        await saved(driver)
+        await driver.pilot.press("f8")
+        screen = driver.app.screen
+        assert isinstance(screen, ConversationsScreen)
+        await driver.until(lambda: screen._list.items())
+        await driver.pilot.press("delete", "y")
+        await driver.until(lambda: "not deleted: the engine is busy" in driver.screen_text())
+    assert Store().ids() == ["000001"]
+
+
+async def test_conversations_need_not_be_kept():
+    async with chatting(save_conversations="off") as driver:
+        await driver.ask("secret")
+        await driver.pilot.press("f2")
+        await driver.until(lambda: driver.app.screen is not driver.chat)
+        await driver.pilot.press("f8")
+        await driver.until(lambda: "conversations are not saved" in driver.screen_text(), "why not, in sight")
+    root = paths.conversations_dir()
+    assert root is not None
+    assert not root.exists()
+
+
+@pytest.mark.parametrize(("saving", "kept"), [("off", ["waits", "draft"]), ("on", ["draft"])])
+async def test_what_waits_is_kept_apart_only_where_conversations_are_not_saved(saving, kept):
+    script = Script(replies=[tokens("one two three")], token_gate=Gate())
+    async with chatting(script, save_conversations=saving) as driver:
+        await hold_reply(driver, "count", 2)
+        await driver.say("waits")
+        await driver.until(lambda: driver.chat.turns.queued_texts == ["waits"])
+        driver.prompt.show_text("draft")
+        assert "at the next start" in driver.chat.editing.keep_unsent()
+        assert [draft.text for draft in UnsentFile(paths.unsent_file()).take()] == kept
+        script.token_gate.open()
+
+
+async def test_a_long_conversation_mounts_only_its_end():
+    root = paths.conversations_dir()
+    assert root is not None
+    made, conversation = journal(root), Conversation()
+    made.note_model("model", model_key("model.gguf"))
+    for n in range(30):
+        ask(made, conversation, f"question {n}")
+        answer(made, conversation, f"Answer {n}.")
+    assert made.close(PATIENCE_S) == ""
+    async with chatting(Script(n_ctx=2000)) as driver:
+        await driver.until(lambda: "earlier messages" in driver.screen_text() or len(driver.transcript.messages()) < 30)
+        assert len(driver.transcript.messages()) < 30
+        assert len(texts(driver)) == 60
+
+
+def test_fields_of_messages_are_all_saved():
+    """A new field of a message must be thought of here too."""
+    from app.conversations.conversation import ChatMessage
+
+    names = {field.name for field in dataclasses.fields(ChatMessage)}
+    assert names == {"role", "text", "ending", "figures", "thinking", "is_edited", "folded", "ids", "raw", "is_missing"}
+
+
+async def test_a_damaged_conversation_shows_its_gap_and_goes_on_behind_it():
+    async with chatting(Script(replies=[tokens("One."), tokens("Two."), tokens("Three.")])) as driver:
+        for question in ("first?", "second?", "third?"):
+            await driver.ask(question)
+    path = Store().state_path("000001").parent / "transcript.log"
+    path.write_bytes(path.read_bytes().replace(b"second?", b"sec\0nd?"))
+    async with chatting(Script(replies=[tokens("Four.")]), size=(80, 50)) as driver:
+        await driver.note("what was said between messages 2 and 3 is missing, the model goes on behind that")
+        await driver.until(lambda: "(missing: the file is damaged here)" in driver.screen_text())
+        assert texts(driver) == ["first?", "One.", "", "Two.", "third?", "Three."]
+        await driver.say("/edit 2")
+        await driver.note("this message is no part of the context any more")
+        await driver.ask("fourth?")
+        asked = driver.script.opened[0].sessions[0].tokens
+        assert driver.script.opened[0].tokenizer.decode(asked).startswith("third?Three.fourth?Four.")
+    assert to_markdown(Store().read("000001").conversation, "", datetime.now()).count("(missing: ") == 1
+
+
+async def test_the_replies_of_a_resumed_conversation_are_shown_as_markdown():
+    async with chatting(Script(replies=[tokens("Some **bold** words.")])) as driver:
+        for n in range(4):
+            await driver.ask(f"question {n}")
+    async with chatting() as driver:
+        await driver.until(lambda: "Some bold words." in driver.screen_text(), "it is shown")
+        await driver.hides("**bold**")

@@ -1,0 +1,156 @@
+"""The doctor's screen: files at once, measurements when the engine is free, nothing while nobody looks."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from app.doctor import advice, examine
+from app.doctor.readings import CoreReadings, EngineReadings
+from app.tui.screens import doctor as module
+from app.tui.screens.doctor import DoctorScreen
+from engine.measure.fit import MachineMemory, MachineRates, fit
+from tests.app import chat_driver
+from tests.app.chat_driver import Driver, chatting
+from tests.app.fake_engine import Gate, Script
+
+GIB = 1 << 30
+MEMORY = MachineMemory(8 * GIB, 6 * GIB)
+RATES = MachineRates(12.0, {"Q4_K": 10.5}, {"Q4_K": 40.0})
+
+
+def examination() -> examine.Examination:
+    found = advice.suggestions(MEMORY, RATES)
+    needs = advice.needs_of_size(8e9, "Q4_K_M")
+    return examine.Examination(
+        engine=EngineReadings("avx2", 2, 12.0, 40.0, "/cache/kernels-1", 1_000_000),
+        rates=RATES,
+        memory=MEMORY,
+        needs=needs,
+        fit=fit(needs, MEMORY, RATES, 4096),
+        suggestions=tuple(found),
+        best=advice.best_suggestion(found),
+        memory_rows=advice.memory_rows(),
+        memory_row=advice.row_for(MEMORY.total_bytes),
+    )
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What examining returns or raises, in turn; the last one repeats."""
+    found: list[Any] = [examination()]
+
+    def examine_machine(*_: Any) -> Any:
+        answer = found.pop(0) if len(found) > 1 else found[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    original = chat_driver.options_for
+    monkeypatch.setattr(
+        chat_driver, "options_for", lambda script: dataclasses.replace(original(script), examine=examine_machine)
+    )
+    monkeypatch.setattr(module, "read_cores", lambda: CoreReadings("Old CPU", 2, 4, 4, 2))
+    return found
+
+
+def screen_of(driver: Driver) -> DoctorScreen:
+    screen = driver.app.screen
+    assert isinstance(screen, DoctorScreen)
+    return screen
+
+
+async def measured(driver: Driver) -> None:
+    await driver.until(lambda: isinstance(driver.app.screen, DoctorScreen), "the screen is open")
+    await driver.until(lambda: "GB/s" in driver.screen_text(), "the measurement is shown")
+
+
+async def test_a_key_and_a_command_open_it_and_escape_closes_it(answers: list[Any]) -> None:
+    async with chatting() as driver:
+        await driver.pilot.press("f5")
+        await measured(driver)
+        text = driver.screen_text()
+        assert "Old CPU: kernels use AVX2" in text
+        assert "12.0 GB/s" in text
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        await driver.say("/doctor")
+        await driver.until(lambda: isinstance(driver.app.screen, DoctorScreen))
+
+
+async def test_it_shows_what_fits_below_the_findings(answers: list[Any]) -> None:
+    async with chatting(size=(100, 60)) as driver:
+        await driver.pilot.press("f5")
+        await driver.until(lambda: "What suits this machine" in driver.screen_text())
+        text = driver.screen_text()
+        assert "a model of 8B · Q4_K_M" in text
+        assert " >   8 GB" in text
+
+
+async def test_while_a_reply_runs_the_files_are_shown_and_the_measurement_waits(answers: list[Any]) -> None:
+    script = Script(replies=[["one", " two"]], token_gate=Gate())
+    async with chatting(script) as driver:
+        await driver.say("hello")
+        assert script.token_gate is not None
+        await driver.until(script.token_gate.waiting.is_set)
+        await driver.pilot.press("f5")
+        await driver.until(lambda: "waiting for the engine" in driver.screen_text())
+        await driver.until(lambda: "cores" in driver.screen_text())
+        await driver.hides("GB/s")
+        script.token_gate.open()
+        await measured(driver)
+        reply = driver.chat.turns.conversation.last_reply
+        assert reply is not None
+        assert reply.text == "one two"
+
+
+async def test_the_last_replys_figures_outlive_the_examination(answers: list[Any]) -> None:
+    async with chatting() as driver:
+        await driver.ask("hello")
+        before = driver.app.bridge.status
+        await driver.pilot.press("f5")
+        await measured(driver)
+        assert driver.app.bridge.status == before
+
+
+async def test_an_examination_that_fails_is_a_line_and_the_chat_goes_on(answers: list[Any]) -> None:
+    answers[:] = [RuntimeError("out of\x1b[31m luck"), examination()]
+    async with chatting() as driver:
+        await driver.pilot.press("f5")
+        await driver.until(lambda: "not measured: RuntimeError: out of" in driver.screen_text())
+        await driver.pilot.press("r")
+        await measured(driver)
+        await driver.pilot.press("escape")
+        assert (await driver.ask("hello")).text == "Hello there."
+
+
+async def test_it_asks_nothing_while_nobody_looks(answers: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(token_gate=Gate())
+    async with chatting(script) as driver:
+        await driver.say("hello")
+        await driver.pilot.press("f5")
+        await driver.until(lambda: "waiting for the engine" in driver.screen_text())
+        screen = screen_of(driver)
+        assert screen._timer is not None
+        assert screen._timer._active.is_set()
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        assert not screen._timer._active.is_set()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 20), (40, 15), (200, 60)])
+async def test_every_line_fits_the_screen(answers: list[Any], size: tuple[int, int]) -> None:
+    async with chatting(size=size) as driver:
+        await driver.pilot.press("f5")
+        await driver.until(lambda: isinstance(driver.app.screen, DoctorScreen))
+        await driver.until(lambda: "ok" in driver.screen_text())
+        assert all(len(line.rstrip()) <= size[0] for line in driver.screen_text().splitlines())
+        await driver.shows("Esc back")
+
+
+async def test_it_works_without_a_model(answers: list[Any]) -> None:
+    answers[:] = [dataclasses.replace(examination(), needs=None, fit=None)]
+    async with chatting(model=None) as driver:
+        await driver.pilot.press("f5")
+        await measured(driver)
+        await driver.hides("a model of")

@@ -1,0 +1,257 @@
+"""From a home with nothing in it to a pulled model chatting: every key is on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.downloads import hub, pull
+from app.downloads.background import BackgroundDownload
+from app.downloads.job import PullJob, Stage
+from app.library import scan
+from app.library.places import Place
+from app.program.settings import built_in_settings
+from app.tui.screens.download import DownloadScreen
+from app.tui.screens.models import ModelsScreen
+from engine.measure.fit import MachineMemory
+from tests.app.chat_driver import Driver, chatting
+from tests.app.downloads.local_hub import LocalHub, cut, status, waits
+from tests.app.scenes import SCENES, playing
+from tests.engine import tiny_gguf
+
+pytestmark = pytest.mark.slow
+
+REPOSITORY = "bartowski/SmolLM2-135M-Instruct-GGUF"
+NAME = "SmolLM2-135M-Instruct-Q4_K_M.gguf"
+GIB = 1 << 30
+
+
+@pytest.fixture
+def content() -> bytes:
+    return tiny_gguf.build(quant="Q4_K", n_layers=4)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> Iterator[LocalHub]:
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with LocalHub() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        monkeypatch.setattr(hub, "Web", lambda *given, **options: _Web(*given, **{"timeout_s": 20.0, **options}))
+        monkeypatch.setattr(scan, "places", lambda given: [Place("models", tmp_path / "models")])
+        monkeypatch.setattr(pull, "places", lambda given: [])
+        monkeypatch.setattr("app.doctor.examine.memory_for_models", lambda: MachineMemory(8 * GIB, 6 * GIB))
+        server.add(REPOSITORY, NAME, content)
+        server.add(REPOSITORY, "SmolLM2-135M-Instruct-Q8_0.gguf", tiny_gguf.build(quant="Q8_0"))
+        yield server
+
+
+def _Web(*given: object, **options: object) -> object:
+    from app.downloads.web import Web
+
+    return Web(*given, **{**options, "pause": lambda seconds: None})  # type: ignore[arg-type]
+
+
+async def shows(driver: Driver, *words: str) -> str:
+    await driver.until(lambda: all(word in driver.screen_text() for word in words), f"shown: {words}")
+    return driver.screen_text()
+
+
+async def at_the_price(driver: Driver, tmp_path: Path) -> None:
+    """Go from the chat to the price of the smallest known model."""
+    await driver.pilot.press("f3")
+    await shows(driver, "No model was found")
+    await driver.type("smollm2")
+    await shows(driver, "+ SmolLM2 135M")
+    await driver.pilot.press("enter")
+    await driver.until(lambda: isinstance(driver.app.screen, DownloadScreen))
+    await shows(driver, "Enter downloads", "free there")
+
+
+async def test_from_nothing_to_a_chat_with_a_pulled_model(server: LocalHub, tmp_path: Path, content: bytes) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await driver.note("F3 or /models shows what is on this machine")
+        assert server.requests == []
+        await at_the_price(driver, tmp_path)
+        assert server.asked("content") == []
+        server.faults.append(cut(100_000))
+        await driver.pilot.press("enter")
+        await shows(driver, "Here and checked", "Enter opens it")
+        assert (tmp_path / "models" / NAME).read_bytes() == content
+        await driver.pilot.press("enter")
+        await driver.ready()
+        assert driver.app.screen is driver.chat
+        reply = await driver.ask("hello")
+        assert reply.text == "Hello there."
+
+
+async def half_way(driver: Driver, server: LocalHub, tmp_path: Path) -> Path:
+    """Begin a download that halts in its middle; returns the part."""
+    await at_the_price(driver, tmp_path)
+    server.faults.append(waits)
+    await driver.pilot.press("enter")
+    part = tmp_path / "models" / f"{NAME}.part"
+    await driver.until(lambda: part.exists() and part.stat().st_size > 0, "some of it came")
+    await shows(driver, "Esc leaves it running", "stops it; what came is kept")
+    return part
+
+
+async def test_a_key_stops_it_and_keeps_what_came(server: LocalHub, tmp_path: Path) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        part = await half_way(driver, server, tmp_path)
+        await driver.pilot.press("ctrl+x")
+        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
+        assert part.stat().st_size > 0
+        assert not driver.app.downloads.is_running
+        server.stalled.set()
+        job = driver.app.downloads.job
+        assert job is not None
+        await driver.until(lambda: job.state.is_over, "the thread has seen it")
+        assert not (tmp_path / "models" / NAME).exists()
+
+
+async def test_leaving_lets_it_go_on_and_the_chat_says_when_it_is_there(
+    server: LocalHub, tmp_path: Path, content: bytes
+) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await half_way(driver, server, tmp_path)
+        await driver.pilot.press("escape")
+        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
+        await shows(driver, "SmolLM2-135M-Instruct-GGUF", " of ", "shows the download", "stops it")
+        await driver.pilot.press("escape", "escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        await shows(driver, "│ download")
+        server.stalled.set()
+        note = await driver.note("is here and checked: F3 opens it")
+        assert "SmolLM2-135M-Instruct-GGUF" in note
+        assert (tmp_path / "models" / NAME).read_bytes() == content
+        await driver.until(lambda: "│ download" not in driver.screen_text())
+
+
+async def test_the_models_screen_leads_back_to_it_and_stops_it(server: LocalHub, tmp_path: Path) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        part = await half_way(driver, server, tmp_path)
+        await driver.pilot.press("escape")
+        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
+        await driver.type("qwen")
+        await driver.pilot.press("enter")
+        await shows(driver, "one download at a time: ctrl+d shows the one that runs")
+        await driver.pilot.press("ctrl+d")
+        await driver.until(lambda: isinstance(driver.app.screen, DownloadScreen))
+        await shows(driver, "Esc leaves it running")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
+        await driver.pilot.press("ctrl+x")
+        await shows(driver, "stopped:", "what came is kept")
+        assert not driver.app.downloads.is_running
+        assert part.stat().st_size > 0
+
+
+async def test_the_models_screen_says_how_a_download_ended_and_lists_the_file(server: LocalHub, tmp_path: Path) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),), size=(100, 24)) as driver:
+        await half_way(driver, server, tmp_path)
+        await driver.pilot.press("escape")
+        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
+        await shows(driver, "shows the download")
+        server.stalled.set()
+        await shows(driver, "is here and checked", " SmolLM2-135M-Instruct")
+        await driver.hides("+ SmolLM2-135M-Instruct")
+
+
+async def test_a_low_screen_shows_how_far_it_is_and_what_stops_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with playing(SCENES["downloading"], monkeypatch, tmp_path) as driver:
+        await driver.pilot.resize_terminal(40, 10)
+        await driver.until(lambda: len(driver.screen_text().splitlines()) == 10, "it is low")
+        await shows(driver, "763M of 2.3G", "ctrl+x stops")
+        await driver.pilot.resize_terminal(80, 24)
+        await shows(driver, "licence: apache-2.0", "ctrl+x stops it")
+
+
+async def test_what_fails_while_nobody_looks_is_said_in_the_chat(server: LocalHub, tmp_path: Path) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await half_way(driver, server, tmp_path)
+        await driver.pilot.press("escape", "escape", "escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        server.faults += [status(404)] * 2
+        server.cut_stalled = True
+        server.stalled.set()
+        await driver.note("was not downloaded: ")
+
+
+async def test_quitting_keeps_the_part_and_says_how_it_goes_on(server: LocalHub, tmp_path: Path) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        part = await half_way(driver, server, tmp_path)
+        await driver.pilot.press("ctrl+q")
+    assert part.stat().st_size > 0
+    assert "what came is kept" in driver.app.parting_line
+    assert "`jalopy pull bartowski/SmolLM2-135M-Instruct-GGUF:" in driver.app.parting_line
+
+
+async def test_saying_no_downloads_nothing(server: LocalHub, tmp_path: Path) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await at_the_price(driver, tmp_path)
+        await driver.pilot.press("escape")
+        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
+        assert server.asked("content") == []
+        assert not (tmp_path / "models").exists()
+
+
+def test_what_was_left_before_its_price_was_known_is_not_spoken_of(server: LocalHub, tmp_path: Path) -> None:
+    background = BackgroundDownload()
+    background.take(PullJob("nobody/nothing", built_in_settings()))
+    job = background.job
+    assert job is not None
+    job.stop()
+    job._run()
+    assert job.state.stage is Stage.FAILED
+    assert background.take_ending() is None
+
+
+async def test_a_known_repository_without_the_type_that_would_suit_best_is_no_dead_end(
+    server: LocalHub, tmp_path: Path, content: bytes
+) -> None:
+    server.files[REPOSITORY] = {"SmolLM2-135M-Instruct-Q5_0.gguf": content}
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await at_the_price(driver, tmp_path)
+        await shows(driver, "Q5_0 (the only one there)")
+
+
+async def test_a_repository_that_is_typed_can_be_downloaded(server: LocalHub, tmp_path: Path) -> None:
+    server.add("me/Mine", "mine-Q8_0.gguf", tiny_gguf.build(quant="Q8_0"))
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await driver.pilot.press("f3")
+        await shows(driver, "No model was found")
+        for character in "me/Mine":
+            await driver.pilot.press("slash" if character == "/" else character)
+        await shows(driver, "ctrl+d downloads me/Mine")
+        await driver.pilot.press("ctrl+d")
+        await shows(driver, "me/Mine Q8_0 (the only one there)", "Enter downloads")
+
+
+@pytest.mark.parametrize(("code", "words"), [(404, "no such repository"), (401, "set HF_TOKEN"), (403, "refused")])
+async def test_what_the_hub_refuses_is_a_line(code: int, words: str, server: LocalHub, tmp_path: Path) -> None:
+    server.hub_faults.append(status(code))
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await driver.pilot.press("f3")
+        await shows(driver, "No model was found")
+        await driver.type("smollm2")
+        await driver.pilot.press("enter")
+        await shows(driver, words, "Esc back")
+        await driver.pilot.press("enter")
+        assert isinstance(driver.app.screen, DownloadScreen)
+
+
+async def test_nothing_is_asked_of_any_network_before_somebody_asks(server: LocalHub, tmp_path: Path) -> None:
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await driver.pilot.press("f3")
+        await shows(driver, "No model was found")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+    assert server.requests == []

@@ -1,0 +1,53 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.text.clean_text import clean_text
+from app.tui.draft import Draft, chip_spans, is_large, write_chip
+
+CODE = "\n".join(f"x{i} = {i}" for i in range(42))
+
+
+def folded(*pastes: str) -> tuple[list[str], Draft]:
+    chips = [write_chip(number, paste) for number, paste in enumerate(pastes, start=1)]
+    return chips, Draft(" and ".join(chips), dict(zip(chips, pastes, strict=True)))
+
+
+def test_a_chip_says_number_size_and_lines():
+    assert write_chip(1, "x" * 3100).replace("\u00a0", " ") == "[pasted 1: 3.1 kB, 1 line]"
+    assert write_chip(12, CODE + "\n").replace("\u00a0", " ") == "[pasted 12: 358 B, 42 lines]"
+    assert write_chip(2, "ä" * 700_000).replace("\u00a0", " ") == "[pasted 2: 1.4 MB, 1 line]"
+
+
+def test_long_texts_and_texts_of_many_lines_are_large():
+    assert is_large("x" * 512)
+    assert is_large("\n" * 7)
+    assert not is_large("x" * 511)
+    assert not is_large("\n" * 6)
+
+
+def test_pastes_are_not_looked_into():
+    chips, draft = folded("one", "two")
+    hostile = Draft(draft.shown, {chips[0]: chips[1], chips[1]: chips[0]})
+    assert hostile.text == f"{chips[1]} and {chips[0]}"
+
+
+@given(st.lists(st.text(min_size=1).map(clean_text).filter(bool), min_size=1, max_size=4), st.text().map(clean_text))
+def test_any_paste_comes_out_as_it_went_in(pastes: list[str], typed: str):
+    chips, draft = folded(*pastes)
+    whole = Draft(typed.replace("[", "(") + draft.shown, draft.folds)
+    assert whole.text == typed.replace("[", "(") + " and ".join(pastes)
+    assert set(whole.used_folds()) == set(chips)
+
+
+def test_only_known_chips_are_chips():
+    chips, draft = folded("one")
+    assert [chip for *_, chip in chip_spans(f"a{chips[0]}b", draft.folds)] == chips
+    assert list(chip_spans(write_chip(7, "one"), draft.folds)) == []
+    assert Draft(write_chip(7, "one"), draft.folds).text == write_chip(7, "one")
+
+
+def test_an_edited_text_is_folded_again_where_a_paste_is_still_whole():
+    chips, draft = folded("first paste", "second paste")
+    again = draft.refold("see first paste and second past, changed")
+    assert again.shown == f"see {chips[0]} and second past, changed"
+    assert again.text == "see first paste and second past, changed"

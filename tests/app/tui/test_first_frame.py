@@ -1,0 +1,122 @@
+"""What stands between the start and the first frame, by count: modules, parsed style sheets, styled widgets, paints."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from unittest.mock import patch
+
+import pytest
+from textual.css import stylesheet
+from textual.css.stylesheet import Stylesheet
+
+from app.tui.screens.chat import ChatScreen
+from app.tui.textual_hacks import ThriftyCompositor, ThriftyStylesheet
+from app.tui.widgets.performance_strip import PerformanceStrip
+from tests.app.chat_driver import chatting
+from tests.app.fake_engine import Script
+
+pytestmark = pytest.mark.slow
+
+_FIRST_FRAME = """
+import asyncio, sys
+from pathlib import Path
+from app.tui.app import JalopyApp
+from app.program.settings import built_in_settings
+
+imported = []
+
+async def start():
+    async with JalopyApp(built_in_settings(), Path("none.gguf")).run_test(size=(100, 30)) as pilot:
+        while not imported:
+            await pilot.pause()
+
+from app.tui.screens.chat import ChatScreen
+ChatScreen._start_engine = lambda screen: imported.append(set(sys.modules))
+asyncio.run(start())
+print(sorted(imported[0] & NOT_NEEDED))
+"""
+_NOT_NEEDED = {
+    "shlex", "psutil", "numba", "numpy", "markdown_it", "jinja2", "pygments", "urllib.request",
+    "app.tui.external_editor", "app.tui.widgets.performance_strip", "app.tui.widgets.rate_graph", "app.tui.speed.graph_lines",
+    "app.tui.screens.performance", "app.tui.screens.threads", "app.tui.screens.models", "app.tui.screens.help", "app.tui.screens.palette",
+    "app.tui.screens.conversations", "app.tui.screens.doctor", "app.chat.worker", "engine.model",
+}  # fmt: skip
+
+
+def test_nothing_is_imported_for_the_first_frame_that_it_does_not_show() -> None:
+    code = f"NOT_NEEDED = {_NOT_NEEDED!r}\n{_FIRST_FRAME}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == "[]"
+
+
+async def test_every_style_sheet_is_parsed_once_before_the_first_frame() -> None:
+    parsed: Counter[object] = Counter()
+    parse = stylesheet.parse
+
+    def noted(scope: str, css: str, read_from: object, *more: object, **options: object) -> object:
+        parsed[read_from] += 1
+        return parse(scope, css, read_from, *more, **options)  # type: ignore[arg-type]
+
+    with patch.object(stylesheet, "parse", noted):
+        async with chatting():
+            assert len(parsed) > 10
+            assert {name: n for name, n in parsed.items() if n > 1} == {}
+
+
+async def test_another_theme_has_its_own_colours_and_the_first_one_comes_back() -> None:
+    async with chatting() as driver:
+        before, first = driver.app.theme, driver.prompt.styles.border_top
+        assert isinstance(driver.app.stylesheet, ThriftyStylesheet)
+        driver.app.theme = "textual-light"
+        await driver.until(lambda: driver.prompt.styles.border_top != first)
+        driver.app.theme = before
+        await driver.until(lambda: driver.prompt.styles.border_top == first)
+
+
+async def test_widgets_are_styled_when_they_come_and_not_all_once_more_for_the_size_of_the_screen() -> None:
+    restyled: list[int] = []
+    update_nodes = Stylesheet.update_nodes
+
+    def noted(sheet: Stylesheet, nodes: object, animate: bool = False) -> None:
+        nodes = list(nodes)  # type: ignore[call-overload]
+        restyled.append(sum(isinstance(node, ChatScreen) for node in nodes))
+        update_nodes(sheet, nodes, animate)
+
+    with patch.object(Stylesheet, "update_nodes", noted):
+        async with chatting(model=None) as driver:
+            await driver.pilot.pause()
+            assert driver.chat.has_class("-normal")
+            assert driver.chat.has_class("-high")
+            # As the screen comes there are its style sheet, its theme; with its widgets the theme once more.
+            assert sum(restyled) <= 3
+
+
+async def test_the_first_frame_is_painted_once_and_the_engine_begins_behind_it() -> None:
+    happened: list[str] = []
+    render, begin = ThriftyCompositor.render_update, ChatScreen._start_engine
+
+    def noted(compositor: ThriftyCompositor, *given: object, **options: object) -> object:
+        update = render(compositor, *given, **options)  # type: ignore[arg-type]
+        held_back = compositor.root is not None and compositor.root.app._batch_count
+        happened.extend(["painted"] if update is not None else [])
+        assert not (update is not None and held_back), "what is held back is not drawn, and then drawn again"
+        return update
+
+    def begun(screen: ChatScreen) -> None:
+        happened.append("engine")
+        begin(screen)
+
+    with patch.object(ThriftyCompositor, "render_update", noted), patch.object(ChatScreen, "_start_engine", begun):
+        async with chatting(Script()):
+            assert happened[0] == "painted"
+            assert "engine" in happened
+
+
+async def test_there_is_no_strip_until_somebody_asks_for_it() -> None:
+    async with chatting() as driver:
+        n_widgets = len(driver.chat.query("*"))
+        await driver.pilot.press("ctrl+t")
+        await driver.until(lambda: driver.chat.query(PerformanceStrip))
+        assert len(driver.chat.query("*")) > n_widgets

@@ -1,0 +1,51 @@
+from app.tui.speed.interface_pace import SLOWEST, InterfacePace, Refreshes
+
+
+def spend(pace: InterfacePace, share: float, seconds: int, is_engine_busy: bool = True) -> None:
+    for _ in range(seconds):
+        pace.note_cost(share, is_engine_busy)
+
+
+def drawn(pace: InterfacePace, due: int = 40) -> int:
+    refreshes = Refreshes(pace)
+    return sum(not refreshes.is_left_out() for _ in range(due))
+
+
+def test_an_interface_that_costs_little_draws_whenever_it_is_due():
+    pace = InterfacePace()
+    spend(pace, 0.02, 60)
+    assert (pace.divisor, drawn(pace)) == (1, 40)
+    assert round(pace.cost, 2) == 0.02
+
+
+def test_above_its_limit_it_draws_more_rarely_step_by_step_and_never_stops():
+    pace, seen = InterfacePace(), []
+    for _ in range(60):
+        pace.note_cost(0.4, True)
+        seen.append(pace.divisor)
+    assert seen == sorted(seen)
+    assert set(seen) == {1, 2, 4}
+    assert pace.divisor == SLOWEST
+    assert drawn(pace) == 10
+
+
+def test_it_recovers_when_it_became_cheap_and_keeps_its_pace_from_one_reply_to_the_next():
+    pace = InterfacePace()
+    spend(pace, 0.4, 60)
+    spend(pace, 0.005, 60)
+    assert pace.divisor == 1
+    spend(pace, 0.4, 60)
+    spend(pace, 0.005, 60, is_engine_busy=False)
+    assert pace.divisor == SLOWEST
+
+
+def test_a_busy_screen_takes_nothing_from_an_idle_engine():
+    pace = InterfacePace()
+    spend(pace, 0.4, 60, is_engine_busy=False)
+    assert pace.divisor == 1
+
+
+def test_what_was_not_measured_changes_nothing():
+    pace = InterfacePace()
+    pace.note_cost(None, True)
+    assert (pace.cost, pace.divisor) == (None, 1)

@@ -1,0 +1,171 @@
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from app.program import paths
+from app.tui import app, screens, widgets
+from app.tui.actions import ACTIONS
+from app.tui.keymap import Keymap, KeymapError, default_file, load_keymap, show_key
+from app.tui.screens.notes import busy_line
+from tests.app.chat_driver import chatting
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "keymap.toml"
+
+
+def keymap_of(file: Path, text: str) -> Keymap:
+    file.write_text(text, encoding="utf-8")
+    return load_keymap(file)
+
+
+def test_the_bundled_file_lists_every_action_as_it_is():
+    bundled = (paths.bundled("config") / "keymap.toml").read_text(encoding="utf-8")
+    assert bundled == default_file(), "write it anew: python -m app.tui.keymap > config/keymap.toml"
+
+
+def test_the_bundled_file_changes_nothing():
+    keymap = load_keymap(paths.bundled("config") / "keymap.toml")
+    defaults = Keymap()
+    assert set(keymap.changed) == set(ACTIONS)
+    assert all(keymap.keys_of(action_id) == defaults.keys_of(action_id) for action_id in ACTIONS)
+
+
+def test_without_a_file_the_table_holds():
+    assert load_keymap() == Keymap()
+    assert Keymap().keys_of("prompt.new_line") == ("ctrl+j", "shift+enter", "alt+enter")
+    assert Keymap().keys_of("chat.new") == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "keys"),
+    [
+        ('"ctrl+b"', ("ctrl+b",)),
+        ('"f9, ctrl+b"', ("f9", "ctrl+b")),
+        ('["Shift+Ctrl+B", "F9"]', ("ctrl+shift+b", "f9")),
+        ('"alt+?"', ("alt+question_mark",)),
+        ('"ctrl++"', ("ctrl+plus",)),
+        ('"alt+pgup"', ("alt+pageup",)),
+        ('""', ()),
+        ("[]", ()),
+    ],
+)
+def test_keys_may_be_written_as_people_do(file: Path, value: str, keys: tuple[str, ...]):
+    assert keymap_of(file, f"[chat]\nnew = {value}").keys_of("chat.new") == keys
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[prompt]\nsned = "f9"', "prompt.sned is no action (nearest: prompt.send)"),
+        ('[promt]\nsend = "f9"', "promt.send is no action (nearest: prompt.send)"),
+        ('send = "f9"', "send is no table of keys (nearest: prompt.send)"),
+        ('[prompt]\nsend = "ctlr+j"', "prompt.send: 'ctlr+j' is no key (nearest: ctrl+j)"),
+        ('[prompt]\nsend = "entre"', "prompt.send: 'entre' is no key (nearest: enter)"),
+        ("[prompt]\nsend = 3", "prompt.send must be a key or a list of keys"),
+        ('[chat]\nnew = "n"', "chat.new: 'n' could not be typed any more (add ctrl+ or alt+)"),
+        ('[chat]\nnew = "space"', "chat.new: 'space' could not be typed any more"),
+        ('[chat]\nnew = "ctrl+s"', "chat.new and chat.save both have ctrl+s"),
+        ('[chat]\nnew = "enter"', "chat.new and prompt.send both have enter"),
+        ('[chat]\nnew = "f9"\n[app]\nquit = "f9"', "both have f9"),
+        ('[chat]\nnew = "\\u001b[31m"', "is no key"),
+        ("[chat", "is not sound TOML"),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_file_and_what_was_meant(file: Path, text: str, message: str):
+    with pytest.raises(KeymapError) as refusal:
+        keymap_of(file, text)
+    line = str(refusal.value)
+    assert line.startswith(f"{file}: ")
+    assert message in line
+    assert "\n" not in line
+    assert "\x1b" not in line
+
+
+def test_two_actions_may_swap_their_keys(file: Path):
+    keymap = keymap_of(file, '[chat]\nsave = "ctrl+r"\nregenerate = "ctrl+s"')
+    assert keymap.first_key("chat.save") == "ctrl+r"
+
+
+def test_keys_are_shown_as_people_write_them():
+    shown = [show_key(key) for key in ("enter", "shift+enter", "f1", "ctrl+j", "alt+question_mark", "pageup")]
+    assert shown == ["Enter", "shift+Enter", "F1", "ctrl+j", "alt+?", "PgUp"]
+
+
+async def test_the_prompts_own_keys_are_remapped_and_named(file: Path):
+    keymap = keymap_of(file, '[prompt]\nsend = "ctrl+j"\nnew_line = "enter"')
+    async with chatting(keymap=keymap) as driver:
+        await driver.shows("ctrl+j sends · Enter new line")
+        await driver.pilot.press("a", "enter", "b")
+        await driver.until(lambda: driver.prompt.text == "a\nb")
+        assert driver.chat.turns.conversation.is_empty
+        await driver.pilot.press("ctrl+j")
+        await driver.until(lambda: not driver.chat.turns.conversation.is_empty)
+
+
+async def test_a_key_of_the_chat_is_taken_from_the_editing_keys_of_the_prompt(file: Path):
+    async with chatting(keymap=keymap_of(file, '[chat]\ncopy = "ctrl+k"\nsave = ""')) as driver:
+        await driver.type("hello")
+        await driver.pilot.press("home", "ctrl+k")
+        await driver.note("there is no reply to copy")
+        assert driver.prompt.text == "hello"
+        await driver.pilot.press("ctrl+s")
+        await driver.pilot.pause()
+        assert not any("save" in note for note in driver.transcript.notes())
+
+
+async def test_help_and_palette_show_the_real_keys(file: Path):
+    keymap = keymap_of(file, '[chat]\nsave = "f9"\n[app]\nhelp = "f12"')
+    async with chatting(keymap=keymap, size=(80, 60)) as driver:
+        commands = {command.title: command.help for command in driver.app.get_system_commands(driver.chat)}
+        assert commands["Save the conversation as Markdown"] == "F9   /save [path] [+thinking]"
+        await driver.pilot.press("f12")
+        await driver.until(lambda: "At the prompt" in driver.screen_text())
+        lines = driver.screen_text().splitlines()
+        assert any("F9" in line and "Save the conversation" in line for line in lines)
+        await driver.pilot.press("f12")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+
+
+async def test_every_screen_names_the_keys_that_are_the_users_own(file: Path):
+    scopes = ("help", "theme", "performance", "doctor", "threads", "models")
+    text = "".join(f'[{scope}]\nleave = "f12"\n' for scope in scopes)
+    text += '[chat]\nstop = "f11"\n[prompt]\ncomplete = "f9"\n[app]\ninterrupt = "f10"\nmodels = ""\ntune = ""\n'
+    async with chatting(keymap=keymap_of(file, text), model=None, size=(80, 40)) as driver:
+        await driver.pilot.press("f10")
+        await driver.until(lambda: "F10 again quits" in driver.screen_text())
+        await driver.pilot.press("slash", "t", "u")
+        await driver.until(lambda: "(F9)" in driver.screen_text())
+        await driver.pilot.press("f9")
+        for command, said in (
+            ("/theme", "F12 leaves them"),
+            ("/stats", "F12 back · arrows scroll"),
+            ("/doctor", "F12 back · r examine again"),
+            ("/tune", "No model is loaded: /models in the chat"),
+        ):
+            driver.prompt.show_text(command)
+            await driver.pilot.press("enter")
+            await driver.until(lambda said=said: said in driver.screen_text(), said)
+            await driver.pilot.press("f12")
+            await driver.until(lambda: driver.app.screen is driver.chat, "back in the chat")
+        assert busy_line(driver.app.keymap) == "the engine is busy: F11 stops it"
+
+
+def test_no_screen_holds_the_name_of_a_key_that_can_be_changed():
+    textuals_own = {"palette.py": ["Type to search · Enter does it · Esc back"], "theme_picker.py": ["Enter keeps"]}
+    found: dict[str, list[str]] = {}
+    for source in [
+        *Path(screens.__path__[0]).glob("*.py"),
+        *Path(widgets.__path__[0]).glob("*.py"),
+        Path(app.__file__),
+    ]:
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+        texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts
+            if is_text and re.search(r"\b(F\d+|Esc|Enter|Tab|(ctrl|shift|alt)\+\w+)\b", node.value):
+                found.setdefault(source.name, []).append(node.value)
+    assert found == textuals_own

@@ -1,0 +1,202 @@
+"""What every list on a screen does, by one that has nothing but words."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+from textual import events
+from textual.binding import BindingType
+
+from app.tui.actions import ACTIONS
+from app.tui.bindings import bindings
+from app.tui.draft import Draft
+from app.tui.keymap import Keymap
+from app.tui.screens.help import HelpScreen
+from app.tui.screens.list_screen import ListScreen
+from app.tui.screens.palette import Palette
+from tests.app.chat_driver import Driver, chatting
+
+WORDS = ("apple", "banana", "cherry")
+
+
+class Found:
+    """Finds another word each time."""
+
+    def __init__(self) -> None:
+        self.typed = self.said = ""
+        self.found: tuple[str, ...] = ()
+        self.n_looks = 0
+
+    @property
+    def must_be_seen(self) -> bool:
+        return bool(self.said)
+
+    def begin(self) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    def look(self) -> bool:
+        self.n_looks += 1
+        self.found = WORDS[: self.n_looks]
+        return self.found != WORDS
+
+    def items(self) -> tuple[str, ...]:
+        return tuple(word for word in self.found if self.typed in word)
+
+    def is_same(self, one: str, other: str) -> bool:
+        return one == other
+
+    def heading_line(self, columns: int) -> str:
+        return "word"
+
+    def row_line(self, item: str, columns: int) -> str:
+        return f"{item} in {columns}"
+
+    def detail_text(self, item: str) -> str:
+        return f"{item} has {len(item)} letters"
+
+    def title_line(self) -> str:
+        return f"Words {self.typed}"
+
+    def foot_line(self) -> str:
+        return self.said
+
+    def key_words(self, item: str | None) -> dict[str, str]:
+        return {"open": f"opens {item}", "leave": "back"}
+
+
+class Words(ListScreen[str]):
+    """The whole of a list."""
+
+    SCOPE = "conversations"
+    BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
+
+    def __init__(self) -> None:
+        self.list = Found()
+        super().__init__(Keymap(), self.list)
+        self.n_opened, self.opened = 0, ""
+
+    def action_open(self) -> None:
+        self.n_opened += 1
+        self.opened = self.highlighted() or ""
+        self.app.push_screen(HelpScreen([], "Esc"))
+
+
+async def listed(driver: Driver) -> Words:
+    words = Words()
+    await driver.app.push_screen(words)
+    await driver.until(lambda: words.list.found == WORDS, "all words are found")
+    await driver.until(lambda: "cherry in 76" in driver.screen_text(), "they are shown")
+    return words
+
+
+async def test_rows_come_as_they_are_found_and_then_nothing_is_looked_at() -> None:
+    async with chatting() as driver:
+        words = await listed(driver)
+        await driver.shows("apple has 5 letters")
+        assert words._timer is not None
+        await driver.until(lambda: not words._timer._active.is_set(), "the timer rests")
+        assert words.list.n_looks == 3
+
+
+async def test_typing_narrows_and_the_cursor_stays_on_its_row() -> None:
+    async with chatting() as driver:
+        words = await listed(driver)
+        await driver.pilot.press("down", "down")
+        await driver.until(lambda: words.highlighted() == "cherry")
+        words.list.said = "something"
+        await driver.type("rr")
+        await driver.until(lambda: words.list.items() == ("cherry",) and "apple" not in driver.screen_text())
+        assert words.list.said == ""
+        await driver.pilot.press("backspace", "backspace")
+        await driver.until(lambda: "apple in" in driver.screen_text())
+        assert words.highlighted() == "cherry"
+        await driver.shows("opens cherry")
+        await driver.pilot.press("enter")
+        assert words.opened == "cherry"
+
+
+async def test_escape_clears_what_is_typed_first() -> None:
+    async with chatting() as driver:
+        words = await listed(driver)
+        await driver.type("zz")
+        await driver.until(lambda: not words._items)
+        assert words.highlighted() is None
+        await driver.pilot.press("escape")
+        await driver.until(lambda: words.list.typed == "" and words._items)
+
+
+async def test_what_is_pasted_narrows_as_if_it_were_typed() -> None:
+    async with chatting() as driver:
+        words = await listed(driver)
+        await driver.type("an")
+        driver.app.post_message(events.Paste(" an␛[31m\n" + "x" * 100_000))
+        await driver.until(lambda: len(words.list.typed) > 2)
+        assert words.list.typed.startswith("anan␛[31m xxx")
+        assert len(words.list.typed) == 200
+        await driver.pilot.press("escape")
+        driver.app.post_message(events.Paste("\tcherry\n"))
+        await driver.until(lambda: words.list.items() == ("cherry",), "the list is narrowed")
+
+
+async def test_enter_pressed_twice_opens_once() -> None:
+    async with chatting() as driver:
+        words = await listed(driver)
+        for _ in range(2):  # both are on their way before the first one is heeded
+            driver.app.post_message(events.Key("enter", "\r"))
+        await driver.until(lambda: words.n_opened, "it is opened")
+        await driver.pilot.pause()
+        await driver.pilot.pause()
+        assert words.n_opened == 1
+
+
+async def test_on_a_low_screen_the_answer_to_a_key_is_seen() -> None:
+    async with chatting(size=(80, 10)) as driver:
+        words = await listed(driver)
+        words.list.said = "cannot be opened"
+        words.show()
+        await driver.until(lambda: "cannot be opened" in driver.screen_text(), "the answer")
+        await driver.type("a")
+        await driver.until(lambda: "cannot be opened" not in driver.screen_text(), "it is gone")
+
+
+@pytest.mark.parametrize("key", ["escape", "enter"])
+@pytest.mark.parametrize("opening", ["action_help", "action_theme", "action_command_palette"])
+async def test_a_key_pressed_three_times_leaves_one_screen(opening: str, key: str) -> None:
+    async with chatting() as driver:
+        getattr(driver.app, opening)()
+        await driver.until(lambda: driver.app.screen is not driver.chat and driver.app.screen.focused is not None)
+        await driver.pilot.pause()
+        screen = driver.app.screen
+        for _ in range(6):  # all are on their way before the first one is heeded
+            driver.app.post_message(events.Key(key, "\r" if key == "enter" else None))
+        await driver.until(lambda: driver.app.screen is not screen, "it is left")
+        await driver.pilot.pause()
+        assert driver.app.crash_line is None
+
+
+async def test_the_palette_is_opened_anew_while_it_is_left() -> None:
+    async with chatting() as driver:
+        driver.app.action_command_palette()
+        left = driver.app.screen
+        assert isinstance(left, Palette)
+        left.dismiss()  # goes when its messages are heeded
+        driver.app.action_command_palette()
+        await driver.until(lambda: isinstance(driver.app.screen, Palette) and driver.app.screen is not left)
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+
+
+async def test_whatever_is_chosen_in_the_palette_can_be_done() -> None:
+    async with chatting() as driver:
+        needing = [action for action in ACTIONS.values() if action.scope == "chat" and action.needs_argument]
+        assert {action.command for action in needing} >= {"read", "title"}
+        commands = {command.title: command for command in driver.app.get_system_commands(driver.chat)}
+        for action in needing:
+            driver.prompt.show_text("a draft")
+            commands[action.title].callback()
+            assert driver.prompt.text == f"/{action.command} "
+            assert driver.prompt.past.older() == Draft("a draft")

@@ -1,0 +1,178 @@
+"""Blocks of Markdown as rows, one kind at a time."""
+
+import pytest
+
+from app.tui.markdown.growing import SMALL_CHARS, GrowingMarkdown
+from app.tui.markdown.inline import inline_text
+from app.tui.markdown.parser import tree_of
+
+pytestmark = pytest.mark.slow
+
+
+def rows(text: str, width: int = 30) -> list[str]:
+    markdown = GrowingMarkdown()
+    markdown.source = text
+    markdown.lay_out(width, is_whole=True)
+    assert all(row.lead.cell_length + row.text.cell_length <= width for row in markdown.rows)
+    return [(row.lead.plain + row.text.plain).rstrip() for row in markdown.rows]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one\ntwo\n\nthree", ["one two", "", "three"]),
+        ("one  \ntwo", ["one", "two"]),
+        ("# A *title*\ntext", ["A title", "", "text"]),
+        ("- a\n- b\n  - c\n    - d", ["• a", "• b", "  - c", "    * d"]),
+        ("- a\n\n- b\n\n  more", ["• a", "• b", "", "  more"]),
+        ("9. a\n10. b", ["  9. a", " 10. b"]),
+        ("- one two three four five six seven", ["• one two three four five six", "  seven"]),
+        ("> one two three four five six seven\n>\n> > x", ["▌ one two three four five six", "▌ seven", "▌", "▌ ▌ x"]),
+        ("---", ["─" * 30]),
+        ("```python title\ndef f():\n\n\treturn 1\n```", [" def f():", "", "     return 1"]),
+        ("```\n" + "x" * 40 + "\n```", [" " + "x" * 29, " " + "x" * 11]),
+        ("    indented", [" indented"]),
+        ("- a\n  ```\n  x\n  ```\n  b", ["• a", "   x", "", "  b"]),
+        ("| a | bb |\n|--:|:-:|\n| 1 | 2 |", [" a │ bb", "───┼────", " 1 │ 2"]),
+        ("~~old~~ `a  b` [name](http://x) ![pic](y)", ["old a  b name [image: pic]"]),
+        ("<b>x</b> www.example.org &amp;", ["<b>x</b> www.example.org &"]),
+        ("", []),
+    ],
+)
+def test_each_kind_of_block(text: str, expected: list[str]) -> None:
+    assert rows(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[Answer]: Paris", ["[Answer]: Paris"]),
+        ("a [b][1]\n\n[1]: http://x 'y'\n[2]:\n  z\n\nc", ["a b", "", "[1]: http://x 'y'", "[2]:", "  z", "", "c"]),
+        ("- [ok]: yes\n- b", ["• [ok]: yes", "• b"]),
+    ],
+)
+def test_what_links_refer_to_is_shown_and_not_only_linked_to(text: str, expected: list[str]) -> None:
+    assert rows(text) == expected
+
+
+@pytest.mark.parametrize("text", [">" * 60 + " deep", "- " * 60 + "deep", "> - " * 30 + "deep"])
+def test_text_however_deep_is_shown(text: str) -> None:
+    assert "deep" in "".join(rows(text + "\n\nafter", 200))
+    assert rows(text + "\n\nafter", 200)[-1] == "after"
+
+
+def test_every_level_of_a_deep_list_is_shown() -> None:
+    shown = " ".join(rows("\n".join("  " * n + f"- level{n}" for n in range(30)) + "\n- last", 200))
+    assert [n for n in range(30) if f"level{n}" not in shown] == []
+    assert shown.endswith("• last")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("&#x202E;a&#x2066;", ["\ufffda\ufffd"]),
+        ("`&#x202E;`", ["&#x202E;"]),
+        ("&lrm;&auml;&nbsp;b&#12;c", ["\u200eä b c"]),
+        ("![&#x202E;x](y)", ["[image: \ufffdx]"]),
+        ("# &ZeroWidthSpace;x", ["\ufffdx"]),
+    ],
+)
+def test_characters_written_as_entities_are_cleaned_like_all_others(text: str, expected: list[str]) -> None:
+    assert rows(text) == expected
+
+
+def test_a_table_too_wide_takes_from_its_widest_columns_and_draws_lines_between_rows() -> None:
+    text = "| no | what it is |\n|---|---|\n| 1 | " + "word " * 8 + "|\n| 2 | short |"
+    assert rows(text, 20) == [
+        " no │ what it is",
+        "────┼───────────────",
+        " 1  │ word word",
+        "    │ word word",
+        "    │ word word",
+        "    │ word word",
+        "────┼───────────────",
+        " 2  │ short",
+    ]
+
+
+def test_a_table_of_too_many_columns_is_a_list() -> None:
+    assert rows("| a | b | c |\n|-|-|-|\n| 1 | 2 | 3 |\n| 4 | 5 | 6 |", 12) == [
+        *("a: 1", "b: 2", "c: 3", "", "a: 4", "b: 5", "c: 6")
+    ]
+
+
+def test_wide_characters_fit() -> None:
+    assert rows("漢字" * 10, 15) == ["漢字漢字漢字漢", "字漢字漢字漢字", "漢字漢字漢字"]
+    assert rows("```\n" + "漢字" * 5 + "\n```", 10) == [" 漢字漢字", " 漢字漢字", " 漢字"]
+
+
+def test_emphasis_within_emphasis_keeps_both() -> None:
+    text = inline_text(tree_of("**a `b` *c***").children[0])
+    styles = {(text.plain[span.start : span.end], span.style) for span in text.spans}
+    assert styles == {("a b c", ".strong"), ("b", ".code"), ("c", ".em")}
+
+
+def test_growing_by_pieces_gives_the_same_rows_as_all_at_once() -> None:
+    text = "# T\n\n- a\n- b\n\n| x | y |\n|---|---|\n| 1 | 2 |\n\n```py\n" + "x = 1\n" * 300 + "```\n\nThe *end*.\n"
+    markdown = GrowingMarkdown()
+    markdown.lay_out(20)
+    for at in range(0, len(text), 5):
+        before = list(markdown.rows)
+        first = markdown.grow(text[at : at + 5])
+        assert all(old.is_same(new) for old, new in zip(before[:first], markdown.rows, strict=False))
+    assert [row.text.plain for row in markdown.rows] == [row.text.plain for row in whole(text, 20).rows]
+
+
+def test_a_long_open_block_is_parsed_only_when_it_is_a_quarter_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+    monkeypatch.setattr(
+        "app.tui.markdown.growing.tree_of", lambda source: (parsed.append(len(source)), tree_of(source))[1]
+    )
+    markdown = GrowingMarkdown()
+    markdown.lay_out(40)
+    markdown.grow("```\n")
+    for _ in range(1000):
+        markdown.grow("x = 1\n")
+    assert len(markdown.rows) == 1000 + (markdown.rows[-1].text.plain == "")
+    assert sum(parsed) < SMALL_CHARS * SMALL_CHARS / 6 + 6 * len(markdown.source)
+
+
+def test_what_the_parser_cannot_take_stays_plain_and_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    markdown = GrowingMarkdown()
+    markdown.lay_out(20)
+    markdown.grow("*one*\n\n*two*")
+    markdown.show_plain()
+    monkeypatch.setattr("app.tui.markdown.growing.tree_of", None)
+    markdown.grow("\n\n*three*")
+    assert [row.text.plain for row in markdown.rows] == ["*one*", "", "*two*", "", "*three*"]
+
+
+def test_a_long_paragraph_of_one_line_is_wrapped_as_a_whole_while_it_grows() -> None:
+    markdown = GrowingMarkdown()
+    markdown.lay_out(40)
+    text = "Some words of a paragraph without any break. " * 60
+    for at in range(0, len(text), 7):
+        markdown.grow(text[at : at + 7])
+        assert [row.text.plain for row in markdown.rows] == [row.text.plain for row in whole(markdown.source, 40).rows]
+
+
+def test_another_width_needs_no_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
+    markdown = whole("# T\n\n" + "word " * 9, 20)
+    monkeypatch.setattr("app.tui.markdown.growing.tree_of", None)
+    markdown.lay_out(12, is_whole=True)
+    assert [row.text.plain for row in markdown.rows] == [
+        "T",
+        "",
+        "word word",
+        "word word",
+        "word word",
+        "word word",
+        "word",
+    ]
+
+
+def whole(text: str, width: int) -> GrowingMarkdown:
+    markdown = GrowingMarkdown()
+    markdown.source = text
+    markdown.lay_out(width, is_whole=True)
+    return markdown

@@ -1,0 +1,469 @@
+"""The models screen: rows as they are found, narrowed by typing, and another model opened without leaving the chat."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.library import outlook, scan
+from app.library.header import ModelHeader, read_header
+from app.library.header_cache import HeaderCache
+from app.library.places import Place
+from app.library.rates import KnownRates, remember_rates
+from app.tui.app import JalopyApp
+from app.tui.screens.models import ModelsScreen
+from app.tui.screens.switch_model import SwitchModelScreen, price_line
+from engine.errors import GGUFError, MemoryPlanError
+from engine.measure.fit import MachineMemory
+from tests.app import chat_driver
+from tests.app.chat_driver import Driver, chatting
+from tests.app.fake_engine import Gate, Script
+from tests.engine import tiny_gguf
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The one place that is looked into, with two models and something that is none."""
+    directory = tmp_path / "models"
+    directory.mkdir()
+    tiny_gguf.write(directory / "first.gguf", "llama", "F32")
+    tiny_gguf.write(directory / "second.gguf", "qwen2", "Q8_0")
+    (directory / "portal.gguf").write_bytes(b"<html>")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(scan, "places", lambda directories: [Place("here", directory)])
+    monkeypatch.setattr(scan, "usual_threads", lambda settings: 2)
+    monkeypatch.setattr(outlook, "usual_threads", lambda settings: 2)
+    return directory
+
+
+def screen_of(driver: Driver) -> ModelsScreen:
+    screen = driver.app.screen
+    assert isinstance(screen, ModelsScreen)
+    return screen
+
+
+async def opened(driver: Driver, key: str = "f3") -> ModelsScreen:
+    await driver.pilot.press(key)
+    await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen), "the screen is open")
+    await shows(driver, "portal")
+    return screen_of(driver)
+
+
+async def change_model(driver: Driver, name: str, answer: str) -> None:
+    """Ask for another model, and answer with a key what becomes of the conversation."""
+    await driver.say(f"/model {name}")
+    await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
+    await driver.pilot.press(answer)
+
+
+async def shows(driver: Driver, *words: str) -> str:
+    await driver.until(lambda: all(word in driver.screen_text() for word in words), f"shown: {words}")
+    return driver.screen_text()
+
+
+async def shows_no_more(driver: Driver, word: str) -> str:
+    await driver.until(lambda: word not in driver.screen_text(), f"gone: {word}")
+    return driver.screen_text()
+
+
+def with_options(monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
+    original: Callable[[Script], Any] = chat_driver.options_for
+    monkeypatch.setattr(chat_driver, "options_for", lambda script: dataclasses.replace(original(script), **options))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 20), (100, 30)])
+async def test_every_model_has_a_row_and_foreign_files_a_reason(size: tuple[int, int]) -> None:
+    async with chatting(size=size) as driver:
+        await opened(driver)
+        text = await shows(driver, "first", "second", "is a web")
+        assert "F32" in text
+        assert "yes" in text
+        assert "128" in text or size[0] == 60
+
+
+async def test_names_stand_there_before_a_header_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_read = threading.Event()
+
+    def waits(path: Path) -> ModelHeader:
+        may_read.wait(300)
+        return read_header(path)
+
+    monkeypatch.setattr(scan, "HeaderCache", lambda: HeaderCache(read=waits))
+    async with chatting() as driver:
+        await opened(driver)
+        text = await shows(driver, "first", "second", "reading headers: 0 of 3")
+        assert "is a web" not in text
+        may_read.set()
+        await shows(driver, "is a web", "Q8_0")
+
+
+async def test_what_can_be_downloaded_stays_while_models_are_looked_for_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(scan, "places", lambda directories: [Place("here", tmp_path / "none")])
+    monkeypatch.setattr("app.doctor.examine.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30))
+    async with chatting() as driver:
+        await driver.pilot.press("f3")
+        await shows(driver, "+ SmolLM2")
+        may_find, find_files = threading.Event(), scan.find_files
+
+        def waits(places: Any) -> Any:
+            may_find.wait(300)
+            return find_files(places)
+
+        monkeypatch.setattr(scan, "find_files", waits)
+        screen = screen_of(driver)
+        screen.action_rescan()
+        assert screen._models.look()  # more is to come, and nothing has
+        screen.show()
+        await driver.pilot.pause()
+        await driver.shows("+ SmolLM2")
+        may_find.set()
+
+
+async def test_the_key_and_escape_lead_back_and_the_command_leads_here() -> None:
+    async with chatting() as driver:
+        await opened(driver)
+        await driver.pilot.press("f3")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        await driver.say("/models")
+        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+
+
+async def test_typing_narrows_the_list_and_escape_widens_it_again() -> None:
+    async with chatting() as driver:
+        await opened(driver)
+        await driver.type("q8")
+        await shows_no_more(driver, "first")
+        await shows(driver, "second", "filter: q8_")
+        await driver.type("zzz")
+        await shows(driver, "no model has all these words")
+        await driver.pilot.press("backspace", "backspace", "backspace")
+        await shows(driver, "second")
+        await driver.pilot.press("escape")
+        await shows(driver, "first")
+        assert isinstance(driver.app.screen, ModelsScreen)
+
+
+async def test_enter_opens_a_model_and_an_empty_conversation_asks_nothing(directory: Path) -> None:
+    async with chatting(model=None) as driver:
+        await driver.note("F3 or /models shows what is on this machine")
+        await opened(driver)
+        await driver.type("second")
+        await driver.pilot.press("enter")
+        await driver.ready()
+        assert driver.app.screen is driver.chat
+        assert driver.chat.turns.model is not None
+        assert driver.chat.turns.model.path == str(directory / "second.gguf")
+        await opened(driver)
+        row = next(line for line in driver.screen_text().splitlines() if "second" in line)
+        assert row.lstrip().startswith("▶")
+
+
+async def test_what_cannot_be_opened_says_why() -> None:
+    async with chatting() as driver:
+        await opened(driver)
+        await driver.type("portal")
+        await driver.pilot.press("enter")
+        await shows(driver, "cannot be opened: is a web page, not a model")
+        assert len(driver.script.opened) == 1
+
+
+async def test_a_conversation_goes_on_with_another_model_which_reads_it_first() -> None:
+    async with chatting() as driver:
+        await driver.ask("what is this")
+        await opened(driver)
+        await driver.type("second")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen), "it asks")
+        text = await shows(driver, "Open second?", "go on with it")
+        assert "The conversation has about" in text
+        await driver.pilot.press("enter")
+        await driver.note("read the conversation again")
+        assert driver.app.screen is driver.chat
+        old, new = driver.script.opened
+        assert old.is_closed
+        assert new.sessions[-1].length > 5
+        fed_before = sum(new.sessions[-1].fed_counts)
+        await driver.ask("and this")
+        assert [m.text for m in driver.chat.turns.conversation.messages] == [
+            "what is this", "Hello there.", "and this", "Hello there.",
+        ]  # fmt: skip
+        prompt_fed = sum(new.sessions[-1].fed_counts) - fed_before
+        assert prompt_fed < new.sessions[-1].length - fed_before + 1
+        assert len(driver.transcript.replies()) == 2
+
+
+async def test_while_a_reply_comes_no_model_is_opened_and_nothing_asked() -> None:
+    script = Script()
+    async with chatting(script) as driver:
+        await driver.ask("what is this")
+        script.token_gate = Gate()
+        await driver.say("and this")
+        await driver.until(script.token_gate.waiting.is_set, "the reply comes")
+        await driver.say("/model other.gguf")
+        await driver.note("the engine is busy: Esc stops it")
+        assert driver.app.screen is driver.chat
+        await opened(driver)
+        await driver.type("second")
+        await driver.pilot.press("enter")
+        await shows(driver, "the engine is busy: Esc in the chat stops it")
+        assert screen_of(driver)._models.typed == "second", "the choice stays"
+        assert len(script.opened) == 1
+
+
+async def test_a_conversation_can_be_left_behind_or_everything_left_as_it_is() -> None:
+    async with chatting() as driver:
+        await driver.ask("what is this")
+        await opened(driver)
+        await driver.pilot.press("enter")
+        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
+        await driver.pilot.press("escape")
+        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
+        assert len(driver.script.opened) == 1
+        await driver.pilot.press("enter")
+        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
+        await driver.pilot.press("n")
+        await driver.until(lambda: len(driver.script.opened) == 2)
+        await driver.ready()
+        assert driver.chat.turns.conversation.is_empty
+        assert driver.transcript.replies() == []
+
+
+async def test_reading_the_conversation_again_can_be_stopped_and_goes_on_with_the_next_message() -> None:
+    script = Script()
+    async with chatting(script) as driver:
+        await driver.ask("one two three four five")
+        script.prefill_gate = Gate()
+        await change_model(driver, "other.gguf", "y")
+        await driver.until(script.prefill_gate.waiting.is_set, "the model reads")
+        await driver.say("a question that waits")
+        assert driver.chat.turns.n_queued == 1
+        await driver.pilot.press("escape")
+        await driver.note("the rest is read with the next message")
+        script.prefill_gate.open()
+        await driver.until(lambda: len(driver.transcript.replies()) == 2)
+        await driver.last_reply()
+        assert script.opened[-1].sessions[-1].length > 8
+
+
+async def test_a_conversation_too_long_for_the_new_model_is_named_and_the_model_stays() -> None:
+    script = Script()
+    async with chatting(script) as driver:
+        await driver.ask("word " * 100)
+        script.n_ctx = 64
+        await change_model(driver, "small.gguf", "enter")
+        await driver.note("this model's context holds 64: the oldest turns go")
+        assert driver.chat.turns.model is not None
+        await driver.say("/new")
+        await driver.ask("short")
+
+
+@pytest.mark.parametrize("answer", ["enter", "n"])
+async def test_a_model_that_fails_to_open_makes_room_for_the_one_from_before(answer: str) -> None:
+    script = Script(open_errors={"other.gguf": MemoryPlanError("other.gguf: there is not enough memory")})
+    async with chatting(script) as driver:
+        await driver.ask("keep me")
+        await change_model(driver, "other.gguf", answer)
+        await driver.note("other.gguf: there is not enough memory; opening the model from before again")
+        await driver.note("read the conversation again")
+        assert driver.chat.turns.model is not None
+        assert driver.chat.turns.model.path == "model.gguf"
+        assert [m.text for m in driver.chat.turns.conversation.messages] == ["keep me", "Hello there."]
+        assert len(driver.transcript.replies()) == 1
+        await driver.ask("and now?")
+        assert len(driver.chat.turns.conversation.messages) == 4
+        assert len(script.opened) == 2
+
+
+@pytest.mark.parametrize("answer", ["enter", "n"])
+async def test_a_file_that_is_no_good_closes_nothing(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(path: Path) -> None:
+        raise GGUFError(f"{path.name}: is damaged")
+
+    with_options(monkeypatch, check_model=check)
+    async with chatting() as driver:
+        await driver.ask("keep me")
+        length = driver.script.opened[0].sessions[-1].length
+        await change_model(driver, "other.gguf", answer)
+        await driver.note("other.gguf: is damaged; the model from before stays open")
+        await driver.until(lambda: not driver.chat.turns.is_busy)
+        assert [m.text for m in driver.chat.turns.conversation.messages] == ["keep me", "Hello there."]
+        assert len(driver.transcript.replies()) == 1
+        (model,) = driver.script.opened
+        assert not model.is_closed
+        assert model.sessions[-1].length == length
+        await driver.ask("and now?")
+
+
+async def test_esc_stops_the_opening_of_a_model() -> None:
+    script = Script()
+    async with chatting(script) as driver:
+        await driver.ask("keep me")
+        script.open_gate = Gate()
+        await change_model(driver, "other.gguf", "n")
+        await driver.until(script.open_gate.waiting.is_set, "the model is being opened")
+        await driver.pilot.press("escape")
+        script.open_gate.open()
+        await driver.note("stopped before the model was open; opening the model from before again")
+        await driver.note("read the conversation again")
+        assert driver.chat.turns.model.path == "model.gguf"
+        await driver.ask("and now?")
+        assert len(driver.chat.turns.conversation.messages) == 4
+        await driver.pilot.press("escape")
+        assert driver.app.focused is driver.chat.prompt
+
+
+async def test_what_waited_for_a_model_that_fails_is_answered_by_the_one_from_before() -> None:
+    script = Script(open_errors={"other.gguf": MemoryPlanError("other.gguf: there is not enough memory")})
+    async with chatting(script) as driver:
+        await driver.ask("one")
+        script.open_gate = Gate()
+        await change_model(driver, "other.gguf", "n")
+        await driver.until(script.open_gate.waiting.is_set, "the model is being opened")
+        await driver.say("two")
+        assert driver.chat.turns.n_queued == 1
+        script.open_gate.open()
+        await driver.until(lambda: len(driver.transcript.replies()) == 2)
+        await driver.last_reply()
+        assert [m.text for m in driver.chat.turns.conversation.messages][::2] == ["one", "two"]
+
+
+async def test_what_waited_for_another_model_begins_its_new_conversation() -> None:
+    script = Script()
+    async with chatting(script) as driver:
+        await driver.ask("one")
+        script.open_gate = Gate()
+        await change_model(driver, "other.gguf", "n")
+        await driver.until(script.open_gate.waiting.is_set, "the model is being opened")
+        await driver.say("two")
+        script.open_gate.open()
+        said = driver.chat.turns
+        await driver.until(lambda: [m.text for m in said.conversation.messages][:1] == ["two"], "it has begun")
+        await driver.until(lambda: said.conversation.last_reply is not None)
+        await driver.last_reply()
+        assert [m.text for m in driver.chat.turns.conversation.messages] == ["two", "Hello there."]
+        assert len(driver.transcript.messages()) == 2
+
+
+async def test_the_price_of_a_typed_path_is_named_with_its_time(directory: Path) -> None:
+    remember_rates(2, KnownRates(12.0, {"F32": 10.0, "Q8_0": 10.0}, {"F32": 5.0, "Q8_0": 40.0}))
+    async with chatting() as driver:
+        await driver.ask("what is this")
+        await driver.say(f"/model {directory / 'second.gguf'}")
+        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen), "it asks")
+        text = await shows(driver, "Open second.gguf?", "The conversation has about")
+        assert "not known" not in text, text
+        assert " s." in text
+
+
+async def test_a_model_that_fails_to_open_leaves_the_conversation_to_the_next_one() -> None:
+    script = Script()
+    async with chatting(script) as driver:
+        await driver.ask("keep me")
+        script.open_error = GGUFError("other.gguf: is damaged")
+        await change_model(driver, "other.gguf", "enter")
+        await driver.note("is damaged")
+        script.open_error = None
+        assert [m.text for m in driver.chat.turns.conversation.messages] == ["keep me", "Hello there."]
+        await change_model(driver, "third.gguf", "enter")
+        await driver.note("read the conversation again")
+        await driver.ask("still there?")
+
+
+async def test_measuring_asks_the_engine_and_fills_in_the_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def examine(*_: Any) -> None:
+        remember_rates(2, KnownRates(12.0, {"F32": 10.0, "Q8_0": 10.0}, {"F32": 5.0, "Q8_0": 40.0}))
+
+    with_options(monkeypatch, examine=examine)
+    async with chatting() as driver:
+        await opened(driver)
+        await shows(driver, "speeds are unknown until this machine is measured: ctrl+r")
+        await driver.pilot.press("ctrl+r")
+        text = await shows(driver, "12.0 GB/s")
+        assert "~" in next(line for line in text.splitlines() if "first" in line)
+
+
+async def test_a_measurement_that_fails_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def examine(*_: Any) -> None:
+        raise RuntimeError("no\x1b[31m memory")
+
+    with_options(monkeypatch, examine=examine)
+    async with chatting() as driver:
+        await opened(driver)
+        await driver.pilot.press("ctrl+r")
+        text = await shows(driver, "not measured: RuntimeError")
+        assert "\x1b" not in text
+
+
+async def test_known_models_are_offered_below_and_are_not_claimed_to_be_here() -> None:
+    async with chatting(size=(100, 40)) as driver:
+        await opened(driver)
+        await driver.type("smollm2 135m")
+        text = await shows(driver, "SmolLM2 135M")
+        assert "not here: jalopy pull bartowski/SmolLM2-135M-Instruct-GGUF" in text
+
+
+async def test_an_empty_machine_says_where_was_looked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(scan, "places", lambda directories: [Place("the moon", tmp_path / "none")])
+    async with chatting(model=None) as driver:
+        await driver.pilot.press("f3")
+        await shows(driver, "No model was found", "Looked in: the moon")
+
+
+async def test_a_bug_while_looking_is_a_line_and_the_screen_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(places: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(scan, "find_files", broken)
+    async with chatting() as driver:
+        await driver.pilot.press("f3")
+        await shows(driver, "internal error: ZeroDivisionError")
+
+
+async def test_nothing_is_looked_at_while_something_else_is_shown() -> None:
+    async with chatting() as driver:
+        screen = await opened(driver)
+        await driver.until(lambda: screen._models._found.is_done)
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        assert screen._timer is not None
+        assert not screen._timer._active.is_set()
+
+
+def test_the_price_is_named_with_time_where_it_is_known() -> None:
+    assert "about 2 min 0 s" in price_line(1200, 10.0)
+    assert "how long that takes is not known" in price_line(1200, None)
+
+
+def test_the_application_registers_the_screen() -> None:
+    assert hasattr(JalopyApp, "action_models")
+
+
+async def test_tab_shows_what_the_file_holds_and_leads_back() -> None:
+    async with chatting() as driver:
+        screen = await opened(driver)
+        await driver.type("second")
+        await driver.pilot.press("tab")
+        text = await shows(driver, "parameters:", "layers:")
+        assert "Q8_0" in text
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is screen)
+        assert "filter: second_" in await shows(driver, "second")
+
+
+async def test_inspecting_what_is_no_model_says_so() -> None:
+    async with chatting() as driver:
+        await opened(driver)
+        await driver.type("portal")
+        await driver.pilot.press("tab")
+        await shows(driver, "portal.gguf: is a web page")

@@ -1,0 +1,213 @@
+"""What a terminal sends as messages: any bytes, split anywhere, at any pace."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from textual import constants
+from textual.events import AppFocus, Key, MouseMove, Paste
+from textual.message import Message
+
+from app.text.clean_text import clean_text
+from app.tui.draft import MAX_PASTE_CHARS
+from app.tui.messages import PasteRefused, PasteUnended
+from app.tui.terminal_input import KEY_PAUSE_S, MOST_PASTE_BYTES, PASTE_PATIENCE_S, TerminalInput
+
+BEGIN, END = b"\x1b[200~", b"\x1b[201~"
+# Of what matters inside a paste more than chance would bring.
+_PIECES = [
+    b"\x1b",
+    b"[",
+    b"[20",
+    b"[201",
+    b"~",
+    BEGIN,
+    b"\x1b[I",
+    b"\x1b[<0;1;1M",
+    b"\x1b[M !!",
+    b"\x1b[13u",
+    b"\r\n",
+    b"\r",
+]
+_PIECES += [b"\n", b"\0", b"\x07", b"\x9b", b"\xc2\x9b201~", b"\xc3", "é€😀".encode(), b"word"]
+PAYLOADS = st.lists(st.sampled_from(_PIECES) | st.binary(max_size=4), max_size=30).map(b"".join)
+CUTS = st.lists(st.integers(0, 1000), max_size=20)
+
+
+class Hand:
+    """A terminal and the time that passes."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.input = TerminalInput(lambda: self.now_s)
+        self.messages: list[Message] = []
+
+    def send(self, *chunks: bytes) -> Hand:
+        for chunk in chunks:
+            self.messages += self.input.feed(chunk)
+            self.messages += self.input.tick()
+        return self
+
+    def wait(self, seconds: float) -> Hand:
+        self.now_s += seconds
+        self.messages += self.input.tick()
+        return self
+
+    @property
+    def pasted(self) -> list[str]:
+        return [message.text for message in self.messages if isinstance(message, Paste)]
+
+    @property
+    def keys(self) -> list[str]:
+        return [message.key for message in self.messages if isinstance(message, Key)]
+
+    @property
+    def typed(self) -> str:
+        return "".join(message.character or "" for message in self.messages if isinstance(message, Key))
+
+
+def split(data: bytes, cuts: Iterable[int]) -> list[bytes]:
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[a:b] for a, b in pairwise(places)]
+
+
+def shown(payload: bytes) -> list[str]:
+    text = payload.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    return [clean_text(text)] if payload else []
+
+
+@given(PAYLOADS.filter(lambda payload: END not in payload + END[:-1]), CUTS)
+@example(b"hello \x1b x \x07" + b" " * 40_000 + b"\x1b:!touch file\r\r", [])
+@example(BEGIN, range(100))
+@example(b"\x1b[201", range(100))
+def test_all_between_the_marks_is_text_and_presses_no_key(payload: bytes, cuts: list[int]) -> None:
+    hand = Hand().send(*split(BEGIN + payload + END, cuts))
+    assert hand.messages == [message for message in hand.messages if isinstance(message, Paste)]
+    assert hand.pasted == shown(payload)
+    hand.send(b"x\r")
+    assert hand.keys == ["x", "enter"]
+
+
+@given(PAYLOADS.filter(lambda payload: END not in payload + END[:-1]), CUTS, st.sampled_from([0.15, 0.5, 2.9]))
+def test_a_pause_within_a_paste_presses_no_key(payload: bytes, cuts: list[int], pause_s: float) -> None:
+    hand = Hand().send(BEGIN[:3])
+    for chunk in [BEGIN[3:], *split(payload + END, cuts)]:
+        hand.wait(pause_s).send(chunk)
+    assert hand.messages == [message for message in hand.messages if isinstance(message, Paste)]
+    assert hand.pasted == shown(payload)
+
+
+@given(st.binary(max_size=200), CUTS)
+def test_no_byte_is_too_much(data: bytes, cuts: list[int]) -> None:
+    hand = Hand().send(*split(data, cuts)).wait(1).wait(10).wait(10).send(END).wait(1)
+    hand.messages.clear()
+    assert hand.send(b"x").typed == "x"
+
+
+def test_every_place_to_split_at() -> None:
+    payload = b"a\x1b[201\x1b[31m\x1b[200~\r\xc3\xa9\x1b"
+    whole = b"k" + BEGIN + payload + END + b"\x1b[I" + b"\x1b[<35;5;5M" + b"z"
+    for cut in range(len(whole)):
+        hand = Hand().send(whole[:cut], whole[cut:])
+        assert (hand.keys, hand.pasted) == (["k", "z"], shown(payload)), cut
+        assert [type(message) for message in hand.messages] == [Key, Paste, AppFocus, MouseMove, Key]
+    assert Hand().send(*(bytes([byte]) for byte in whole)).keys == ["k", "z"]
+
+
+def test_a_mark_that_is_held_up_behind_what_could_be_a_key_still_begins_a_paste() -> None:
+    for cut in range(1, len(BEGIN)):
+        hand = Hand().send(BEGIN[:cut]).wait(60).wait(60).send(BEGIN[cut:] + b"\r!\x07").send(END)
+        assert hand.pasted == ["\n!␇"]
+        assert hand.keys == {1: ["escape"], 2: ["left_square_bracket"]}.get(cut, [])
+
+
+def test_escape_alone_is_a_key_after_its_delay_and_no_later() -> None:
+    hand = Hand().send(b"\x1b")
+    assert hand.keys == []
+    assert hand.wait(constants.ESCAPE_DELAY).keys == ["escape"]
+    assert hand.send(b"\x1b").wait(constants.ESCAPE_DELAY).keys == ["escape", "escape"]
+    assert hand.send(b"\x1b[A\x1b[2~\x1bOP").keys[2:] == ["up", "insert", "f1"]
+
+
+def test_a_paste_without_an_end_is_handed_over_and_what_follows_at_once_is_no_key() -> None:
+    hand = Hand().send(BEGIN + b"half\x1b[20")
+    assert hand.pasted == []
+    hand.wait(PASTE_PATIENCE_S)
+    assert hand.pasted == ["half"]
+    assert sum(isinstance(message, PasteUnended) for message in hand.messages) == 1
+    hand.wait(60).send(b"1~")  # its end was held up within
+    assert (hand.pasted, hand.keys) == (["half"], [])
+    assert hand.send(b"\r").keys == ["enter"]
+
+
+def test_the_rest_of_a_paste_that_was_held_up_is_text() -> None:
+    hand = Hand().send(BEGIN + b"one\r").wait(60).send(b"\x1b:!touch file\r\r").wait(60)
+    hand.send(b"three\r").send(END).send(b"\r")
+    assert "".join(hand.pasted) == "one\n␛:!touch file\n\nthree\n"
+    assert hand.keys == ["enter"]
+    assert sum(isinstance(message, PasteUnended) for message in hand.messages) == 1
+
+
+@pytest.mark.parametrize(("pressed", "key"), [(b"\x03", "ctrl+c"), (b"a", "a"), (b"\x1b[A", "up"), (b"\x1b", "escape")])
+def test_keys_count_again_behind_a_paste_without_an_end(pressed: bytes, key: str) -> None:
+    hand = Hand().send(BEGIN + b"half").wait(PASTE_PATIENCE_S).wait(60).send(pressed)
+    assert hand.keys == []
+    assert hand.wait(KEY_PAUSE_S).wait(KEY_PAUSE_S).keys == [key]
+    assert hand.send(b"b").keys == [key, "b"]
+    assert hand.pasted == ["half"]
+
+
+def test_a_paste_without_an_end_takes_bounded_memory() -> None:
+    hand = Hand().send(BEGIN)
+    tracemalloc.start()
+    for _ in range(100):
+        hand.send(b"x" * (1 << 20))
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_bytes < 3 * MOST_PASTE_BYTES
+    hand.send(b"\r\x07\x1b", END, b"y")
+    assert [type(message) for message in hand.messages] == [PasteRefused, Key]
+
+
+@pytest.mark.parametrize(
+    ("unit", "n_chars"), [(b"0123456789", 10), (b"\r\n", 1), ("\U0001f600".encode(), 1), (b"\xff", 1), (b"\xcc\x81", 1)]
+)
+def test_what_is_too_long_is_refused_as_a_whole(unit: bytes, n_chars: int) -> None:
+    n_fitting = MAX_PASTE_CHARS // n_chars
+    for n_units, kind in ((n_fitting, Paste), (n_fitting + 1, PasteRefused), (3 * n_fitting, PasteRefused)):
+        chunks = split(BEGIN + unit * n_units + END + b"\r", range(0, 60 << 20, 1 << 16))
+        hand = Hand().send(*chunks)
+        assert [type(message) for message in hand.messages] == [kind, Key]
+        assert hand.keys == ["enter"]
+
+
+def test_bytes_that_are_not_utf_8_are_shown_and_old_mouse_reports_are_not() -> None:
+    assert Hand().send(b"caf\xe9!", b"\xc3", b"\xa9\xff").typed == "caf�!é�"
+    assert Hand().send(b"a\x1b[M\x40\xff\x21b\x1b[M", b"\xc3", b"\xa9\xc3", b"c").typed == "abc"
+
+
+@pytest.mark.parametrize(
+    ("data", "keys"),
+    [
+        (b"a\n", ["a", "enter"]),
+        (b"a\nb\n", ["a", "ctrl+j", "b", "enter"]),
+        (b"a\nb", ["a", "ctrl+j", "b"]),
+        (b"", []),
+    ],
+)
+def test_the_line_end_that_was_typed_ahead_is_enter(data: bytes, keys: list[str]) -> None:
+    hand = Hand()
+    hand.messages += hand.input.feed_typed_ahead(data)
+    assert hand.keys == keys
+    assert hand.send(b"\n").keys == [*keys, "ctrl+j"]
+
+
+def test_within_a_paste_that_outlives_a_stop_of_the_process_no_line_end_is_enter() -> None:
+    hand = Hand().send(BEGIN + b"one")
+    hand.messages += hand.input.feed_typed_ahead(b"two\n")
+    assert (hand.send(END).pasted, hand.keys) == (["onetwo\n"], [])

@@ -1,0 +1,230 @@
+import re
+
+import pytest
+
+from app.machine.machine_monitor import MachineMonitor
+from app.text.glyphs import ASCII
+from app.tui.screens.performance import PerformanceScreen
+from app.tui.speed.watch import PerformanceWatch
+from app.tui.widgets.figure_lines import FigureLines
+from app.tui.widgets.performance_strip import PerformanceStrip
+from app.tui.widgets.rate_graph import RateGraph
+from tests.app.chat_driver import chatting
+from tests.app.fake_engine import Gate, Script
+from tests.app.machine.views import bare, view
+
+WORDS = [f" word{n}" for n in range(30)]
+
+
+@pytest.fixture
+def samples(monkeypatch):
+    """Count how often the machine is looked at."""
+    taken = []
+    take = MachineMonitor.sample
+
+    def counted(self, *arguments):
+        taken.append(arguments)
+        return take(self, *arguments)
+
+    monkeypatch.setattr(MachineMonitor, "sample", counted)
+    return taken
+
+
+def shown(driver, *parts: str) -> bool:
+    text = driver.screen_text()
+    return all(part in text for part in parts)
+
+
+async def test_f2_shows_speed_time_and_machine_of_the_last_reply_and_any_usual_key_goes_back():
+    async with chatting(Script(replies=[WORDS]), size=(100, 40)) as driver:
+        await driver.ask("hello")
+        for back in ("escape", "f2", "q"):
+            await driver.pilot.press("f2")
+            await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
+            await driver.until(lambda: shown(driver, "writing tok/s", "feed-forward", "writing 30 tokens"))
+            assert re.search(r"writing tok/s +2\.0 +2\.0 +2\.0", driver.screen_text())
+            assert shown(driver, "Memory", "Cores", "Threads", "this interface")
+            await driver.pilot.press(back)
+            await driver.until(lambda: driver.app.screen is driver.chat)
+
+
+async def test_the_ceiling_is_measured_once_the_screen_is_open_and_the_engine_idle():
+    async with chatting(Script(replies=[WORDS]), size=(100, 40)) as driver:
+        await driver.ask("hello")
+        assert driver.script.n_bandwidth_probes == 0
+        await driver.pilot.press("f2")
+        await driver.until(lambda: shown(driver, "10.0 GB/s"))
+        assert driver.script.n_bandwidth_probes == 1
+
+
+async def test_a_reply_is_compared_under_the_threads_that_it_was_written_with():
+    async with chatting(Script(replies=[WORDS]), size=(100, 40)) as driver:
+        await driver.ask("hello")
+        await driver.ask("again")
+        await driver.say("/threads 1")
+        await driver.until(lambda: driver.app.bridge.status.threads == 1)
+        await driver.pilot.press("f2")
+        await driver.until(lambda: shown(driver, "of 1 earlier reply ("))
+        assert shown(driver, "of 1 earlier reply (2 threads, mmap)")
+        await driver.until(lambda: 1 in driver.app.bridge.figures.read_gbps)  # for the next reply
+        assert driver.app.watch_performance.look().ceiling is None, "nothing is known of the threads that wrote it"
+
+
+async def test_the_memory_is_not_measured_while_a_reply_runs():
+    async with chatting(Script(replies=[WORDS], token_gate=Gate()), size=(100, 40)) as driver:
+        await driver.say("hello")
+        driver.script.token_gate.allow(9)
+        await driver.until(driver.script.token_gate.waiting.is_set)
+        await driver.pilot.press("f2")
+        await driver.until(lambda: shown(driver, "ceiling not measured"))
+        assert driver.app.bridge._wire.commands.empty()
+        assert driver.script.n_bandwidth_probes == 0
+
+
+async def test_ctrl_t_toggles_the_strip_and_typing_goes_on(samples):
+    async with chatting(Script(replies=[WORDS]), size=(100, 30)) as driver:
+        assert not driver.chat.query(PerformanceStrip), "nothing is laid out before anyone asks for it"
+        await driver.pilot.press("ctrl+t")
+        await driver.until(lambda: shown(driver, "ms/tok", "threads", "free"))
+        await driver.type("next")
+        await driver.until(lambda: shown(driver, "│ next"))
+        await driver.pilot.press("ctrl+t")
+        await driver.until(lambda: not shown(driver, "ms/tok"))
+        assert not driver.app.watch_performance.is_watched
+
+
+async def test_the_strip_shows_the_running_reply():
+    async with chatting(Script(replies=[WORDS], token_gate=Gate()), size=(100, 30)) as driver:
+        await driver.pilot.press("ctrl+t")
+        await driver.say("hello")
+        driver.script.token_gate.allow(20)
+        await driver.until(lambda: shown(driver, "  2.0 tok/s   500 ms/tok", "█"))
+
+
+async def test_nothing_is_looked_at_while_no_view_is_shown(samples):
+    async with chatting(Script(replies=[WORDS]), size=(100, 40)) as driver:
+        await driver.ask("hello")
+        assert samples == []
+        assert not driver.app.bridge._wire.is_watched
+        await driver.pilot.press("f2")
+        await driver.until(lambda: samples)
+        assert driver.app.bridge._wire.is_watched
+        await driver.pilot.press("escape")
+        await driver.until(lambda: not driver.app.watch_performance.is_watched)
+        assert not driver.app.bridge._wire.is_watched
+
+
+async def test_the_strip_does_not_look_while_another_screen_lies_on_it(samples):
+    async with chatting(Script(replies=[WORDS]), size=(100, 40)) as driver:
+        await driver.pilot.press("ctrl+t")
+        await driver.until(lambda: samples)
+        await driver.pilot.press("f2")
+        await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
+        driver.app.screen._timer.pause()
+        looked: list[int] = []
+        driver.app.watch_performance.look = lambda: looked.append(1)
+        driver.chat._strip._refresh()
+        assert looked == []
+
+
+async def test_the_machine_is_looked_at_once_a_second_however_often_it_is_drawn(samples):
+    async with chatting(size=(100, 40)) as driver:
+        watch: PerformanceWatch = driver.app.watch_performance
+        await driver.pilot.press("f2")
+        await driver.until(lambda: samples)
+        taken = len(samples)
+        for _ in range(10):
+            driver.script.clock.advance(0.25)
+            watch.look()
+        assert len(samples) - taken in (2, 3)
+
+
+@pytest.mark.parametrize("size", [(200, 60), (100, 30), (80, 24), (60, 20), (40, 15), (20, 6), (1, 1)])
+async def test_every_size_shows_something_and_none_breaks(size):
+    async with chatting(Script(replies=[WORDS]), size=size) as driver:
+        await driver.pilot.press("ctrl+t")
+        await driver.ask("hello")
+        await driver.pilot.press("f2")
+        await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
+        screen = driver.app.screen
+        await driver.until(lambda: screen.query_one("#speeds", FigureLines).lines)
+        for shown_view in (view(), bare()):
+            screen._show(shown_view)
+            await driver.pilot.pause()
+        if size[0] >= 60:
+            await driver.until(lambda: shown(driver, "Speed", "writing tok/s"))
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+
+
+async def test_a_narrow_screen_gets_three_flat_lines_and_a_wide_one_the_column():
+    async with chatting(Script(replies=[WORDS]), size=(60, 20)) as driver:
+        await driver.pilot.press("ctrl+t")
+        await driver.until(lambda: shown(driver, "tok/s · 10 s", "free"))
+        strip = driver.chat.query_one(PerformanceStrip)
+        await driver.until(lambda: strip.size.height == 3)
+        await driver.pilot.resize_terminal(100, 30)
+        await driver.until(lambda: not strip.has_class("-flat") and strip.size.height > 10)
+        await driver.until(lambda: shown(driver, "disk idle") or shown(driver, "own"))
+
+
+async def test_a_console_is_drawn_in_plain_characters(monkeypatch):
+    monkeypatch.setenv("TERM", "linux")
+    async with chatting(Script(replies=[WORDS]), size=(80, 24)) as driver:
+        await driver.ask("hello")
+        await driver.pilot.press("f2")
+        await driver.until(lambda: shown(driver, "writing 30 tokens"))
+        assert not set("▁▂▃▄▅▆▇█░▒▓┤└▲╌┄") & set(driver.screen_text())
+        await driver.shows(ASCII.full)
+
+
+async def test_lines_that_stay_the_same_are_not_drawn_again():
+    async with chatting(size=(100, 40)) as driver:
+        await driver.pilot.press("f2")
+        await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
+        lines, drawn = driver.app.screen.query_one("#machine", FigureLines), []
+        driver.app.screen._timer.pause()
+        driver.app.screen._show(view())
+        await driver.pilot.pause()
+        lines.refresh = lambda *regions, **options: drawn.append((regions, options))
+        driver.app.screen._show(view())
+        assert drawn == []
+        driver.app.screen._show(view(interface_cost=0.07))
+        assert len(drawn) == 1
+        assert drawn[0][0][0].height == 1
+
+
+async def test_the_scale_of_the_graph_only_grows_while_a_reply_lasts():
+    async with chatting(size=(100, 40)) as driver:
+        await driver.pilot.press("f2")
+        await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
+        screen, graph = driver.app.screen, driver.app.screen.query_one(RateGraph)
+        screen._timer.pause()
+        tops = []
+        for rates in ((5.0,), (5.0, 30.0), (5.0, 30.0, 2.0), (2.0,)):
+            screen._show(view(rates_tps=rates, ceiling=None))
+            tops.append(graph._top)
+        assert tops == [6.0, 40.0, 40.0, 6.0]
+
+
+async def test_stats_and_strip_are_commands_too():
+    async with chatting(size=(100, 30)) as driver:
+        await driver.say("/strip")
+        await driver.until(lambda: driver.chat.query_one(PerformanceStrip).display)
+        await driver.say("/stats")
+        await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
+
+
+async def test_an_interface_that_costs_too_much_drains_more_rarely_and_says_so():
+    async with chatting(Script(replies=[WORDS], token_gate=Gate()), size=(100, 40)) as driver:
+        watch = driver.app.watch_performance
+        await driver.say("hello")
+        driver.script.token_gate.allow(9)
+        await driver.until(driver.script.token_gate.waiting.is_set)
+        for _ in range(30):
+            watch.pace.note_cost(0.5, True)
+        await driver.pilot.press("ctrl+t")
+        await driver.until(lambda: shown(driver, "draws 1 in 4"))
+        driver.script.token_gate.open()
+        reply = await driver.last_reply()
+        assert reply.text.endswith("word29")

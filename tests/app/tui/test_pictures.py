@@ -1,0 +1,88 @@
+"""What every screen looks like: in all sizes, in 16 colours, without colour, on the Linux console."""
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+import pytest
+from rich.color import ColorType
+from textual.screen import Screen
+
+from app.tui import screens
+from tests.app.picture import FOLDER, IS_DRAWING, Picture, kinds_of_colours, styles_of, text_of
+from tests.app.scenes import SCENES, playing
+
+pytestmark = pytest.mark.slow
+
+BASE = "80x24"
+TINY = [(20, 6), (10, 3), (3, 2), (1, 1)]
+SIXTEEN = {ColorType.DEFAULT, ColorType.STANDARD}
+
+
+@pytest.mark.parametrize("name", SCENES)
+async def test_every_size(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    scene = SCENES[name]
+    async with playing(scene, monkeypatch, tmp_path) as driver:
+        for columns, rows in scene.sizes:
+            if (columns, rows) != driver.app.size:
+                await driver.pilot.resize_terminal(columns, rows)
+            shown = await Picture(name).check(f"{columns}x{rows}", driver)
+            assert max(map(len, shown.splitlines())) <= columns
+        for columns, rows in TINY:
+            await driver.pilot.resize_terminal(columns, rows)
+
+
+@pytest.mark.parametrize("name", SCENES)
+async def test_the_linux_console(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TERM", "linux")
+    async with playing(SCENES[name], monkeypatch, tmp_path) as driver:
+        shown = await Picture(name).check(f"{BASE} on the Linux console", driver)
+        shown.replace("•", "").encode("cp437")  # the font has the bullet too, where the encoding has a bell
+        await Picture(name).check(f"{BASE} in 16 colours", driver, styles_of)
+        assert kinds_of_colours(driver) <= SIXTEEN
+
+
+@pytest.mark.parametrize("name", SCENES)
+async def test_without_colour(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with playing(SCENES[name], monkeypatch, tmp_path) as driver:
+        await driver.until(lambda: text_of(driver) == Picture(name).sections()[BASE], "the same is said")
+        await Picture(name).check(f"{BASE} without colour", driver, styles_of)
+        assert kinds_of_colours(driver) == {ColorType.DEFAULT}
+
+
+async def test_the_theme_of_16_colours_says_the_same_in_any_terminal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with playing(SCENES["chat"], monkeypatch, tmp_path) as driver:
+        driver.app.theme = "jalopy-16"
+        await driver.until(lambda: kinds_of_colours(driver) <= SIXTEEN, "16 colours")
+        assert text_of(driver) == Picture("chat").sections()[BASE]
+
+
+async def test_keys_do_no_harm_where_nothing_can_be_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async with playing(SCENES["chat"], monkeypatch, tmp_path) as driver:
+        for size in TINY:
+            await driver.pilot.resize_terminal(*size)
+            for keys in (("ctrl+up",), ("t",), ("e",), ("escape",), ("ctrl+up", "ctrl+up", "escape")):
+                await driver.pilot.press(*keys)
+        await driver.pilot.resize_terminal(80, 24)
+        await driver.until(lambda: "Power it off" in driver.screen_text())
+
+
+def test_every_screen_has_a_picture() -> None:
+    modules = [
+        importlib.import_module(f"{screens.__name__}.{found.name}") for found in pkgutil.iter_modules(screens.__path__)
+    ]
+    found = {one for module in modules for one in vars(module).values() if isinstance(one, type)}
+    own = {one for one in found if issubclass(one, Screen) and one.__module__.startswith(screens.__name__)}
+    bases = {base for one in own for base in one.__mro__[1:]}
+    assert {one.__name__ for one in own - bases} == {scene.screen for scene in SCENES.values()}
+
+
+def test_no_picture_is_left_of_a_scene_that_is_gone() -> None:
+    assert {path.stem for path in FOLDER.glob("*.txt")} == set(SCENES)
+
+
+def test_the_pictures_are_compared_and_not_drawn() -> None:
+    assert not IS_DRAWING, "JALOPY_WRITE_PICTURES is set: look at what was drawn, and run without it"

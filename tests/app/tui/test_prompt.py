@@ -1,0 +1,313 @@
+import asyncio
+
+import pytest
+from textual import events
+
+from app.tui.draft import Draft
+from app.tui.messages import PasteRefused
+from app.tui.prompt_history import PromptHistory
+from tests.app.chat_driver import chatting
+from tests.app.fake_engine import Gate, Script
+
+ONE, TWO, THREE = Draft("one"), Draft("two"), Draft("three")
+LONG = "\n".join(f"line {i}" for i in range(3000))
+CODE = "\n".join(f"x{i} = {i}" for i in range(42))
+
+
+async def paste(driver, text: str) -> None:
+    before = driver.prompt.text
+    driver.prompt.post_message(events.Paste(text))
+    await driver.until(lambda: driver.prompt.text != before)
+
+
+def test_history_goes_back_and_forth():
+    past = PromptHistory()
+    past.add(ONE)
+    past.add(TWO)
+    assert [past.older(), past.older(), past.older()] == [TWO, ONE, None]
+    assert [past.newer(), past.newer()] == [TWO, Draft()]
+    assert past.older() == TWO
+
+
+def test_history_keeps_no_immediate_repeats_and_not_more_than_its_limit():
+    past = PromptHistory(limit=2)
+    for draft in (ONE, ONE, TWO, THREE):
+        past.add(draft)
+    assert [past.older(), past.older(), past.older()] == [THREE, TWO, None]
+
+
+def test_the_draft_that_was_left_for_the_history_stands_behind_the_newest():
+    past = PromptHistory()
+    past.add(ONE)
+    assert past.older(THREE) == ONE
+    assert past.newer() == THREE
+
+
+def test_earlier_starts_come_before_this_one():
+    past = PromptHistory(limit=2)
+    past.add(THREE)
+    past.add_older([ONE, TWO])
+    assert [past.older(), past.older(), past.older()] == [THREE, TWO, None]
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        (["a", "b", "c", "backspace", "d"], "abd"),
+        (["a", "b", "left", "c"], "acb"),
+        (["a", "space", "b", "ctrl+w", "c"], "a c"),
+        (["a", "f7", "backspace", "b"], "b"),
+    ],
+)
+async def test_keys_that_come_at_once_act_in_their_order(keys, text):
+    async with chatting() as driver:
+        driver.prompt.focus()
+        for key in keys:
+            driver.app.post_message(events.Key(key, " " if key == "space" else key if len(key) == 1 else None))
+        driver.app.post_message(events.Key("z", "z"))
+        await driver.until(lambda: "z" in driver.prompt.text, "the last letter")
+        await driver.pilot.pause()
+        assert driver.prompt.text == text.replace("acb", "aczb") + ("" if "left" in keys else "z")
+
+
+async def test_enter_sends_and_empties_the_prompt():
+    async with chatting() as driver:
+        await driver.type("hello")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.chat.turns.conversation.messages)
+        assert driver.chat.turns.conversation.messages[0].text == "hello"
+        assert driver.prompt.text == ""
+
+
+@pytest.mark.parametrize("key", ["ctrl+j", "shift+enter", "alt+enter"])
+async def test_other_enters_break_the_line(key):
+    async with chatting() as driver:
+        await driver.pilot.press("a", key, "b")
+        await driver.until(lambda: driver.prompt.text == "a\nb")
+        assert driver.chat.turns.conversation.is_empty
+
+
+async def test_letters_typed_right_before_and_after_enter_belong_where_they_were_typed():
+    async with chatting() as driver:
+        for key, character in [*((c, c) for c in "first"), ("enter", "\r"), *((c, c) for c in "second")]:
+            driver.app.post_message(events.Key(key, character))
+        await driver.until(lambda: driver.prompt.text == "second")
+        assert driver.chat.turns.conversation.messages[0].text == "first"
+
+
+async def test_white_space_alone_is_not_sent():
+    async with chatting() as driver:
+        await driver.type("   ")
+        await driver.pilot.press("ctrl+j", "enter")
+        await driver.pilot.pause()
+        assert driver.chat.turns.conversation.is_empty
+
+
+async def test_the_prompt_grows_to_ten_lines_and_no_further():
+    async with chatting() as driver:
+        assert driver.prompt.size.height == 1
+        driver.prompt.show_text("\n".join("abc"))
+        await driver.until(lambda: driver.prompt.size.height == 3)
+        driver.prompt.show_text("\n" * 30)
+        await driver.until(lambda: driver.prompt.size.height == 10)
+
+
+async def test_up_and_down_recall_what_was_sent():
+    async with chatting() as driver:
+        await driver.ask("first")
+        await driver.ask("second")
+        await driver.pilot.press("up")
+        await driver.until(lambda: driver.prompt.text == "second")
+        await driver.pilot.press("up")
+        await driver.until(lambda: driver.prompt.text == "first")
+        await driver.pilot.press("down", "down")
+        await driver.until(lambda: driver.prompt.text == "")
+
+
+async def test_up_in_text_of_ones_own_moves_the_cursor_only():
+    async with chatting() as driver:
+        await driver.ask("first")
+        await driver.type("draft")
+        await driver.pilot.press("up")
+        await driver.pilot.pause()
+        assert driver.prompt.text == "draft"
+
+
+async def test_a_large_paste_is_folded_and_goes_out_whole():
+    async with chatting(Script(n_ctx=20_000)) as driver:
+        await driver.type("explain ")
+        await paste(driver, LONG)
+        assert driver.prompt.text.replace("\u00a0", " ") == "explain [pasted 1: 28.9 kB, 3,000 lines]"
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.chat.turns.conversation.messages)
+        assert driver.chat.turns.conversation.messages[0].text == f"explain {LONG}"
+        await driver.last_reply()
+        shown = driver.screen_text().replace("\u00a0", " ")
+        assert "explain [pasted 1: 28.9 kB, 3,000 lines]" in shown
+        assert "line 2999" not in shown
+
+
+async def test_a_folded_message_that_does_not_fit_comes_back_folded():
+    async with chatting() as driver:
+        await paste(driver, LONG)
+        chip = driver.prompt.text
+        await driver.pilot.press("enter")
+        await driver.note("Not sent: this message alone")
+        assert driver.prompt.text == chip
+        assert driver.prompt.draft.text == LONG
+
+
+async def test_pasted_text_unfolds_in_the_transcript_and_folds_again():
+    async with chatting(size=(80, 60)) as driver:
+        await paste(driver, CODE)
+        await driver.pilot.press("enter")
+        await driver.last_reply()
+        await driver.pilot.press("ctrl+o")
+        await driver.until(lambda: "x41 = 41" in driver.screen_text())
+        await driver.pilot.press("ctrl+o")
+        await driver.until(lambda: "x41 = 41" not in driver.screen_text())
+
+
+async def test_several_pastes_are_numbered_and_each_is_deleted_as_one():
+    async with chatting() as driver:
+        await paste(driver, LONG)
+        await paste(driver, " and ")
+        await paste(driver, CODE)
+        assert driver.prompt.draft.text == f"{LONG} and {CODE}"
+        await driver.pilot.press("backspace")
+        assert driver.prompt.draft.text == f"{LONG} and "
+        await driver.pilot.press("ctrl+z")
+        assert driver.prompt.draft.text == f"{LONG} and {CODE}"
+        await driver.pilot.press("home", "delete")
+        assert driver.prompt.draft.text == f" and {CODE}"
+        await paste(driver, LONG)
+        assert "[pasted\u00a03:" in driver.prompt.text
+
+
+async def test_the_cursor_steps_over_a_fold_and_nothing_is_typed_into_it():
+    async with chatting() as driver:
+        await paste(driver, CODE)
+        await driver.type("ab")
+        await driver.pilot.press("left", "left", "left")
+        assert driver.prompt.cursor_location == (0, 0)
+        await driver.pilot.press("right", "X")
+        assert driver.prompt.draft.text == f"{CODE}Xab"
+        driver.prompt.move_cursor((0, 5))
+        await driver.type("Y")
+        assert driver.prompt.draft.text.replace("Y", "") == f"{CODE}Xab"
+        await driver.pilot.press("ctrl+w")
+        assert driver.prompt.draft.text in (f"{CODE}Xab", "Xab")
+
+
+async def test_a_copy_of_a_chip_is_only_text():
+    async with chatting() as driver:
+        await paste(driver, CODE)
+        chip = driver.prompt.text
+        await paste(driver, chip)
+        assert driver.prompt.draft.text == CODE + chip.replace("[pasted\u00a0", "[pasted ")
+
+
+async def test_a_paste_larger_than_any_context_is_not_taken():
+    async with chatting() as driver:
+        driver.app.post_message(PasteRefused())
+        assert "more than 4,000,000 characters" in await driver.note("not pasted")
+        assert driver.prompt.text == ""
+
+
+async def test_a_folded_message_is_recalled_folded():
+    async with chatting() as driver:
+        await driver.type("see ")
+        await paste(driver, CODE)
+        await driver.pilot.press("enter")
+        await driver.last_reply()
+        await driver.pilot.press("up")
+        await driver.until(lambda: driver.prompt.text.startswith("see [pasted"))
+        assert driver.prompt.draft.text == f"see {CODE}"
+
+
+async def test_a_draft_waits_while_history_is_looked_at():
+    async with chatting() as driver:
+        await driver.ask("first")
+        await driver.type("draft")
+        await driver.pilot.press("up", "up")
+        await driver.until(lambda: driver.prompt.text == "first")
+        await driver.pilot.press("down")
+        await driver.until(lambda: driver.prompt.text == "draft")
+
+
+async def test_a_waiting_message_is_taken_back_with_up():
+    script = Script(token_gate=Gate())
+    async with chatting(script) as driver:
+        await driver.say("first")
+        await driver.until(script.token_gate.waiting.is_set)
+        await driver.say("second")
+        await driver.say("third")
+        await driver.until(lambda: driver.screen_text().count("queued") == 2)
+        await driver.pilot.press("up")
+        await driver.until(lambda: driver.prompt.text == "third")
+        assert driver.chat.turns.n_queued == 1
+        assert "third" not in [view.text for view in driver.transcript.query("UserView")]
+        driver.prompt.show_text("")
+        await driver.pilot.press("up")
+        await driver.until(lambda: driver.prompt.text == "second")
+        driver.prompt.show_text("")
+        await driver.pilot.press("up")
+        await driver.until(lambda: driver.prompt.text == "third")  # nothing waits any more: this is history
+        script.token_gate.open()
+        await driver.last_reply()
+        assert driver.chat.turns.conversation.messages[0].text == "first"
+        assert len(driver.chat.turns.conversation.messages) == 2
+
+
+async def test_what_was_sent_is_there_at_the_next_start():
+    async with chatting() as driver:
+        await driver.type("see ")
+        await paste(driver, CODE)
+        await driver.pilot.press("enter")
+        await driver.last_reply()
+    async with chatting() as driver:
+        await driver.until(lambda: driver.prompt.past.find(f"see {CODE}"))
+        await driver.pilot.press("up")
+        await driver.until(lambda: driver.prompt.draft.text == f"see {CODE}")
+
+
+async def test_nothing_is_kept_where_the_setting_says_so():
+    async with chatting(prompt_history="off") as driver:
+        await driver.ask("secret")
+    async with chatting() as driver:
+        await driver.pilot.press("up")
+        await asyncio.sleep(0)
+        assert driver.prompt.text == ""
+
+
+async def test_suggestions_appear_with_a_slash_and_tab_completes_the_first():
+    async with chatting() as driver:
+        await driver.type("/sa")
+        await driver.until(lambda: "/save [path]" in driver.screen_text())
+        await driver.pilot.press("tab")
+        await driver.until(lambda: driver.prompt.text == "/save ")
+        await driver.until(lambda: "/save [path]" not in driver.screen_text())
+
+
+async def test_joiners_are_letters_too():
+    async with chatting() as driver:
+        for character in "\u0645\u06cc\u200c\u062e 👨\u200d👩":
+            driver.app.post_message(events.Key("x" if character.isprintable() else "zero_width", character))
+        await driver.until(lambda: driver.prompt.text == "\u0645\u06cc\u200c\u062e 👨\u200d👩")
+
+
+async def test_up_pressed_twice_takes_one_message_back():
+    script = Script(token_gate=Gate())
+    async with chatting(script) as driver:
+        for text in ("one", "two", "three"):
+            await driver.say(text)
+            await driver.until(lambda: not driver.prompt.text)
+        await driver.until(lambda: driver.chat.turns.n_queued == 2)
+        for _ in range(2):  # both are on their way before the first one is heeded
+            driver.app.post_message(events.Key("up", None))
+        await driver.until(lambda: driver.prompt.text == "three")
+        await driver.pilot.pause()
+        await driver.pilot.pause()
+        assert driver.chat.turns.n_queued == 1
+        script.token_gate.open()
+        await driver.until(lambda: len(driver.chat.turns.conversation.messages) == 4, "the other one is answered")

@@ -1,0 +1,180 @@
+from pathlib import Path
+
+import pytest
+from textual.app import App, ComposeResult
+from textual.geometry import Offset
+from textual.pilot import Pilot
+from textual.selection import Selection
+
+from app.interface_bench.reply_text import MARKDOWN
+from app.tui.messages import LinkChosen
+from app.tui.widgets.reply_body import ReplyBody
+
+
+class BodyApp(App[None]):
+    CSS = (Path(__file__).parents[3] / "app/tui/screens/chat.tcss").read_text()
+
+    def __init__(self, finished: str | None = None) -> None:
+        super().__init__()
+        self.finished, self.links = finished, []
+
+    def compose(self) -> ComposeResult:
+        yield ReplyBody(self.finished)
+
+    def on_link_chosen(self, message: LinkChosen) -> None:
+        self.links.append(message.address)
+
+
+def shown(app: App[None]) -> list[str]:
+    """What stands on the screen, without the spaces at the right."""
+    rows = ["".join(segment.text for segment in row).rstrip() for row in app.screen._compositor.render_strips()]
+    while rows and not rows[-1]:
+        rows.pop()
+    return rows
+
+
+async def add(pilot: Pilot[None], body: ReplyBody, text: str) -> None:
+    """Let text arrive, and wait until it is laid out."""
+    body.append(text)
+    for _ in range(3):
+        await pilot.pause()
+
+
+@pytest.mark.parametrize("size", [(80, 100), (31, 140), (200, 100)])
+@pytest.mark.parametrize("n_chars", [7, 333])
+async def test_a_streamed_reply_looks_like_one_that_came_at_once(size: tuple[int, int], n_chars: int) -> None:
+    text = MARKDOWN + "- item\n\n" * 10 + "Done *well*.\n"
+    whole = BodyApp(text)
+    async with whole.run_test(size=size) as pilot:
+        await pilot.pause()
+        expected = shown(whole)
+    app = BodyApp()
+    async with app.run_test(size=size) as pilot:
+        body = app.query_one(ReplyBody)
+        for start in range(0, len(text), n_chars):
+            body.append(text[start : start + n_chars])
+        await pilot.pause()
+        assert body.shown_source == text
+        assert shown(app) == expected
+        body.finish()
+        await pilot.pause()
+        assert shown(app) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "> " * 500 + "deep",
+        "- " * 200 + "deep",
+        "|" * 2000 + "\n" + "|-" * 1000,
+        "```\x00\n```",
+        "``` {.py [red]\ncode\n```",
+        "[x](javascript:alert(1)) ![i](file:///etc/passwd) [y]('bad')",
+        "[@click=app.quit]x[/]\n===\n",
+        "# " + "[" * 3000,
+        "*" * 3000,
+        "1" * 400 + ". item",
+        "999999999. item",
+        "| a |\n|---|",
+        "-\n1.\n#\n>\n",
+    ],
+)
+@pytest.mark.parametrize("size", [(80, 24), (5, 5)])
+async def test_no_text_however_odd_ends_the_application(text: str, size: tuple[int, int]) -> None:
+    app = BodyApp()
+    async with app.run_test(size=size) as pilot:
+        body = app.query_one(ReplyBody)
+        for start in range(0, len(text), 500):
+            await add(pilot, body, text[start : start + 500])
+        body.finish()
+        await pilot.pause()
+        assert body.shown_source == body.text == text
+        assert app.is_running
+
+
+async def test_a_text_that_the_parser_cannot_take_is_shown_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(source: str) -> None:
+        raise RecursionError(source)
+
+    monkeypatch.setattr("app.tui.markdown.growing.tree_of", fail)
+    app = BodyApp()
+    async with app.run_test() as pilot:
+        body = app.query_one(ReplyBody)
+        await add(pilot, body, "some **bold**")
+        await add(pilot, body, " text\nmore")
+        assert shown(app) == ["some **bold** text", "more"]
+        body.finish()
+        await pilot.pause()
+        assert shown(app) == ["some **bold** text", "more"]
+
+
+async def test_a_growing_reply_lays_the_screen_out_only_when_its_room_is_used_up() -> None:
+    app = BodyApp()
+    async with app.run_test(size=(40, 24)) as pilot:
+        body, heights = app.query_one(ReplyBody), []
+        layouts, reflow = [], app.screen._compositor.reflow
+        app.screen._compositor.reflow = lambda *given: (layouts.append(1), reflow(*given))[1]
+        await add(pilot, body, "- A line\n")
+        del layouts[:]
+        for _ in range(13):
+            await add(pilot, body, "- another line\n")
+            heights.append(body.size.height)
+        assert heights == [6] * 5 + [12] * 6 + [18] * 2
+        assert len(layouts) <= 4  # Textual lays out twice when a container grows
+        assert shown(app) == ["• A line"] + ["• another line"] * 13
+        body.finish()
+        await pilot.pause()
+        assert body.size.height == 14
+
+
+async def test_rows_that_stay_are_not_painted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = BodyApp()
+    async with app.run_test(size=(40, 60)) as pilot:
+        body, painted = app.query_one(ReplyBody), []
+        await add(pilot, body, "# One\n\nTwo\nthree\n\nFour and")
+        paint = body._painted
+        monkeypatch.setattr(body, "_painted", lambda y, selection: (painted.append(y), paint(y, selection))[1])
+        await add(pilot, body, " five")
+        assert painted == [4]
+        assert shown(app)[-1] == "Four and five"
+
+
+async def test_code_is_coloured_when_the_reply_ends_and_a_theme_without_colours_is_heeded() -> None:
+    app = BodyApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        body = app.query_one(ReplyBody)
+        await add(pilot, body, "```python\nx = 1\n```\n")
+        assert len({segment.style for segment in body.render_line(0) if segment.text.strip()}) == 1
+        body.finish()
+        await pilot.pause()
+        assert len({str(segment.style) for segment in body.render_line(0) if segment.text.strip()}) > 1
+        app.theme = "ansi-dark"
+        await pilot.pause()
+        colours = {segment.style.color.name for segment in body.render_line(0) if segment.style and segment.style.color}
+        assert not any(name.startswith("#") for name in colours)
+
+
+async def test_what_is_selected_is_the_text_and_not_its_rows() -> None:
+    text = "Some words that are too long for one row.\n\n> quoted\n\n- item\n\n```\n  code\n```\n"
+    app = BodyApp(text)
+    async with app.run_test(size=(20, 20)) as pilot:
+        await pilot.pause()
+        body = app.query_one(ReplyBody)
+        whole, _ = body.get_selection(Selection(None, None))
+        assert whole == "Some words that are too long for one row.\n\nquoted\n\n• item\n\n  code"
+        part = Selection(Offset(11, 0), Offset(19, 0))
+        assert body.get_selection(part)[0] == "that are"
+        app.screen.selections = {body: part}
+        await pilot.pause()
+        usual = body.visual_style.rich_style.bgcolor
+        rows = [body.render_line(y) for y in range(3)]
+        assert "".join(s.text for row in rows for s in row if s.style.bgcolor != usual) == "that are"
+
+
+async def test_a_click_on_a_link_tells_where_it_leads() -> None:
+    app = BodyApp("See [this](https://example.org/it's).")
+    async with app.run_test(size=(40, 10)) as pilot:
+        await pilot.pause()
+        await pilot.click(ReplyBody, offset=(5, 0))
+        await pilot.pause()
+        assert app.links == ["https://example.org/it's"]

@@ -1,0 +1,221 @@
+"""The application on a pseudo-terminal: what the first frame costs, and that no end leaves the terminal behind."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.app.chat_terminal import ENTERED_ALTERNATE_SCREEN, PATIENCE_S, ROOT, Terminal
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def start(tmp_path: Path):
+    terminals: list[Terminal] = []
+
+    def start(extra: str = "") -> Terminal:
+        terminals.append(Terminal(extra, tmp_path))
+        return terminals[-1]
+
+    yield start
+    for terminal in terminals:
+        terminal.close()
+
+
+@pytest.mark.parametrize("moment", ["idle", "decoding"])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)],
+    ids=lambda value: str(value),
+)
+def test_a_signal_ends_the_chat_with_its_code_and_a_sane_terminal(start, moment, number, code):
+    terminal = start()
+    terminal.read_until(b"ready")
+    if moment == "decoding":
+        terminal.type("hello\r")
+        terminal.read_until(b"writing")
+    terminal.process.send_signal(number)
+    assert terminal.wait() == code
+    assert terminal.is_restored()
+
+
+def test_a_process_that_is_continued_without_having_stopped_reads_each_key_once(start):
+    terminal = start()
+    terminal.read_until(b"ready")
+    n_threads = psutil.Process(terminal.process.pid).num_threads()
+    shown = terminal.output.count(ENTERED_ALTERNATE_SCREEN)
+    for gap_s in (0.0, 0.01, 0.03, 0.05, 0.1, 0.15, 0.02, 0.0):  # some come while the one before is still heeded
+        terminal.process.send_signal(signal.SIGCONT)
+        time.sleep(gap_s)
+    terminal.read_until_more(ENTERED_ALTERNATE_SCREEN, shown)
+    terminal.output = b""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while psutil.Process(terminal.process.pid).num_threads() > n_threads:  # the last reader ends with its next look
+        assert time.monotonic() < give_up_s, "a thread that read the terminal is left"
+        time.sleep(0.02)
+    terminal.type("abcdefghij")
+    terminal.read_until(b"j")
+    terminal.type("\x11")
+    assert terminal.wait() == 0
+    assert terminal.is_restored()
+
+
+EDITOR = """
+import os, sys, time
+with open(sys.argv[1], "w") as file:
+    file.write("from the editor")
+print("EDITOR", os.getpid(), "HERE", flush=True)
+while not os.path.exists({go!r}):
+    time.sleep(0.02)
+"""
+
+
+_MORE_TOKENS = """
+import os, threading, time
+def let_more_come():
+    while not os.path.exists({more!r}):
+        time.sleep(0.02)
+    script.token_gate.open()
+threading.Thread(target=let_more_come, daemon=True).start()
+"""
+
+
+@pytest.fixture
+def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand for an editor that ends when the file that is returned appears."""
+    program, go = tmp_path / "editor.py", tmp_path / "go"
+    program.write_text(EDITOR.format(go=str(go)), encoding="utf-8")
+    monkeypatch.setenv("VISUAL", f"{sys.executable} {program}")
+    return go
+
+
+def _editor_process(terminal: Terminal) -> psutil.Process:
+    terminal.read_until(b" HERE\r\n")
+    found = re.search(rb"EDITOR (\d+) HERE", terminal.output)
+    assert found is not None
+    return psutil.Process(int(found[1]))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str)
+def test_a_signal_while_an_editor_has_the_terminal_ends_both_and_saves_what_came(start, editor, tmp_path, number, code):
+    terminal = start()
+    terminal.read_until(b"ready")
+    terminal.type("hello\r")
+    terminal.read_until(b"writing")
+    terminal.type("\x07")
+    process = _editor_process(terminal)
+    terminal.process.send_signal(number)
+    assert terminal.wait() == code
+    assert terminal.is_restored()
+    process.wait(PATIENCE_S)
+    log = (tmp_path / "jalopy" / "conversations" / "000001" / "transcript.log").read_text(encoding="ascii")
+    assert '"Hello' in log
+
+
+def test_a_signal_saves_what_came_however_long_the_exit_takes(start, tmp_path):
+    terminal = start(
+        """
+import time
+from app.tui.screens import chat as screen
+screen.SAVE_PERIOD_S = 600
+chat.exit = lambda app, **given: time.sleep(600)
+"""
+    )
+    terminal.read_until(b"ready")
+    terminal.type("hello\r")
+    terminal.read_until(b"writing")
+    terminal.process.send_signal(signal.SIGTERM)
+    assert terminal.wait() == 143
+    log = (tmp_path / "jalopy" / "conversations" / "000001" / "transcript.log").read_text(encoding="ascii")
+    assert '"Hello' in log
+
+
+def test_a_reply_is_saved_while_an_editor_has_the_terminal_and_nothing_is_drawn_into_it(start, editor, tmp_path):
+    more = tmp_path / "more"
+    terminal = start(_MORE_TOKENS.format(more=str(more)))
+    terminal.read_until(b"ready")
+    terminal.type("hello\r")
+    terminal.read_until(b"writing")
+    log = tmp_path / "jalopy" / "conversations" / "000001" / "transcript.log"
+    terminal.type("\x07")
+    _editor_process(terminal)
+    before = terminal.output
+    assert b"there." not in log.read_bytes()
+    more.touch()
+    give_up_s = time.monotonic() + PATIENCE_S
+    while b"there." not in log.read_bytes():
+        assert time.monotonic() < give_up_s, "nothing of the reply was saved"
+        terminal.read(0.1)
+    assert terminal.output == before
+    editor.touch()
+    terminal.read_until_more(ENTERED_ALTERNATE_SCREEN, before.count(ENTERED_ALTERNATE_SCREEN))
+    terminal.read_until(b"from the editor")
+    terminal.type("\x11")
+    assert terminal.wait() == 0
+    assert terminal.is_restored()
+
+
+def test_ctrl_q_ends_the_chat_with_0(start):
+    terminal = start()
+    terminal.read_until(b"ready")
+    terminal.type("\x11")
+    assert terminal.wait() == 0
+    assert terminal.is_restored()
+
+
+@pytest.mark.parametrize("stderr", ["open({!r}, 'w')", "None"], ids=["redirected", "closed"])
+def test_the_chat_draws_on_the_terminal_wherever_stderr_goes(start, stderr, tmp_path: Path):
+    errors = tmp_path / "errors"
+    errors.touch()
+    terminal = start(f"sys.__stderr__ = sys.stderr = {stderr.format(str(errors))}")
+    terminal.read_until(b"ready")
+    terminal.type("\x11")
+    assert terminal.wait() == 0
+    assert terminal.is_restored()
+    assert errors.read_text(encoding="utf-8") == ""
+
+
+def test_a_dead_terminal_does_not_keep_the_process_alive(start):
+    terminal = start()
+    terminal.read_until(b"ready")
+    terminal.hang_up()
+    terminal.process.send_signal(signal.SIGHUP)
+    assert terminal.process.wait(PATIENCE_S) == 129
+
+
+def test_a_bug_in_the_interface_is_one_line_and_the_log_holds_no_words(start, tmp_path: Path):
+    terminal = start(
+        """
+from app.tui.screens.chat import ChatScreen
+def fail(self):
+    secret = "words of the user"
+    raise RuntimeError(secret)
+ChatScreen.action_regenerate = fail
+"""
+    )
+    terminal.read_until(b"ready")
+    terminal.type("\x12")
+    assert terminal.wait() == 1
+    assert terminal.is_restored()
+    after = terminal.output.rsplit(b"\x1b[?1049l", 1)[1]
+    assert b"jalopy: internal error: RuntimeError (details in " in after
+    assert b"Traceback" not in terminal.output
+    assert b"words of the user" not in terminal.output
+    log = (tmp_path / "jalopy" / "jalopy.log").read_text(encoding="utf-8")
+    assert "builtins.RuntimeError" in log
+    assert "Traceback" in log
+    assert "words of the user" not in log.replace('secret = "words of the user"', "")
+
+
+def test_the_engine_is_not_imported_by_the_first_frame():
+    check = "import sys, app.tui.start; print(sorted({'numba', 'numpy', 'llvmlite', 'markdown_it', 'jinja2'} & set(sys.modules)))"
+    answer = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"

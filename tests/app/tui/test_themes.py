@@ -1,0 +1,171 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+from textual.color import Color
+from textual.geometry import Size
+from textual.widgets import OptionList
+
+from app.program import paths, state
+from app.program.settings import built_in_settings
+from app.tui.app import JalopyApp
+from app.tui.screens.theme_picker import ThemePicker
+from app.tui.themes import ThemeError, choose_theme, contrast, load_theme, load_themes
+from tests.app.chat_driver import Driver, chatting, options_for
+from tests.app.fake_engine import Script
+
+FILES = sorted(paths.bundled("themes").glob("*.toml"))
+GOOD = (paths.bundled("themes") / "jalopy-dark.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+async def test_every_theme_file_loads_and_paints_the_chat(path):
+    assert load_theme(path).name == path.stem
+    async with chatting(theme=path.stem) as driver:
+        assert driver.app.theme == path.stem
+        reply = await driver.ask("hello")
+        await driver.shows(reply.text)
+
+
+def test_there_is_a_light_theme_and_one_for_sixteen_colours():
+    themes = {theme.name: theme for theme in load_themes()}
+    assert not themes["jalopy-light"].dark
+    assert themes["jalopy-16"].ansi
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("primary", "primry"), "primry is no key of a theme; did you mean primary"),
+        (('"#e0a458"', '"amber-ish"'), "primary is not a colour: amber-ish"),
+        (('"#e0a458"', "7"), "primary is not a colour: 7"),
+        (("dark = true", 'dark = "yes"'), "dark must be true or false"),
+        (("dark = true", ""), "dark is missing"),
+        (('"#d9d4c7"', '"#2a2928"'), "foreground on background has a contrast of 1"),
+        (("dark = true", "dark = true\nvariables = 3"), "variables must be a table"),
+        (("dark = true", "dark ="), "cannot be read"),
+    ],
+)
+def test_a_broken_theme_is_refused_by_file_and_key(tmp_path: Path, change, message):
+    path = tmp_path / "broken.toml"
+    path.write_text(GOOD.replace(*change, 1), encoding="utf-8")
+    with pytest.raises(ThemeError) as refusal:
+        load_theme(path)
+    assert str(refusal.value).startswith("broken.toml: ")
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_colour_variable_is_checked_too(tmp_path: Path):
+    path = tmp_path / "broken.toml"
+    path.write_text(GOOD + '\n[variables]\nborder = "nope"\n', encoding="utf-8")
+    with pytest.raises(ThemeError, match="border is not a colour"):
+        load_theme(path)
+
+
+def test_the_console_gets_its_own_theme_unless_the_user_chose_one():
+    available = ["jalopy-dark", "jalopy-16", "nord"]
+    assert choose_theme("jalopy-dark", available, on_console=True) == "jalopy-16"
+    assert choose_theme("nord", available, on_console=True) == "nord"
+    assert choose_theme("jalopy-dark", available, on_console=False) == "jalopy-dark"
+    assert choose_theme("gone", available, on_console=False) == "jalopy-dark"
+
+
+async def test_an_unknown_theme_is_named_in_the_transcript():
+    async with chatting(theme="dusk-till-dawn") as driver:
+        assert driver.app.theme == "jalopy-dark"
+        assert "jalopy-light" in await driver.note("there is no theme 'dusk-till-dawn'")
+
+
+def test_there_are_six_of_our_own_and_one_of_high_contrast():
+    themes = {theme.name: theme for theme in load_themes()}
+    assert len(themes) >= 6
+    high = themes["jalopy-contrast"]
+    colours = (high.primary, high.secondary, high.accent, high.success, high.warning, high.error, high.foreground)
+    background = Color.parse(high.background)
+    assert min(contrast(Color.parse(colour), background) for colour in colours) >= 7.0
+
+
+async def test_a_theme_is_chosen_by_name_and_remembered():
+    async with chatting() as driver:
+        await driver.say("/theme nord")
+        await driver.note("theme: nord")
+        assert driver.app.theme == "nord"
+        assert state.load_state()[0].theme == "nord"
+        await driver.say("/theme nrod")
+        assert "nearest: nord" in await driver.note("there is no theme 'nrod'")
+        assert driver.app.theme == "nord"
+
+
+async def test_a_theme_that_the_settings_name_comes_back_at_the_next_start():
+    async with chatting(theme="jalopy-light") as driver:
+        await driver.say("/theme nord")
+        await driver.note("theme: nord, until you leave: your settings name jalopy-light")
+
+
+def test_the_remembered_theme_is_used_unless_the_settings_or_a_console_say_otherwise(monkeypatch):
+    def theme_of(setting: str, remembered: str) -> str:
+        settings = dataclasses.replace(built_in_settings(), theme=setting)
+        return JalopyApp(settings, options=options_for(Script()), remembered_theme=remembered).theme
+
+    monkeypatch.delenv("TERM", raising=False)
+    assert theme_of("", "nord") == "nord"
+    assert theme_of("jalopy-light", "nord") == "jalopy-light"
+    assert theme_of("", "gone") == "jalopy-dark"
+    monkeypatch.setenv("TERM", "linux")
+    assert theme_of("", "nord") == "jalopy-16"
+
+
+async def picker_of(driver: Driver) -> None:
+    """Wait until the list of themes has the focus."""
+    await driver.until(lambda: isinstance(driver.app.screen, ThemePicker))
+    await driver.until(lambda: isinstance(driver.app.focused, OptionList))
+
+
+async def test_the_picker_shows_each_theme_at_once_and_keeps_the_chosen_one():
+    async with chatting() as driver:
+        await driver.say("/theme")
+        await picker_of(driver)
+        assert driver.app.theme == "jalopy-dark"
+        await driver.pilot.press("down")
+        await driver.until(lambda: driver.app.theme == "jalopy-light")
+        await driver.pilot.press("enter")
+        await driver.note("theme: jalopy-light")
+        assert driver.app.screen is driver.chat
+        assert state.load_state()[0].theme == "jalopy-light"
+
+
+async def colours_after_escape(driver: Driver) -> str:
+    """Look at the last colours of the list and leave it."""
+    before = driver.app.theme
+    driver.app.action_theme()
+    await picker_of(driver)
+    await driver.pilot.press("end")
+    await driver.until(lambda: driver.app.theme != before)
+    await driver.pilot.press("escape")
+    await driver.until(lambda: driver.app.screen is driver.chat)
+    return driver.app.theme
+
+
+async def test_leaving_the_picker_keeps_what_was_chosen_in_it_before():
+    async with chatting() as driver:
+        driver.app.action_theme()
+        await picker_of(driver)
+        await driver.pilot.press("down", "enter")
+        await driver.note("theme: jalopy-light")
+        assert await colours_after_escape(driver) == "jalopy-light"
+
+
+async def test_leaving_the_picker_brings_the_colours_back():
+    async with chatting() as driver:
+        assert await colours_after_escape(driver) == "jalopy-dark"
+        assert state.load_state()[0].theme is None
+
+
+@pytest.mark.parametrize("columns", range(6))
+async def test_the_list_of_themes_is_laid_out_in_no_width_at_all(columns: int) -> None:
+    async with chatting() as driver:
+        await driver.say("/theme")
+        await driver.until(lambda: isinstance(driver.app.screen, ThemePicker))
+        lines, size = driver.app.screen.query_one(OptionList), Size(columns, 2)
+        assert lines.get_content_height(size, size, columns) >= lines.option_count

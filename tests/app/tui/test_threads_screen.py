@@ -1,0 +1,428 @@
+"""The thread screen and ``/threads``, over a scripted engine that is as fast as the test says per thread count."""
+
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.chat.options import ChatOptions
+from app.program.settings import built_in_settings
+from app.program.state import Measured, TunedChoice
+from app.tui.app import JalopyApp
+from app.tui.screens.threads import ThreadsScreen
+from app.tuning.remembered import Recalled
+from engine.errors import BrokenModelError
+from engine.machine import host
+from engine.machine.topology import Cores, read_cores
+from tests.app.chat_driver import Driver, chatting
+from tests.app.fake_engine import Gate, Script
+from tests.app.scripted_machine import ScriptedMachine
+from tests.engine import sysfs_trees
+
+pytestmark = pytest.mark.slow
+
+LAPTOP_SPEEDS = {1: 1.0, 2: 1.7, 3: 1.5, 4: 1.4}
+
+
+def use_cores(monkeypatch: pytest.MonkeyPatch, cores: Cores) -> None:
+    monkeypatch.setattr(host, "cores", lambda: cores)
+
+
+@pytest.fixture(autouse=True)
+def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use_cores(monkeypatch, read_cores([0, 1, 2, 3], sysfs_trees.two_cores_four_threads(tmp_path / "machine")))
+
+
+def laptop_script(**changes: Any) -> Script:
+    return Script(**{"seconds_per_prompt_token": 0.02, "thread_speeds": LAPTOP_SPEEDS, **changes})
+
+
+class Memory:
+    """Stands in for the state file."""
+
+    def __init__(self, remembered: TunedChoice | None = None) -> None:
+        self.remembered = remembered
+        self.measured: Measured | None = None
+        self.doubt = ""
+        self.trouble: str | None = None
+
+    def recall(self, model: object) -> Recalled:
+        return Recalled(self.remembered, self.measured, self.doubt)
+
+    def remember(self, model: object, choice: TunedChoice | None, measured: Measured | None) -> str | None:
+        if self.trouble is None:
+            self.remembered, self.measured = choice, measured
+        return self.trouble
+
+
+@asynccontextmanager
+async def tuning(
+    script: Script,
+    memory: Memory | None = None,
+    size: tuple[int, int] = (80, 24),
+    machine: ScriptedMachine | None = None,
+    **settings: object,
+) -> AsyncIterator[Driver]:
+    memory, machine = memory or Memory(), machine or ScriptedMachine()
+    options = ChatOptions(
+        open_model=script.open_model,
+        sampling=lambda model: None,
+        recall_tuned=memory.recall,
+        remember_tuned=memory.remember,
+        kernels_version=lambda: "k1",
+        watch_conditions=machine.watch,
+    )
+    chosen = dataclasses.replace(built_in_settings(), **settings)
+    app = JalopyApp(chosen, Path("model.gguf"), options=options, clock=script.clock)
+    async with app.run_test(size=size) as pilot:
+        driver = Driver(app, pilot, script)
+        await driver.ready()
+        yield driver
+        for gate in (script.prefill_gate, script.token_gate):
+            if gate:
+                gate.open()
+
+
+async def shown(driver: Driver, part: str) -> str:
+    """Wait until the screen shows a text, wherever its lines break, and return the whole screen."""
+    await driver.until(lambda: part in " ".join(driver.screen_text().split()), f"the screen shows {part!r}")
+    return driver.screen_text()
+
+
+def in_use(driver: Driver) -> TunedChoice | None:
+    return threads_of(driver.app.bridge.threads.now if driver.app.bridge.threads is not None else None)
+
+
+def threads_of(choice: TunedChoice | None) -> TunedChoice | None:
+    return dataclasses.replace(choice, weights="", kv_type="") if choice is not None else None
+
+
+async def test_f4_measures_the_loaded_model_and_explains_the_winner() -> None:
+    async with tuning(laptop_script()) as driver:
+        await driver.pilot.press("f4")
+        await shown(
+            driver, "2 threads write fastest: this CPU has 2 cores; the other 2 are their siblings and share the"
+        )
+        text = await shown(driver, "done in")
+        lines = text.splitlines()
+        assert lines.index(next(row for row in lines if "physical cores" in row)) < lines.index(
+            next(row for row in lines if "and siblings" in row)
+        )
+        best = [row for row in lines if "best" in row and "▶  " in row]
+        assert len(best) == 1
+        assert best[0].count("best") == 2  # both columns
+
+
+async def test_the_conversation_is_untouched_by_a_search() -> None:
+    async with tuning(laptop_script(replies=[["One."], ["Two."]])) as driver:
+        await driver.ask("first?")
+        session = driver.script.opened[0].sessions[0]
+        before = list(session.tokens)
+        await driver.pilot.press("f4")
+        await shown(driver, "done in")
+        assert session.tokens == before
+        await driver.pilot.press("escape")
+        reply = await driver.ask("second?")
+        assert reply.text == "Two."
+        assert "reused" in reply.footer
+
+
+async def test_enter_uses_the_best_and_remembers_it_and_u_takes_it_back() -> None:
+    memory = Memory()
+    async with tuning(laptop_script(thread_speeds={1: 1.0, 2: 1.5, 3: 2.0, 4: 3.0}), memory) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "done in")
+        assert in_use(driver) == TunedChoice(2, 2)
+        await driver.pilot.press("enter")
+        await driver.until(lambda: in_use(driver) == TunedChoice(4, 4), "four threads")
+        assert threads_of(memory.remembered) == TunedChoice(4, 4)
+        await shown(driver, "u undo (was 2, 2)")
+        await shown(driver, "remembered for this machine and")
+        await driver.pilot.press("u")
+        await driver.until(lambda: in_use(driver) == TunedChoice(2, 2), "two threads again")
+        assert memory.remembered is None
+        await shown(driver, "nothing is remembered")
+        assert driver.script.opened[0].thread_calls[-1] == (2, 2)
+
+
+async def test_undo_brings_back_what_was_remembered_before() -> None:
+    memory = Memory(TunedChoice(1, 3))
+    async with tuning(laptop_script(), memory) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "done in")
+        await driver.pilot.press("4")
+        await driver.until(lambda: threads_of(memory.remembered) == TunedChoice(4, 2), "remembered by hand")
+        await driver.pilot.press("u")
+        await driver.until(lambda: threads_of(memory.remembered) == TunedChoice(1, 3), "the old memory")
+
+
+async def test_digits_choose_for_the_column_that_is_marked() -> None:
+    async with tuning(laptop_script()) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "done in")
+        await driver.pilot.press("3")
+        await driver.until(lambda: in_use(driver) == TunedChoice(3, 2), "three write")
+        await driver.pilot.press("tab", "4")
+        await driver.until(lambda: in_use(driver) == TunedChoice(3, 4), "four read")
+        await shown(driver, "[reading the prompt, tok/s]")
+        await driver.pilot.press("9")  # there are four
+        assert in_use(driver) == TunedChoice(3, 4)
+
+
+async def test_escape_stops_a_search_and_a_second_one_goes_back() -> None:
+    script = laptop_script(prefill_gate=Gate())
+    async with tuning(script) as driver:
+        await driver.pilot.press("f4")
+        gate = script.prefill_gate
+        assert gate is not None
+        gate.allow(60)  # a few samples of decode and prefill
+        await shown(driver, "round 1 of 6")
+        await driver.until(gate.waiting.is_set, "the engine waits inside a sample")
+        await driver.pilot.press("escape")
+        text = await shown(driver, "stopped: this is what was measured so far")
+        assert "not certain" in text
+        assert isinstance(driver.app.screen, ThreadsScreen)
+        assert driver.script.opened[0].sessions[0].tokens == []
+        assert (driver.script.opened[0].threads, driver.script.opened[0].prefill_threads) == (2, 2)
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat, "the chat")
+
+
+async def test_what_was_measured_is_there_when_the_screen_opens_again_and_r_measures_anew() -> None:
+    async with tuning(laptop_script()) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "done in")
+        first = driver.app.bridge.tuning
+        await driver.pilot.press("escape", "f4")
+        await shown(driver, "done in")
+        assert driver.app.bridge.tuning is first
+        await driver.pilot.press("r")
+        await driver.until(lambda: driver.app.bridge.tuning is not first, "a new search")
+        await shown(driver, "done in")
+
+
+async def test_a_search_waits_for_the_reply_and_a_digit_works_meanwhile() -> None:
+    script = laptop_script(replies=[[f" word{n}" for n in range(30)]], token_gate=Gate())
+    async with tuning(script) as driver:
+        gate = script.token_gate
+        assert gate is not None
+        await driver.say("hello")
+        gate.allow(5)
+        await driver.until(gate.waiting.is_set, "the reply is held")
+        await driver.pilot.press("f4")
+        await shown(driver, "measuring begins when it is free")
+        await driver.pilot.press("1")
+        gate.allow(1)
+        await driver.until(lambda: in_use(driver) == TunedChoice(1, 2), "one thread, between two tokens")
+        assert driver.app.bridge.status.threads == 1
+        # Who chooses by hand need not measure.
+        await driver.until(lambda: "measuring begins" not in driver.screen_text(), "the search is off")
+        await driver.pilot.press("r")
+        gate.open()
+        await shown(driver, "done in")
+        reply = driver.transcript.replies()[-1]
+        assert reply.text.endswith("word29")
+
+
+async def test_a_message_sent_while_threads_are_measured_is_answered_afterwards() -> None:
+    script = laptop_script(prefill_gate=Gate())
+    async with tuning(script) as driver:
+        await driver.pilot.press("f4")
+        gate = script.prefill_gate
+        assert gate is not None
+        await driver.until(gate.waiting.is_set, "measuring")
+        assert driver.chat.turns.is_busy
+        driver.prompt.show_text("are you there?")
+        driver.prompt.action_send()
+        await driver.until(lambda: driver.chat.turns.n_queued == 1, "it waits")
+        gate.open()
+        await driver.until(lambda: driver.chat.turns.conversation.last_reply is not None, "the answer")
+
+
+async def test_quitting_while_threads_are_measured_ends_the_engines_thread() -> None:
+    script = laptop_script(prefill_gate=Gate())
+    async with tuning(script) as driver:
+        await driver.pilot.press("f4")
+        assert script.prefill_gate is not None
+        await driver.until(script.prefill_gate.waiting.is_set, "measuring")
+        driver.app.bridge.close(20)
+        assert not driver.app.bridge.is_alive
+
+
+async def test_a_model_that_breaks_while_it_is_measured_is_told_and_the_chat_goes_on() -> None:
+    script = laptop_script()
+    async with tuning(script) as driver:
+        script.prefill_error = BrokenModelError("model.gguf: NaN")
+        await driver.pilot.press("f4")
+        await driver.note("threads could not be measured: model.gguf: NaN")
+        script.prefill_error = None
+        await driver.pilot.press("f4")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        assert (await driver.ask("hi")).text == "Hello there."
+
+
+async def test_a_full_context_is_said_and_not_measured() -> None:
+    script = laptop_script(n_ctx=40, replies=[[" word"] * 60])
+    async with tuning(script) as driver:
+        await driver.ask("fill it")
+        await driver.pilot.press("f4")
+        text = await shown(driver, "nothing can be measured: the conversation leaves")
+        assert "Enter use" not in text
+
+
+async def test_without_a_model_the_screen_says_how_to_load_one() -> None:
+    async with chatting(model=None) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "No model is loaded")
+        await driver.pilot.press("escape")
+        assert driver.app.screen is driver.chat
+
+
+async def test_without_a_model_a_narrow_screen_says_so_too() -> None:
+    async with chatting(model=None, size=(40, 15)) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "No model is loaded: F3")
+
+
+async def test_who_chose_by_hand_need_not_measure_after_a_look_at_the_help() -> None:
+    script = laptop_script(replies=[[f" word{n}" for n in range(30)]], token_gate=Gate())
+    async with tuning(script) as driver:
+        await driver.say("hello")
+        await driver.until(script.token_gate.waiting.is_set, "the reply is held")
+        await driver.pilot.press("f4")
+        await shown(driver, "measuring begins when it is free")
+        screen = driver.app.screen
+        await driver.pilot.press("1")
+        await driver.until(lambda: "measuring begins" not in driver.screen_text(), "the search is off")
+        await driver.pilot.press("f1")
+        await driver.until(lambda: driver.app.screen is not screen, "the help")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is screen, "back")
+        await driver.until(screen._timer._active.is_set, "it looks again")
+        await driver.hides("measuring begins")
+        assert screen._wants == ()
+
+
+async def test_settings_that_name_threads_are_said_to_go_first() -> None:
+    async with tuning(laptop_script(), threads=2) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "done in")
+        await driver.pilot.press("4")
+        await shown(driver, "The settings name threads")
+
+
+async def test_what_cannot_be_remembered_is_said() -> None:
+    memory = Memory()
+    memory.trouble = "no directory is writable"
+    async with tuning(laptop_script(), memory) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "done in")
+        await driver.pilot.press("4")
+        await shown(driver, "nothing is remembered")
+        await driver.note("threads not remembered: no directory is writable")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 20), (200, 60), (40, 15), (10, 4)])
+@pytest.mark.parametrize("machine", ["laptop", "hybrid", "two sockets", "virtual machine", "quota"])
+async def test_every_machine_fits_every_size(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: tuple[int, int], machine: str
+) -> None:
+    root = tmp_path / "other"
+    trees: dict[str, Callable[[], Cores]] = {
+        "laptop": lambda: read_cores(range(4), sysfs_trees.two_cores_four_threads(root)),
+        "hybrid": lambda: read_cores(range(20), sysfs_trees.hybrid(root)),
+        "two sockets": lambda: read_cores(range(24), sysfs_trees.two_sockets(root)),
+        "virtual machine": lambda: read_cores(range(4), sysfs_trees.virtual_machine(root)),
+        "quota": lambda: read_cores(
+            range(4), sysfs_trees.with_quota(sysfs_trees.virtual_machine(root), "200000 100000")
+        ),
+    }
+    use_cores(monkeypatch, trees[machine]())
+    speeds = {n: min(n, 8) + 0.01 * n for n in range(1, 25)}
+    async with tuning(laptop_script(thread_speeds=speeds), size=size) as driver:
+        await driver.pilot.press("f4")
+        report = lambda: driver.app.bridge.tuning  # noqa: E731
+        await driver.until(lambda: report() is not None and report().is_over, "measured")
+        if size[0] >= 40:
+            await shown(driver, "Esc back")
+        text = driver.screen_text()
+        assert all(len(line) <= size[0] for line in text.splitlines())
+        if size[0] >= 40:
+            await shown(driver, "best")
+        if size[0] >= 80:
+            await shown(driver, "8 threads" if machine in ("hybrid", "two sockets") else "threads write fastest")
+
+
+# ---- /threads
+
+
+async def test_threads_typed_in_the_chat_are_used_and_not_remembered() -> None:
+    memory = Memory()
+    async with tuning(laptop_script(), memory) as driver:
+        await driver.say("/threads 1 3")
+        await driver.note("from now on 1 thread to write, 3 to read the prompt (was 2 and 2)")
+        assert driver.script.opened[0].thread_calls[-1] == (1, 3)
+        assert memory.remembered is None
+        await driver.until(lambda: "1 thread │" in driver.screen_text(), "the status line")
+        await driver.say("/threads 4")
+        await driver.note("from now on 4 threads to write, 4 to read the prompt")
+
+
+async def test_threads_change_between_two_tokens_of_a_running_reply() -> None:
+    script = laptop_script(replies=[[f" word{n}" for n in range(20)]], token_gate=Gate())
+    async with tuning(script) as driver:
+        gate = script.token_gate
+        assert gate is not None
+        await driver.say("hello")
+        gate.allow(3)
+        await driver.until(gate.waiting.is_set, "the reply is held")
+        driver.chat.action_threads("4 1")
+        gate.allow(1)
+        await driver.until(lambda: in_use(driver) == TunedChoice(4, 1), "granted in the middle")
+        assert driver.chat.turns.is_answering
+        gate.open()
+        reply = await driver.last_reply()
+        assert reply.text.endswith("word19")
+
+
+async def test_threads_change_between_two_blocks_of_a_prompt() -> None:
+    script = laptop_script(prefill_gate=Gate())
+    async with tuning(script) as driver:
+        gate = script.prefill_gate
+        assert gate is not None
+        await driver.say("a prompt of many words that is read slowly")
+        gate.allow(2)
+        await driver.until(gate.waiting.is_set, "the prompt is held")
+        driver.chat.action_threads("1")
+        gate.allow(1)
+        await driver.until(lambda: in_use(driver) == TunedChoice(1, 1), "granted in the middle")
+        gate.open()
+        await driver.last_reply()
+
+
+async def test_threads_alone_shows_what_holds() -> None:
+    async with tuning(laptop_script(), Memory(TunedChoice(2, 4, True))) as driver:
+        await driver.say("/threads")
+        note = await driver.note("2 threads to write, 2 to read the prompt")
+        assert "remembered: 2 threads to write, 4 to read the prompt, bound to CPUs" in note
+        assert "1 to 4" in note
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("5", "5 threads are not possible here: 1 to 4 are"),
+        ("0", "0 threads are not possible"),
+        ("two", "that is no number of threads"),
+        ("1 2 3", "that is no number of threads"),
+        ("-1", "that is no number of threads"),
+    ],
+)
+async def test_threads_that_cannot_be_are_refused(typed: str, answer: str) -> None:
+    async with tuning(laptop_script()) as driver:
+        await driver.say(f"/threads {typed}")
+        await driver.note(answer)
+        assert in_use(driver) == TunedChoice(2, 2)

@@ -1,0 +1,118 @@
+"""A key is painted at once, and what a reply brings is laid out behind it: by count, with a scripted clock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from unittest.mock import patch
+
+from app.chat.status import Activity
+from app.tui.screens.engine_flow import DRAIN_PERIOD_S, UNSEEN_PERIOD_S, EngineFlow
+from app.tui.screens.performance import PerformanceScreen
+from app.tui.speed.interface_pace import TYPING_PAUSE_S, TypingRhythm
+from app.tui.textual_hacks import ThriftyCompositor
+from tests.app.chat_driver import Driver, chatting
+from tests.app.fake_engine import Gate, Script
+
+_BEFORE_THE_PAUSE_S = 0.9 * TYPING_PAUSE_S
+
+
+def test_nobody_types_before_the_first_key_and_after_a_pause() -> None:
+    rhythm = TypingRhythm()
+    assert not rhythm.is_typing(0.0)
+    rhythm.note_text("a", 10.0)
+    assert rhythm.is_typing(10.0 + _BEFORE_THE_PAUSE_S)
+    assert not rhythm.is_typing(10.0 + TYPING_PAUSE_S)
+    rhythm.note_text("", 20.0)
+    assert not rhythm.is_typing(20.0), "what was sent waits for no next key"
+
+
+@asynccontextmanager
+async def writing() -> AsyncIterator[tuple[Driver, list[str]]]:
+    """A reply that is being written, at a standstill; and what happened: "painted", "drained"."""
+    script, happened = Script(replies=[["word "] * 50], token_gate=Gate(), seconds_per_token=0.001), []
+    render, show = ThriftyCompositor.render_update, EngineFlow._show_what_came
+
+    def painted(compositor: ThriftyCompositor, *given: object, **options: object) -> object:
+        update = render(compositor, *given, **options)  # type: ignore[arg-type]
+        happened.extend(["painted"] if update is not None else [])
+        return update
+
+    def drained(flow: EngineFlow, is_writing_on: bool) -> None:
+        happened.append("drained")
+        show(flow, is_writing_on)
+
+    with (
+        patch.object(ThriftyCompositor, "render_update", painted),
+        patch.object(EngineFlow, "_show_what_came", drained),
+    ):
+        async with chatting(script) as driver:
+            await driver.say("hello")
+            script.token_gate.allow(5)
+            await driver.until(lambda: "word word" in driver.screen_text())
+            await driver.until(lambda: driver.chat.engine._shown_activity is Activity.WRITING)
+            yield driver, happened
+
+
+async def press(driver: Driver, letter: str) -> None:
+    text = driver.prompt.text + letter
+    await driver.pilot.press(letter)
+    await driver.until(lambda: f"│ {text}" in driver.screen_text())
+
+
+async def test_a_key_is_painted_before_what_the_reply_brought_and_that_right_behind_it() -> None:
+    async with writing() as (driver, happened):
+        driver.script.clock.advance(1.0)
+        await press(driver, "a")
+        await driver.until(lambda: driver.chat.engine._rhythm.is_typing(driver.script.clock()))
+        for letter in "bcd":
+            driver.script.clock.advance(_BEFORE_THE_PAUSE_S)
+            happened.clear()
+            await press(driver, letter)
+            await driver.until(lambda: "drained" in happened)
+            assert happened.index("painted") < happened.index("drained")
+            assert happened.count("drained") == 1
+
+
+async def test_the_clock_draws_nothing_between_two_keys_and_goes_on_when_nobody_types() -> None:
+    async with writing() as (driver, happened):
+        driver.script.clock.advance(1.0)
+        await press(driver, "a")
+        await driver.until(lambda: "drained" in happened)
+        await driver.pilot.pause()
+        happened.clear()
+        for _ in range(20):
+            driver.chat.engine.drain()
+        assert "drained" not in happened
+        driver.script.clock.advance(TYPING_PAUSE_S)
+        for _ in range(4):
+            driver.chat.engine.drain()
+        assert "drained" in happened
+
+
+async def test_quick_keys_do_not_draw_the_reply_more_often_than_the_clock_would() -> None:
+    async with writing() as (driver, happened):
+        driver.script.clock.advance(1.0)
+        await press(driver, "a")
+        await driver.pilot.pause()
+        happened.clear()
+        for letter in "bcdefgh":
+            driver.script.clock.advance(DRAIN_PERIOD_S / 10)
+            await press(driver, letter)
+        await driver.pilot.pause()
+        assert happened.count("drained") <= 1
+
+
+async def test_a_reply_that_nobody_sees_is_taken_in_more_rarely() -> None:
+    async with writing() as (driver, happened):
+        await driver.pilot.press("f2")
+        await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
+        driver.script.clock.advance(UNSEEN_PERIOD_S)
+        driver.chat.engine.drain()
+        happened.clear()
+        for _ in range(20):
+            driver.chat.engine.drain()
+        assert "drained" not in happened
+        driver.script.clock.advance(UNSEEN_PERIOD_S)
+        driver.chat.engine.drain()
+        assert happened.count("drained") == 1

@@ -1,0 +1,84 @@
+"""Thread counts as bars: what is drawn, in what glyphs, in how many columns."""
+
+from app.text.glyphs import ASCII, BLOCKS
+from app.tuning.thread_bars import Role, curve_lines, pinning_line, progress_text
+from engine.machine.topology import Cores
+from engine.tuning.report import Curve, Point, TuningReport
+from engine.tuning.statistics import Interval
+
+LAPTOP = Cores((0, 1, 2, 3), 2, None)
+
+
+def rate(median: float, spread: float) -> Interval:
+    return Interval(median, median - spread, median + spread, 6, True)
+
+
+CURVE = Curve(
+    "decode",
+    (
+        Point(1, "core", rate(3.0, 0.1), True),
+        Point(2, "core", rate(5.0, 0.5), False),
+        Point(3, "sibling", rate(4.0, 1.0), False),
+        Point(4, "sibling", None, False),
+    ),
+    best=2,
+    fastest=2,
+    gain=None,
+    is_settled=True,
+    n_tokens=4,
+)
+
+
+def report(state: str = "measuring", **changes: object) -> TuningReport:
+    values = {"measuring": "decode, 2 threads", "round_number": 4, "elapsed_s": 22.0, **changes}
+    return TuningReport(curves=(CURVE,), cores=LAPTOP, state=state, n_rounds=6, budget_s=60.0, n_context=840, **values)
+
+
+def test_length_is_speed_and_the_shaded_end_its_spread() -> None:
+    lines = curve_lines(CURVE, 2, 33, BLOCKS)  # eleven cells for 5.5 tokens a second
+    assert [line.text for line in lines] == [
+        "   physical cores",
+        "   1 ██████        3.0 ±0.1  slow",
+        "▶  2 █████████▒▒   5.0 ±0.5  best",
+        "   and siblings",
+        "   3 ██████▒▒▒▒    4.0 ±1.0",
+        "   4                 -",
+    ]
+    assert [line.role for line in lines] == [
+        Role.KIND,
+        Role.DROPPED,
+        Role.BEST,
+        Role.KIND,
+        Role.PLAIN,
+        Role.PLAIN,
+    ]
+
+
+def test_in_ascii_the_same_is_said_by_other_signs() -> None:
+    texts = [line.text for line in curve_lines(CURVE, 2, 33, ASCII)]
+    assert texts[2] == ">  2 #########--   5.0 +-0.5 best"
+    assert all(text.isascii() for text in texts)
+
+
+def test_one_kind_of_core_needs_no_headings() -> None:
+    curve = Curve("decode", CURVE.points[:2], 2, 2, None, True, 4)
+    assert len(curve_lines(curve, None, 40, BLOCKS)) == 2
+
+
+def test_no_line_is_wider_than_it_may_be() -> None:
+    for columns in (25, 29, 38, 78):
+        assert max(len(line.text) for line in curve_lines(CURVE, 2, columns, BLOCKS)) <= columns
+
+
+def test_progress_names_round_setting_and_time_left() -> None:
+    assert progress_text(report()) == "round 4 of 6 · writing, 2 threads · at most 38 s left"
+    assert progress_text(report(measuring="")) == "warming up"
+    assert progress_text(report("stopped")).startswith("stopped")
+    assert progress_text(report("unsure")) == "over after 22 s; not all differences are certain"
+
+
+def test_pinning_is_told_with_its_gain_or_not_at_all() -> None:
+    assert pinning_line(report("done")) == ""
+    pinned = Curve("decode", CURVE.points, 2, 2, None, True, 4, rate(1.12, 0.01))
+    told = TuningReport((pinned,), LAPTOP, "done", "", 6, 6, 40.0, 60.0, 840, pinned=True)
+    assert pinning_line(told) == "Bound to CPUs (pinned): 2 threads writing +12 %: faster"

@@ -1,0 +1,155 @@
+"""Tokens dropped from the middle: what lies behind moves down and means the same at its new place."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import EngineError, Model
+from engine.cache.kv_cache import KVCache, kv_type_of
+from engine.cache.rotation import rotations_of
+from engine.config import Rope
+from engine.models import ARCHITECTURES
+from engine.saved_state import StateWriter, restore_state
+from engine.saved_state.layout import Header, read_header
+from tests.engine import tiny_gguf
+from tests.engine.scripted_session import ScriptedSession, config_with
+
+pytestmark = pytest.mark.slow
+
+IDS = np.random.default_rng(0).integers(3, 250, 90).tolist()
+
+
+def one_layer(tmp_path: Path, architecture: str, **arguments: Any) -> Model:
+    """With one layer keys and values depend on token and position alone, so that moving them must be exact."""
+    path = tmp_path / f"{architecture}.gguf"
+    keys = {key: arguments.pop(key) for key in list(arguments) if "." in key}
+    tiny = tiny_gguf.model(architecture, n_layers=1, n_heads=2, n_kv_heads=2, **arguments)
+    for key, value in keys.items():
+        tiny.set(f"{architecture}.{key}", value)
+    return Model.open(tiny.write(path), threads=1)
+
+
+@pytest.mark.parametrize(("kv", "most"), [("f32", 1e-4), ("f16", 5e-3), ("q8_0", 0.05)])
+@pytest.mark.parametrize(
+    ("architecture", "arguments"), [*((name, {}) for name in ARCHITECTURES), ("llama", {"rope_factors": True})]
+)
+@pytest.mark.parametrize(("n_keep", "n_drop"), [(8, 16), (5, 13), (0, 7), (1, 80), (40, 1)])
+def test_with_one_layer_moved_tokens_are_as_if_computed_there(
+    tmp_path: Path, architecture: str, arguments: dict[str, Any], kv: str, most: float, n_keep: int, n_drop: int
+) -> None:
+    model = one_layer(tmp_path, architecture, **arguments)
+    moved, fresh = model.session(n_ctx=128, kv=kv), model.session(n_ctx=128, kv=kv)
+    moved.feed(IDS)
+    moved.shift(n_keep, n_drop)
+    fresh.feed(IDS[:n_keep] + IDS[n_keep + n_drop :])
+    assert moved.tokens == fresh.tokens
+    found, wanted = (session.feed([9, 8, 7], every=True) for session in (moved, fresh))
+    assert np.abs(found - wanted).max() < most * np.abs(wanted).max()
+    model.close()
+
+
+def test_a_head_that_is_rotated_only_in_part_keeps_the_rest(tmp_path: Path) -> None:
+    model = one_layer(tmp_path, "qwen2", **{"rope.dimension_count": 16})
+    moved, fresh = model.session(n_ctx=128, kv="f32"), model.session(n_ctx=128, kv="f32")
+    moved.feed(IDS)
+    moved.shift(3, 20)
+    fresh.feed(IDS[:3] + IDS[23:])
+    assert np.allclose(moved.feed([9]), fresh.feed([9]), atol=1e-4)
+    model.close()
+
+
+@pytest.mark.parametrize("kv", ["f32", "f16", "q8_0"])
+def test_the_end_can_be_dropped_and_what_is_not_there_cannot(tmp_path: Path, kv: str) -> None:
+    model = one_layer(tmp_path, "llama")
+    session = model.session(n_ctx=128, kv=kv)
+    session.feed(IDS)
+    for n_keep, n_drop in ((-1, 5), (5, -1), (5, 0), (80, 11)):
+        with pytest.raises(EngineError, match="cannot forget"):
+            session.shift(n_keep, n_drop)
+    assert session.tokens == IDS
+    session.shift(80, 10)
+    assert session.tokens == IDS[:80]
+    with pytest.raises(EngineError, match="nothing to continue"):
+        next(session.generate(None))  # type: ignore[arg-type]
+    model.close()
+
+
+def test_a_conversation_without_its_oldest_turns_is_found_in_the_cache(tmp_path: Path) -> None:
+    model = one_layer(tmp_path, "llama")
+    moved, fresh = model.session(n_ctx=128, kv="f32"), model.session(n_ctx=128, kv="f32")
+    system, turns = [5, 6, 7, 8], [[9, 9, n, *IDS[20 * n : 20 * n + 17]] for n in range(4)]
+    moved.feed(sum(turns, system))
+    kept = [*system, *turns[2], *turns[3], *IDS[:6]]
+    assert moved.shift_towards(kept) == 40
+    done = moved.prefill(kept)
+    assert (done.reused, done.fed) == (44, 6)
+    fresh.prefill(kept)
+    assert np.allclose(moved.feed([9]), fresh.feed([9]), atol=1e-4)
+    model.close()
+
+
+@pytest.mark.parametrize(
+    "wanted", [IDS, IDS[:50], [*IDS, 5], [4, *IDS], [*IDS[:30], 4, *IDS[40:]], [*IDS[:30], *IDS[80:]], []]
+)
+def test_what_is_not_a_gap_is_left_alone(tmp_path: Path, wanted: list[int]) -> None:
+    model = one_layer(tmp_path, "llama")
+    session = model.session(n_ctx=128)
+    session.feed(IDS)
+    assert session.shift_towards(wanted) == 0
+    assert session.tokens == IDS
+    model.close()
+
+
+@pytest.mark.parametrize("kv", ["f16", "q8_0"])
+def test_a_state_follows_a_shift(tmp_path: Path, kv: str) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", n_heads=2, n_kv_heads=1), threads=1)
+    session, back = model.session(n_ctx=128, kv=kv), model.session(n_ctx=128, kv=kv)
+    session.feed(IDS)
+    saving = StateWriter(session, tmp_path / "kv.state")
+    assert saving.flush(60)
+    session.shift(11, 30)
+    assert saving.flush(60)
+    saving.close()
+    assert restore_state(back, tmp_path / "kv.state").tokens == 60
+    assert back.tokens == session.tokens
+    assert (back.feed([5, 4, 3]) == session.feed([5, 4, 3])).all()
+    model.close()
+
+
+@pytest.mark.parametrize(("kv", "most"), [("f32", 1e-5), ("f16", 3e-3), ("q8_0", 0.03)])
+def test_the_keys_of_each_layer_are_turned_by_its_own_rope(kv: str, most: float) -> None:
+    """Made-up keys in a made-up model: two ropes that pair elements differently, one stretched, and a layer without."""
+    ropes = Rope(10000.0, 32, neighbours=True), Rope(500.0, 16, neighbours=False, scaling_factor=4.0), None
+    config = config_with(*ropes)
+    rotations = rotations_of(config)
+    cache = KVCache(config, kv_type_of(kv, config), 64, rotations)
+    rng = np.random.default_rng(0)
+    plain = rng.standard_normal((len(ropes), 2, 50, 32)).astype(np.float32)  # of (layer, head, position)
+
+    def turned(layer: int, position: int, at: int) -> np.ndarray:
+        keys = plain[layer, :, position : position + 1].copy()
+        rope = ropes[layer]
+        if rope is not None:
+            rotations[rope].turn(keys, at)
+        return keys
+
+    for layer in range(len(ropes)):
+        for position in range(50):
+            cache.layers[layer].keys.write_tiles(position, turned(layer, position, position))
+    cache.shift(10, 13, 50)
+    for layer in range(len(ropes)):
+        found = cache.layers[layer].keys.read_tiles(10, 37)
+        wanted = np.concatenate([turned(layer, position, position - 13) for position in range(23, 50)], axis=1)
+        assert np.abs(found - wanted).max() < most * np.abs(wanted).max()
+
+
+def test_a_states_header_tells_models_with_several_ropes_apart() -> None:
+    a, b = Rope(10000.0, 32, neighbours=True), Rope(500.0, 32, neighbours=True)
+    models = [(a, a), (a, b), (b, a), (a, None), (None, None), (a, replace(b, scaling_factor=2.0))]
+    headers = {Header.of(ScriptedSession(config=config_with(*ropes)), bytes(16)) for ropes in models}  # type: ignore[arg-type]
+    assert len({(one.frequencies_digest, one.rope_theta) for one in headers}) == len(models)
+    for header in headers:
+        assert read_header(header.to_bytes(), "kv.state") == header

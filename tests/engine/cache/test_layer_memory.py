@@ -1,0 +1,183 @@
+"""What layers remember behind its protocol: a memory that cannot go back everywhere, and layers that are not alike."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import EngineError, Model, Sampling, Session
+from engine.cache.kv_cache import KVCache, kv_type_of, memory_needs
+from engine.cache.kv_types import KV_TYPES
+from engine.cache.layer_memory import LayerMemory, MemoryNeeds
+from engine.errors import Cancelled
+from engine.saved_state import StateWriter, restore_state
+from tests.engine import tiny_gguf
+from tests.engine.architectures.test_llama import unlike_layers
+
+EVERY = 16
+IDS = np.random.default_rng(3).integers(3, 250, 200).tolist()
+
+
+class Checkpoints:
+    """Keys and values that go back only to every sixteenth position and to those that were kept.
+
+    What lies behind is wiped, as a recurrent state would have moved on: whoever relies on it computes nonsense.
+    """
+
+    can_shift = False
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+        self._end = 0
+        self._kept: set[int] = set()
+        self.n_bytes = cache.n_bytes
+        self.asked: list[int] = []
+
+    def reach(self, n: int) -> None:
+        self._end = n
+
+    def keep(self, n: int) -> None:
+        self._kept.add(n)
+
+    def rewind(self, n: int) -> int:
+        self.asked.append(n)
+        if n == self._end:
+            return n
+        self._kept = {kept for kept in self._kept if kept <= n}
+        self._end = n if n in self._kept else n // EVERY * EVERY
+        self._wipe(self._end)
+        return self._end
+
+    def _wipe(self, n: int) -> None:
+        for heads, each in self._cache._parts():
+            heads[:, -(-n // 8) * 8 * each :] = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    path = tiny_gguf.write(tmp_path_factory.mktemp("model") / "tiny.gguf", "llama", "Q8_0", context_length=512)
+    model = Model.open(path, threads=2)
+    yield model
+    model.close()
+
+
+def with_checkpoints(model: Model) -> tuple[Session, Checkpoints]:
+    session = model.session(n_ctx=256)
+    memory = session._pipeline.memory = Checkpoints(session._pipeline.memory)  # type: ignore[assignment]
+    return session, memory
+
+
+def test_a_prompt_is_computed_from_where_the_memory_got_back_to(model: Model) -> None:
+    (session, memory), fresh = with_checkpoints(model), model.session(n_ctx=256)
+    session.prefill(IDS[:100])
+    wanted = [*IDS[:75], *IDS[150:190]]
+    done = session.prefill(wanted)
+    assert memory.asked == [75]
+    assert (done.reused, done.fed) == (64, len(wanted) - 64)
+    assert session.tokens == wanted
+    fresh.prefill(wanted)
+    assert session.feed([7]).tobytes() == fresh.feed([7]).tobytes()
+
+
+def test_cutting_says_how_much_is_left(model: Model) -> None:
+    session, _ = with_checkpoints(model)
+    session.feed(IDS[:100])
+    assert session.truncate(120) == 100
+    assert session.truncate(90) == 80
+    assert session.length == 80
+    assert session.truncate(0) == 0
+
+
+def test_what_is_only_tried_costs_a_kept_position_and_nothing_else(model: Model) -> None:
+    (session, _), fresh = with_checkpoints(model), model.session(n_ctx=256)
+    for one in (session, fresh):
+        one.prefill(IDS[:50])
+    with session.forgetting():
+        session.feed(IDS[50:90])
+    assert session.tokens == IDS[:50]
+    replies = [[piece.token_id for piece in one.generate(Sampling.greedy(), 8)] for one in (session, fresh)]
+    assert replies[0] == replies[1]
+
+
+def test_a_conversation_is_not_shifted_where_layers_cannot(model: Model) -> None:
+    session, _ = with_checkpoints(model)
+    session.feed(IDS[:100])
+    assert session.shift_towards([*IDS[:20], *IDS[40:100], 5]) == 0
+    with pytest.raises(EngineError, match="cannot forget tokens from the midst"):
+        session.shift(20, 20)
+    assert session.tokens == IDS[:100]
+
+
+def test_a_walk_that_was_given_up_is_gone_back_on(model: Model) -> None:
+    session, memory = with_checkpoints(model)
+    session.feed(IDS[:40])
+    memory.asked.clear()
+
+    def cancel(done: int, total: int) -> None:
+        session.cancel()
+
+    session._pipeline.columns_at = lambda pos: 16  # type: ignore[method-assign]
+    with pytest.raises(Cancelled):
+        session.feed(IDS[40:120], on_progress=cancel)
+    assert memory.asked == [session.length]
+
+
+@pytest.mark.parametrize("kv", KV_TYPES)
+def test_layers_that_are_not_alike_are_kept_shifted_and_saved(tmp_path: Path, kv: str) -> None:
+    model = Model.open(unlike_layers(head_dim=32).write(tmp_path / "m.gguf"), threads=1)
+    session, back, fresh = (model.session(n_ctx=128, kv=kv) for _ in range(3))
+    session.feed(IDS[:70])
+    saving = StateWriter(session, tmp_path / "kv.state")
+    assert saving.flush(60), saving.problem
+    saving.close()
+    assert restore_state(back, tmp_path / "kv.state").tokens == 70
+    assert back.feed([5]).tobytes() == session.feed([5]).tobytes()
+    for one in (session, back):
+        one.shift(10, 20)
+    assert back.feed([5]).tobytes() == session.feed([5]).tobytes()
+    with fresh.forgetting():
+        fresh.feed(IDS[:16])
+        fresh.stretch(96)
+    assert session.kv_bytes == memory_needs(model.config, KV_TYPES[kv]).bytes_for(128)
+    model.close()
+
+
+def test_needs_are_sums_over_layers_and_grow_with_the_context_but_for_what_is_fixed(tmp_path: Path) -> None:
+    model = Model.open(unlike_layers().write(tmp_path / "m.gguf"), threads=1)
+    assert memory_needs(model.config, KV_TYPES["f16"]) == MemoryNeeds(2 * 2 * 16 * (2 + 4 + 1))
+    both = memory_needs(model.config, KV_TYPES["f16"]) + MemoryNeeds(0, 1000)
+    assert both.bytes_for(10) == 10 * 448 + 1000
+    assert both.largest_context(both.bytes_for(64)) == 64
+    assert both.largest_context(both.bytes_for(64) - 1) == 56
+    assert both.largest_context(500) == 0
+    model.close()
+
+
+def test_keys_and_values_are_a_layer_memory(model: Model) -> None:
+    rotations = model.session(n_ctx=8).rotations
+    memory: LayerMemory = KVCache(model.config, kv_type_of("f16", model.config), 16, rotations)
+    assert memory.rewind(3) == 3
+    assert memory.copied_bytes(0, 3) == memory.copied_bytes(0, 8) == memory.n_bytes // 2
+
+
+@pytest.mark.parametrize("kv", KV_TYPES)
+def test_numpy_packs_keys_as_the_kernels_do(tmp_path: Path, kv: str) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", head_dim=32), threads=1)
+    session = model.session(n_ctx=64, kv=kv)
+    session.feed(IDS[:48])
+    cache = session.memory
+    assert isinstance(cache, KVCache)
+    stored = np.empty(cache.copied_bytes(0, 48), np.uint8)
+    again = np.empty_like(stored)
+    cache.copy_out(0, 48, stored)
+    for layer in cache.layers.values():
+        layer.keys.write_tiles(0, layer.keys.read_tiles(0, 48))
+    cache.copy_out(0, 48, again)
+    assert stored.any()
+    assert (stored == again).all()
+    model.close()

@@ -1,0 +1,41 @@
+"""A glance tells what no check of the whole file is needed for."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.errors import FileUnreadableError, GGUFError
+from engine.gguf import magic
+from tests.engine import tiny_gguf
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_a_gguf_file_passes_and_so_does_one_that_is_cut_off_later(tmp_path: Path) -> None:
+    magic.glance(tiny_gguf.write(tmp_path / "m.gguf"))
+    (tmp_path / "cut.gguf").write_bytes(tiny_gguf.build()[:100])
+    magic.glance(tmp_path / "cut.gguf")
+
+
+@pytest.mark.parametrize(
+    ("start", "what"),
+    [(b"PK\x03\x04", "zip archive"), (b"<html>", "web page"), (b"GG", "truncated"), (b"hello world", "'hell'")],
+)
+def test_another_format_is_named(tmp_path: Path, start: bytes, what: str) -> None:
+    (tmp_path / "m.gguf").write_bytes(start)
+    with pytest.raises(GGUFError, match=what):
+        magic.glance(tmp_path / "m.gguf")
+
+
+def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.gguf", tmp_path):
+        with pytest.raises(FileUnreadableError):
+            magic.glance(path)
+
+
+def test_a_glance_imports_nothing_heavy() -> None:
+    code = "import sys, engine.gguf.magic; print(sorted({'numpy', 'numba', 'psutil'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

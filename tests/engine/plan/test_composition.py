@@ -1,0 +1,109 @@
+"""Steps put together in ways that no registered architecture has yet, against twins of their own.
+
+Made-up architectures, composed of the steps in ``engine.models.decoder``: branches side by side from one norm, norms
+behind the branches alone, layers without rope, and multipliers of embedding and logits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import Model, models
+from engine.config import Attention, Dense, Layer, ModelConfig, Rope
+from engine.gguf.hyperparameters import Hyperparameters
+from engine.models import decoder, llama, reading
+from engine.models.base import decoder_tensors
+from engine.models.decoder import Decoder
+from tests.engine import tiny_gguf
+from tests.engine.reference import Array, Twin
+from tests.engine.test_models import IDS, nmse
+
+
+def _side_by_side(d: Decoder) -> None:
+    """x += attention(n) + ffn(n), both of one norm, as Command R has it."""
+    decoder.embedding(d)
+    for number, layer in enumerate(d.config.layers):
+        x = decoder.norm(d, number, "attn_norm.weight")
+        attended = decoder.self_attention(d, number, layer.mixer, x)
+        decoder.residual(d, attended)
+        decoder.residual(d, decoder.feed_forward(d, number, layer.feed_forward, x))
+
+
+def _side_by_side_twin(twin: Twin, ids: list[int]) -> Array:
+    x, turn = twin.embed(ids), twin.turner(len(ids), neighbours=True)
+    for block in twin.blocks:
+        h = twin.norm(x, block + "attn_norm")
+        x = x + twin.attention(block, h, turn) + twin.feed_forward(block, h)
+    return twin.head(x)
+
+
+def _read_odd(read: Hyperparameters) -> ModelConfig:
+    """Every other layer without rope, the others with one of two; norms behind the branches alone."""
+
+    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+        rope = (attention.rope, None, Rope(300.0, 8, neighbours=False))[number]
+        return Layer(replace(attention, rope=rope), feed_forward, norm_before=False, norm_behind=True)
+
+    return reading.decoder_config(read, layer, neighbours=True, embedding_scale=3.0, logit_soft_cap=0.5)
+
+
+def _odd_twin(twin: Twin, ids: list[int]) -> Array:
+    def half(heads: Array) -> Array:
+        turned = heads.copy()
+        frequencies = 300.0 ** (-np.arange(0, 8, 2) / 8)
+        angle = np.arange(len(ids))[:, None, None] * frequencies
+        a, b = heads[..., :4], heads[..., 4:8]
+        turned[..., :4], turned[..., 4:8] = (
+            a * np.cos(angle) - b * np.sin(angle),
+            a * np.sin(angle) + b * np.cos(angle),
+        )
+        return turned
+
+    x = 3.0 * twin.embed(ids)
+    turns = (twin.turner(len(ids), neighbours=True), lambda heads: heads, half)
+    for block, turn in zip(twin.blocks, turns, strict=True):
+        x = x + twin.norm(twin.attention(block, x, turn), block + "post_attention_norm")
+        x = x + twin.norm(twin.feed_forward(block, x), block + "post_ffw_norm")
+    return 0.5 * np.tanh(twin.head(x) / 0.5)
+
+
+SIDE_BY_SIDE = replace(llama.ARCHITECTURE, compose=_side_by_side)
+ODD = replace(llama.ARCHITECTURE, read=_read_odd, tensors=decoder_tensors)
+
+
+@pytest.fixture
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = models.load_architecture
+    made_up = {"side-by-side": SIDE_BY_SIDE, "odd": ODD}
+    for name in made_up:
+        monkeypatch.setitem(models.ARCHITECTURES, name, "made up")
+    for module in ("engine.models", "engine.pipeline"):
+        monkeypatch.setattr(f"{module}.load_architecture", lambda name: made_up.get(name) or load(name))
+
+
+@pytest.mark.usefixtures("_registered")
+@pytest.mark.parametrize("quant", ["F32", "Q8_0"])
+@pytest.mark.parametrize(("name", "twin", "n_layers"), [("side-by-side", _side_by_side_twin, 2), ("odd", _odd_twin, 3)])
+def test_what_steps_are_put_together_to_is_what_the_twin_computes(
+    name: str, twin: object, n_layers: int, quant: str, tmp_path: Path
+) -> None:
+    described = tiny_gguf.decoder(name, quant, n_layers=n_layers, norms_behind=name != "side-by-side")
+    for tensor in [str(one.name) for one in described.tensors]:
+        is_before = tensor.endswith(("attn_norm.weight", "ffn_norm.weight"))
+        if is_before and name != "side-by-side":
+            described.drop_tensor(tensor)
+    model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
+    wanted = twin(Twin(model._checked), IDS)  # type: ignore[operator]
+    session, bound = model.session(n_ctx=64, kv="f32"), 1e-9 if quant == "F32" else 1e-2
+    assert nmse(session.feed(IDS, every=True), wanted) < bound
+    session.truncate(0)
+    steps = np.stack([session.feed([token]) for token in IDS])
+    assert nmse(steps, wanted) < bound
+    again = model.session(n_ctx=64, kv="f32")
+    again.feed(IDS[:1])
+    assert again.verify(IDS[1:7]).tobytes() == steps[1:7].tobytes()
+    model.close()

@@ -1,0 +1,114 @@
+"""The plan as data: what it lists, and that it needs nothing compiled to list it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import Model
+from engine.kernels.records import MATMUL_SCRATCH_BYTES, STEP
+from engine.loader import validate
+from engine.machine.memory import Memory
+from engine.measure.check import run
+from engine.plan.buffers import Activations
+from engine.plan.plan import Plan
+from tests.engine import tiny_gguf
+
+PHASES = ["embedding", "norms", "qkv", "attention", "attention output", "feed-forward", "output head"]
+
+
+def test_a_plan_names_every_matrix_once_and_in_order(tmp_path: Path) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=2)
+    rows = model.describe_plan()
+    read = [row["weights"] for row in rows if row["op"].startswith("matvec")]
+    wanted = [
+        f"blk.{layer}.{name}.weight"
+        for layer in range(2)
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+    ]
+    assert read == [*wanted, "output.weight"]
+    assert {row["threads"] for row in rows} == {2}
+    model.close()
+
+
+def test_the_bytes_of_a_plan_are_the_bytes_a_token_reads(tmp_path: Path) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1)
+    read = sum(row.get("bytes", 0) for row in model.describe_plan())
+    vectors = sum(t.size_bytes for t in model._checked.weights.tensors.values() if t.n_rows == 1)
+    assert read == model.bytes_per_token - vectors
+    model.close()
+
+
+def test_phases_come_in_the_order_of_the_computation(tmp_path: Path) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1)
+    assert list(dict.fromkeys(row["phase"] for row in model.describe_plan())) == PHASES
+    model.close()
+
+
+def test_activations_are_quantised_once_for_all_their_readers(tmp_path: Path) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", "Q8_0"), threads=1)
+    names = [row["op"] for row in model.describe_plan()]
+    assert names.count("quantize q8_0") == 2 * 4 + 1
+    model.close()
+
+
+@pytest.mark.parametrize(("columns", "counts"), [(8, (7, 3)), (8, (2, 8)), (32, (20, 9))])
+def test_rows_may_have_their_own_number_of_tokens(columns: int, counts: tuple[int, int], tmp_path: Path) -> None:
+    """As experts will: each gets some of the tokens, the rows around them all."""
+    weights = validate(tiny_gguf.write(tmp_path / "m.gguf", "llama", "Q8_0")).weights
+    matrix, scratch = weights["blk.0.ffn_gate.weight"], Memory(MATMUL_SCRATCH_BYTES)
+    x, gathered, ours, theirs = (Activations(str(n), n, columns) for n in (64, 64, 96, 96))
+    x.array()[:] = gathered.array()[:] = np.random.default_rng(0).standard_normal(x.array().shape)
+    steps = [Memory(128) for _ in counts]
+    for step, n_tokens in zip(steps, counts, strict=True):
+        step.array(np.int64, (16,))[STEP.n_tokens // 8] = n_tokens
+    plan = Plan(steps[0].address, columns, (scratch.address, MATMUL_SCRATCH_BYTES))
+    plan.quantize(x, matrix)
+    plan.matmul(matrix, x, ours)
+    with plan.counted_by(steps[1].address):
+        plan.quantize(gathered, matrix)
+        plan.matmul(matrix, gathered, theirs)
+    plan.matmul(matrix, x, ours)
+    run(plan)
+    both = min(counts)
+    assert (ours.array()[:both] == theirs.array()[:both]).all()
+    for out, n_tokens in zip((ours, theirs), counts, strict=True):
+        assert out.array()[:n_tokens].any(axis=1).all()
+        assert not out.array()[n_tokens:].any()
+
+
+@pytest.mark.parametrize("is_normed", [False, True])
+def test_a_branch_is_added_by_its_product_where_nothing_comes_between(is_normed: bool, tmp_path: Path) -> None:
+    weights = validate(tiny_gguf.write(tmp_path / "m.gguf", biases=True)).weights
+    matrix, bias = weights["blk.0.attn_q.weight"], weights["blk.0.attn_q.bias"]
+    norm = weights["blk.0.attn_norm.weight"] if is_normed else None
+    wanted = None
+    for is_fused in (True, False):
+        step, scratch = Memory(128), Memory(MATMUL_SCRATCH_BYTES)
+        step.array(np.int64, (16,))[STEP.n_tokens // 8] = 3
+        x, read, branch = (Activations(name, 64, 8) for name in ("x", "read", "branch"))
+        x.array()[:3], read.array()[:3] = np.random.default_rng(0).standard_normal((2, 3, 64))
+        plan = Plan(step.address, 8, (scratch.address, MATMUL_SCRATCH_BYTES))
+        if is_fused:
+            plan.barrier()
+        plan.matmul(matrix, read, branch)
+        plan.add(x, branch, norm, 1e-5)
+        names = [row["op"] for row in plan.describe()]
+        assert ("add" in names) == (not is_fused and not is_normed)
+        assert ("add normed" in names) == is_normed
+        run(plan)
+        wanted = x.array().copy() if wanted is None else wanted
+        assert np.allclose(x.array(), wanted, rtol=1e-6, atol=1e-6)
+    for source, its_bias in ((read, bias), (x, None)):  # it adds one thing, and writes nothing that others read
+        plan.barrier()
+        plan.matmul(matrix, source, branch, its_bias)
+        plan.add(x, branch)
+        assert plan.describe()[-1]["op"] == "add"
+
+
+def test_no_prefill_kernel_needs_more_scratch_than_a_thread_gets() -> None:
+    from engine.kernels.tiles import MAX_TOKENS, SCRATCH_BYTES
+    from engine.pipeline import WIDEST_BLOCK
+
+    assert SCRATCH_BYTES <= MATMUL_SCRATCH_BYTES
+    assert WIDEST_BLOCK <= MAX_TOKENS

@@ -1,0 +1,255 @@
+"""Chat templates: as recorded where the recordings are, replaced where unusable, and never dangerous."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import pytest
+
+from engine.errors import TemplateError
+from engine.prompt.chat_template import MAX_SOURCE_CHARS, ChatTemplate, fold_system
+from engine.prompt.template_process import RenderLimits, TemplateProcess
+
+USER = [{"role": "user", "content": "Hello"}]
+SYSTEM = [{"role": "system", "content": "Be brief."}, *USER]
+PLAIN = (
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + PLAIN
+DROPS_SYSTEM = "{% for m in messages if m.role != 'system' %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+LIMITS = RenderLimits(cpu_s=0.4, wall_s=120.0, memory_bytes=192 << 20, output_chars=100_000)
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[TemplateProcess]:
+    shared = TemplateProcess(LIMITS)
+    yield shared
+    shared.close()
+
+
+def template(source: Any, process: TemplateProcess) -> ChatTemplate:
+    return ChatTemplate(source, "<s>", "</s>", "model.gguf", process)
+
+
+def test_messages_and_generation_prompt_are_printed(process: TemplateProcess) -> None:
+    made = template(PLAIN, process)
+    assert made.render(SYSTEM) == "[system]Be brief.[user]Hello[assistant]"
+    assert made.render(USER, add_generation_prompt=False) == "[user]Hello"
+    assert made.notice is None
+
+
+def test_templates_see_the_special_tokens(process: TemplateProcess) -> None:
+    made = template("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}", process)
+    assert made.render(USER) == "<s>Hello</s>"
+
+
+@pytest.mark.parametrize("source", [NO_SYSTEM, DROPS_SYSTEM])
+def test_without_a_system_role_the_system_message_joins_the_first_user_message(
+    source: str, process: TemplateProcess
+) -> None:
+    made = template(source, process)
+    assert not made.supports_system
+    assert made.render(SYSTEM).startswith("[user]Be brief.\nHello")
+
+
+def test_folding_leaves_the_messages_alone() -> None:
+    messages = [*SYSTEM, {"role": "assistant", "content": "Hi"}, *USER]
+    before = json.dumps(messages)
+    assert fold_system(messages)[0] == {"role": "user", "content": "Be brief.\nHello"}
+    assert fold_system(messages)[2] == USER[0]
+    assert json.dumps(messages) == before
+
+
+def test_the_date_comes_from_the_given_time(process: TemplateProcess) -> None:
+    made = template("{{ strftime_now('%Y') }} {{ messages[0].content }}", process)
+    assert made.render(USER, now=86_400.0 * 366) == "1971 Hello"
+
+
+def test_jinja_extensions_of_chat_templates_work(process: TemplateProcess) -> None:
+    source = (
+        "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}"
+        "{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+        "{% set ns = namespace(n=0) %}{% set ns.n = ns.n + 2 %}{{ ns.n }}{{ {'é': '<'} | tojson }}"
+    )
+    assert template(source, process).render(USER * 2) == 'Hello2{"é": "<"}'
+
+
+def test_json_is_written_as_templates_for_transformers_ask(process: TemplateProcess) -> None:
+    source = (
+        "{{ {'b': 1, 'a': 'é'} | tojson(ensure_ascii=True, separators=(',', ':'), sort_keys=True) }}"
+        "{{ [1] | tojson(indent=1) }}"
+    )
+    assert template(source + SHOW, process).render(USER).startswith('{"a":"\\u00e9","b":1}[\n 1\n]')
+
+
+def test_blocks_are_trimmed_like_transformers_does(process: TemplateProcess) -> None:
+    assert template("  {% if true %}\n{{ messages[0].content }}\n  {% endif %}\n", process).render(USER) == "Hello\n"
+
+
+def test_a_process_that_was_closed_starts_again() -> None:
+    made = ChatTemplate(PLAIN)
+    assert made.render(USER) == "[user]Hello[assistant]"
+    made.close()
+    assert made.render(USER) == "[user]Hello[assistant]"
+    made.close()
+
+
+# Unusable templates
+
+CHATML = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (None, "has no chat template"),
+        ("", "is empty"),
+        ("   \n", "is empty"),
+        (7, "is a int, not a string"),
+        (["a"], "is a list, not a string"),
+        ("a\udcff{{ messages }}", "is not UTF-8"),
+        ("x" * (2 << 20), f"has 2097152 characters, over {MAX_SOURCE_CHARS}"),
+        ("{% if %}", "fails"),
+        ("no messages here", "does not print the messages"),
+        ("{{ nothing.here }}", "fails: 'nothing' is undefined"),
+        ("{{ raise_exception('\x1b[31mred\n') }}", r"fails: \x1b[31mred\x0a"),
+    ],
+)
+def test_an_unusable_template_becomes_chatml_with_one_notice(
+    source: Any, reason: str, process: TemplateProcess
+) -> None:
+    made = template(source, process)
+    assert made.render(USER) == CHATML
+    assert made.notice is not None
+    assert reason in made.notice
+    assert made.notice.startswith("model.gguf: ")
+    assert made.notice.endswith("using ChatML")
+    assert made.notice.isprintable()
+    assert len(made.notice) <= 300
+    assert made.supports_system
+
+
+def test_metadata_give_the_template(process: TemplateProcess) -> None:
+    made = ChatTemplate.from_metadata({"tokenizer.chat_template": PLAIN}, "m.gguf")
+    assert made.render(USER) == "[user]Hello[assistant]"
+    made.close()
+    assert ChatTemplate.from_metadata({}, "m.gguf").notice == "m.gguf: has no chat template; using ChatML"
+
+
+def test_a_template_that_fails_later_is_a_refusal_in_one_line(process: TemplateProcess) -> None:
+    made = template("{% if messages|length > 2 %}{{ raise_exception('too\nmany') }}{% endif %}" + PLAIN, process)
+    assert made.render(USER)
+    with pytest.raises(TemplateError, match=r"^model.gguf: the chat template fails: too\\x0amany \(") as caught:
+        made.render(USER * 3)
+    assert str(caught.value).isprintable()
+    assert made.render(USER)
+
+
+# Hostile templates
+
+SHOW = "{{ messages[0].content }}"
+NESTED_LOOPS = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}"
+BOMBS = {
+    "nested loops": NESTED_LOOPS + "{% endfor %}" * 3,
+    "nested loops that print": NESTED_LOOPS + "spam" + "{% endfor %}" * 3,
+    "text of 10^10 characters": "{{ 'a' * 10**10 }}",
+    "power of powers": "{{ 9**(9**9) }}",
+    "power of powers, hidden": "{% set n = 9 %}{{ n**(n**n) }}",
+    "range of 10^9": "{% for a in range(10**9) %}{% endfor %}",
+    "doubled text": "{% set ns = namespace(s='a') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+    "doubled lists": "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+    "center": "{{ 'a' | center(10**10) }}",
+    "center as a method": "{{ 'a'.center(10**10) }}",
+    "format width": "{{ '%9999999999d' % 1 }}",
+    "format width as a method": "{{ '{:>9999999999}'.format(1) }}",
+    "lipsum": "{{ lipsum(n=10**6) }}",
+    "endless macro": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "macro tree": "{% macro m(n) %}{% if n %}{{ m(n-1) }}{{ m(n-1) }}{% endif %}{% endmacro %}{{ m(60) }}",
+    "5,000 parentheses": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+    "nested ifs": "{% if 1 %}" * 10_000 + "{% endif %}" * 10_000,
+    "10 MB of output": "{% for i in range(10000) %}" + "x" * 1000 + "{% endfor %}",
+    "replace that grows": "{{ ('a' * 10**6).replace('a', 'b' * 10**6) }}",
+    "include": "{% include '/etc/passwd' %}",
+    "import": "{% import 'os' as os %}",
+    "unknown global": "{{ cycler('a') }}",
+    "another unknown global": "{{ joiner() }}",
+    "a third unknown global": "{{ dict(a=1) }}",
+    "class walking": "{{ ''.__class__.__mro__[1].__subclasses__()[0] }}",
+    "class walking by filter": "{{ (''|attr('__class__')).__mro__ }}",
+    "format string": "{{ '{0.__class__.__init__.__globals__}'.format(messages) }}",
+    "stored format": "{% set f = '{0.__class__.__mro__}'.format %}{{ f(messages) }}",
+    "format by filter": "{{ ('{0.__class__.__mro__[1]}'|attr('format'))(messages) }}",
+    "globals of a function": "{{ raise_exception.__globals__['json'].loads }}",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_hostile_template_is_refused_in_bounded_time(name: str, process: TemplateProcess) -> None:
+    began = process_time()
+    made = template(BOMBS[name] + SHOW, process)
+    assert made.notice is not None, made.render(USER)
+    assert made.notice.isprintable()
+    assert len(made.notice) <= 300
+    assert made.render(USER) == CHATML
+    assert "takes longer than 120 s" not in made.notice  # 0.4 s of processor time, and the start of a fresh process
+    assert process_time() - began < 10
+
+
+def test_templates_cannot_change_the_history(process: TemplateProcess) -> None:
+    for change in ("messages.append(1)", "messages[0].update({'role': 'x'})", "messages[0].pop('role')"):
+        # "unsafe" or "not safely callable": jinja2 finds it at the attribute or at the call
+        assert "safe" in (template("{% set _ = " + change + " %}" + SHOW, process).notice or "")
+
+
+def test_the_same_template_gives_the_same_answer_every_time(process: TemplateProcess) -> None:
+    notices = {template(BOMBS["nested loops"] + SHOW, process).notice for _ in range(2)}
+    assert notices == {"model.gguf: the chat template takes longer than 0.4 s of processor time; using ChatML"}
+
+
+def test_long_messages_do_not_count_as_excess_output(process: TemplateProcess) -> None:
+    long = [{"role": "user", "content": "x" * 1_000_000}]
+    assert template(PLAIN, process).render(long) == "[user]" + "x" * 1_000_000 + "[assistant]"
+
+
+def test_without_a_process_chatml_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.prompt.template_process.sys.executable", "/nowhere/python")
+    made = ChatTemplate(PLAIN, file_name="model.gguf")
+    assert made.render(USER) == CHATML
+    assert made.notice is not None
+    assert "cannot start" in made.notice
+
+
+# Recordings
+
+
+def test_templates_render_as_recorded(shared_data: Path, process: TemplateProcess) -> None:
+    recorded = json.loads((shared_data / "templates" / "llamacpp_chat_templates.json").read_text(encoding="utf-8"))
+    compared = folded = 0
+    for case in recorded["cases"]:
+        turns = recorded["conversation"] + case.get("extra_conversation", [])
+        messages = [{"role": role, "content": content} for role, content in turns]
+        made = ChatTemplate(
+            case["template_str"], case.get("bos_token", ""), case.get("eos_token", ""), case["name"], process
+        )
+        if not case.get("supported_with_jinja", True):
+            assert made.notice is not None  # needs variables that a GGUF file does not hold
+            continue
+        assert made.render(messages) == (case["expected_output_jinja"] or case["expected_output"]), case["name"]
+        assert made.supports_system == case["python_jinja2_exact"], case["name"]
+        compared += 1
+        folded += not made.supports_system
+    assert compared >= 35
+    assert folded >= 5
+
+
+def test_templates_of_well_known_models_work(shared_data: Path, process: TemplateProcess) -> None:
+    paths = sorted((shared_data / "templates" / "jinja").glob("*.jinja"))
+    assert len(paths) >= 8
+    for path in paths:
+        made = template(path.read_text(encoding="utf-8"), process)
+        text = made.render([*SYSTEM, {"role": "assistant", "content": "Hi."}, *USER])
+        assert made.notice is None, path.name
+        assert "Be brief." in text, path.name

@@ -1,0 +1,75 @@
+"""Activations in every form that kernels read, against a twin in NumPy."""
+
+import numpy as np
+import pytest
+
+from engine.kernels import find_kernel
+from engine.kernels.records import QUANTIZE, STEP
+from engine.plan.buffers import FORMS, in_columns, in_pairs, out_of_columns, out_of_pairs
+from tests.engine.kernel_call import run
+
+pytestmark = pytest.mark.slow
+
+QUANTISED = [name for name, form in FORMS.items() if form.group]
+
+
+def twin(x: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(q, d, sums) of every token, in a row."""
+    group = FORMS[name].group
+    parts = x.reshape(len(x), -1, group)
+    top = np.abs(parts).max(-1).astype(np.float32)
+    d = top / np.float32(127)
+    inverse = np.divide(np.float32(127), top, out=np.zeros_like(top), where=top > 0)
+    q = np.rint(parts * inverse[..., None]).astype(np.int8)
+    if group == 32:
+        return q.reshape(x.shape), d.astype(np.float16).astype(np.float32), q.sum(-1, dtype=np.int32)
+    sixteens, both = q.reshape(*q.shape[:2], 16, 16).sum(-1), q.reshape(*q.shape[:2], 8, 32).sum(-1)
+    return q.reshape(x.shape), d, np.concatenate([sixteens, both], -1).astype(np.int16)
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("name", QUANTISED)
+def test_every_form_equals_its_twin_to_the_bit(name: str, n_threads: int) -> None:
+    form = FORMS[name]
+    n_tokens, n = 6, 1024 if form.group == 256 else 608
+    x = np.random.default_rng(3).standard_normal((n_tokens, n), np.float32)
+    x[0, : form.group] = 0.0
+    wanted = twin(x, name)
+    if not form.in_rows:
+        wanted = in_columns(*wanted)
+        x = np.concatenate([x, np.zeros((2, n), np.float32)])
+    if form.offsets is not None:
+        wanted = in_pairs(wanted[0], form), *wanted[1:]
+    kind = np.int8 if form.in_rows or form.item_bytes == 1 else np.int16
+    found = [np.zeros_like(wanted[0], kind), np.zeros_like(wanted[1]), np.zeros_like(wanted[2])]
+    step, record = np.zeros(8, np.int64), np.zeros(len(QUANTIZE), np.int64)
+    step[STEP.n_tokens // 8] = n_tokens
+    addresses = dict(zip(("q", "d", "sums"), (part.ctypes.data for part in found), strict=True))
+    for field, value in {"step": step.ctypes.data, "x": x.ctypes.data, "n": n, **addresses}.items():
+        record[getattr(QUANTIZE, field) // 8] = value
+    run(find_kernel(f"quantize {name}").address, record, n_threads)
+    for one, other in zip(found, wanted, strict=True):
+        assert (one == other).all()
+
+
+def test_pairs_meet_in_one_register() -> None:
+    """Sub-blocks next to each other with their magnitudes, and blocks of 32 that are four apart; the rest in order."""
+    q = (np.arange(288) - 144).clip(-127, 127).astype(np.int8)[None]
+    thirties = in_pairs(q, FORMS["q8_0 paired"])[0]
+    assert (thirties[:64] == np.concatenate([q[0, :16], q[0, 128:144], q[0, 16:32], q[0, 144:160]])).all()
+    assert (thirties[256:] == q[0, 256:]).all()
+    both = in_pairs(q[:, :256], FORMS["q8_k paired"])[0]
+    first = np.concatenate([q[0, :16], q[0, 32:48], q[0, 16:32], q[0, 48:64]])
+    assert (both[:128] == np.concatenate([first, np.abs(first)])).all()
+
+
+@pytest.mark.parametrize("name", [name for name, form in FORMS.items() if form.offsets is not None])
+def test_pairs_come_back_as_they_went(name: str) -> None:
+    q = np.random.default_rng(0).integers(-127, 128, (3, 544 if FORMS[name].group == 32 else 512), np.int8)
+    assert (out_of_pairs(in_pairs(q, FORMS[name]), FORMS[name], q.shape[1]) == q).all()
+
+
+def test_columns_come_back_as_they_went() -> None:
+    q = np.random.default_rng(0).integers(-127, 128, (7, 608), np.int8)
+    there, _, _ = in_columns(q, np.zeros((7, 19), np.float32), np.zeros((7, 19), np.int32))
+    assert (out_of_columns(there, 8, 608)[:7] == q).all()

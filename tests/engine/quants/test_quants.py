@@ -1,0 +1,158 @@
+"""Every registered type against the gguf package, the C reference's vectors and a float64 product."""
+
+import gguf
+import numpy as np
+import pytest
+
+from engine.gguf.ggml_types import TYPES_BY_NAME
+from engine.quants import QUANTS, load_quant
+from engine.quants.base import QuantType
+from tests.engine.kernel_call import (
+    columns_of,
+    dequantize,
+    embed,
+    filled_weights,
+    ggml_type,
+    multiply,
+    random_blocks,
+    random_columns,
+    random_weights,
+    with_halves,
+)
+
+pytestmark = pytest.mark.slow
+
+N_ROWS, N_TOKENS = 61, 13
+TOLERANCE = 1e-6
+"""Largest error relative to the largest result: what is left is the rounding of float32 sums."""
+
+
+def column_counts(name: str) -> tuple[int, ...]:
+    """Lengths of rows: one block, and several with a rest that no kernel takes at once."""
+    block = TYPES_BY_NAME[name].block_size
+    return (7, 64, 172) if block == 1 else (block, 9 * block, 28 * block) if block < 256 else (block, 5 * block)
+
+
+every_type = pytest.mark.parametrize("quant", QUANTS, indirect=True)
+every_length = pytest.mark.parametrize(
+    ("quant", "n_cols"), [(name, n) for name in QUANTS for n in column_counts(name)], indirect=["quant"]
+)
+without_floats = pytest.mark.parametrize(
+    "quant", [name for name in QUANTS if TYPES_BY_NAME[name].halves], indirect=True
+)
+
+
+@pytest.fixture
+def quant(request: pytest.FixtureRequest) -> QuantType:
+    return load_quant(request.param)
+
+
+def some_cols(quant: QuantType) -> int:
+    return column_counts(quant.name)[-1]
+
+
+def assert_close(found: np.ndarray, wanted: np.ndarray) -> None:
+    assert np.abs(found - wanted).max() <= TOLERANCE * np.abs(wanted).max()
+
+
+@every_type
+def test_layout_is_that_of_ggml(quant: QuantType) -> None:
+    layout = TYPES_BY_NAME[quant.name]
+    assert (quant.block_size, quant.type_size) == (layout.block_size, layout.type_size)
+    assert gguf.GGML_QUANT_SIZES[ggml_type(quant)] == (quant.block_size, quant.type_size)
+
+
+@every_length
+def test_embed_equals_the_gguf_package_bit_for_bit(quant: QuantType, n_cols: int) -> None:
+    weights, tokens = random_weights(quant, 9, n_cols), [8, 0, 3, 3, 7]
+    wanted = dequantize(quant, weights)[tokens]
+    for n_threads in (1, 3):
+        found = embed(quant, weights, tokens, n_cols, n_threads)
+        assert found.tobytes() == wanted.astype(np.float32).tobytes()
+
+
+@without_floats
+def test_embed_equals_the_c_reference_bit_for_bit(quant: QuantType, shared_data) -> None:
+    vectors = np.load(shared_data / "quants" / "ggml_quant_vectors.npz")
+    wanted = vectors[f"{quant.name}_dequant"]
+    weights = vectors[f"{quant.name}_blocks"].view(np.uint8).reshape(len(wanted), -1)
+    assert embed(quant, weights, list(range(len(wanted))), wanted.shape[1]).tobytes() == wanted.tobytes()
+
+
+@every_length
+def test_matvec_equals_the_float64_product(quant: QuantType, n_cols: int) -> None:
+    weights, columns = random_weights(quant, N_ROWS, n_cols), random_columns(quant, 1, n_cols)
+    wanted = columns.values[:1] @ dequantize(quant, weights).astype(np.float64).T
+    assert_close(multiply(quant, weights, columns, 0), wanted)
+
+
+@every_length
+def test_matmul_equals_the_float64_product(quant: QuantType, n_cols: int) -> None:
+    weights, columns = random_weights(quant, N_ROWS, n_cols), random_columns(quant, N_TOKENS, n_cols)
+    wanted = columns.values[:N_TOKENS] @ dequantize(quant, weights).astype(np.float64).T
+    assert_close(multiply(quant, weights, columns, N_TOKENS), wanted)
+
+
+@without_floats
+def test_largest_values_fit_the_integers_on_the_way(quant: QuantType) -> None:
+    n_cols = some_cols(quant)
+    signs = np.where(np.arange(4)[:, None] & 1, -127, 127) * np.ones((4, n_cols), np.int64)
+    columns = columns_of(quant, signs)
+    for byte in (0x00, 0x0F, 0x7F, 0x80, 0xF0, 0xFF):
+        weights = filled_weights(quant, 9, n_cols, byte)
+        wanted = columns.values @ dequantize(quant, weights).astype(np.float64).T
+        limit = TOLERANCE * max(np.abs(wanted).max(), 1.0)
+        assert np.abs(multiply(quant, weights, columns, 4) - wanted).max() <= limit
+        assert np.abs(multiply(quant, weights, columns, 0) - wanted[:1]).max() <= limit
+
+
+@without_floats
+def test_integers_are_exact(quant: QuantType) -> None:
+    n_cols = column_counts(quant.name)[0]
+    weights = with_halves(quant, random_blocks(quant, 9, n_cols), np.ones)
+    columns = columns_of(quant, np.random.default_rng(5).integers(-3, 4, (4, n_cols)), d=1.0)
+    wanted = columns.values @ dequantize(quant, weights).astype(np.float64).T  # below 2^24, so float32 rounds nothing
+    assert (multiply(quant, weights, columns, 4) == wanted).all()
+    assert (multiply(quant, weights, columns, 0) == wanted[:1]).all()
+
+
+@every_type
+def test_number_of_threads_changes_nothing(quant: QuantType) -> None:
+    n_cols = some_cols(quant)
+    weights, columns = random_weights(quant, N_ROWS, n_cols), random_columns(quant, N_TOKENS, n_cols)
+    for n_tokens in (0, N_TOKENS):
+        alone = multiply(quant, weights, columns, n_tokens)
+        for n_threads in (2, 3, 16):
+            assert (multiply(quant, weights, columns, n_tokens, n_threads) == alone).all()
+
+
+@every_type
+def test_a_column_does_not_depend_on_its_neighbours(quant: QuantType) -> None:
+    n_cols = some_cols(quant)
+    weights, columns = random_weights(quant, N_ROWS, n_cols), random_columns(quant, 16, n_cols)
+    together = multiply(quant, weights, columns, 16)
+    for first, n_tokens in ((0, 1), (3, 2), (1, 7), (11, 5)):
+        found = multiply(quant, weights, columns.from_column(first), n_tokens)
+        assert (found == together[first : first + n_tokens]).all()
+
+
+@every_type
+def test_bias_and_residual_are_added(quant: QuantType) -> None:
+    n_cols = some_cols(quant)
+    weights, columns = random_weights(quant, N_ROWS, n_cols), random_columns(quant, N_TOKENS, n_cols)
+    added = np.random.default_rng(3).standard_normal((N_TOKENS, N_ROWS), np.float32)
+    for n_tokens in (0, N_TOKENS):
+        plain = multiply(quant, weights, columns, n_tokens)
+        assert (multiply(quant, weights, columns, n_tokens, add=added) == plain + added[: len(plain)]).all()
+        assert (multiply(quant, weights, columns, n_tokens, add=added[:1].copy()) == plain + added[:1]).all()
+
+
+@every_length
+def test_a_few_columns_equal_single_ones_to_the_bit(quant: QuantType, n_cols: int) -> None:
+    weights, columns = random_weights(quant, N_ROWS, n_cols), random_columns(quant, 8, n_cols)
+    added = np.random.default_rng(3).standard_normal((8, N_ROWS), np.float32)
+    alone = [multiply(quant, weights, columns.from_column(c), 0, add=added[c : c + 1].copy())[0] for c in range(8)]
+    for n_tokens in range(1, 9):
+        for n_threads in (1, 3):
+            together = multiply(quant, weights, columns, n_tokens, n_threads, added[:n_tokens].copy(), few=True)
+            assert together.tobytes() == np.array(alone[:n_tokens]).tobytes()

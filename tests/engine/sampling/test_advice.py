@@ -1,0 +1,51 @@
+"""What a file recommends for sampling: taken where it is a number in range, left out where it is not."""
+
+import numpy as np
+import pytest
+
+from engine.sampling.advice import sampling_advice
+
+
+def test_every_recommended_value_is_found_under_its_own_name():
+    metadata = {
+        "general.sampling.temp": float(np.float32(0.6)),
+        "general.sampling.top_k": 20,
+        "general.sampling.top_p": float(np.float32(0.95)),
+        "general.sampling.min_p": 0.0,
+        "general.sampling.penalty_repeat": float(np.float32(1.1)),
+        "general.sampling.penalty_last_n": 256,
+        "general.sampling.mirostat": 2,
+    }
+    assert sampling_advice(metadata) == {
+        "temperature": 0.6,
+        "top_k": 20,
+        "top_p": 0.95,
+        "min_p": 0.0,
+        "repeat_penalty": 1.1,
+        "repeat_window": 256,
+    }
+
+
+def test_files_without_advice_give_none():
+    assert sampling_advice({"general.name": "llama"}) == {}
+
+
+def test_minus_one_candidates_are_all_of_them():
+    assert sampling_advice({"general.sampling.top_k": -1}) == {"top_k": 0}
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), -0.5, 1e9, "0.7", True, 1, None, [0.7], b"0.7"], ids=repr
+)
+def test_what_is_no_temperature_is_left_out(value: object):
+    assert sampling_advice({"general.sampling.temp": value}) == {}
+
+
+@pytest.mark.parametrize("value", [1 << 63, -2, 0.5, "40", False])
+def test_what_is_no_count_is_left_out(value: object):
+    assert sampling_advice({"general.sampling.top_k": value}) == {}
+
+
+def test_a_window_as_long_as_the_context_is_left_out():
+    # llama.cpp's -1; 0 would switch the penalty off.
+    assert sampling_advice({"general.sampling.penalty_last_n": -1}) == {}

@@ -1,0 +1,241 @@
+"""A conversation's keys and values go to a file and come back, to the bit, while everything else goes on."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import EngineError, Model, Sampling, Session
+from engine.cache.kv_types import KV_TYPES
+from engine.saved_state import StateRefusedError, StateWriter, read_summary, restore_state, writer
+from tests.engine import tiny_gguf
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    path = tiny_gguf.write(tmp_path_factory.mktemp("model") / "tiny.gguf", "llama", "Q8_0", n_heads=2, n_kv_heads=1)
+    model = Model.open(path, threads=2)
+    yield model
+    model.close()
+
+
+def ids_of(n: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(3, 250, n).tolist()
+
+
+def save(session: Session, path: Path) -> None:
+    saving = StateWriter(session, path)
+    saving.note()
+    assert saving.flush(60), saving.problem
+    assert saving.saved_tokens == session.length
+    saving.close()
+
+
+def same_cache(a: Session, b: Session) -> bool:
+    """Compare the keys and values of all whole tiles, and the values of the rest, by copying them out."""
+    assert a.tokens == b.tokens
+    whole = a.length // 8 * 8
+    copies = [np.empty(s.memory.copied_bytes(0, whole), np.uint8) for s in (a, b)]
+    sizes = [s.memory.copy_out(0, whole, copy) for s, copy in zip((a, b), copies, strict=True)]
+    return sizes[0] == sizes[1] and bool((copies[0][: sizes[0]] == copies[1][: sizes[1]]).all())
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 63, 64, 65, 130])
+@pytest.mark.parametrize("kv", KV_TYPES)
+def test_what_comes_back_is_what_was_there_to_the_bit(model: Model, tmp_path: Path, kv: str, length: int) -> None:
+    saved, fresh = model.session(n_ctx=256, kv=kv), model.session(n_ctx=256, kv=kv)
+    saved.feed(ids_of(length))
+    save(saved, tmp_path / "kv.state")
+    done = restore_state(fresh, tmp_path / "kv.state")
+    assert (done.tokens, done.lost) == (length, 0)
+    assert same_cache(saved, fresh)
+    assert (saved.feed([7]) == fresh.feed([7])).all()
+    assert (saved.feed(ids_of(9, 1)) == fresh.feed(ids_of(9, 1))).all()
+    saved.close()
+    fresh.close()
+
+
+@pytest.mark.parametrize(("saved_ctx", "restored_ctx"), [(128, 256), (256, 128), (200, 97)])
+def test_the_size_of_the_context_is_no_part_of_a_state(
+    model: Model, tmp_path: Path, saved_ctx: int, restored_ctx: int
+) -> None:
+    saved, fresh = model.session(n_ctx=saved_ctx), model.session(n_ctx=restored_ctx)
+    saved.feed(ids_of(90))
+    save(saved, tmp_path / "kv.state")
+    assert restore_state(fresh, tmp_path / "kv.state").tokens == 90
+    assert (saved.feed([7]) == fresh.feed([7])).all()
+
+
+def test_a_context_that_is_too_small_takes_what_fits(model: Model, tmp_path: Path) -> None:
+    saved, fresh, wanted = model.session(n_ctx=128), model.session(n_ctx=44), model.session(n_ctx=44)
+    saved.feed(ids_of(100))
+    save(saved, tmp_path / "kv.state")
+    done = restore_state(fresh, tmp_path / "kv.state")
+    assert (done.tokens, done.lost) == (44, 0)
+    wanted.feed(ids_of(44))
+    assert same_cache(fresh, wanted)
+
+
+def test_a_reply_goes_on_with_the_same_tokens_after_a_restart(model: Model, tmp_path: Path) -> None:
+    undisturbed, first, second = (model.session(n_ctx=256) for _ in range(3))
+    question, more = ids_of(37), ids_of(11, 5)
+    replies = []
+    for session in (undisturbed, first):
+        session.prefill(question)
+        replies.append([piece.token_id for piece in session.generate(Sampling.greedy(), 30)])
+    save(first, tmp_path / "kv.state")
+    restore_state(second, tmp_path / "kv.state")
+    conversation = [*question, *replies[0], *more]
+    reused = second.prefill(conversation).reused
+    assert (replies[1], reused) == (replies[0], undisturbed.prefill(conversation).reused)
+    texts = [[piece.token_id for piece in s.generate(Sampling.greedy(), 30)] for s in (undisturbed, second)]
+    assert texts[0] == texts[1]
+    assert same_cache(undisturbed, second)
+
+
+def test_a_conversation_grows_is_cut_and_grows_on_in_one_file(model: Model, tmp_path: Path) -> None:
+    path = tmp_path / "kv.state"
+    session, wanted = model.session(n_ctx=256), model.session(n_ctx=256)
+    saving = StateWriter(session, path)
+    for step, (cut, n) in enumerate([(0, 70), (70, 3), (73, 50), (41, 60), (101, 1), (8, 9), (17, 120)]):
+        session.truncate(cut)
+        session.feed(ids_of(n, step))
+        assert saving.flush(60), saving.problem
+        back = model.session(n_ctx=256)
+        assert restore_state(back, path).tokens == session.length
+        assert same_cache(session, back)
+        back.close()
+    inode = path.stat().st_ino
+    saving.close()
+    restore_state(wanted, path)
+    wanted.truncate(30)
+    wanted.feed(ids_of(20, 99))
+    save(wanted, path)
+    assert path.stat().st_ino == inode  # gone on with, not written anew
+    back = model.session(n_ctx=256)
+    assert restore_state(back, path).tokens == 50
+    assert same_cache(wanted, back)
+
+
+def test_tokens_are_saved_while_others_are_computed(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "FEWEST_NEW", 8)
+    path = tmp_path / "kv.state"
+    session = model.session(n_ctx=512)
+    session.prefill(ids_of(50))
+    saving = StateWriter(session, path)
+    for _ in range(3):
+        for _ in session.generate(Sampling(seed=1, temperature=2.0), 80):
+            saving.note()
+        session.truncate(60)
+        session.feed(ids_of(9, 4))
+    with saving._changed:
+        assert saving._changed.wait_for(lambda: saving.saved_tokens >= 48, 60)
+    saving.close()  # without a flush, as when the process is killed
+    back = model.session(n_ctx=512)
+    n = restore_state(back, path).tokens
+    assert n >= 48
+    wanted = session.tokens
+    session.truncate(min(n, _shared(wanted, back.tokens)))
+    back.truncate(session.length)
+    assert session.length >= 48
+    assert same_cache(session, back)
+
+
+def _shared(a: list[int], b: list[int]) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def test_tokens_that_are_only_tried_are_never_saved(model: Model, tmp_path: Path) -> None:
+    session, back = model.session(n_ctx=256), model.session(n_ctx=256)
+    session.feed(ids_of(40))
+    saving = StateWriter(session, tmp_path / "kv.state")
+    with session.forgetting():
+        session.stretch(200)
+        session.feed([1, 2, 3])
+        assert saving.flush(60)
+    assert saving.flush(60)
+    saving.close()
+    assert restore_state(back, tmp_path / "kv.state").tokens == 40
+    assert same_cache(session, back)
+
+
+def test_a_state_knows_its_size_and_model_without_being_restored(model: Model, tmp_path: Path) -> None:
+    session = model.session(n_ctx=256, kv="q8_0")
+    session.feed(ids_of(77))
+    save(session, tmp_path / "kv.state")
+    found = read_summary(tmp_path / "kv.state")
+    assert (found.n_tokens, found.kv_type, found.model_fingerprint) == (77, "q8_0", model.fingerprint)
+    assert found.n_bytes == (tmp_path / "kv.state").stat().st_size
+    assert (tmp_path / "kv.state").stat().st_mode & 0o777 == 0o600
+
+
+def test_only_an_empty_session_is_filled(model: Model, tmp_path: Path) -> None:
+    session = model.session(n_ctx=64)
+    session.feed([1, 2, 3])
+    save(session, tmp_path / "kv.state")
+    with pytest.raises(EngineError, match="empty"):
+        restore_state(session, tmp_path / "kv.state")
+    assert session.tokens == [1, 2, 3]
+
+
+def test_the_fingerprint_tells_metadata_and_weights_apart_but_not_names(tmp_path: Path) -> None:
+    def fingerprint(tiny: tiny_gguf.TinyGGUF, name: str = "m.gguf") -> str:
+        model = Model.open(tiny.write(tmp_path / name), threads=1)
+        found = model.fingerprint
+        model.close()
+        return found
+
+    plain = fingerprint(tiny_gguf.model())
+    assert plain == fingerprint(tiny_gguf.model(), "renamed.gguf")
+    other_weights, other_layer, other_template = tiny_gguf.model(seed=1), tiny_gguf.model(), tiny_gguf.model()
+    other_layer.fill("blk.1.attn_k.weight", 0.01)
+    other_template.set("tokenizer.chat_template", "{{ messages }}")
+    found = {fingerprint(tiny) for tiny in (other_weights, other_layer, other_template)}
+    assert len(found | {plain}) == 4
+
+
+def test_another_model_of_the_same_shape_is_refused(model: Model, tmp_path: Path) -> None:
+    session = model.session(n_ctx=64)
+    session.feed(ids_of(20))
+    save(session, tmp_path / "kv.state")
+    path = tiny_gguf.write(tmp_path / "other.gguf", "llama", "Q8_0", n_heads=2, n_kv_heads=1, seed=1)
+    other = Model.open(path, threads=1)
+    empty = other.session(n_ctx=64)
+    with pytest.raises(StateRefusedError, match="another model or other weights"):
+        restore_state(empty, tmp_path / "kv.state")
+    assert empty.length == 0
+    other.close()
+
+
+def test_a_writer_outlives_its_session_and_leaves_no_thread(model: Model, tmp_path: Path) -> None:
+    session = model.session(n_ctx=64)
+    session.feed(ids_of(20))
+    saving = StateWriter(session, tmp_path / "kv.state")
+    assert saving.flush(60)
+    session.close()
+    saving.note()
+    saving.flush(60)
+    saving.close()
+    saving.close()
+    assert "state-writer" not in {thread.name for thread in threading.enumerate()}
+    back = model.session(n_ctx=64)
+    assert restore_state(back, tmp_path / "kv.state").tokens == 20
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked")
+def test_a_writer_that_is_killed_leaves_a_sound_state_or_none(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.engine.doomed_writer", str(tmp_path), "--kills", "30"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "none of them wrong" in done.stdout

@@ -1,0 +1,110 @@
+"""Other instruction sets than this processor's best: the intrinsics' twins and the integer results of a few types, and
+the instructions in what is compiled, in a process each."""
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import numba.core.codegen
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+SSE2 = "+64bit,+cmov,+cx8,+fxsr,+mmx,+sse,+sse2"
+SSE42 = f"{SSE2},+cx16,+popcnt,+sse3,+sse4.1,+sse4.2,+ssse3"
+LEVELS = {
+    "haswell": f"{SSE42},+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave",
+    "ivybridge": f"{SSE42},+avx,+f16c,+xsave",
+    "nehalem": SSE42,
+    "x86-64": SSE2,
+}
+VNNI = {
+    "alderlake": f"{LEVELS['haswell']},+avxvnni",
+    "icelake-client": f"{LEVELS['haswell']},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,+avx512vnni",
+}
+TYPES = ("Q6_K", "IQ4_XS", "Q5_1")
+"""Between them they use every operation that is lowered by level: products, sign, table, bits, folds."""
+TYPES_OF_FOURS = ("Q4_K", "Q6_K", "Q4_1", "Q8_0", "IQ4_XS")
+"""One of each way in which prefill adds up four products at a time."""
+
+
+def host_features() -> set[str]:
+    return set(numba.core.codegen.get_host_cpu_features().split(","))
+
+
+def test_avx_is_used_where_numba_would_leave_it_off() -> None:
+    code = "from engine.simd import level; from numba import config; print(bool(config.ENABLE_AVX))"
+    cases = (
+        ({"NUMBA_CPU_NAME": "ivybridge"}, "True"),
+        ({"NUMBA_CPU_NAME": "ivybridge", "NUMBA_ENABLE_AVX": "0"}, "False"),
+        ({"NUMBA_CPU_NAME": "nocona"}, "False"),  # what some virtual machines say they are
+    )
+    for given, expected in cases:
+        env = {**os.environ, **given}
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
+        assert done.stdout.strip() == expected, done.stderr
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_integer_results_are_the_same_at_older_levels(level: str) -> None:
+    features = LEVELS[level]
+    if not set(features.split(",")) - {"+64bit"} <= host_features():
+        pytest.skip(f"this processor cannot run code for {level}")
+    tests = ["tests/engine/simd/test_simd.py"]
+    if level != "haswell":
+        tests += [f"tests/engine/quants/test_quants.py::test_integers_are_exact[{name}]" for name in TYPES]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        cwd=ROOT,
+        env={**os.environ, "NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": features},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_the_form_for_vnni_is_exact_on_any_processor(tmp_path: Path) -> None:
+    wanted = ("test_integers_are_exact", "test_largest_values_fit_the_integers_on_the_way")
+    tests = [f"tests/engine/quants/test_quants.py::{test}[{name}]" for test in wanted for name in TYPES_OF_FOURS]
+    # numba knows two forms of a function by one name: a cache of its own.
+    cache = Path(os.environ.get("JALOPY_CACHE_DIR", tmp_path)) / "sums_fours"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.engine.sums_fours", *tests],
+        cwd=ROOT,
+        env={**os.environ, "JALOPY_CACHE_DIR": str(cache)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="compiles for x86-64")
+@pytest.mark.parametrize("level", VNNI)
+def test_where_there_is_vnni_prefill_uses_it(level: str, tmp_path: Path) -> None:
+    code = """
+from engine.quants.q8_0 import QUANT, matmul
+matmul.address
+print(QUANT.form(in_rows=False), matmul._compiled._library.get_asm_str().count("vpdpbusd"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "NUMBA_CPU_NAME": level,
+            "NUMBA_CPU_FEATURES": VNNI[level],
+            "JALOPY_CACHE_DIR": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    form, found = done.stdout.rsplit(maxsplit=1)
+    assert form == "q8_0 bytes"
+    assert int(found) >= 64

@@ -1,0 +1,393 @@
+"""Ways to keep weights, and keys and values, in memory: what is measured, when one is recommended, and why."""
+
+import gc
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine import Model, Sampling
+from engine.errors import Cancelled, MemoryPlanError
+from engine.machine import host
+from engine.machine.memory import gives_huge_pages
+from engine.machine.topology import Cores
+from engine.tuning import option_trials
+from engine.tuning.option_trials import KVTrials, WeightTrials
+from engine.tuning.report import COUNTS, KV, PINNING, WEIGHTS, Comparison, TuningReport
+from engine.tuning.sweep import Sweep, default_budget_s
+from engine.tuning.trials import SessionTrials
+from tests.engine import tiny_gguf
+from tests.engine.scripted_trials import ScriptedOptions, ScriptedTrials
+
+LAPTOP = Cores((0, 1, 2, 3), 2, None)
+TPS = {1: 3.0, 2: 5.1, 3: 4.7, 4: 4.5}
+ALL = (COUNTS, PINNING, WEIGHTS)
+
+
+def scripted(
+    gain: float = 1.12,
+    prefill_gain: float = 1.0,
+    present: str = "mmap",
+    noise: Callable[[int], float] = lambda taken: 1.0,
+) -> tuple[ScriptedTrials, ScriptedOptions]:
+    trials = ScriptedTrials(lambda phase, n, pinned, taken: TPS[n] if phase == "decode" else 2 * n)
+    gains = {"decode": gain, "prefill": prefill_gain}
+
+    def rate(phase: str, option: str, taken: int) -> float:
+        return 5.0 * (gains[phase] if option == "huge" else 1.0) * noise(taken)
+
+    return trials, ScriptedOptions(trials, WEIGHTS, ("mmap", "huge"), present, rate)
+
+
+def run(trials: ScriptedTrials, parts: tuple[str, ...] = ALL, earlier: TuningReport | None = None) -> TuningReport:
+    sweep = Sweep(trials, LAPTOP, clock=trials.clock, parts=parts, earlier=earlier)
+    return list(sweep)[-1]
+
+
+def weights_of(report: TuningReport) -> Comparison:
+    found = report.comparison(WEIGHTS)
+    assert found is not None
+    return found
+
+
+def test_options_are_measured_after_the_counts_with_those_that_won_in_turn_up_and_down() -> None:
+    trials, options = scripted()
+    run(trials)
+    decode = [option for phase, option, _, _ in options.taken if phase == "decode"]
+    assert decode[:4] == ["mmap", "huge", "huge", "mmap"]
+    assert {(phase, n) for phase, _, n, _ in options.taken} == {("decode", 2), ("prefill", 4)}
+    assert (options.n_opened, options.n_closed) == (1, 1)
+    assert len(decode) == 10  # five passes make an interval, and it separates
+
+
+def test_a_certain_gain_is_recommended_with_what_it_costs() -> None:
+    trials, _ = scripted()
+    found = weights_of(run(trials))
+    assert found.best == "huge"
+    assert found.is_settled
+    assert found.reason == (
+        "With its weights in huge pages this model writes 12 % faster (12 to 12): the processor looks up far fewer "
+        "addresses. They take 2.0 GB of memory of their own."
+    )
+
+
+@pytest.mark.parametrize(
+    ("gain", "part"),
+    [
+        (1.02, "huge pages brought too little to count (writing +2 %, 2 to 2; reading +0 %, 0 to 0)"),
+        (1.0, "huge pages brought no gain (writing +0 %, 0 to 0; reading +0 %, 0 to 0)"),
+        (0.9, "huge pages proved slower (writing -10 %, -10 to -10)"),
+    ],
+)
+def test_what_gains_too_little_or_is_slower_is_not(gain: float, part: str) -> None:
+    trials, _ = scripted(gain)
+    found = weights_of(run(trials))
+    assert found.best == "mmap"
+    assert part in found.reason
+
+
+def test_an_interval_that_reaches_the_present_speed_is_never_recommended_however_high_its_median() -> None:
+    trials, options = scripted()
+    huge = [5.0, 6.5, 6.4, 4.9, 6.6, 6.5, 4.8, 6.3, 6.6, 4.9, 6.4, 6.5]
+    passes = iter(huge)
+    options._rate = lambda phase, option, taken: next(passes) if (phase, option) == ("decode", "huge") else 5.0
+    found = weights_of(run(trials))
+    gain = found.options[1].gain["decode"]
+    assert gain.median > 1.25
+    assert gain.low <= 1
+    assert found.best == "mmap"
+    assert not found.is_settled
+    assert "no gain that is certain" in found.reason
+    assert found.reason.endswith("This is not certain yet.")
+
+
+def test_a_gain_seen_in_a_few_passes_only_is_not_recommended() -> None:
+    trials, options = scripted(1.5)
+    options.step_s = 20.0  # copying leaves time for two passes
+    found = weights_of(list(Sweep(trials, LAPTOP, 44.0, trials.clock, (WEIGHTS,)))[-1])
+    gain = found.options[1].gain["decode"]
+    assert gain.median == pytest.approx(1.5)
+    assert not gain.is_sure
+    assert found.best == "mmap"
+
+
+def test_a_gain_in_one_phase_that_costs_the_other_is_not_recommended() -> None:
+    trials, _ = scripted(1.2, prefill_gain=0.9)
+    assert weights_of(run(trials)).best == "mmap"
+
+
+def test_the_map_is_recommended_over_huge_pages_in_use_only_for_a_gain() -> None:
+    trials, _ = scripted(0.9, prefill_gain=0.9, present="huge")
+    found = weights_of(run(trials))
+    assert found.best == "mmap"
+    assert "takes no memory of its own" in found.reason
+    trials, _ = scripted(1.0, present="huge")
+    found = weights_of(run(trials))
+    assert found.best == "huge"
+    assert "It would need 2.0 GB less memory" in found.reason
+
+
+def test_the_estimate_stands_before_anything_is_measured_and_preparing_is_shown() -> None:
+    trials, _ = scripted()
+    sweep = Sweep(trials, LAPTOP, clock=trials.clock, parts=ALL)
+    prepared: list[TuningReport] = []
+    sweep.on_preparing = prepared.append
+    first = next(iter(sweep))
+    assert weights_of(first).estimate == "a copy of 2.0 GB; 4.0 GB are available"
+    assert weights_of(first).reason == ""
+    list(sweep)
+    assert [report.preparing for report in prepared] == ["copying: 1 of 2", "copying: 2 of 2"]
+
+
+def test_what_does_not_fit_is_left_out_with_the_reason_and_nothing_is_opened() -> None:
+    trials, options = scripted()
+    options.options, options.left_out = ("mmap",), "huge pages are not tried: both at once do not fit into memory"
+    last = run(trials)
+    found = weights_of(last)
+    assert options.n_opened == 0
+    assert (found.best, found.left_out, found.reason) == ("mmap", options.left_out, "")
+    assert last.state == "done"
+
+
+def test_memory_that_is_refused_after_all_is_said_and_the_search_ends_well() -> None:
+    trials, options = scripted()
+    options.open_error = MemoryPlanError("the system gives no 2.0 GB of memory")
+    last = run(trials)
+    assert weights_of(last).left_out == "not tried: the system gives no 2.0 GB of memory"
+    assert last.state == "done"
+    assert options.n_closed == 1
+
+
+def test_preparing_that_takes_all_the_time_is_given_up() -> None:
+    trials, options = scripted()
+    options.steps, options.step_s = ["copying"] * 1000, 1.0
+    last = run(trials)
+    assert "the time was up" in weights_of(last).left_out
+    assert last.elapsed_s <= default_budget_s(ALL) + 1.0
+    assert options.n_closed == 1
+
+
+def test_the_whole_search_keeps_to_its_time() -> None:
+    trials, options = scripted(noise=lambda taken: 1.0 + 0.1 * (taken % 3))
+    sweep = Sweep(trials, LAPTOP, 20.0, trials.clock, ALL)
+    last = list(sweep)[-1]
+    assert last.elapsed_s <= 20.5
+    assert options.taken
+    assert options.n_closed == 1
+
+
+@pytest.mark.parametrize("moment", ["preparing", "measuring", "between"])
+def test_a_stop_at_any_moment_closes_what_was_opened(moment: str) -> None:
+    trials, options = scripted()
+    sweep = Sweep(trials, LAPTOP, clock=trials.clock, parts=(WEIGHTS,))
+    if moment == "preparing":
+        sweep.on_preparing = lambda report: sweep.cancel()
+    if moment == "measuring":
+        options.cancel_after = 3
+    reports = []
+    for report in sweep:
+        reports.append(report)
+        if moment == "between" and len(options.taken) == 3:
+            sweep.cancel()
+    assert reports[-1].state == "stopped"
+    assert (options.n_opened, options.n_closed) == (1, 1)
+    assert weights_of(reports[-1]).best == "mmap"
+
+
+def test_a_later_search_keeps_what_an_earlier_one_found_and_uses_its_counts() -> None:
+    trials, _ = scripted()
+    earlier = run(trials)
+    again = ScriptedTrials(lambda *_: 1.0)
+    options = ScriptedOptions(again, KV, ("q8_0", "f16", "f32"), "f16", lambda phase, name, taken: len(name))
+    last = run(again, (KV,), earlier)
+    assert again.taken == []
+    assert last.curves == earlier.curves
+    assert last.reasons == earlier.reasons
+    assert [comparison.part for comparison in last.comparisons] == [WEIGHTS, KV]
+    assert {(phase, n) for phase, _, n, _ in options.taken} == {("decode", 2), ("prefill", 4)}
+    found = last.comparison(KV)
+    assert found is not None
+    assert found.best == "q8_0"
+    assert found.reason == (
+        "A KV cache of q8_0 writes 33 % faster (33 to 33) and reads the prompt 33 % faster (33 to 33) with 2,048 "
+        "tokens in the context; it takes 160 MB of memory instead of 300 MB and is slightly less exact."
+    )
+
+
+def test_of_two_that_help_alike_the_smaller_is_recommended() -> None:
+    trials = ScriptedTrials(lambda *_: 1.0)
+    rates = {"q8_0": 5.5, "f16": 5.0, "f32": 5.52}
+    ScriptedOptions(trials, KV, ("q8_0", "f16", "f32"), "f16", lambda phase, name, taken: rates[name])
+    found = run(trials, (KV,)).comparison(KV)
+    assert found is not None
+    assert found.best == "q8_0"
+
+
+def test_a_remark_follows_the_reason() -> None:
+    trials, options = scripted(1.0)
+    options.said = "The system gave huge pages for only 3 % of the copy."
+    assert weights_of(run(trials)).reason.endswith("only 3 % of the copy.")
+
+
+# ---- on a real model
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
+    monkeypatch.setattr(option_trials, "gives_huge_pages", lambda: True)
+    path = tiny_gguf.write(tmp_path / "m.gguf", "llama", "F32", context_length=1024, head_dim=32)
+    return Model.open(path, threads=1)
+
+
+def quiet(text: str) -> None:
+    pass
+
+
+def test_weights_change_place_under_a_session_and_its_text_stays_the_same(model: Model) -> None:
+    moved, fresh = model.session(n_ctx=64), model.session(n_ctx=64)
+    for session in (moved, fresh):
+        session.prefill([1, 2, 3, 4, 5])
+    expected = [generated.token_id for generated in fresh.generate(Sampling.greedy(), 6)]
+    found = []
+    for generated in moved.generate(Sampling.greedy(), 6):
+        found.append(generated.token_id)
+        model.use_weights("huge" if len(found) % 2 else "mmap")
+    assert found == expected
+    model.close()
+
+
+def test_the_copy_is_let_go_when_the_map_is_used_again(model: Model) -> None:
+    session = model.session(n_ctx=64)
+    session.feed([1, 2, 3])
+    model.use_weights("huge")
+    assert model.weights_mode == "huge"
+    copy = weakref.ref(model._weights._memory)
+    session.feed([4, 5])
+    model.use_weights("mmap", keep_copy=True)
+    assert copy() is not None
+    model.use_weights("mmap")
+    gc.collect()
+    assert copy() is None
+    session.feed([6])
+    model.close()
+
+
+def test_a_copy_that_is_broken_off_leaves_everything_as_it_was(model: Model) -> None:
+    def stop(progress: object) -> None:
+        raise Cancelled("stopped")
+
+    with pytest.raises(Cancelled):
+        model.use_weights("huge", stop)
+    assert model.weights_mode == "mmap"
+    assert model.room_for_both_modes().needed_bytes > 2 * model.weights_bytes
+    model.close()
+
+
+@pytest.mark.parametrize("present", ["mmap", "huge"])
+def test_weights_are_compared_behind_a_conversation_and_left_as_they_were(model: Model, present: str) -> None:
+    session = model.session(n_ctx=256)
+    session.prefill([1, 2, 3])
+    model.use_weights(present)
+    sweep = Sweep(SessionTrials(model, session), Cores((0,), 1, None), 300.0, parts=(COUNTS, WEIGHTS))
+    last = list(sweep)[-1]
+    found = weights_of(last)
+    assert found.is_measured
+    assert found.present == model.weights_mode == present
+    assert session.tokens == [1, 2, 3]
+    assert model.room_for_both_modes().copy_bytes == model.weights_bytes
+    if present == "mmap":
+        assert model._modes._copied is None
+    model.close()
+
+
+def test_without_room_for_both_nothing_is_copied(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = model.session(n_ctx=256)
+    monkeypatch.setattr(host, "available_memory_bytes", lambda: 2 * model.weights_bytes)
+    trials = WeightTrials(model, SessionTrials(model, session))
+    assert trials.options == ("mmap",)
+    assert "do not fit" in trials.left_out
+    assert "are available" in trials.estimate
+    model.close()
+
+
+def test_where_huge_pages_are_switched_off_nothing_is_copied(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(option_trials, "gives_huge_pages", lambda: False)
+    trials = WeightTrials(model, SessionTrials(model, model.session(n_ctx=256)))
+    assert trials.options == ("mmap",)
+    assert "this system gives none" in trials.left_out
+    model.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "gives"),
+    [("always [madvise] never", True), ("[always] madvise never", True), ("always madvise [never]", False)],
+)
+def test_the_systems_switch_for_huge_pages_is_read(tmp_path: Path, text: str, gives: bool) -> None:
+    (tmp_path / "enabled").write_text(text)
+    assert gives_huge_pages(tmp_path / "enabled") is gives
+
+
+def test_kv_types_are_compared_in_filled_sessions_of_their_own_which_are_closed(model: Model) -> None:
+    session = model.session(n_ctx=1024)
+    session.prefill([1, 2, 3])
+    prepared: list[str] = []
+    sweep = Sweep(SessionTrials(model, session), Cores((0,), 1, None), 300.0, parts=(KV,))
+    sweep.on_preparing = lambda report: prepared.append(report.preparing)
+    last = list(sweep)[-1]
+    found = last.comparison(KV)
+    assert found is not None
+    assert found.n_context == 512
+    assert found.is_measured
+    assert any(text.startswith("filling a cache of f16 with 512 tokens") for text in prepared)
+    assert session.tokens == [1, 2, 3]
+    assert model._sessions == [session]
+    assert (model.threads, model.pinned) == (1, False)
+    model.close()
+
+
+def test_f32_and_long_contexts_are_given_up_before_the_comparison_is(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = model.session(n_ctx=1024)
+    roomy = KVTrials(model, session)
+    names, filled = list(roomy.options), roomy.n_context
+    base = model.weights_bytes + (300 << 20)
+    without_f32 = base + roomy._needed_bytes(filled, [name for name in names if name != "f32"])
+    monkeypatch.setattr(host, "available_memory_bytes", lambda: without_f32)
+    small = KVTrials(model, session)
+    assert "f32" not in small.options
+    assert small.left_out.startswith("f32 is not tried")
+    monkeypatch.setattr(host, "available_memory_bytes", lambda: base)
+    none = KVTrials(model, session)
+    assert list(none.options) == ["f16"]
+    assert "do not fit" in none.left_out
+    monkeypatch.undo()
+    short = KVTrials(model, model.session(n_ctx=64))
+    assert "hardly matter" in short.left_out
+    model.close()
+
+
+@pytest.mark.parametrize("kv", ["f16", "f32", "q8_0"])
+def test_a_stretched_cache_repeats_keys_and_values_and_computes_on(tmp_path: Path, kv: str) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", "F32", context_length=256, head_dim=32), threads=1)
+    session = model.session(n_ctx=128, kv=kv)
+    session.prefill(list(range(1, 17)))
+    cache = session._pipeline._cache
+    keys = cache.layers[0].keys
+    before = cache._memory.bytes.copy()
+    with session.forgetting():
+        session.stretch(104)
+        assert session.length == 104
+        heads = keys.elements[0]
+        each = keys.head_bytes // cache.max_seq_len
+        assert heads.any()
+        for at in range(16, 104, 16):
+            n = min(16, 104 - at) * each
+            assert (heads[at * each : at * each + n] == heads[:n]).all()
+        assert not heads[104 * each :].any()
+        session.feed([3])
+    assert session.tokens == list(range(1, 17))
+    kept = keys.elements[0].reshape(-1)[: 16 * each]
+    assert (kept == before[: 16 * each]).all()
+    model.close()

@@ -1,0 +1,84 @@
+"""Every number that is none is found, in every type, and nothing else is called damaged."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
+
+from engine.gguf.ggml_types import TYPES_BY_NAME
+from engine.loader import validate
+from engine.quants import QUANTS
+from engine.weights.scan import DamagedTensor, damaged_tensors
+from tests.engine import tiny_gguf
+
+NAME = "blk.1.ffn_up.weight"
+PLAIN = {"F32": struct.pack("<I", 0x7FC00000), "F16": struct.pack("<H", 0xFC00), "BF16": struct.pack("<H", 0x7F80)}
+
+
+def scan(path: Path) -> list[DamagedTensor]:
+    return list(damaged_tensors(validate(path).weights))
+
+
+@pytest.mark.parametrize("quant", QUANTS)
+def test_a_sound_model_has_no_damage(quant: str, tmp_path: Path) -> None:
+    assert scan(tiny_gguf.write(tmp_path / "m.gguf", quant=quant)) == []
+
+
+@pytest.mark.parametrize("quant", QUANTS)
+def test_one_damaged_number_is_found_with_its_tensor_and_row(quant: str, tmp_path: Path) -> None:
+    tiny = tiny_gguf.model(quant=quant)
+    tensor = tiny.tensor(NAME)
+    data = bytearray(tensor.data)
+    row_bytes = len(data) // tensor.dims[1]
+    if quant in PLAIN:
+        at, bits = 3 * row_bytes + len(PLAIN[quant]), PLAIN[quant]
+    else:
+        block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[quant]][1]
+        at, bits = (
+            3 * row_bytes + (row_bytes - block_bytes) + TYPES_BY_NAME[quant].halves[-1],
+            struct.pack("<H", 0x7E00),
+        )
+    data[at : at + len(bits)] = bits
+    tensor.data = bytes(data)
+    assert scan(tiny.write(tmp_path / "m.gguf")) == [DamagedTensor(NAME, quant, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    "quant", [name for name, layout in TYPES_BY_NAME.items() if layout.halves and hasattr(quants, name)]
+)
+def test_the_places_of_the_scales_are_those_another_reader_uses(quant: str) -> None:
+    block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[quant]][1]
+    sound = np.zeros(block_bytes, np.uint8)
+    for at in TYPES_BY_NAME[quant].halves:
+        damaged = sound.copy()
+        damaged[at : at + 2] = np.frombuffer(struct.pack("<H", 0x7E00), np.uint8)
+        with np.errstate(invalid="ignore"):
+            assert np.isnan(quants.dequantize(damaged, GGMLQuantizationType[quant])).any()
+
+
+def test_every_type_is_plain_or_has_scales_to_look_at() -> None:
+    assert {name for name in QUANTS if not TYPES_BY_NAME[name].halves} == set(PLAIN)
+
+
+def test_progress_ends_with_all_bytes_and_can_end_the_scan(tmp_path: Path) -> None:
+    weights = validate(tiny_gguf.write(tmp_path / "m.gguf")).weights
+    seen: list[tuple[int, int]] = []
+    list(damaged_tensors(weights, lambda done, total, _: seen.append((done, total))))
+    assert seen[-1] == (weights.total_bytes, weights.total_bytes)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(damaged_tensors(weights, stop))
+
+
+def test_a_model_in_parts_is_scanned_whole(tmp_path: Path) -> None:
+    weights = validate(tiny_gguf.write_parts(tmp_path, "m", 3, quant="Q8_0")[0]).weights
+    seen: set[str] = set()
+    assert list(damaged_tensors(weights, lambda done, total, name: seen.add(name))) == []
+    assert seen == set(weights.tensors)

@@ -1,0 +1,128 @@
+"""Weights as views into the map, and the refusals of files whose tensors are not the architecture's."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+from gguf import GGUFReader
+
+from engine.errors import BrokenModelError, UnsupportedQuantError
+from engine.gguf.read import read_gguf
+from engine.models import ARCHITECTURES
+from engine.quants import QUANTS
+from tests.engine import tiny_gguf
+from tests.engine.refusals import broken, check, edit, refusal, weights_of
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize("quant", QUANTS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_tensor_is_found_as_another_reader_finds_it(architecture: str, quant: str, tmp_path: Path) -> None:
+    path = tiny_gguf.write(tmp_path / "model.gguf", architecture, quant)
+    weights = check(path)
+    others = GGUFReader(path).tensors
+    assert len(weights.tensors) == len(others)
+    for other in others:
+        tensor = weights[other.name]
+        assert (tensor.quant, tensor.n_cols, tensor.size_bytes) == (
+            other.tensor_type.name,
+            other.shape[0],
+            other.n_bytes,
+        )
+        assert tensor.n_rows * tensor.row_bytes == tensor.size_bytes
+        assert ctypes.string_at(tensor.address, tensor.size_bytes) == other.data.tobytes()
+        assert weights.rows(other.name).shape == (tensor.n_rows, tensor.row_bytes)
+    assert weights.total_bytes == sum(other.n_bytes for other in others)
+
+
+def test_addresses_stay_valid_while_the_weights_live_though_the_file_is_closed_and_gone(tmp_path: Path) -> None:
+    path = tiny_gguf.write(tmp_path / "model.gguf")
+    gguf = read_gguf(path)
+    weights = weights_of(gguf)
+    norm = weights["output_norm.weight"]
+    before = ctypes.string_at(norm.address, norm.size_bytes)
+    gguf.close()
+    path.unlink()
+    assert ctypes.string_at(norm.address, norm.size_bytes) == before
+
+
+def test_optional_tensors_may_be_there_or_not(tmp_path: Path) -> None:
+    bare = check(tiny_gguf.write(tmp_path / "bare.gguf", tied=True))
+    full = check(tiny_gguf.write(tmp_path / "full.gguf", rope_factors=True, biases=True))
+    for name, width in (("rope_freqs.weight", 8), ("blk.0.attn_k.bias", 32)):
+        assert bare.get(name) is None
+        tensor = full.get(name)
+        assert tensor is not None
+        assert (tensor.n_rows, tensor.n_cols) == (1, width)
+    assert bare.get("output.weight") is None
+    assert full.get("output.weight") is not None
+
+
+def test_a_vector_written_with_two_dimensions_is_a_vector(tmp_path: Path) -> None:
+    norm = check(broken(tmp_path, edit("output_norm.weight", dims=[64, 1])))["output_norm.weight"]
+    assert (norm.n_rows, norm.n_cols) == (1, 64)
+
+
+def test_an_unsupported_type_is_refused_by_name_and_with_the_supported_ones(tmp_path: Path) -> None:
+    path = broken(tmp_path, edit("output.weight", ggml_type=24))
+    message = refusal(path)
+    assert "tensor output.weight is I8 (ggml type 24)" in message
+    assert all(quant in message for quant in QUANTS)
+    with pytest.raises(UnsupportedQuantError):
+        check(path)
+
+
+@pytest.mark.parametrize(
+    ("quant", "file_type", "label"),
+    [("Q4_K", 15, "Q4_K_M"), ("Q4_K", 14, "Q4_K_S"), ("Q4_K", None, "Q4_K"), ("Q4_K", 7, "Q4_K"), ("Q4_K", 999, "Q4_K"),
+     ("Q8_0", 7, "Q8_0"), ("F32", 0, "F32"), ("F32", "Q4_K_M", "F32"), ("Q4_0", 1, "Q4_0")],
+)  # fmt: skip
+def test_the_label_is_the_files_own_if_its_tensors_agree(
+    quant: str, file_type: int | str | None, label: str, tmp_path: Path
+) -> None:
+    def claim(tiny: tiny_gguf.TinyGGUF) -> None:
+        if file_type is not None:
+            tiny.set("general.file_type", file_type)
+
+    assert check(broken(tmp_path, claim, quant=quant)).quantization_label() == label
+
+
+def test_trained_models_have_the_size_their_tensors_add_up_to(shared_data: Path) -> None:
+    assert check(shared_data / "models" / "stories260K.gguf").total_bytes == 1_040_128
+    assert check(shared_data / "models" / "babyllama105.gguf").quantization_label() == "F32"
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_each_missing_tensor_is_named(architecture: str, tmp_path: Path) -> None:
+    for tensor in tiny_gguf.model(architecture, n_layers=1).tensors:
+        if tensor.name != "output.weight":
+            path = broken(
+                tmp_path, lambda t, n=str(tensor.name): t.drop_tensor(n), architecture=architecture, n_layers=1
+            )
+            assert f"tensor {tensor.name} is missing" in refusal(path)
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+@pytest.mark.parametrize("name", ["output_norm.weight", "blk.1.ffn_norm.weight"])
+def test_damaged_norms_are_refused(name: str, value: float, tmp_path: Path) -> None:
+    assert f"tensor {name} holds NaN" in refusal(broken(tmp_path, lambda t: t.fill(name, value)))
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0])
+def test_rope_factors_that_no_frequency_can_be_divided_by_are_refused(value: float, tmp_path: Path) -> None:
+    name = "rope_freqs.weight"
+    assert f"tensor {name} holds a factor" in refusal(
+        broken(tmp_path, lambda t: t.fill(name, value), rope_factors=True)
+    )
+
+
+def test_all_zero_weights_load(tmp_path: Path) -> None:
+    check(broken(tmp_path, lambda t: [t.fill(str(tensor.name), 0.0) for tensor in t.tensors]))
+
+
+def test_damage_has_its_own_error(tmp_path: Path) -> None:
+    with pytest.raises(BrokenModelError):
+        check(broken(tmp_path, lambda t: t.fill("output_norm.weight", NAN)))
