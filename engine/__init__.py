@@ -7,23 +7,60 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from engine.cache.cached_tokens import common_prefix
+    from engine.cache.kv_cache import memory_needs
     from engine.cache.kv_types import KV_TYPES
     from engine.errors import EngineError
+    from engine.gguf.magic import glance
+    from engine.gguf.parts import part_name
+    from engine.gguf.read import GGUFFile, read_gguf, read_single
     from engine.model import Model
+    from engine.plan.crew import MOST_THREADS, Crew
+    from engine.quants import QUANTS
     from engine.sampling.sampler import Sampling
     from engine.session import Session
+    from engine.simd.level import LEVEL
     from engine.tokenizer import Tokenizer
 
 _HOMES = {
+    "common_prefix": "engine.cache.cached_tokens",
+    "memory_needs": "engine.cache.kv_cache",
     "KV_TYPES": "engine.cache.kv_types",
     "EngineError": "engine.errors",
+    "glance": "engine.gguf.magic",
+    "part_name": "engine.gguf.parts",
+    "GGUFFile": "engine.gguf.read",
+    "read_gguf": "engine.gguf.read",
+    "read_single": "engine.gguf.read",
     "Model": "engine.model",
+    "Crew": "engine.plan.crew",
+    "MOST_THREADS": "engine.plan.crew",
+    "QUANTS": "engine.quants",
     "Sampling": "engine.sampling.sampler",
     "Session": "engine.session",
+    "LEVEL": "engine.simd.level",
     "Tokenizer": "engine.tokenizer",
 }
 
-__all__ = ["KV_TYPES", "EngineError", "Model", "Sampling", "Session", "Tokenizer"]
+__all__ = [
+    "KV_TYPES",
+    "LEVEL",
+    "MOST_THREADS",
+    "QUANTS",
+    "Crew",
+    "EngineError",
+    "GGUFFile",
+    "Model",
+    "Sampling",
+    "Session",
+    "Tokenizer",
+    "common_prefix",
+    "glance",
+    "memory_needs",
+    "part_name",
+    "read_gguf",
+    "read_single",
+]
 
 
 def __getattr__(name: str) -> Any:

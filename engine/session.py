@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -23,9 +23,10 @@ from engine.sampling.stopping import StopStrings
 if TYPE_CHECKING:
     from engine.cache.layer_memory import LayerMemory
     from engine.cache.rotation import Rotation
-    from engine.config import Rope
-    from engine.model import Model
+    from engine.config import ModelConfig, Rope
     from engine.pipeline import Pipeline
+    from engine.plan.crew import Crew
+    from engine.tokenizer import Tokenizer
     from engine.weights.weights import Weights
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
@@ -56,6 +57,33 @@ class Generated:
     text: str
 
 
+class Host(Protocol):
+    """The opened model, as far as its sessions know it."""
+
+    config: ModelConfig
+    tokenizer: Tokenizer
+    threads: int
+    prefill_threads: int
+
+    @property
+    def crew(self) -> Crew:
+        """The threads that walk the plans."""
+
+    @property
+    def shown_name(self) -> str:
+        """The file's name, for messages."""
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells this model's saved states from another's."""
+
+    def forget(self, session: Session) -> None:
+        """The session is closed."""
+
+    def refuse_changed_file(self) -> None:
+        """Raise ``ModelChangedError`` where the file is not what was opened."""
+
+
 class Session:
     """Tokens in a cache, fed and continued. One thread at a time may use it; ``cancel`` is for all others.
 
@@ -67,7 +95,7 @@ class Session:
         origin: what who saves them left here to know them by.
     """
 
-    def __init__(self, model: Model, pipeline: Pipeline, n_ctx: int) -> None:
+    def __init__(self, model: Host, pipeline: Pipeline, n_ctx: int) -> None:
         self.model = model
         self._pipeline = pipeline
         self.n_ctx = n_ctx
@@ -444,7 +472,7 @@ class Session:
             raise Cancelled("stopped")
 
     def _finite_logits(self, computed: Logits | None = None) -> Logits:
-        from engine.sampling import kernels as compiled
+        from engine.sampling import sampling_kernels as compiled
 
         computed = self._pipeline.logits if computed is None else computed
         logits: Logits = np.empty_like(computed)

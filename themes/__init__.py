@@ -1,1 +1,1 @@
-"""One TOML file per colour theme; a file in this folder registers itself. ``app/tui/themes.py`` reads and checks them."""
+"""One TOML file per colour theme; a file in this folder registers itself. ``app/tui/themes.py`` checks them."""

@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.chat.saved_states import StateFiles
+from app.machine.low_power import is_on_battery
 from app.program import paths, state
 from app.program.settings import AUTO, Settings
 from app.program.state import Measured, TunedChoice
 from app.text.clean_text import clean_line
-from app.tui.low_power import is_on_battery
 from app.tuning import remembered as tuned
 from app.tuning.remembered import Place, Recalled, keys_to_remember, recall
 
 if TYPE_CHECKING:
-    from app.doctor.examine import Examination
     from engine import Model, Sampling, Session
     from engine.loader import Checked
     from engine.tuning.report import TuningReport
@@ -57,9 +56,9 @@ def glance_at_model(path: Path | str) -> None:
     Raises:
         EngineError: there is none; the message is one line.
     """
-    from engine.gguf import magic
+    from engine import glance
 
-    magic.glance(path)
+    glance(path)
 
 
 def open_model(settings: Settings, path: Path | str, progress: Report | None = None) -> Model:
@@ -222,20 +221,6 @@ def has_chat_template(model: Model) -> bool:
 
 def cpu_level() -> str:
     """Return the name of the instruction level that the kernels are compiled for."""
-    from engine.simd.level import LEVEL
+    from engine import LEVEL
 
     return str(LEVEL)
-
-
-def examine_machine(
-    settings: Settings, model: Model | None, session: Session | None, kv_type: str, progress: Report
-) -> Examination:
-    """Measure for the doctor, between two turns of a chat."""
-    from app.doctor.examine import examine
-    from engine.measure.fit import needs_of_file
-
-    if model is None:
-        return examine(settings.threads, settings.prefill_threads, progress=progress)
-    n_ctx = session.n_ctx if session is not None else None
-    needs = needs_of_file(model.path, kv_type)
-    return examine(model.threads, model.prefill_threads, needs, n_ctx, progress, model.crew)

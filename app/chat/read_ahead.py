@@ -14,7 +14,7 @@ from app.chat.status import Activity
 from app.program import exit_codes
 from app.program.refusals import exit_code_of
 from app.text.clean_text import clean_text
-from engine.cache.cached_tokens import common_prefix
+from engine import common_prefix
 
 if TYPE_CHECKING:
     from app.chat.commands import Prepare

@@ -15,7 +15,7 @@ from app.chat.status import Activity
 from app.program import exit_codes
 from app.program.refusals import exit_code_of
 from app.text.figures import count
-from engine.cache.cached_tokens import common_prefix
+from engine import common_prefix
 
 if TYPE_CHECKING:
     from app.chat.wire import Wire

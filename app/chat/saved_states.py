@@ -22,7 +22,7 @@ from app.program.crash_log import log_without_text
 from app.program.refusals import exit_code_of
 from app.text.clean_text import clean_line
 from app.text.record import record
-from engine.cache.cached_tokens import common_prefix
+from engine import common_prefix
 
 if TYPE_CHECKING:
     from engine import Session

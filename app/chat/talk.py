@@ -1,7 +1,7 @@
 """A conversation with a model, for whoever has no screen: the line mode, ``run``, a server.
 
-Whatever is asked for yields plain events (``app.chat.events``) until the engine is free again. What the chat's screen does
-with the same events it does beside this: whose turn it is (``Turns``), the engine's thread (``EngineBridge``), saving.
+Each call yields plain events (``app.chat.events``) until the engine is free again. What the chat's screen does with the
+same events it does beside this: whose turn it is (``Turns``), the engine's thread (``EngineBridge``), saving.
 No Textual.
 """
 

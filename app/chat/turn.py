@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from app.chat.events import GenerationFailed, GenerationFinished, PieceGenerated, PromptStopped, ReplyReopened
 from app.chat.options import ChatOptions
@@ -21,11 +21,11 @@ from app.program.crash_log import bug_line
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 from app.text.record import record
-from engine.cache.cached_tokens import common_prefix
+from engine import common_prefix
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
-    from engine import Session
+    from engine import Model, Session
     from engine.prompt.chat_prompt import ChatPrompt
 
 
@@ -91,7 +91,7 @@ class EngineTurn:
         self._reply = Reply(
             session,
             ids,
-            options.sampling(session.model),
+            options.sampling(cast("Model", session.model)),  # a session knows less of it than who opened it
             max_tokens=options.max_tokens,
             stop=prompt.stops,
             after=self._earlier.ids,

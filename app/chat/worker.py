@@ -57,7 +57,7 @@ from app.program import garbage
 from app.text.clean_text import clean_line
 from app.text.record import record
 from app.tuning.remembered import kv_type_of
-from engine.cache.cached_tokens import common_prefix
+from engine import common_prefix
 from engine.errors import Cancelled
 
 if TYPE_CHECKING:

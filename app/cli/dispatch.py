@@ -198,9 +198,9 @@ def _chat(options: argparse.Namespace, settings: Settings) -> int:
 def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
     from app.chat.opening import glance_at_model
     from app.library.choose_model import choose_model
+    from app.machine.low_power import prepare_environment
     from app.program import garbage
     from app.text.console import choose_console
-    from app.tui.low_power import prepare_environment
 
     path = choose_model(options.model, settings, glance_at_model)
     if options.tty:

@@ -31,13 +31,14 @@ from app.chat.turns import LEFT_OUT, SENT_TOGETHER
 from app.cli.answer_output import AnswerOutput, interrupt_stops, write_answer
 from app.cli.progress_line import ProgressLine
 from app.conversations.conversation import Ending
+from app.conversations.lines import reply_footer
 from app.conversations.lock import NO_LOCKS
 from app.conversations.rows import moment_text
 from app.conversations.store import Opened
 from app.program.refusals import say
 from app.text import figures
 from app.text.clean_text import clean_line
-from app.text.figures import count, reply_footer, size
+from app.text.figures import count, size
 from app.tuning.thread_command import describe
 
 WORTH_A_LINE_TOKENS = 32

@@ -60,7 +60,7 @@ def rates_for(settings: Settings, anew: bool = False) -> KnownRates:
     known = load_rates(usual_threads(settings))
     if known.read_gbps and not anew:
         return known
-    from app.doctor.examine import COMMON_TYPE, measure
+    from app.library.measure import COMMON_TYPE, measure
 
     engine, progress = EngineThread(), ProgressLine()
     progress.show("measuring this machine, once")

@@ -9,15 +9,14 @@ from pathlib import Path
 
 from app.cli.progress_line import ProgressLine
 from app.downloads import hub
-from app.downloads.fetch import Progress
-from app.downloads.pull import Prepared, carry_out, prepare, price_lines
+from app.downloads.pull import Prepared, carry_out, prepare, price_lines, progress_text
 from app.downloads.refusal import DownloadError
 from app.downloads.web import Web
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.program.settings import Settings
 from app.text.clean_text import clean_line
-from app.text.figures import size, whole_seconds
+from app.text.figures import whole_seconds
 from app.text.record import record
 
 
@@ -96,18 +95,6 @@ def _download(prepared: Prepared, web: Web, is_listed: bool) -> int:
         return exit_codes.BAD_DATA
     _say([f"jalopy {clean_line(str(path), 300)} opens it{'; in the chat, F3' if is_listed else ''}"])
     return exit_codes.OK
-
-
-def progress_text(now: Progress) -> str:
-    """Write how far it is: "1.2G of 2.0G · 5.1M/s · about 2 min 40 s left"."""
-    if now.stage == "wait":
-        return f"waiting, then again: {now.note}"
-    done = f"{size(now.done_bytes)} of {size(now.total_bytes)}"
-    if now.stage == "check":
-        return f"checking what is here: {done}"
-    rate = f" · {size(now.rate_bps)}/s" if now.rate_bps else ""
-    left = f" · about {whole_seconds(now.left_s)} left" if now.left_s is not None else ""
-    return f"{done}{rate}{left}"
 
 
 def _say(lines: Sequence[str]) -> None:

@@ -29,12 +29,13 @@ from app.cli.progress_line import ProgressLine
 from app.cli.run_session import go_on_with, session_at_hand
 from app.conversations.at_hand import AtHand
 from app.conversations.conversation import Ending
+from app.conversations.lines import reply_footer
 from app.conversations.lock import NO_LOCKS
 from app.program import exit_codes, garbage
 from app.program.refusals import Refusal, say
 from app.program.settings import Settings
 from app.text import figures
-from app.text.figures import count, rate, reply_footer
+from app.text.figures import count, rate
 from app.text.json_line import json_line
 from app.text.record import record
 from app.tui.chat_options import shell_options

@@ -6,11 +6,7 @@ the likeliest token.
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import groupby, islice
 from pathlib import Path
@@ -20,6 +16,7 @@ from app.chat import opening as engine_access
 from app.chat.engine_thread import EngineThread
 from app.chat.reply import Reply
 from app.cli.progress_line import ProgressLine
+from app.library.sha256 import is_sha256, sha256_of, stated_sha256
 from app.program import exit_codes
 from app.program.refusals import Refusal, exit_code_of
 from app.program.settings import Settings
@@ -34,9 +31,7 @@ QUESTION = "What is the capital of France?"
 REPLY_TOKENS = 32
 MOST_REPEATS = 12
 """So often in a row the same token comes from a damaged model, or from one that cannot write."""
-_CHUNK_BYTES = 1 << 20
 _MOST_DAMAGED_SHOWN = 5
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @record
@@ -72,7 +67,7 @@ def verify(options: VerifyOptions, settings: Settings) -> int:
         Refusal: the hash given is none, or of one of several files.
     """
     wanted = options.sha256.lower().removeprefix("sha256:")
-    if wanted and not _DIGEST.fullmatch(wanted):
+    if wanted and not is_sha256(wanted):
         raise Refusal("jalopy verify: --sha256 is no hash of 64 hexadecimal digits")
     checks = []
     for check in _checks(options, wanted, settings):
@@ -115,32 +110,6 @@ def hash_check(path: Path, wanted: str, progress: ProgressLine) -> Check:
     if found == stated:
         return Check(OK, "sha256", f"{found} as stated ({name})", found)
     return Check(BAD, "sha256", f"{name} has {found}, but {stated} is stated: download it again", found)
-
-
-def sha256_of(path: Path, progress: Callable[[int, int, float], None] | None = None) -> str:
-    """Hash a file.
-
-    Args:
-        progress: called with (bytes done, bytes in all, seconds left) after every megabyte.
-    """
-    digest, started_s = hashlib.sha256(), time.monotonic()
-    with path.open("rb", buffering=0) as file:
-        total, done = os.fstat(file.fileno()).st_size, 0
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-            done += len(chunk)
-            if progress is not None:
-                progress(done, total, (time.monotonic() - started_s) * (total - done) / done)
-    return digest.hexdigest()
-
-
-def stated_sha256(path: Path) -> str:
-    """Return the hash that Ollama's store or Hugging Face's cache names a file by; "" for other places."""
-    real = Path(os.path.realpath(path))
-    if real.parent.name != "blobs":
-        return ""
-    name = real.name.removeprefix("sha256-").removeprefix("sha256:")
-    return name if _DIGEST.fullmatch(name) else ""
 
 
 def vocabulary_check(checked: Any) -> Check:

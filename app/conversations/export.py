@@ -13,8 +13,8 @@ from datetime import datetime
 from pathlib import Path
 
 from app.conversations.conversation import Conversation, Ending, Role
+from app.conversations.lines import reply_footer, thinking_summary
 from app.program.refusals import Refusal
-from app.text import figures
 from app.text.clean_text import clean_line
 
 MISSING = "(missing: the file of this conversation is damaged here)"
@@ -46,10 +46,10 @@ def to_markdown(conversation: Conversation, model: str, now: datetime, with_thin
         lines += [f"## {_HEADINGS[message.role]}", ""]
         if with_thinking and message.thinking is not None:
             lines += [*(f"> {line}".rstrip() for line in message.thinking.text.strip().split("\n")), ""]
-            lines += [f"*{figures.thinking_summary(message.thinking)}*", ""]
+            lines += [f"*{thinking_summary(message.thinking)}*", ""]
         lines += [f"*{MISSING}*" if message.is_missing else message.text, ""]
         if message.figures is not None or message.ending is not Ending.COMPLETE:
-            footer = figures.reply_footer(message.figures, message.ending, is_edited=message.is_edited)
+            footer = reply_footer(message.figures, message.ending, is_edited=message.is_edited)
             lines += [f"*{footer}*", ""]
     return "\n".join(lines)
 

@@ -5,28 +5,17 @@ Runs in the thread that owns the engine. Nothing here raises for a machine on wh
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from app.doctor import advice
-from app.doctor.advice import MemoryRow, Suggestion
-from app.doctor.readings import EngineReadings
-from app.library.rates import remember_rates
-from app.text.clean_text import clean_line
+from app.library import advice
+from app.library.advice import MemoryRow, Suggestion
+from app.library.measure import COMMON_TYPE, EngineReadings, Report, measure, memory_for_models
 from app.text.record import record
 from engine.measure import fit as fitting
 
 if TYPE_CHECKING:
-    from engine.plan.crew import Crew
-
-COMMON_TYPE = "Q4_K"
-"""The type that most models for small machines are made of."""
-LEAST_FREE_BYTES = 700 << 20
-"""Measuring takes memory for a moment; where less than this is free, it would push a model out."""
-
-Report = Callable[[Any], None]
+    from app.program.settings import Settings
+    from engine import Crew, Model, Session
 
 
 @record
@@ -83,72 +72,12 @@ def examine(
     )
 
 
-def measure(
-    threads: int, prefill_threads: int, quants: Iterable[str], progress: Report | None, crew: Crew | None = None
-) -> tuple[EngineReadings, fitting.MachineRates]:
-    """Measure memory and kernels; an engine that cannot run is a reading as well."""
-    try:
-        return _measure(threads, prefill_threads, quants, progress, crew)
-    except Exception as error:  # no compiler, no memory, a processor nobody tried: the doctor reports it
-        return EngineReadings(error=clean_line(f"{type(error).__name__}: {error}", 160)), fitting.MachineRates()
-
-
-def _measure(
-    threads: int, prefill_threads: int, quants: Iterable[str], progress: Report | None, crew: Crew | None
-) -> tuple[EngineReadings, fitting.MachineRates]:
-    from engine import jit
-    from engine.machine import host
-    from engine.measure.speed_probe import measure_rates
-    from engine.plan.crew import MOST_THREADS, Crew
-    from engine.simd.level import LEVEL
-
-    threads = threads or min(MOST_THREADS, host.cores().default_threads)
-    rates = fitting.MachineRates()
-    if host.available_memory_bytes() >= LEAST_FREE_BYTES:
-        used = crew or Crew()
-        try:
-            rates = measure_rates(used, dict.fromkeys(quants), threads, prefill_threads or threads, progress)
-        finally:
-            if crew is None:
-                used.close()
-        remember_rates(threads, rates)
-    cache_bytes, stale_bytes = _cache_sizes(jit.CACHE_DIRECTORY)
-    readings = EngineReadings(
-        level=LEVEL,
-        threads=threads,
-        read_gbps=rates.read_gbps,
-        prefill_gops=rates.prefill_gops.get(COMMON_TYPE),
-        cache=str(jit.CACHE_DIRECTORY or ""),
-        cache_bytes=cache_bytes,
-        stale_bytes=stale_bytes,
-        features_named=any(name in os.environ for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")),
-    )
-    return readings, rates
-
-
-def memory_for_models() -> fitting.MachineMemory:
-    """Read the machine's memory, with what this process holds counted as available: it is what a model would use."""
-    import psutil
-
-    memory = fitting.machine_memory()
-    own = psutil.Process().memory_info()
-    held_bytes = max(0, own.rss - getattr(own, "shared", own.rss))
-    return fitting.MachineMemory(memory.total_bytes, min(memory.total_bytes, memory.available_bytes + held_bytes))
-
-
-def _cache_sizes(directory: Path | None) -> tuple[int | None, int]:
-    """Return the bytes of this version's kernels, and of those that other versions left beside them."""
-    if directory is None:
-        return None, 0
-    others = [place for place in directory.parent.glob("kernels-*") if place != directory]
-    return _size_of(directory), sum(map(_size_of, others))
-
-
-def _size_of(directory: Path) -> int:
-    total = 0
-    for file in directory.rglob("*"):
-        try:
-            total += file.lstat().st_size
-        except OSError:
-            continue
-    return total
+def examine_machine(
+    settings: Settings, model: Model | None, session: Session | None, kv_type: str, progress: Report
+) -> Examination:
+    """Measure for the doctor, between two turns of a chat."""
+    if model is None:
+        return examine(settings.threads, settings.prefill_threads, progress=progress)
+    n_ctx = session.n_ctx if session is not None else None
+    needs = fitting.needs_of_file(model.path, kv_type)
+    return examine(model.threads, model.prefill_threads, needs, n_ctx, progress, model.crew)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
+from app.library.measure import EngineReadings
 from app.text.record import record
 
 
@@ -68,25 +69,6 @@ class DiskReadings:
     device: str = ""
     file_bytes: int | None = None
     filesystem: str = ""
-
-
-@record
-class EngineReadings:
-    """What the engine says of itself and measured; ``error`` instead of the rest where it cannot run."""
-
-    level: str = ""
-    threads: int = 0
-    read_gbps: float | None = None
-    prefill_gops: float | None = None
-    """Multiplications of the Q4_K kernel that reads prompts, in billions a second."""
-    cache: str = ""
-    """Directory of compiled kernels; "" where none is kept."""
-    cache_bytes: int | None = None
-    stale_bytes: int = 0
-    """Of kernels that older versions left."""
-    features_named: bool = False
-    """Whether the environment names the instruction set instead of the processor."""
-    error: str = ""
 
 
 @record

@@ -14,8 +14,8 @@ from app.text.clean_text import clean_line
 from app.text.figures import count, rate, size
 
 if TYPE_CHECKING:
-    from app.doctor.advice import MemoryRow, Suggestion
     from app.doctor.examine import Examination
+    from app.library.advice import MemoryRow, Suggestion
     from engine.measure.fit import Fit, ModelNeeds
 
 _TOPIC_COLUMN = 4

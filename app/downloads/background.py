@@ -45,7 +45,7 @@ class BackgroundDownload:
         """Say what comes and how far it is; "" while nothing does."""
         if self.job is None or not self.is_running:
             return ""
-        from app.cli.pull import progress_text
+        from app.downloads.pull import progress_text
 
         progress = self.job.state.progress
         return f"{self.title}: {progress_text(progress) if progress is not None else 'begins'}"

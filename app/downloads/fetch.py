@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from app.cli.verify import sha256_of
 from app.downloads.hub import RemoteFile
 from app.downloads.part_file import PartFile, part_bytes
 from app.downloads.refusal import MOST_RETRIES, ConnectionCut, DownloadError, StatusError, pause_before_retry
 from app.downloads.web import Response, Web
+from app.library.sha256 import sha256_of
 from app.program import exit_codes
 from app.text.clean_text import clean_line
 from app.text.figures import size

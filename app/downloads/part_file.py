@@ -172,8 +172,8 @@ class PartFile:
                              exit_codes.BAD_DATA)  # fmt: skip
 
     def _check_header(self) -> None:
+        from engine import read_single
         from engine.errors import EngineError, FileUnreadableError, UnsupportedQuantError
-        from engine.gguf.read import read_single
 
         try:
             read_single(self.path, keeps_strings=False).close()

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from app.cli.verify import stated_sha256
 from app.downloads import hub
-from app.downloads.fetch import DownloadPlan, Report, download, make_plan
+from app.downloads.fetch import DownloadPlan, Progress, Report, download, make_plan
 from app.downloads.hub import RemoteFile, Repository
 from app.downloads.refusal import DownloadError
 from app.downloads.source import Choice, Wanted, choose, parameters_of, parse_wanted, type_of
@@ -20,6 +19,7 @@ from app.library.listing import Lister, Outlook, make_lister
 from app.library.places import download_directory, places
 from app.library.rates import load_rates, usual_threads
 from app.library.rows import outlook_text
+from app.library.sha256 import stated_sha256
 from app.program import exit_codes
 from app.text import figures
 from app.text.clean_text import clean_line
@@ -158,7 +158,7 @@ def _outlook(repository: Repository, choice: Choice, lister: Lister) -> Outlook 
     """Estimate by size and type; the size is the real one."""
     from dataclasses import replace
 
-    from app.doctor.advice import bits_per_weight, needs_of_size
+    from app.library.advice import bits_per_weight, needs_of_size
 
     if choice.quantization not in bits_per_weight():
         return None
@@ -194,3 +194,15 @@ def _here(choice: Choice, directories: Sequence[str]) -> Path | None:
     found = find_files(places(directories))
     same = (file.path for file in found if file.size_bytes == wanted.size_bytes)
     return next((path for path in same if stated_sha256(path) == wanted.sha256), None)
+
+
+def progress_text(now: Progress) -> str:
+    """Write how far it is: "1.2G of 2.0G · 5.1M/s · about 2 min 40 s left"."""
+    if now.stage == "wait":
+        return f"waiting, then again: {now.note}"
+    done = f"{figures.size(now.done_bytes)} of {figures.size(now.total_bytes)}"
+    if now.stage == "check":
+        return f"checking what is here: {done}"
+    rate = f" · {figures.size(now.rate_bps)}/s" if now.rate_bps else ""
+    left = f" · about {figures.whole_seconds(now.left_s)} left" if now.left_s is not None else ""
+    return f"{done}{rate}{left}"

@@ -13,7 +13,7 @@ from app.downloads.web import split_address
 from app.program import exit_codes
 from app.text.clean_text import clean_line
 from app.text.record import record
-from engine.gguf.parts import part_name
+from engine import part_name
 
 if TYPE_CHECKING:
     from engine.measure.fit import MachineMemory, MachineRates
@@ -162,7 +162,7 @@ def choose(
 
 def parameters_of(repository: Repository, choice: Choice) -> float:
     """Return the model's parameters: as the hub says, else by size and type."""
-    from app.doctor.advice import bits_per_weight
+    from app.library.advice import bits_per_weight
 
     if repository.parameters:
         return float(repository.parameters)
@@ -172,7 +172,7 @@ def parameters_of(repository: Repository, choice: Choice) -> float:
 def _advised(
     choices: Sequence[Choice], repository: Repository, memory: MachineMemory, rates: MachineRates
 ) -> tuple[Choice, str]:
-    from app.doctor.advice import best_type
+    from app.library.advice import best_type
 
     parameters = parameters_of(repository, choices[0])
     best = best_type(parameters, memory, rates, [one.quantization for one in choices])

@@ -22,9 +22,9 @@ def run(events_fd: int, model: str) -> int:
     import_module("app.cli.dispatch")
     from app.chat.opening import glance_at_model
     from app.library.choose_model import choose_model
+    from app.machine.low_power import prepare_environment
     from app.program import garbage
     from app.program.settings import load_settings
-    from app.tui.low_power import prepare_environment
 
     tell("command line")
     settings = load_settings()

@@ -13,7 +13,7 @@ from pathlib import Path
 from app.library.ollama import read_store
 from app.library.places import Place
 from app.text.record import record
-from engine.gguf.parts import part_name
+from engine import part_name
 
 MOST_ENTRIES = 50_000
 """Of one place; what lies behind them is not looked at."""

@@ -16,7 +16,7 @@ from app.program.refusals import exit_code_of
 from app.text.record import record
 
 if TYPE_CHECKING:
-    from engine.gguf.read import GGUFFile
+    from engine import GGUFFile
     from engine.measure.fit import ModelNeeds
 
 _LONGEST_TEXT = 120
@@ -56,7 +56,7 @@ class ModelHeader:
 
 def read_header(path: Path) -> ModelHeader:
     """Read one file's header, or all headers of a model in parts."""
-    from engine.gguf.read import read_gguf
+    from engine import read_gguf
 
     try:
         gguf = read_gguf(path, keeps_strings=False)
@@ -70,8 +70,8 @@ def read_header(path: Path) -> ModelHeader:
 
 def supported_names() -> str:
     """Name everything that the engine can run: what a cache remembers of refusals holds for these only."""
+    from engine import QUANTS
     from engine.models import ARCHITECTURES
-    from engine.quants import QUANTS
     from engine.tokenizer.pretokenize import ALIASES, PRE_TOKENIZERS
 
     return ",".join([*ARCHITECTURES, *QUANTS, *PRE_TOKENIZERS, *ALIASES])
@@ -100,8 +100,7 @@ def _described(gguf: GGUFFile) -> ModelHeader:
 
 
 def _with_needs(header: ModelHeader, gguf: GGUFFile) -> ModelHeader:
-    from engine import KV_TYPES
-    from engine.cache.kv_cache import memory_needs
+    from engine import KV_TYPES, memory_needs
     from engine.measure.fit import needs_of
     from engine.models import read_config
 

@@ -47,7 +47,7 @@ def checked_on() -> str:
 
 def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
     """Return the largest model that fits and keeps up with a reader, else the smallest; None without a measurement."""
-    from app.doctor import advice
+    from app.library import advice
     from engine.measure.fit import fit
 
     fitting = []
@@ -64,7 +64,7 @@ def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
 
 def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
     """Return rows for known models that are not here and fit, in their best types: the advised one, then by size."""
-    from app.doctor import advice
+    from app.library import advice
 
     have = {_plain(entry.name) for entry in here} | {_plain(_TYPE.sub("", entry.title)) for entry in here}
     rates, best = lister.machine_rates(), best_known(lister.memory, lister.machine_rates())
@@ -97,7 +97,7 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
 
 def advice_line(lister: Lister) -> str:
     """Say in a line what suits this machine: "for 5.1G and 12 GB/s: 3B Q4_K_M, about 5.0 tok/s"; "" for nothing."""
-    from app.doctor import advice
+    from app.library import advice
 
     best = advice.best_suggestion(advice.suggestions(lister.memory, lister.machine_rates()))
     if best is None:

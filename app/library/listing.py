@@ -171,7 +171,7 @@ class Lister:
 
 def make_lister(rates: KnownRates, kv_type: str = "f16", weights_mode: str = "mmap") -> Lister:
     """Look at this machine's memory as it is now, and at the speeds of earlier replies."""
-    from app.doctor.examine import memory_for_models
+    from app.library.measure import memory_for_models
 
     return Lister(memory_for_models(), rates, ReplyHistory(paths.speeds_file()), kv_type, weights_mode)
 

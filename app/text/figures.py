@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from app.conversations.conversation import Ending, ReplyFigures
-from app.conversations.thinking import Thinking
-
 _UNITS = ("B", "K", "M", "G", "T")
-
-_ENDING_NOTES = {
-    Ending.COMPLETE: "",
-    Ending.STOPPED: "stopped",
-    Ending.LENGTH: "ended at the token limit",
-    Ending.CONTEXT: "ended: the context is full",
-    Ending.FAILED: "broken off",
-    Ending.INTERRUPTED: "interrupted: the program ended",
-}
 
 
 def rate(tokens_per_s: float) -> str:
@@ -82,13 +70,6 @@ def bar(done: int, total: int, width: int) -> str:
     return "█" * filled + "░" * (width - filled)
 
 
-def thinking_summary(thinking: Thinking) -> str:
-    """Write in one line what the thinking before an answer cost."""
-    tokens = "1 token" if thinking.tokens == 1 else f"{count(thinking.tokens)} tokens"
-    line = f"thought for {seconds(thinking.duration_s)} · {tokens}"
-    return line if thinking.is_closed else f"{line} · not finished"
-
-
 def resumed(n_tokens: int, duration_s: float, read_s: float | None) -> str:
     """Write what a saved state brought back, and how long reading the same would have taken."""
     instead = f" instead of about {whole_seconds(read_s)}" if read_s else ""
@@ -110,30 +91,3 @@ def context_nearly_full(used: int, n_ctx: int) -> str:
         f"The context is {100 * used // n_ctx} % full: {count(n_ctx - used)} tokens left. Then the oldest turns are "
         "dropped from it, never the system prompt; /new starts anew, a larger context_size holds more."
     )
-
-
-def reply_footer(
-    figures: ReplyFigures | None, ending: Ending, names_prompt: bool = True, is_edited: bool = False
-) -> str:
-    """Write the line that stays below a finished reply, with or without the tokens of its prompt."""
-    parts = []
-    if figures is not None:
-        if figures.decode_tps is not None:
-            parts.append(f"{rate(figures.decode_tps)} tok/s{_range(figures.range_tps)}")
-        if figures.first_token_s is not None:
-            parts.append(f"first token {seconds(figures.first_token_s)}")
-        parts.append("1 token" if figures.tokens == 1 else f"{count(figures.tokens)} tokens")
-        if names_prompt:
-            prompt = f"prompt {count(figures.prompt_tokens)} new"
-            parts.append(f"{prompt}, {count(figures.reused_tokens)} reused" if figures.reused_tokens else prompt)
-    if _ENDING_NOTES[ending]:
-        parts.append(_ENDING_NOTES[ending])
-    if is_edited:
-        parts.append("edited by you")
-    return " · ".join(parts)
-
-
-def _range(range_tps: tuple[float, float] | None) -> str:
-    """Write the lowest and highest rate; nothing where they read the same."""
-    low, high = (rate(one) for one in range_tps) if range_tps is not None else ("", "")
-    return f" ({low}-{high})" if low != high else ""

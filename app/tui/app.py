@@ -1,6 +1,6 @@
 """The application object: themes, keys that work everywhere, signals, and how it ends. Nothing of any screen.
 
-``app.tui.start`` is the way in. Textual reads its switches when it is imported, so ``app.tui.low_power`` must
+``app.tui.start`` is the way in. Textual reads its switches when it is imported, so ``app.machine.low_power`` must
 have set them before this module is.
 """
 
@@ -28,6 +28,7 @@ from app.chat.bridge import EngineBridge
 from app.chat.options import ChatOptions
 from app.conversations.at_hand import conversations_at_hand
 from app.downloads.background import BackgroundDownload
+from app.machine.low_power import is_weak_machine
 from app.program import exit_codes, garbage, state
 from app.program.crash_log import bug_line
 from app.program.personas import persona_names
@@ -39,7 +40,6 @@ from app.tui.bindings import bindings, scope_of
 from app.tui.chat_options import chat_options, may_read_ahead
 from app.tui.draft import MAX_PASTE_CHARS
 from app.tui.keymap import Keymap
-from app.tui.low_power import is_weak_machine
 from app.tui.messages import PasteRefused, PasteUnended
 from app.tui.screens import modes
 from app.tui.screens.chat import ChatScreen

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from app.chat import opening as engine_access
 from app.chat.options import ChatOptions
 from app.library.choose_model import remember_opened
+from app.machine.low_power import is_on_battery
 from app.machine.reply_history import ReplyHistory
 from app.machine.tuning_conditions import watch_machine
 from app.program import paths
 from app.program.settings import Settings
-from app.tui.low_power import is_on_battery
 
 
 def chat_options(settings: Settings) -> ChatOptions:
@@ -25,7 +26,7 @@ def chat_options(settings: Settings) -> ChatOptions:
         max_tokens=settings.sampling.max_tokens,
         on_opened=remember_opened,
         open_history=lambda: ReplyHistory(paths.speeds_file()),
-        examine=partial(engine_access.examine_machine, settings),
+        examine=partial(_examine, settings),
         recall_tuned=engine_access.recall_tuned,
         remember_tuned=engine_access.remember_tuned,
         kernels_version=engine_access.kernels_version,
@@ -58,3 +59,9 @@ def may_read_ahead(settings: Settings) -> bool:
     """Whether the engine may work before anything is sent."""
     wanted = settings.prefill_while_typing
     return wanted == "on" or (wanted == "auto" and not is_on_battery())
+
+
+def _examine(settings: Settings, *state: Any) -> Any:
+    from app.doctor.examine import examine_machine  # imports what fits and numpy, which no first frame waits for
+
+    return examine_machine(settings, *state)

@@ -1,13 +1,5 @@
 """Operations by the names plans use. Importing this package imports no kernel and no numba."""
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from engine.jit import Kernel
-
 KERNELS: dict[str, str] = {
     "rmsnorm": "engine.kernels.rmsnorm:rmsnorm",
     "quantize q8_k": "engine.kernels.quantize_activations:q8_k",
@@ -36,16 +28,3 @@ KERNELS: dict[str, str] = {
 """Operations on unquantised data; ``embed``, ``matvec`` and ``matmul`` are followed by a type of ``QUANTS``."""
 CACHE_KERNELS = {"store": "store", "attention": "attention", "attention parts": "attention_parts"}
 """Operations on the cache, followed by a type of ``KV_TYPES`` -> their names in ``engine.kernels.kv_TYPE``."""
-
-
-def find_kernel(name: str) -> Kernel:
-    """Import the kernel a plan names: ``"rmsnorm"``, ``"matvec Q4_K"``."""
-    if name in KERNELS:
-        module, attribute = KERNELS[name].split(":")
-        return getattr(import_module(module), attribute)
-    operation, _, kind = name.rpartition(" ")
-    if operation in CACHE_KERNELS:
-        return getattr(import_module(f"engine.kernels.kv_{kind}"), CACHE_KERNELS[operation])
-    from engine.quants import load_quant
-
-    return getattr(load_quant(kind), operation)

@@ -6,8 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from engine.kernels import find_kernel
+from engine.kernels import CACHE_KERNELS, KERNELS
+from engine.quants import load_quant
+
+if TYPE_CHECKING:
+    from engine.jit import Kernel
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,7 @@ class Progress:
     total: int
 
 
-ENTRY_MODULES = ("engine.plan.interpreter", "engine.sampling.kernels")
+ENTRY_MODULES = ("engine.plan.interpreter", "engine.sampling.sampling_kernels")
 """What Python itself calls; compiled together with the kernels, so that the first prompt waits for nothing."""
 
 ProgressCallback = Callable[[Progress], None]
@@ -60,6 +65,18 @@ def compile_kernels(names: Iterable[str], progress: ProgressCallback | None = No
     if progress is not None and told:
         progress(Progress("compile", steps[-1][0], len(steps), len(steps)))
     return addresses
+
+
+def find_kernel(name: str) -> Kernel:
+    """Import the kernel a plan names: ``"rmsnorm"``, ``"matvec Q4_K"``."""
+    if name in KERNELS:
+        module, attribute = KERNELS[name].split(":")
+        return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
+    operation, _, kind = name.rpartition(" ")
+    if operation in CACHE_KERNELS:
+        module, attribute = f"engine.kernels.kv_{kind}", CACHE_KERNELS[operation]
+        return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
+    return getattr(load_quant(kind), operation)  # type: ignore[no-any-return]
 
 
 def _find(name: str, addresses: dict[str, int]) -> None:

@@ -84,7 +84,7 @@ class Sampler:
         Raises:
             BrokenModelError: a logit is NaN or infinite.
         """
-        from engine.sampling import kernels as compiled
+        from engine.sampling import sampling_kernels as compiled
 
         s = self._settings
         if s.repeat_penalty != 1.0 and s.repeat_window and recent:

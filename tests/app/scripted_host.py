@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from app.doctor import advice
 from app.doctor.examine import Examination
 from app.doctor.readings import (
     ClockReadings,
@@ -18,6 +17,7 @@ from app.doctor.readings import (
     MemoryReadings,
     TerminalReadings,
 )
+from app.library import advice
 from app.tui.app import JalopyApp
 from app.tui.screens import doctor
 from app.tui.screens.engine_flow import EngineFlow

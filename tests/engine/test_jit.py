@@ -16,7 +16,7 @@ _LOAD = """
 import sys
 import numpy as np
 from engine import jit
-from engine.sampling.kernels import largest_logit
+from engine.sampling.sampling_kernels import largest_logit
 from engine.quants import q8_0
 
 told = []

@@ -1,6 +1,6 @@
 """llama.cpp's half of a comparison, run as a file by whatever Python has llama-cpp-python. Imports nothing of ours.
 
-Reads one job as JSON from standard input (``app.cli.compare.command`` describes it) and writes one answer as JSON. In its
+Reads one job as JSON from standard input (``app.cli.compare.command`` describes it), writes one answer as JSON. In its
 default mode: weights repacked where it likes, flash attention as it chooses, no graphics card.
 """
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from app.chat.context_room import ANNOUNCED_SHARE
 from app.chat.events import ConversationTakenUp, GenerationFinished, TurnsDropped
+from app.conversations import lines
 from app.conversations.at_hand import AtHand
 from app.conversations.conversation import ChatMessage, Role
 from app.conversations.export import save_as
@@ -307,6 +308,6 @@ def _view_of(message: ChatMessage) -> MessageView:
     if message.is_missing:
         view.show_footer(_MISSING)
         return view
-    footer = figures.reply_footer(message.figures, message.ending, is_edited=message.is_edited)
+    footer = lines.reply_footer(message.figures, message.ending, is_edited=message.is_edited)
     view.show_footer(footer if message.text else f"(no answer yet) {footer}".rstrip())
     return view

@@ -16,9 +16,8 @@ from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Static
 
-from app.cli.pull import progress_text
 from app.downloads.job import JobState, PullJob, Stage
-from app.downloads.pull import price_lines
+from app.downloads.pull import price_lines, progress_text
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import ASCII, choose_glyphs

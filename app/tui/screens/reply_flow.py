@@ -12,6 +12,7 @@ from app.chat.events import (
     ThinkingFinished,
     ThoughtGenerated,
 )
+from app.conversations import lines
 from app.conversations.conversation import Ending, ReplyFigures
 from app.text import figures
 from app.tui.screens.chat_parts import ChatParts
@@ -117,7 +118,7 @@ class ReplyFlow:
         self._editing.note_replied()
         view = self._views.growing_reply()
         view.message = self._turns.note_reply(ending, reply_figures, ids, raw)
-        view.finish(figures.reply_footer(view.message.figures, ending, is_edited=view.message.is_edited))
+        view.finish(lines.reply_footer(view.message.figures, ending, is_edited=view.message.is_edited))
         # When the last pass of its Markdown is done, and with it the number of widgets known.
         self._screen.call_after_refresh(self._transcript.slim)
         self._views.end()

@@ -8,8 +8,8 @@ from textual.content import Content
 from textual.css.styles import RulesMap
 from textual.widget import Widget
 
+from app.conversations import lines
 from app.conversations.thinking import Thinking
-from app.text import figures
 
 TAIL_CHARS = 240
 TAIL_LINES = 3
@@ -60,8 +60,8 @@ class ThinkingView(Widget):
         if self.thinking is None:
             return f"thinking\n{self.text.strip() if self.is_unfolded else tail_of(self.text)}".rstrip()
         if self.is_unfolded:
-            return f"- {figures.thinking_summary(self.thinking)}\n{self.text.strip()}"
-        return f"+ {figures.thinking_summary(self.thinking)}"
+            return f"- {lines.thinking_summary(self.thinking)}\n{self.text.strip()}"
+        return f"+ {lines.thinking_summary(self.thinking)}"
 
     def render(self) -> Content:
         """Return the text."""

@@ -151,7 +151,8 @@ def test_a_peer_that_answers_is_taken_at_its_word(model: str, tmp_path: Path, mo
 
 
 def test_the_peers_half_imports_nothing_of_ours() -> None:
-    code = "import sys; sys.path.insert(0, 'app/cli/compare'); import peer_side; print({'app', 'numpy'} & set(sys.modules))"
+    begin = "import sys; sys.path.insert(0, 'app/cli/compare'); import peer_side"
+    code = f"{begin}; print({{'app', 'numpy'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -10,6 +10,8 @@ from app.cli import doctor as command
 from app.cli.doctor import DoctorOptions, doctor
 from app.doctor import examine
 from app.doctor.readings import CoreReadings
+from app.library import measure
+from app.library.measure import EngineReadings
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings, override
@@ -26,12 +28,12 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """A laptop of 8 GB whose measurements take no time; yields the types that were measured."""
     measured: list[list[str]] = []
 
-    def measure(threads: int, prefill_threads: int, quants: Any, *_: Any) -> Any:
+    def measured_now(threads: int, prefill_threads: int, quants: Any, *_: Any) -> Any:
         measured.append(list(dict.fromkeys(quants)))
-        readings = examine.EngineReadings("avx2", threads or 2, 12.0, 40.0, "/cache/kernels-1", 1_000_000)
+        readings = EngineReadings("avx2", threads or 2, 12.0, 40.0, "/cache/kernels-1", 1_000_000)
         return readings, RATES
 
-    monkeypatch.setattr(examine, "measure", measure)
+    monkeypatch.setattr(examine, "measure", measured_now)
     monkeypatch.setattr(fit, "machine_memory", lambda: MachineMemory(8 * GIB, 6 * GIB))
     monkeypatch.setattr(command, "read_cores", lambda: CoreReadings("CPU", 2, 4, 4, 2))
     return measured
@@ -127,7 +129,7 @@ def test_an_engine_that_cannot_run_is_a_finding(
         raise ImportError("numba needs a processor with SSE2")
 
     monkeypatch.setattr(examine, "_measure", fail)
-    readings, rates = examine.measure(0, 0, ["Q4_K"], None)
+    readings, rates = measure.measure(0, 0, ["Q4_K"], None)
     assert readings.error == "ImportError: numba needs a processor with SSE2"
     assert rates == MachineRates()
     code, out = run(capsys)
@@ -139,5 +141,5 @@ def test_sizes_of_the_kernel_cache_count_this_version_and_the_older_ones(tmp_pat
     for name, n_bytes in (("kernels-new", 10), ("kernels-old", 30), ("other", 99)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "k.nbi").write_bytes(bytes(n_bytes))
-    assert examine._cache_sizes(tmp_path / "kernels-new") == (10, 30)
-    assert examine._cache_sizes(None) == (None, 0)
+    assert measure._cache_sizes(tmp_path / "kernels-new") == (10, 30)
+    assert measure._cache_sizes(None) == (None, 0)

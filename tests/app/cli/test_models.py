@@ -11,8 +11,8 @@ import pytest
 
 from app.cli import models as command
 from app.cli.models import ModelsOptions, models
-from app.doctor import examine
-from app.doctor.readings import EngineReadings
+from app.library import measure as measuring
+from app.library.measure import EngineReadings
 from app.library.places import Place
 from app.program import exit_codes
 from app.program.settings import built_in_settings
@@ -28,11 +28,11 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     def measure(threads: int, prefill_threads: int, quants: Any, *_: Any) -> Any:
         measured.append(list(quants))
         rates = MachineRates(12.0, {"Q4_K": 10.5}, {"Q4_K": 40.0})
-        examine.remember_rates(2, rates)
+        measuring.remember_rates(2, rates)
         return EngineReadings("avx2", 2), rates
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(examine, "measure", measure)
+    monkeypatch.setattr(measuring, "measure", measure)
     monkeypatch.setattr(command, "places", lambda directories: [Place("here", tmp_path / "models")])
     monkeypatch.setenv("COLUMNS", "80")
     (tmp_path / "models").mkdir()

@@ -270,7 +270,8 @@ def test_an_exception_in_the_child_is_one_line(tmp_path: Path) -> None:
 
 
 def test_the_supervisor_imports_nothing_heavy_before_it_forks() -> None:
-    program = "import sys, app.cli.supervisor\nprint([n for n in ('numba', 'numpy', 'textual', 'ctypes') if n in sys.modules])"
+    heavy = ("numba", "numpy", "textual", "ctypes")
+    program = f"import sys, app.cli.supervisor\nprint([n for n in {heavy} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

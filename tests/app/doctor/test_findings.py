@@ -11,11 +11,11 @@ from app.doctor.readings import (
     ClockReadings,
     CoreReadings,
     DiskReadings,
-    EngineReadings,
     MemoryReadings,
     Readings,
     TerminalReadings,
 )
+from app.library.measure import EngineReadings
 
 GIB = 1 << 30
 

@@ -24,7 +24,7 @@ def nobodys_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setattr(pull, "places", lambda directories: [])
     monkeypatch.setattr(pull, "usual_threads", lambda settings: 2)
-    monkeypatch.setattr("app.doctor.examine.memory_for_models", lambda: MachineMemory(8 * GIB, 6 * GIB))
+    monkeypatch.setattr("app.library.measure.memory_for_models", lambda: MachineMemory(8 * GIB, 6 * GIB))
 
 
 @pytest.fixture

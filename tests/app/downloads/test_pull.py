@@ -613,7 +613,7 @@ def test_a_look_at_what_is_here_can_be_stopped(
     remote = RemoteFile(NAME, "http://127.0.0.1:9/x", len(content()), hashlib.sha256(content()).hexdigest())
     note = {"sha256": remote.sha256, "size": remote.size_bytes, "etag": ""}
     (target / f"{NAME}.part.json").write_text(json.dumps(note))
-    monkeypatch.setattr("app.cli.verify._CHUNK_BYTES", 1000)
+    monkeypatch.setattr("app.library.sha256._CHUNK_BYTES", 1000)
     monkeypatch.setattr("app.downloads.part_file._READ_BYTES", 1000)
     seen: list[fetch.Progress] = []
     with pytest.raises(fetch.Stopped):
@@ -631,7 +631,7 @@ def test_an_architecture_that_cannot_run_is_not_downloaded_unless_asked(server: 
 def test_what_never_fits_is_not_downloaded_unless_named(
     server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.doctor.examine.memory_for_models", lambda: MachineMemory(GIB // 2, GIB // 4))
+    monkeypatch.setattr("app.library.measure.memory_for_models", lambda: MachineMemory(GIB // 2, GIB // 4))
     assert "more than this machine has" in str(refusal(target))
     server.add(REPOSITORY, "tiny-Q4_K_M.gguf", content("Q4_K"))
     assert "nothing in it fits" in str(refusal(target))

@@ -7,9 +7,8 @@ import re
 
 import pytest
 
-from app.doctor import advice
 from app.downloads.source import parse_wanted
-from app.library import rows
+from app.library import advice, rows
 from app.library.known import advice_line, best_known, checked_on, known_models, offers
 from app.library.listing import Lister
 from app.library.rates import KnownRates

@@ -1,5 +1,6 @@
 import pytest
 
+from app.conversations import lines
 from app.conversations.conversation import Ending, ReplyFigures
 from app.conversations.thinking import Thinking
 from app.text import figures
@@ -37,20 +38,20 @@ def test_a_bar_never_leaves_its_width():
 def test_the_footer_names_speed_first_token_tokens_and_reuse():
     measured = ReplyFigures(214, 2.1, 5.1, prompt_tokens=12, reused_tokens=31, range_tps=(4.8, 5.2))
     footer = "5.1 tok/s (4.8-5.2) · first token 2.1 s · 214 tokens"
-    assert figures.reply_footer(measured, Ending.COMPLETE) == f"{footer} · prompt 12 new, 31 reused"
-    assert figures.reply_footer(measured, Ending.COMPLETE, names_prompt=False) == footer
+    assert lines.reply_footer(measured, Ending.COMPLETE) == f"{footer} · prompt 12 new, 31 reused"
+    assert lines.reply_footer(measured, Ending.COMPLETE, names_prompt=False) == footer
 
 
 def test_a_range_that_reads_as_one_number_is_left_out():
     steady = ReplyFigures(9, 2.0, 5.0, prompt_tokens=12, reused_tokens=0, range_tps=(4.98, 5.02))
-    assert figures.reply_footer(steady, Ending.COMPLETE).startswith("5.0 tok/s · first token")
+    assert lines.reply_footer(steady, Ending.COMPLETE).startswith("5.0 tok/s · first token")
 
 
 def test_thinking_is_summed_up_in_one_line():
-    assert figures.thinking_summary(Thinking("x", 148, 12.3, True)) == "thought for 12.3 s · 148 tokens"
-    assert figures.thinking_summary(Thinking("x", 1, 0.5)) == "thought for 0.50 s · 1 token · not finished"
+    assert lines.thinking_summary(Thinking("x", 148, 12.3, True)) == "thought for 12.3 s · 148 tokens"
+    assert lines.thinking_summary(Thinking("x", 1, 0.5)) == "thought for 0.50 s · 1 token · not finished"
 
 
 def test_the_footer_of_one_token_claims_no_speed_and_says_that_it_was_stopped():
     measured = ReplyFigures(tokens=1, first_token_s=2.1, decode_tps=None, prompt_tokens=12, reused_tokens=0)
-    assert figures.reply_footer(measured, Ending.STOPPED) == "first token 2.1 s · 1 token · prompt 12 new · stopped"
+    assert lines.reply_footer(measured, Ending.STOPPED) == "first token 2.1 s · 1 token · prompt 12 new · stopped"

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.doctor import advice, examine
-from app.doctor.readings import CoreReadings, EngineReadings
+from app.doctor.readings import CoreReadings
+from app.library import advice, examine
+from app.library.measure import EngineReadings
 from app.tui.screens import doctor as module
 from app.tui.screens.doctor import DoctorScreen
 from engine.measure.fit import MachineMemory, MachineRates, fit

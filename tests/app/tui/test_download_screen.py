@@ -45,7 +45,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> I
         monkeypatch.setattr(hub, "Web", lambda *given, **options: _Web(*given, **{"timeout_s": 20.0, **options}))
         monkeypatch.setattr(scan, "places", lambda given: [Place("models", tmp_path / "models")])
         monkeypatch.setattr(pull, "places", lambda given: [])
-        monkeypatch.setattr("app.doctor.examine.memory_for_models", lambda: MachineMemory(8 * GIB, 6 * GIB))
+        monkeypatch.setattr("app.library.measure.memory_for_models", lambda: MachineMemory(8 * GIB, 6 * GIB))
         server.add(REPOSITORY, NAME, content)
         server.add(REPOSITORY, "SmolLM2-135M-Instruct-Q8_0.gguf", tiny_gguf.build(quant="Q8_0"))
         yield server

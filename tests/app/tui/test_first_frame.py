@@ -38,11 +38,28 @@ asyncio.run(start())
 print(sorted(imported[0] & NOT_NEEDED))
 """
 _NOT_NEEDED = {
-    "shlex", "psutil", "numba", "numpy", "markdown_it", "jinja2", "pygments", "urllib.request",
-    "app.tui.external_editor", "app.tui.widgets.performance_strip", "app.tui.widgets.rate_graph", "app.tui.speed.graph_lines",
-    "app.tui.screens.performance", "app.tui.screens.threads", "app.tui.screens.models", "app.tui.screens.help", "app.tui.screens.palette",
-    "app.tui.screens.conversations", "app.tui.screens.doctor", "app.chat.worker", "engine.model",
-}  # fmt: skip
+    "shlex",
+    "psutil",
+    "numba",
+    "numpy",
+    "markdown_it",
+    "jinja2",
+    "pygments",
+    "urllib.request",
+    "app.tui.external_editor",
+    "app.tui.widgets.performance_strip",
+    "app.tui.widgets.rate_graph",
+    "app.tui.speed.graph_lines",
+    "app.tui.screens.performance",
+    "app.tui.screens.threads",
+    "app.tui.screens.models",
+    "app.tui.screens.help",
+    "app.tui.screens.palette",
+    "app.tui.screens.conversations",
+    "app.tui.screens.doctor",
+    "app.chat.worker",
+    "engine.model",
+}
 
 
 def test_nothing_is_imported_for_the_first_frame_that_it_does_not_show() -> None:

@@ -108,7 +108,7 @@ async def test_what_can_be_downloaded_stays_while_models_are_looked_for_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(scan, "places", lambda directories: [Place("here", tmp_path / "none")])
-    monkeypatch.setattr("app.doctor.examine.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30))
+    monkeypatch.setattr("app.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30))
     async with chatting() as driver:
         await driver.pilot.press("f3")
         await shows(driver, "+ SmolLM2")

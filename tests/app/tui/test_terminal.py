@@ -216,6 +216,7 @@ ChatScreen.action_regenerate = fail
 
 
 def test_the_engine_is_not_imported_by_the_first_frame():
-    check = "import sys, app.tui.start; print(sorted({'numba', 'numpy', 'llvmlite', 'markdown_it', 'jinja2'} & set(sys.modules)))"
+    heavy = {"numba", "numpy", "llvmlite", "markdown_it", "jinja2"}
+    check = f"import sys, app.tui.start; print(sorted({heavy} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"

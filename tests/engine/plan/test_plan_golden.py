@@ -9,7 +9,7 @@ from engine import Model
 from tests.engine import tiny_gguf
 from tests.engine.plan_text import plan_lines
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 CASES = {
     "llama": {"architecture": "llama", "quant": "Q8_0", "rope_factors": True},
     "llama-tied-biases": {"architecture": "llama", "quant": "F32", "tied": True, "biases": True},

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from engine.kernels import find_kernel
 from engine.kernels.records import QUANTIZE, STEP
 from engine.plan.buffers import FORMS, in_columns, in_pairs, out_of_columns, out_of_pairs
+from engine.plan.compilation import find_kernel
 from tests.engine.kernel_call import run
 
 pytestmark = pytest.mark.slow

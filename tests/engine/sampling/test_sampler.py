@@ -5,8 +5,8 @@ import pytest
 
 from engine import EngineError, Sampling
 from engine.errors import BrokenModelError
-from engine.sampling.kernels import copy_logits
 from engine.sampling.sampler import Sampler
+from engine.sampling.sampling_kernels import copy_logits
 
 
 def frequencies(sampling: Sampling, logits: np.ndarray, n: int = 4000) -> np.ndarray:

@@ -11,7 +11,7 @@ from engine.saved_state import restore_state
 from engine.saved_state.layout import Header
 from tests.engine.scripted_session import ScriptedSession
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 TOKENS = [5, 9, 33, 7, 8, 1, 200, 4, 4, 91, 17, 3]
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from app.tui import low_power
-from app.tui.low_power import LOW_POWER_SWITCHES, prepare_environment
+from app.machine import low_power
+from app.machine.low_power import LOW_POWER_SWITCHES, prepare_environment
 
 
 @pytest.mark.parametrize(

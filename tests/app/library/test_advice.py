@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.doctor import advice
+from app.library import advice
 from app.program.refusals import Refusal
 from engine.measure.fit import MachineMemory, MachineRates
 

@@ -1,0 +1,114 @@
+"""What the engine is compiled for and reaches on this machine, and the memory that a model could use.
+
+Runs in the thread that owns the engine. Nothing here raises for a machine on which the engine cannot run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.library.rates import remember_rates
+from app.text.clean_text import clean_line
+from app.text.record import record
+from engine.measure import fit as fitting
+
+if TYPE_CHECKING:
+    from engine import Crew
+
+COMMON_TYPE = "Q4_K"
+"""The type that most models for small machines are made of."""
+LEAST_FREE_BYTES = 700 << 20
+"""Measuring takes memory for a moment; where less than this is free, it would push a model out."""
+
+Report = Callable[[Any], None]
+
+
+@record
+class EngineReadings:
+    """What the engine says of itself and measured; ``error`` instead of the rest where it cannot run."""
+
+    level: str = ""
+    threads: int = 0
+    read_gbps: float | None = None
+    prefill_gops: float | None = None
+    """Multiplications of the Q4_K kernel that reads prompts, in billions a second."""
+    cache: str = ""
+    """Directory of compiled kernels; "" where none is kept."""
+    cache_bytes: int | None = None
+    stale_bytes: int = 0
+    """Of kernels that older versions left."""
+    features_named: bool = False
+    """Whether the environment names the instruction set instead of the processor."""
+    error: str = ""
+
+
+def measure(
+    threads: int, prefill_threads: int, quants: Iterable[str], progress: Report | None, crew: Crew | None = None
+) -> tuple[EngineReadings, fitting.MachineRates]:
+    """Measure memory and kernels; an engine that cannot run is a reading as well."""
+    try:
+        return _measure(threads, prefill_threads, quants, progress, crew)
+    except Exception as error:  # no compiler, no memory, a processor nobody tried: the doctor reports it
+        return EngineReadings(error=clean_line(f"{type(error).__name__}: {error}", 160)), fitting.MachineRates()
+
+
+def _measure(
+    threads: int, prefill_threads: int, quants: Iterable[str], progress: Report | None, crew: Crew | None
+) -> tuple[EngineReadings, fitting.MachineRates]:
+    from engine import LEVEL, MOST_THREADS, Crew, jit
+    from engine.machine import host
+    from engine.measure.speed_probe import measure_rates
+
+    threads = threads or min(MOST_THREADS, host.cores().default_threads)
+    rates = fitting.MachineRates()
+    if host.available_memory_bytes() >= LEAST_FREE_BYTES:
+        used = crew or Crew()
+        try:
+            rates = measure_rates(used, dict.fromkeys(quants), threads, prefill_threads or threads, progress)
+        finally:
+            if crew is None:
+                used.close()
+        remember_rates(threads, rates)
+    cache_bytes, stale_bytes = _cache_sizes(jit.CACHE_DIRECTORY)
+    readings = EngineReadings(
+        level=LEVEL,
+        threads=threads,
+        read_gbps=rates.read_gbps,
+        prefill_gops=rates.prefill_gops.get(COMMON_TYPE),
+        cache=str(jit.CACHE_DIRECTORY or ""),
+        cache_bytes=cache_bytes,
+        stale_bytes=stale_bytes,
+        features_named=any(name in os.environ for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")),
+    )
+    return readings, rates
+
+
+def memory_for_models() -> fitting.MachineMemory:
+    """Read the machine's memory, with what this process holds counted as available: it is what a model would use."""
+    import psutil
+
+    memory = fitting.machine_memory()
+    own = psutil.Process().memory_info()
+    held_bytes = max(0, own.rss - getattr(own, "shared", own.rss))
+    return fitting.MachineMemory(memory.total_bytes, min(memory.total_bytes, memory.available_bytes + held_bytes))
+
+
+def _cache_sizes(directory: Path | None) -> tuple[int | None, int]:
+    """Return the bytes of this version's kernels, and of those that other versions left beside them."""
+    if directory is None:
+        return None, 0
+    others = [place for place in directory.parent.glob("kernels-*") if place != directory]
+    return _size_of(directory), sum(map(_size_of, others))
+
+
+def _size_of(directory: Path) -> int:
+    total = 0
+    for file in directory.rglob("*"):
+        try:
+            total += file.lstat().st_size
+        except OSError:
+            continue
+    return total

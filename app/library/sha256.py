@@ -1,0 +1,44 @@
+"""The hash of a model's file, and the hash that its store names it by."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+_CHUNK_BYTES = 1 << 20
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def sha256_of(path: Path, progress: Callable[[int, int, float], None] | None = None) -> str:
+    """Hash a file.
+
+    Args:
+        progress: called with (bytes done, bytes in all, seconds left) after every megabyte.
+    """
+    digest, started_s = hashlib.sha256(), time.monotonic()
+    with path.open("rb", buffering=0) as file:
+        total, done = os.fstat(file.fileno()).st_size, 0
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            done += len(chunk)
+            if progress is not None:
+                progress(done, total, (time.monotonic() - started_s) * (total - done) / done)
+    return digest.hexdigest()
+
+
+def stated_sha256(path: Path) -> str:
+    """Return the hash that Ollama's store or Hugging Face's cache names a file by; "" for other places."""
+    real = Path(os.path.realpath(path))
+    if real.parent.name != "blobs":
+        return ""
+    name = real.name.removeprefix("sha256-").removeprefix("sha256:")
+    return name if is_sha256(name) else ""
+
+
+def is_sha256(text: str) -> bool:
+    """Whether this is a hash of 64 hexadecimal digits."""
+    return _DIGEST.fullmatch(text) is not None
