@@ -421,7 +421,7 @@ async def test_the_palette_carries_actions_out_wherever_they_belong():
         await driver.last_reply()
         await commands["Copy the last reply"]()
         await driver.until(lambda: driver.app.clipboard == "Hello there.")
-        await commands["Load a model file"]()
+        commands["Load a model file"]()
         assert driver.prompt.text == "/model "
 
 
