@@ -272,13 +272,13 @@ class Talk:
 
     def _take_in_text(self, event: TextGenerated | ThoughtGenerated | ThinkingFinished | ReplyReopened) -> None:
         if isinstance(event, TextGenerated):
-            self.turns.note_text(event.text)
+            self.turns.growing.add_text(event.text)
         elif isinstance(event, ThoughtGenerated):
-            self.turns.note_thought(event.text)
+            self.turns.growing.add_thought(event.text)
         elif isinstance(event, ThinkingFinished):
-            self.turns.note_thinking(event.tokens, event.duration_s, event.is_closed)
+            self.turns.growing.end_thinking(event.tokens, event.duration_s, event.is_closed)
         else:
-            self.turns.note_reopened()
+            self.turns.growing.begin_again()
 
     def _end_turn(self, event: GenerationFinished | GenerationFailed | PromptStopped | PromptRefused) -> None:
         if self._is_completing:

@@ -25,11 +25,11 @@ from app.chat.commands import (
     Weigh,
 )
 from app.chat.events import ModelLoaded
+from app.chat.growing_reply import GrowingReply
 from app.conversations.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
 from app.conversations.journal import Journal, Partial
 from app.conversations.recent import model_key
 from app.conversations.store import Opened
-from app.conversations.thinking import Thinking
 from app.text.clean_text import clean_text
 
 
@@ -76,9 +76,7 @@ class Turns:
         """Texts that wait, with their large pastes folded, and since when."""
         self.left_waiting: list[str] = []
         """What waited in the saved conversation when the program ended, until the user has it back."""
-        self._reply_pieces: list[str] = []
-        self._thought_pieces: list[str] = []
-        self._thinking: Thinking | None = None
+        self.growing = GrowingReply()
         self._replaced: list[ChatMessage] = []
         """What the running turn takes the place of; it comes back if no reply does."""
         self.joined: ChatMessage | None = None
@@ -96,11 +94,6 @@ class Turns:
     def is_busy(self) -> bool:
         """Whether the engine is loading, reading a conversation again, answering or measuring its threads."""
         return self.is_loading or self.is_rereading or self.is_answering or self.is_tuning
-
-    @property
-    def n_queued(self) -> int:
-        """How many messages wait."""
-        return len(self._queued)
 
     @property
     def queued_texts(self) -> list[str]:
@@ -189,7 +182,7 @@ class Turns:
         if not self.is_busy and self.model is None:
             return Admission.NO_MODEL
         if self.is_busy:
-            if self.n_queued >= MAX_QUEUED:
+            if len(self._queued) >= MAX_QUEUED:
                 return Admission.FULL
             self._queued.append((text, folded, self._bridge.now_s()))
             self._save_queue()
@@ -350,29 +343,9 @@ class Turns:
         """The model has read the conversation."""
         self.is_rereading = False
 
-    def note_text(self, text: str) -> None:
-        """More of the running reply."""
-        self._reply_pieces.append(text)
-
-    def note_thought(self, text: str) -> None:
-        """More of the thinking before the answer."""
-        self._thought_pieces.append(text)
-
-    def note_thinking(self, tokens: int, duration_s: float, is_closed: bool) -> Thinking | None:
-        """The thinking is over; returns it, or None where there was nothing in it."""
-        text = "".join(self._thought_pieces)
-        self._thinking = Thinking(text, tokens, duration_s, is_closed) if text.strip() else None
-        return self._thinking
-
-    def note_reopened(self) -> None:
-        """The reply that goes on comes again from its beginning."""
-        self._reply_pieces.clear()
-        self._thought_pieces.clear()
-        self._thinking = None
-
     def save_partial(self) -> None:
         """Save what there is of the running reply."""
-        text, thought = "".join(self._reply_pieces), "".join(self._thought_pieces)
+        text, thought = self.growing.text, self.growing.thought
         if not self.is_loading:
             # Of a new conversation it is known only by now.
             self._bridge.keep_state(self.journal.state_path)
@@ -387,7 +360,7 @@ class Turns:
         self.is_answering = False
         if self._continued is not None and self._continued.figures is not None:
             figures = self._continued.figures.continued_by(figures)
-        message = self.conversation.add_reply("".join(self._reply_pieces), ending, figures, self._thinking)
+        message = self.conversation.add_reply(self.growing.text, ending, figures, self.growing.thinking)
         message.is_edited = self._is_edited or (self._continued is not None and self._continued.is_edited)
         message.ids, message.raw = ids, raw
         self._replaced, self._continued, self._is_edited = [], None, False
@@ -456,7 +429,7 @@ class Turns:
         self._save_queue()
 
     def _send(self, command: Command) -> None:
-        self.note_reopened()
+        self.growing.begin_again()
         self.journal.note_asked(self.conversation, bool(self._replaced))
         self._wait_for_disk()
         self._bridge.keep_state(self.journal.state_path)

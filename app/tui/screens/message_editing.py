@@ -163,7 +163,7 @@ class MessageEditing:
         """Let an edited message that was sent for nothing stand in the prompt as before; False where it cannot."""
         sent, self._sent = self._sent, None
         is_writing = bool(self._prompt.text) and self._prompt.draft != self._draft
-        if sent is None or is_writing or self._turns.n_queued:
+        if sent is None or is_writing or self._turns.queued_texts:
             return False
         index, text = sent
         self.begin(index)

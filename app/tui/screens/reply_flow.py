@@ -40,22 +40,22 @@ class ReplyFlow:
 
     def show_text(self, event: TextGenerated) -> None:
         """Let the reply grow."""
-        self._turns.note_text(event.text)
+        self._turns.growing.add_text(event.text)
         self._views.growing_reply().body.append(event.text)
 
     def show_thought(self, event: ThoughtGenerated) -> None:
         """Let the thinking grow."""
-        self._turns.note_thought(event.text)
+        self._turns.growing.add_thought(event.text)
         self._views.growing_reply().think(event.text)
 
     def fold_thinking(self, event: ThinkingFinished) -> None:
         """Fold the thinking to one line."""
-        thinking = self._turns.note_thinking(event.tokens, event.duration_s, event.is_closed)
+        thinking = self._turns.growing.end_thinking(event.tokens, event.duration_s, event.is_closed)
         self._views.growing_reply().finish_thinking(thinking)
 
     def reopen_reply(self, _: ReplyReopened) -> None:
         """The reply that goes on comes again from its beginning, as a new one in its place."""
-        self._turns.note_reopened()
+        self._turns.growing.begin_again()
 
     def finish_reply(self, event: GenerationFinished) -> None:
         """Freeze the reply with its figures."""

@@ -155,7 +155,7 @@ async def test_what_waits_for_a_model_is_on_the_disk_at_once_and_comes_back(tmp_
         await driver.until(lambda: driver.chat.turns.is_loading)
         await driver.say("first of all")
         await driver.say("and then")
-        assert driver.chat.turns.n_queued == 2
+        assert len(driver.chat.turns.queued_texts) == 2
         await saved(driver)
         _copy_of_the_disk(tmp_path / "killed")
         gate.open()

@@ -247,7 +247,7 @@ async def test_reading_the_conversation_again_can_be_stopped_and_goes_on_with_th
         await change_model(driver, "other.gguf", "y")
         await driver.until(script.prefill_gate.waiting.is_set, "the model reads")
         await driver.say("a question that waits")
-        assert driver.chat.turns.n_queued == 1
+        assert len(driver.chat.turns.queued_texts) == 1
         await driver.pilot.press("escape")
         await driver.note("the rest is read with the next message")
         script.prefill_gate.open()
@@ -331,7 +331,7 @@ async def test_what_waited_for_a_model_that_fails_is_answered_by_the_one_from_be
         await change_model(driver, "other.gguf", "n")
         await driver.until(script.open_gate.waiting.is_set, "the model is being opened")
         await driver.say("two")
-        assert driver.chat.turns.n_queued == 1
+        assert len(driver.chat.turns.queued_texts) == 1
         script.open_gate.open()
         await driver.until(lambda: len(driver.transcript.replies()) == 2)
         await driver.last_reply()

@@ -245,7 +245,7 @@ async def test_a_waiting_message_is_taken_back_with_up():
         await driver.until(lambda: driver.screen_text().count("queued") == 2)
         await driver.pilot.press("up")
         await driver.until(lambda: driver.prompt.text == "third")
-        assert driver.chat.turns.n_queued == 1
+        assert len(driver.chat.turns.queued_texts) == 1
         assert "third" not in [view.text for view in driver.transcript.query("UserView")]
         driver.prompt.show_text("")
         await driver.pilot.press("up")
@@ -302,12 +302,12 @@ async def test_up_pressed_twice_takes_one_message_back():
         for text in ("one", "two", "three"):
             await driver.say(text)
             await driver.until(lambda: not driver.prompt.text)
-        await driver.until(lambda: driver.chat.turns.n_queued == 2)
+        await driver.until(lambda: len(driver.chat.turns.queued_texts) == 2)
         for _ in range(2):  # both are on their way before the first one is heeded
             driver.app.post_message(events.Key("up", None))
         await driver.until(lambda: driver.prompt.text == "three")
         await driver.pilot.pause()
         await driver.pilot.pause()
-        assert driver.chat.turns.n_queued == 1
+        assert len(driver.chat.turns.queued_texts) == 1
         script.token_gate.open()
         await driver.until(lambda: len(driver.chat.turns.conversation.messages) == 4, "the other one is answered")

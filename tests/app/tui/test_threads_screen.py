@@ -237,7 +237,7 @@ async def test_a_message_sent_while_threads_are_measured_is_answered_afterwards(
         assert driver.chat.turns.is_busy
         driver.prompt.show_text("are you there?")
         driver.prompt.action_send()
-        await driver.until(lambda: driver.chat.turns.n_queued == 1, "it waits")
+        await driver.until(lambda: len(driver.chat.turns.queued_texts) == 1, "it waits")
         gate.open()
         await driver.until(lambda: driver.chat.turns.conversation.last_reply is not None, "the answer")
 
