@@ -228,17 +228,16 @@ class Run:
             self.note_reply(said)
 
     def note_reply(self, said: Said) -> None:
-        """Note the reply at the end of the screen as one that is finished, if one is."""
+        """Note the reply at the end of the screen as one that is finished, if it stands there below its question."""
         view = self.view
         reply, blocks = view.last_reply, view.blocks
         if reply is None or reply.n_tokens is None or said.fate not in (Fate.SENT, Fate.ANSWERED, Fate.REPLACED):
             return
-        if reply.has_top and len(blocks) > 1 and blocks[-2].who == "you" and blocks[-2].has_top:
-            if said.marker not in blocks[-2].text:
-                return  # the turn came to nothing: this is the reply from before
-        elif said.fate is Fate.REPLACED or reply.reply_letters == self._before:
+        if len(blocks) < 2 or said.marker not in blocks[-2].text:
+            # The turn came to nothing, and this is the reply from before; or its question is out of sight, and whether
+            # it is this one's cannot be seen.
             return
-        said.fate = Fate.ANSWERED  # a message without a reply would stand at the end itself
+        said.fate = Fate.ANSWERED
         said.reply = reply.reply_letters
         self.counts["replies"] += 1
         self.counts["tokens"] += reply.n_tokens
@@ -256,7 +255,9 @@ class Run:
     def export(self) -> list[dict[str, str]]:
         """Return the live conversation as the chat saves it; nothing where it is empty."""
         path = self.home.work / f"live-{self.step}-{time.monotonic_ns()}.json"
-        self.command(f"/save {path.name}", "saved: ", "nothing to save")
+        painted = self._mark_painted()
+        self.live.press(f"/save {path.name}\r")
+        self.live.wait_for(lambda: path.exists() or "nothing to save" in painted(), "the saved conversation")
         self.go_home()
         if not path.exists():
             return []
