@@ -11,5 +11,7 @@ KILL_MAY_LOSE_UNANSWERED = True
 """A message without a token of its reply may be missing after SIGKILL of the chat or of its parent."""
 CHILD_MAY_OUTLIVE_SUPERVISOR = True
 """After SIGKILL of the parent the chat may stay; it is then ended by SIGKILL, and counted."""
+NOTES_CAN_BE_OUT_OF_SIGHT = True
+"""After scrolling, with the end just in sight, notes come below it unseen: such a step then goes to the end itself."""
 OPEN_CONVERSATION_IS_KEPT = True
 """The conversation in the chat is not chosen for deletion."""

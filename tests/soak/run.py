@@ -40,6 +40,8 @@ class Run:
         self.lives: list[list[Sample]] = []
         self.skipped: set[str] = set()
         self.step = 0
+        self._before = ""
+        """Of the reply that stood at the end when something was sent, its letters."""
         self._n_said = 0
         self._log = log.open("a", encoding="utf-8")
         self.chat: Chat | None = None
@@ -187,15 +189,22 @@ class Run:
             lambda: marker in self.view.prompt or end in letters(self.view.prompt), f"{marker} in the prompt"
         )
         painted = self._mark_painted()
+        self._before = self._last_letters()
         self.live.press("\r")
-        self.live.wait_for(
-            lambda: marker in painted() and (marker not in self.view.prompt or _NOT_SENT in painted()),
-            f"{marker} among the messages",
-        )
-        self.live.becomes(
-            lambda: self.view.is_writing or not self.view.is_free or self.view.last_reply is not None, 1.0
-        )
+        self.live.wait_for(lambda: self._is_sent(marker, painted()), f"{marker} among the messages")
         return self.ledger.note(marker, clean_text(text.strip()), fate)
+
+    def _is_sent(self, marker: str, painted: str) -> bool:
+        """Whether a message left the prompt and stands among the messages, or was followed by its reply already."""
+        view = self.view
+        if marker in view.prompt:
+            return _NOT_SENT in painted
+        is_new_reply = self._last_letters() not in ("", self._before)
+        return view.is_chat and (view.shows(marker) or view.is_writing or is_new_reply)
+
+    def _last_letters(self) -> str:
+        reply = self.view.last_reply
+        return reply.reply_letters if reply is not None else ""
 
     def say(self, text_of: Callable[[str, Random], str], rng: Random, is_pasted: bool = False) -> Said:
         """Type or paste a new message and send it."""
@@ -219,17 +228,16 @@ class Run:
             self.note_reply(said)
 
     def note_reply(self, said: Said) -> None:
-        """Note the reply at the end of the screen as one that is finished, if one is."""
+        """Note the reply at the end of the screen as one that is finished, if it stands there below its question."""
         view = self.view
         reply, blocks = view.last_reply, view.blocks
         if reply is None or reply.n_tokens is None or said.fate not in (Fate.SENT, Fate.ANSWERED, Fate.REPLACED):
             return
-        if reply.has_top and len(blocks) > 1 and blocks[-2].who == "you" and blocks[-2].has_top:
-            if said.marker not in blocks[-2].text:
-                return  # the turn came to nothing: this is the reply from before
-        elif said.fate is Fate.REPLACED:
+        if len(blocks) < 2 or said.marker not in blocks[-2].text:
+            # The turn came to nothing, and this is the reply from before; or its question is out of sight, and whether
+            # it is this one's cannot be seen.
             return
-        said.fate = Fate.ANSWERED  # a message without a reply would stand at the end itself
+        said.fate = Fate.ANSWERED
         said.reply = reply.reply_letters
         self.counts["replies"] += 1
         self.counts["tokens"] += reply.n_tokens
@@ -247,7 +255,9 @@ class Run:
     def export(self) -> list[dict[str, str]]:
         """Return the live conversation as the chat saves it; nothing where it is empty."""
         path = self.home.work / f"live-{self.step}-{time.monotonic_ns()}.json"
-        self.command(f"/save {path.name}", "saved: ", "nothing to save")
+        painted = self._mark_painted()
+        self.live.press(f"/save {path.name}\r")
+        self.live.wait_for(lambda: path.exists() or "nothing to save" in painted(), "the saved conversation")
         self.go_home()
         if not path.exists():
             return []

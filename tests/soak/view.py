@@ -130,6 +130,10 @@ class View:
             found[-1].rows.append(row[_BODY_COLUMN:].strip())
         return found
 
+    def shows(self, word: str) -> bool:
+        """Whether a word is seen above the prompt."""
+        return any(word in row for row in self.rows[: self._top])
+
     @property
     def last_reply(self) -> Block | None:
         """The reply at the end, if that is what stands there; its beginning may be out of sight."""
