@@ -11,6 +11,19 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Yarn:
+    """Which frequencies are stretched (arXiv:2309.00071), by how often they turn within the original context.
+
+    Attributes:
+        beta_fast: turns from which on none is.
+        beta_slow: turns below which they are in full.
+    """
+
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+
+
+@dataclass(frozen=True)
 class Rope:
     """How a layer tells positions apart: pairs of elements of queries and keys are turned.
 
@@ -20,6 +33,11 @@ class Rope:
         neighbours: pairs are elements 2i and 2i + 1, else i and i + dim / 2.
         scaling_factor: positions are divided by it (linear scaling).
         factors: name of a tensor that divides the frequencies, used where the file has it; "" for none.
+        long_factors: its name in sessions of more than ``original_context`` positions (longrope); "" for the same.
+        original_context: positions the model was trained for before it was stretched; 0 where that plays no part.
+        yarn: None where all frequencies are divided by ``scaling_factor``.
+        magnitude: what turned elements are multiplied by.
+        query_growth: queries are multiplied by 1 + query_growth * ln(1 + floor(position / original_context)).
     """
 
     theta: float
@@ -27,6 +45,16 @@ class Rope:
     neighbours: bool
     scaling_factor: float = 1.0
     factors: str = ""
+    long_factors: str = ""
+    original_context: int = 0
+    yarn: Yarn | None = None
+    magnitude: float = 1.0
+    query_growth: float = 0.0
+
+    @property
+    def factor_names(self) -> list[str]:
+        """Names of the tensors that may divide the frequencies."""
+        return [name for name in (self.factors, self.long_factors) if name]
 
 
 @dataclass(frozen=True)
@@ -42,6 +70,8 @@ class Attention:
         window: positions that a query sees, its own included; None for all.
         soft_cap: scores s become soft_cap * tanh(s / soft_cap); None for no cap.
         head_norms: every head of queries and keys is normalised before it is turned.
+        norms_turned: heads are normalised after they are turned, instead.
+        whole_norms: queries are normalised over all heads together, keys too, before they are turned.
     """
 
     n_heads: int
@@ -53,6 +83,8 @@ class Attention:
     window: int | None = None
     soft_cap: float | None = None
     head_norms: bool = False
+    norms_turned: bool = False
+    whole_norms: bool = False
 
     @property
     def q_dim(self) -> int:
@@ -77,14 +109,19 @@ class Attention:
 
 @dataclass(frozen=True)
 class Dense:
-    """A feed-forward: down(gate function(gate(x)) * up(x)).
+    """A feed-forward: down(function(gate(x)) * up(x)), or down(function(up(x))) where there is no gate.
 
     Attributes:
-        gate: ``"silu"`` or ``"gelu"`` (the approximation by tanh).
+        gate: the function: ``"silu"`` or ``"gelu"`` (the approximation by tanh); without a gate, ``"gelu"`` or
+            ``"relu squared"``.
+        has_no_gate: whether the function is of ``up`` itself.
+        is_fused: gate and up are one tensor, the gate first.
     """
 
     hidden_dim: int
     gate: str = "silu"
+    has_no_gate: bool = False
+    is_fused: bool = False
 
 
 Mixer = Attention
@@ -100,12 +137,14 @@ class Layer:
     Attributes:
         norm_before: each branch reads a normed residual stream.
         norm_behind: what each branch adds is normed.
+        side_by_side: both branches read the residual stream as it was before either was added, through one norm.
     """
 
     mixer: Mixer
     feed_forward: FeedForward
     norm_before: bool = True
     norm_behind: bool = False
+    side_by_side: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,7 +158,10 @@ class ModelConfig:
         context_length: positions the model was trained for; sizes nothing by itself.
         vocab_size: length of the token list, which is also the number of embedding rows.
         embedding_scale: what the looked-up embedding is multiplied by.
+        residual_scale: what each branch is multiplied by before it is added.
+        logit_scale: what logits are multiplied by, before their cap.
         logit_soft_cap: logits x become logit_soft_cap * tanh(x / logit_soft_cap); None for no cap.
+        layer_norm: norms of the residual stream take the mean off (LayerNorm) and may have a bias.
     """
 
     architecture: str
@@ -129,7 +171,10 @@ class ModelConfig:
     context_length: int
     vocab_size: int
     embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logit_scale: float = 1.0
     logit_soft_cap: float | None = None
+    layer_norm: bool = False
 
     @property
     def n_layers(self) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.cache.kv_cache import KVCache
 from engine.cache.kv_types import KVType
-from engine.cache.rotation import rotations_of
+from engine.cache.rotation import key_weights_of, rotations_of
 from engine.kernels.records import STEP
 from engine.machine.memory import Memory
 from engine.models import decoder, load_architecture
@@ -73,8 +73,8 @@ class Pipeline:
         self._config = config
         self._weights = weights
         self.columns = block_columns(config)
-        self.rotations = rotations_of(config, weights)
-        self._cache = KVCache(config, kv_type, max_seq_len, self.rotations)
+        self.rotations = rotations_of(config, weights, max_seq_len)
+        self._cache = KVCache(config, kv_type, max_seq_len, self.rotations, key_weights_of(config, weights))
         self.memory: LayerMemory = self._cache
         self.kv_type = kv_type
         self._buffers = Buffers(self.columns)

@@ -19,8 +19,7 @@ def drop_positions(layer: LayerCache, n_keep: int, n_drop: int, length: int) -> 
     """
     layer.values.move(n_keep, n_keep + n_drop, length)
     keys = layer.keys.read_tiles(n_keep + n_drop, length)
-    if layer.rotation is not None:
-        layer.rotation.turn(keys, -n_drop)
+    layer.turn(keys, -n_drop)
     layer.keys.write_tiles(n_keep, keys)
 
 

@@ -121,6 +121,7 @@ class LayerCache:
 
     Attributes:
         rotation: how keys are turned by their positions; None where they are not.
+        key_weight: (key_dim,) float32 that keys were multiplied by after they were turned; None for nothing.
     """
 
     def __init__(
@@ -131,8 +132,9 @@ class LayerCache:
         max_seq_len: int,
         memory: Memory,
         at: int,
+        key_weight: Floats | None = None,
     ) -> None:
-        self.rotation = rotation
+        self.rotation, self.key_weight = rotation, key_weight
         n_heads = attention.n_kv_heads
         widths = attention.key_dim, attention.value_dim
         elements = [n_heads * max_seq_len * width * kv_type.item_bytes for width in widths]
@@ -141,6 +143,17 @@ class LayerCache:
         self.keys = Heads(kv_type, n_heads, widths[0], max_seq_len, memory, (starts[0], starts[2]))
         self.values = Heads(kv_type, n_heads, widths[1], max_seq_len, memory, (starts[1], starts[3]))
 
+    def turn(self, keys: Floats, positions: int) -> None:
+        """Turn (n_heads, n, key_dim) keys by a number of positions, in place."""
+        if self.rotation is None:
+            return
+        if self.key_weight is None:
+            self.rotation.turn(keys, positions)
+            return
+        keys /= np.where(self.key_weight == 0, 1, self.key_weight)
+        self.rotation.turn(keys, positions)
+        keys *= self.key_weight
+
 
 class KVCache:
     """Keys and values of all layers that attend; a ``LayerMemory``.
@@ -148,6 +161,7 @@ class KVCache:
     Args:
         max_seq_len: positions to hold, rounded up to a multiple of eight.
         rotations: of the ropes of the layers, for shifts.
+        key_weights: number of a layer -> see ``LayerCache``.
 
     Attributes:
         layers: by the layer's number.
@@ -157,7 +171,12 @@ class KVCache:
     can_shift = True
 
     def __init__(
-        self, config: ModelConfig, kv_type: KVType, max_seq_len: int, rotations: Mapping[Rope, Rotation]
+        self,
+        config: ModelConfig,
+        kv_type: KVType,
+        max_seq_len: int,
+        rotations: Mapping[Rope, Rotation],
+        key_weights: Mapping[int, Floats] | None = None,
     ) -> None:
         self.kv_type = kv_type
         self.max_seq_len = _whole(max_seq_len)
@@ -168,7 +187,8 @@ class KVCache:
         at = 0
         for number, attention in config.attentions.items():
             rotation = None if attention.rope is None else rotations[attention.rope]
-            self.layers[number] = LayerCache(attention, rotation, kv_type, self.max_seq_len, self._memory, at)
+            weight = (key_weights or {}).get(number)
+            self.layers[number] = LayerCache(attention, rotation, kv_type, self.max_seq_len, self._memory, at, weight)
             at += self.max_seq_len * _position_bytes(attention, kv_type)
 
     def reach(self, n: int) -> None:

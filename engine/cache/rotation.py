@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,13 @@ class Rotation:
         frequencies: (n_pairs,) float64, radians per position.
         pair_step: from the first element of a pair to that of the next, in elements.
         pair_distance: from the first element of a pair to its second.
+        magnitude: what turned pairs are multiplied by. Cached keys carry it, so ``turn`` leaves it alone.
     """
 
     frequencies: np.ndarray[tuple[int], np.dtype[np.float64]]
     pair_step: int
     pair_distance: int
+    magnitude: float = 1.0
 
     def turn(self, keys: np.ndarray[Any, np.dtype[np.float32]], positions: int) -> None:
         """Rotate every pair of (..., head_dim) by a number of positions, in place."""
@@ -35,15 +38,45 @@ class Rotation:
         keys[..., first], keys[..., second] = x * cos - y * sin, x * sin + y * cos
 
 
-def rotation_of(rope: Rope, weights: Weights | None = None) -> Rotation:
-    """Compute a rope's frequencies, with the divisors that the weights may hold (Llama 3.1)."""
+def rotation_of(rope: Rope, weights: Weights | None = None, n_ctx: int = 0) -> Rotation:
+    """Compute a rope's frequencies, with the divisors that the weights may hold (Llama 3.1, longrope).
+
+    Args:
+        n_ctx: the session's context, which longrope chooses its divisors by.
+    """
     pairs = np.arange(0, rope.dim, 2, dtype=np.float64)
-    frequencies = rope.theta ** (-pairs / rope.dim) / rope.scaling_factor
-    if weights is not None and weights.get(rope.factors):
-        frequencies = frequencies / weights.float32(rope.factors)[0].astype(np.float64)
-    return Rotation(frequencies, *((2, 1) if rope.neighbours else (1, rope.dim // 2)))
+    frequencies = _stretched(rope, rope.theta ** (-pairs / rope.dim))
+    factors = rope.long_factors if rope.long_factors and n_ctx > rope.original_context else rope.factors
+    if weights is not None and weights.get(factors):
+        frequencies = frequencies / weights.float32(factors)[0].astype(np.float64)
+    return Rotation(frequencies, *((2, 1) if rope.neighbours else (1, rope.dim // 2)), rope.magnitude)
 
 
-def rotations_of(config: ModelConfig, weights: Weights | None = None) -> dict[Rope, Rotation]:
-    """The rotation of every rope that a model's layers have."""
-    return {rope: rotation_of(rope, weights) for rope in config.ropes}
+def _stretched(rope: Rope, frequencies: Any) -> Any:
+    """Divide by the scaling factor; with YaRN only those that turn too seldom within the original context.
+
+    Between those that turn ``beta_fast`` times and more and those that turn ``beta_slow`` times and less lies a ramp
+    over the pairs (Peng et al. 2023, arXiv:2309.00071).
+    """
+    if rope.yarn is None:
+        return frequencies / rope.scaling_factor
+
+    def pair_that_turns(times: float) -> float:
+        turned = math.log(rope.original_context / (2 * math.pi * times))
+        return rope.dim * turned / (2 * math.log(rope.theta))
+
+    low = max(0, math.floor(pair_that_turns(rope.yarn.beta_fast)))
+    high = min(rope.dim - 1, math.ceil(pair_that_turns(rope.yarn.beta_slow)))
+    stretch = np.clip((np.arange(rope.dim // 2) - low) / max(0.001, high - low), 0, 1)
+    return frequencies * (stretch / rope.scaling_factor + 1 - stretch)
+
+
+def key_weights_of(config: ModelConfig, weights: Weights) -> dict[int, np.ndarray[Any, np.dtype[np.float32]]]:
+    """By layer, what keys are multiplied by behind their rotation: it must come off before they are turned again."""
+    turned = [number for number, one in config.attentions.items() if one.norms_turned]
+    return {number: weights.float32(f"blk.{number}.attn_k_norm.weight")[0].copy() for number in turned}
+
+
+def rotations_of(config: ModelConfig, weights: Weights | None = None, n_ctx: int = 0) -> dict[Rope, Rotation]:
+    """The rotation of every rope that a model's layers have, in a context of ``n_ctx`` positions."""
+    return {rope: rotation_of(rope, weights, n_ctx) for rope in config.ropes}

@@ -77,6 +77,13 @@ class Hyperparameters:
         """Read a float above zero that may be missing."""
         return None if self.raw(name) is None else self.positive(name)
 
+    def flag(self, name: str, default: bool) -> bool:
+        """Read a bool."""
+        value = self._present(name, default)
+        if not isinstance(value, bool):
+            raise self.fail(f"{self.key(name)} is {kind_of(value)}: must be a bool")
+        return value
+
     def word(self, name: str, default: str) -> str:
         """Read a string."""
         value = self._present(name, default)

@@ -2,6 +2,7 @@
 
 KERNELS: dict[str, str] = {
     "rmsnorm": "engine.kernels.rmsnorm:rmsnorm",
+    "layernorm": "engine.kernels.layernorm:layernorm",
     "quantize q8_k": "engine.kernels.quantize_activations:q8_k",
     "quantize q8_k paired": "engine.kernels.quantize_activations:q8_k_paired",
     "quantize q8_k bytes": "engine.kernels.quantize_activations:q8_k_bytes",
@@ -13,9 +14,12 @@ KERNELS: dict[str, str] = {
     "quantize f16": "engine.kernels.round_activations:round_f16",
     "quantize bf16": "engine.kernels.round_activations:round_bf16",
     "angles": "engine.kernels.rope:angles",
+    "scaled angles": "engine.kernels.rope:scaled_angles",
     "rope": "engine.kernels.rope:rope",
     "swiglu": "engine.kernels.swiglu:swiglu",
     "geglu": "engine.kernels.geglu:geglu",
+    "squared relu": "engine.kernels.activate:squared_relu",
+    "gelu": "engine.kernels.activate:gelu",
     "add": "engine.kernels.add:add",
     "add normed": "engine.kernels.add:add_normed",
     "scale": "engine.kernels.scale:scale",

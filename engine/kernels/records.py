@@ -39,7 +39,7 @@ class Embed(NamedTuple):
 
 
 class RmsNorm(NamedTuple):
-    """out[(token), dim] = x / rms(x) * weight, f32."""
+    """out[(token), dim] = x / rms(x) * weight, f32; of ``layernorm`` x - mean for x, and + bias unless that is 0."""
 
     step: int = 0
     x: int = 8
@@ -47,6 +47,7 @@ class RmsNorm(NamedTuple):
     out: int = 24
     dim: int = 32
     eps: int = 40
+    bias: int = 48
 
 
 class Quantize(NamedTuple):
@@ -93,12 +94,18 @@ class Claims(NamedTuple):
 
 
 class Angles(NamedTuple):
-    """cos and sin of every rotated pair: out[(token), 2, n_pairs] f32. ``frequencies`` are f64."""
+    """cos and sin of every rotated pair: out[(token), 2, n_pairs] f32. ``frequencies`` are f64.
+
+    ``scaled angles`` multiplies both by ``magnitude * (1 + growth * ln(1 + floor(position / span)))``.
+    """
 
     step: int = 0
     frequencies: int = 8
     n_pairs: int = 16
     out: int = 24
+    magnitude: int = 32
+    growth: int = 40
+    span: int = 48
 
 
 class Rope(NamedTuple):
@@ -146,7 +153,7 @@ class Cache(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """gate[(token), n] = f(gate) * up, f32, in place; f is the kernel's."""
+    """gate[(token), n] = f(gate) * up, f32, in place; or, where there is no gate, up = f(up). f is the kernel's."""
 
     step: int = 0
     gate: int = 8

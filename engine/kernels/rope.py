@@ -11,6 +11,30 @@ from engine.simd import load_f32, load_f64, load_i64, store_f32
 
 
 @kernel
+def scaled_angles(op, thread, n_threads):
+    """What ``angles`` writes, times a factor that may grow with the position (YaRN, longrope, Mistral 3's queries)."""
+    step, n_pairs, magnitude = (
+        load_i64(op + ANGLES.step),
+        load_i64(op + ANGLES.n_pairs),
+        load_f64(op + ANGLES.magnitude),
+    )
+    frequencies, growth, span = (
+        load_i64(op + ANGLES.frequencies),
+        load_f64(op + ANGLES.growth),
+        load_i64(op + ANGLES.span),
+    )
+    start_pos = load_i64(step + STEP.start_pos)
+    first, last = share(load_i64(step + STEP.n_tokens), 1, thread, n_threads)
+    for t in range(first, last):
+        at = load_i64(op + ANGLES.out) + 8 * t * n_pairs
+        factor = magnitude * (1.0 + growth * math.log(1.0 + (start_pos + t) // span))
+        for i in range(n_pairs):
+            angle = (start_pos + t) * load_f64(frequencies + 8 * i)
+            store_f32(at + 4 * i, factor * math.cos(angle))
+            store_f32(at + 4 * (n_pairs + i), factor * math.sin(angle))
+
+
+@kernel
 def angles(op, thread, n_threads):
     """cos and sin of position times frequency, in float64 before the rounding, once for all layers."""
     step, n_pairs = load_i64(op + ANGLES.step), load_i64(op + ANGLES.n_pairs)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import GGUFError, UnsupportedArchitectureError, shown
 from engine.gguf.hyperparameters import Hyperparameters, kind_of
+from engine.models.not_yet import NOT_YET
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
@@ -23,6 +24,26 @@ ARCHITECTURES: dict[str, str] = {
     "qwen2": "engine.models.qwen2",
     "qwen3": "engine.models.qwen3",
     "gemma3": "engine.models.gemma3",
+    "gemma2": "engine.models.gemma2",
+    "granite": "engine.models.granite",
+    "smollm3": "engine.models.smollm3",
+    "olmo2": "engine.models.olmo2",
+    "phi3": "engine.models.phi3",
+    "mistral3": "engine.models.mistral3",
+    "exaone4": "engine.models.exaone4",
+    "hunyuan-dense": "engine.models.hunyuan_dense",
+    "ernie4_5": "engine.models.ernie4_5",
+    "internlm2": "engine.models.internlm2",
+    "minicpm": "engine.models.minicpm",
+    "arcee": "engine.models.arcee",
+    "seed_oss": "engine.models.seed_oss",
+    "glm4": "engine.models.glm4",
+    "cohere2": "engine.models.cohere2",
+    "command-r": "engine.models.command_r",
+    "stablelm": "engine.models.stablelm",
+    "starcoder2": "engine.models.starcoder2",
+    "phi2": "engine.models.phi2",
+    "nemotron": "engine.models.nemotron",
 }
 
 
@@ -66,6 +87,11 @@ def _architecture(metadata: Mapping[str, Any], file_name: str) -> str:
         raise GGUFError(f"{file_name}: general.architecture is missing")
     if not isinstance(value, str):
         raise GGUFError(f"{file_name}: general.architecture is {kind_of(value)}: must be a string")
+    if value in NOT_YET and value not in ARCHITECTURES:
+        family, instead = NOT_YET[value]
+        raise UnsupportedArchitectureError(
+            f"{file_name}: general.architecture '{value}' is not supported yet ({family}); use {instead}"
+        )
     if value not in ARCHITECTURES:
         raise UnsupportedArchitectureError(
             f"{file_name}: general.architecture '{shown(value)}' is not supported; "

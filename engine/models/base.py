@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.models import decoder
@@ -47,7 +47,8 @@ def decoder_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     for number, layer in enumerate(config.layers):
         block = f"blk.{number}."
         if layer.norm_before:
-            tensors |= {block + f"{name}_norm.weight": TensorSpec((config.dim,)) for name in ("attn", "ffn")}
+            names = ("attn",) if layer.side_by_side else ("attn", "ffn")
+            tensors |= {block + f"{name}_norm.weight": TensorSpec((config.dim,)) for name in names}
         if layer.norm_behind:
             tensors |= {block + name: TensorSpec((config.dim,)) for name in decoder.NORMS_BEHIND}
         tensors |= attention_tensors(block, layer.mixer, config.dim)
@@ -56,37 +57,75 @@ def decoder_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
 
 
 def attention_tensors(block: str, attention: Attention, dim: int) -> dict[str, TensorSpec]:
-    """Projections of one layer's attention, and the norms of its heads where it has them."""
+    """Projections of one layer's attention, and the norms of its queries and keys where it has them."""
     tensors = {
-        block + "attn_q.weight": TensorSpec((attention.q_dim, dim)),
-        block + "attn_k.weight": TensorSpec((attention.k_dim, dim)),
-        block + "attn_v.weight": TensorSpec((attention.v_dim, dim)),
+        **projections(block, attention, ".weight", (dim,)),
         block + "attn_output.weight": TensorSpec((dim, attention.out_dim)),
     }
-    if attention.head_norms:
-        tensors |= {block + f"attn_{letter}_norm.weight": TensorSpec((attention.key_dim,)) for letter in "qk"}
+    widths = (attention.q_dim, attention.k_dim) if attention.whole_norms else (attention.key_dim, attention.key_dim)
+    if attention.head_norms or attention.whole_norms:
+        tensors |= {block + f"attn_{x}_norm.weight": TensorSpec((n,)) for x, n in zip("qk", widths, strict=True)}
     return tensors
 
 
-def dense_tensors(block: str, feed_forward: Dense, dim: int) -> dict[str, TensorSpec]:
-    """Matrices of one layer's gated feed-forward."""
+def projections(block: str, attention: Attention, kind: str, cols: tuple[int, ...]) -> dict[str, TensorSpec]:
+    """Query, key and value, each by itself or all three in one tensor, whose rows follow each other.
+
+    Args:
+        kind: of tensor, ``".weight"`` or ``".bias"``.
+        cols: behind the number of rows in their shapes.
+    """
+    widths = {"q": attention.q_dim, "k": attention.k_dim, "v": attention.v_dim}
+    fused = block + "attn_qkv" + kind
     return {
-        block + "ffn_gate.weight": TensorSpec((feed_forward.hidden_dim, dim)),
-        block + "ffn_up.weight": TensorSpec((feed_forward.hidden_dim, dim)),
-        block + "ffn_down.weight": TensorSpec((dim, feed_forward.hidden_dim)),
+        **{block + f"attn_{x}{kind}": TensorSpec((n, *cols), instead_of=fused) for x, n in widths.items()},
+        fused: TensorSpec((sum(widths.values()), *cols), instead_of=block + "attn_q" + kind),
+    }
+
+
+def dense_tensors(block: str, feed_forward: Dense, dim: int) -> dict[str, TensorSpec]:
+    """Matrices of one layer's feed-forward."""
+    hidden = feed_forward.hidden_dim
+    gate = {} if feed_forward.has_no_gate or feed_forward.is_fused else {"gate": hidden}
+    widths = {**gate, "up": 2 * hidden if feed_forward.is_fused else hidden}
+    return {
+        **{block + f"ffn_{name}.weight": TensorSpec((n, dim)) for name, n in widths.items()},
+        block + "ffn_down.weight": TensorSpec((dim, hidden)),
     }
 
 
 def qkv_biases(config: ModelConfig, required: bool) -> dict[str, TensorSpec]:
     """Biases of every layer's query, key and value projections."""
-    tensors = {}
+    tensors: dict[str, TensorSpec] = {}
     for number, attention in config.attentions.items():
-        tensors[f"blk.{number}.attn_q.bias"] = TensorSpec((attention.q_dim,), required)
-        tensors[f"blk.{number}.attn_k.bias"] = TensorSpec((attention.k_dim,), required)
-        tensors[f"blk.{number}.attn_v.bias"] = TensorSpec((attention.v_dim,), required)
+        tensors |= projections(f"blk.{number}.", attention, ".bias", ())
+    return {name: replace(spec, required=required) for name, spec in tensors.items()}
+
+
+def fused_first(tensors: dict[str, TensorSpec]) -> dict[str, TensorSpec]:
+    """The same, in an order that lets a file with neither form of the projections lack the fused one."""
+    return dict(sorted(tensors.items(), key=lambda one: ".attn_qkv." not in one[0]))
+
+
+def other_biases(config: ModelConfig, required: bool = False) -> dict[str, TensorSpec]:
+    """Biases of the other projections of every layer."""
+    tensors: dict[str, TensorSpec] = {}
+    for number, layer in enumerate(config.layers):
+        block, hidden = f"blk.{number}.", layer.feed_forward.hidden_dim
+        widths = {"attn_output": config.dim, "ffn_gate": hidden, "ffn_up": hidden, "ffn_down": config.dim}
+        if layer.feed_forward.has_no_gate:
+            del widths["ffn_gate"]
+        tensors |= {f"{block}{name}.bias": TensorSpec((n,), required) for name, n in widths.items()}
     return tensors
+
+
+def norm_biases(config: ModelConfig) -> dict[str, TensorSpec]:
+    """Biases of the norms of the residual stream."""
+    names = ["attn_norm", "ffn_norm"]
+    inner = [f"blk.{n}.{name}" for n, layer in enumerate(config.layers) for name in names[: 2 - layer.side_by_side]]
+    return {f"{name}.bias": TensorSpec((config.dim,)) for name in ["output_norm", *inner]}
 
 
 def rope_factors(config: ModelConfig) -> dict[str, TensorSpec]:
     """The divisors of frequencies that the layers' ropes name, one for each rotated pair."""
-    return {rope.factors: TensorSpec((rope.dim // 2,), required=False) for rope in config.ropes if rope.factors}
+    return {name: TensorSpec((rope.dim // 2,), required=False) for rope in config.ropes for name in rope.factor_names}

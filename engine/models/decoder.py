@@ -7,8 +7,9 @@ plan, which lets a matrix product add by itself, never here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from engine.plan.buffers import Activations, Buffers
@@ -54,18 +55,42 @@ class Decoder:
         """A tensor that a layer may do without."""
         return self.weights.get(f"blk.{layer}.{name}")
 
+    def parts(self, layer: int, fused: str, names: Sequence[str], sizes: Sequence[int]) -> list[Tensor | None]:
+        """Tensors of a layer that may be one, the rows of each behind those of the one before."""
+        whole = self.optional(layer, fused)
+        if whole is None:
+            return [self.optional(layer, name) for name in names]
+        starts = accumulate(sizes, initial=0)
+        return [whole.part(first, n) for first, n in zip(starts, sizes, strict=False)]
+
     def angles(self, rope: Rope) -> Activations:
         """cos and sin of rope.dim / 2 pairs."""
         return self.buffers.vector(f"angles {self.config.ropes.index(rope)}", rope.dim)
 
+    def query_angles(self, rope: Rope) -> Activations:
+        """The same for queries, which may grow with their positions."""
+        if not rope.query_growth:
+            return self.angles(rope)
+        return self.buffers.vector(f"query angles {self.config.ropes.index(rope)}", rope.dim)
 
-def all_layers(d: Decoder) -> None:
-    """Token ids to residual stream, for layers whose branches follow each other."""
+    @property
+    def stream_eps(self) -> float:
+        """Of norms of the residual stream, which is kept divided by ``residual_scale``: so no branch is multiplied."""
+        return self.config.norm_eps / self.config.residual_scale**2
+
+
+def all_layers(d: Decoder, ffn_norm: str = "ffn_norm") -> None:
+    """Token ids to residual stream.
+
+    Args:
+        ffn_norm: name of the norm that the feed-forward reads through.
+    """
     embedding(d)
     for number, layer in enumerate(d.config.layers):
-        x = norm(d, number, "attn_norm.weight") if layer.norm_before else d.x
+        x = norm(d, number, "attn_norm") if layer.norm_before else d.x
         residual(d, self_attention(d, number, layer.mixer, x), _norm_behind(d, number, 0))
-        x = norm(d, number, "ffn_norm.weight") if layer.norm_before else d.x
+        if not layer.side_by_side:  # else x is still what attention has read
+            x = norm(d, number, ffn_norm) if layer.norm_before else d.x
         residual(d, feed_forward(d, number, layer.feed_forward, x), _norm_behind(d, number, 1))
 
 
@@ -77,10 +102,12 @@ def embedding(d: Decoder) -> None:
     """x = rows of the embedding; and the angles of the step's positions, which all layers use."""
     d.plan.phase = "embedding"
     d.plan.embed(d.weights["token_embd.weight"], d.x)
-    if d.config.embedding_scale != 1.0:
-        d.plan.scale(d.x, d.config.embedding_scale)
+    if d.config.embedding_scale != d.config.residual_scale:
+        d.plan.scale(d.x, d.config.embedding_scale / d.config.residual_scale)
     for rope in d.config.ropes:
-        d.plan.angles(d.rotations[rope].frequencies, d.angles(rope))
+        d.plan.angles(d.rotations[rope], d.angles(rope))
+        if rope.query_growth:
+            d.plan.angles(d.rotations[rope], d.query_angles(rope), rope.query_growth, rope.original_context)
     d.plan.barrier()
 
 
@@ -88,8 +115,16 @@ def norm(d: Decoder, layer: int, name: str) -> Activations:
     """The residual stream, normed for a branch to read."""
     normed = d.buffers.vector("normed", d.config.dim)
     d.plan.phase = "norms"
-    d.plan.rmsnorm(d.x, d.weight(layer, name), normed, d.config.norm_eps)
+    _normed(d, d.x, f"blk.{layer}.{name}", normed)
     return normed
+
+
+def _normed(d: Decoder, x: Activations, name: str, out: Activations) -> None:
+    weight = d.weights[name + ".weight"]
+    if d.config.layer_norm:
+        d.plan.layernorm(x, weight, d.weights.get(name + ".bias"), out, d.stream_eps)
+    else:
+        d.plan.rmsnorm(x, weight, out, d.stream_eps)
 
 
 def residual(d: Decoder, branch: Activations, behind: Tensor | None = None) -> None:
@@ -101,62 +136,86 @@ def residual(d: Decoder, branch: Activations, behind: Tensor | None = None) -> N
 def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations) -> Activations:
     """output(attention(q, k, v)) of x, with grouped queries; biases and norms of heads where the file has them."""
     plan = d.plan
-    q, k, v = (
-        d.buffers.vector(name, n)
-        for name, n in (("q", attention.q_dim), ("k", attention.k_dim), ("v", attention.v_dim))
+    widths = attention.q_dim, attention.k_dim, attention.v_dim
+    q, k, v = (d.buffers.vector(name, n) for name, n in zip("qkv", widths, strict=True))
+    weights, biases = (
+        d.parts(layer, f"attn_qkv.{kind}", [f"attn_{letter}.{kind}" for letter in "qkv"], widths)
+        for kind in ("weight", "bias")
     )
-    wq, wk, wv, wo = (d.weight(layer, f"attn_{name}.weight") for name in ("q", "k", "v", "output"))
-    plan.quantize(x, wq, wk, wv)
+    products = [(weight, out, bias) for weight, out, bias in zip(weights, (q, k, v), biases, strict=True) if weight]
+    plan.quantize(x, *(weight for weight, _, _ in products))
     plan.barrier()
     plan.phase = "qkv"
-    plan.matmul(wq, x, q, d.optional(layer, "attn_q.bias"))
-    plan.matmul(wk, x, k, d.optional(layer, "attn_k.bias"))
-    plan.matmul(wv, x, v, d.optional(layer, "attn_v.bias"))
+    for weight, out, bias in products:
+        plan.matmul(weight, x, out, bias)
     plan.barrier()
     plan.phase = "attention"
-    _turn(d, attention, q, d.optional(layer, "attn_q_norm.weight"))
-    _turn(d, attention, k, d.optional(layer, "attn_k_norm.weight"))
+    _norm_and_turn(d, layer, attention, q, k)
     plan.store_kv(d.cache, layer, k, v)
     plan.barrier()
     attended = d.buffers.vector("attended", attention.out_dim)
     plan.attention(d.cache, layer, attention, q, attended)
     plan.barrier()
     plan.phase = "attention output"
-    return _product(d, wo, attended)
+    return _product(d, d.weight(layer, "attn_output.weight"), attended, d.optional(layer, "attn_output.bias"))
 
 
-def _turn(d: Decoder, attention: Attention, heads: Activations, norm: Tensor | None) -> None:
-    rope = attention.rope
-    rotation, angles = (d.rotations[rope], d.angles(rope)) if rope is not None else (None, None)
-    d.plan.rope(heads, attention.key_dim, rotation, angles, norm, d.config.norm_eps)
+def _norm_and_turn(d: Decoder, layer: int, attention: Attention, q: Activations, k: Activations) -> None:
+    """Norm queries and keys and turn them by their positions, each as far as the layer does."""
+    plan, rope, width, eps = d.plan, attention.rope, attention.key_dim, d.config.norm_eps
+    turned = [(q, d.query_angles(rope)), (k, d.angles(rope))] if rope is not None else [(q, None), (k, None)]
+    rotation = d.rotations[rope] if rope is not None else None
+    norms = [d.optional(layer, f"attn_{letter}_norm.weight") for letter in "qk"]
+    if attention.whole_norms:
+        for (x, _), norm in zip(turned, norms, strict=True):
+            plan.rope(x, x.n, None, None, norm, eps)  # one head of all the width
+        plan.barrier()
+        norms = [None, None]
+    for (x, angles), norm in zip(turned, norms, strict=True):
+        if attention.norms_turned:  # the threads have the same heads in both rows: no barrier
+            plan.rope(x, width, rotation, angles)
+            plan.rope(x, width, None, None, norm, eps)
+        else:
+            plan.rope(x, width, rotation, angles, norm, eps)
 
 
 def feed_forward(d: Decoder, layer: int, dense: Dense, x: Activations) -> Activations:
-    """down(function(gate(x)) * up(x)) with the layer's gate function."""
-    plan = d.plan
-    gate, up = (d.buffers.vector(name, dense.hidden_dim) for name in ("gate", "up"))
-    w_gate, w_up, w_down = (d.weight(layer, f"ffn_{name}.weight") for name in ("gate", "up", "down"))
-    plan.quantize(x, w_gate, w_up)
+    """down(function(gate(x)) * up(x)) with the layer's function, or down(function(up(x)))."""
+    plan, n = d.plan, dense.hidden_dim
+    gate, up = (d.buffers.vector(name, n) for name in ("gate", "up"))
+    w_up, w_down = d.weight(layer, "ffn_up.weight"), d.weight(layer, "ffn_down.weight")
+    products = [(w_up, up, d.optional(layer, "ffn_up.bias"))]
+    if dense.is_fused:
+        products = [(w_up.part(0, n), gate, None), (w_up.part(n, n), up, None)]
+    elif not dense.has_no_gate:
+        products = [(d.weight(layer, "ffn_gate.weight"), gate, d.optional(layer, "ffn_gate.bias")), *products]
+    plan.quantize(x, *(weight for weight, _, _ in products))
     plan.barrier()
     plan.phase = "feed-forward"
-    plan.matmul(w_gate, x, gate)
-    plan.matmul(w_up, x, up)
+    for weight, out, bias in products:
+        plan.matmul(weight, x, out, bias)
     plan.barrier()
-    plan.gate(dense.gate, gate, up)
-    plan.quantize(gate, w_down)
+    if dense.has_no_gate:
+        plan.activate(dense.gate, up)
+    else:
+        plan.gate(dense.gate, gate, up)
+    hidden = up if dense.has_no_gate else gate
+    plan.quantize(hidden, w_down)
     plan.barrier()
-    return _product(d, w_down, gate, is_quantized=True)
+    return _product(d, w_down, hidden, d.optional(layer, "ffn_down.bias"), is_quantized=True)
 
 
-def _product(d: Decoder, weight: Tensor, x: Activations, is_quantized: bool = False) -> Activations:
-    """weight @ x as a branch, for x that lies behind a barrier."""
+def _product(
+    d: Decoder, weight: Tensor, x: Activations, bias: Tensor | None = None, is_quantized: bool = False
+) -> Activations:
+    """weight @ x + bias as a branch, for x that lies behind a barrier."""
     branch = d.buffers.vector("branch", weight.n_rows)
     if not is_quantized:
         before = len(d.plan.operations)
         d.plan.quantize(x, weight)
         if len(d.plan.operations) > before:  # the reader wants int8
             d.plan.barrier()
-    d.plan.matmul(weight, x, branch)
+    d.plan.matmul(weight, x, branch, bias)
     d.plan.barrier()
     return branch
 
@@ -172,11 +231,15 @@ def output_head(d: Decoder) -> None:
         plan.take_column(d.x, x)
         plan.barrier()
     normed = buffers.vector("last_normed", dim, d.n_logits)
-    plan.rmsnorm(x, d.weights["output_norm.weight"], normed, d.config.norm_eps)
+    _normed(d, x, "output_norm", normed)
+    if d.config.logit_scale != 1.0:
+        plan.barrier()
+        plan.scale(normed, d.config.logit_scale)  # instead of the logits, which are more
+        plan.barrier()
     plan.quantize(normed, output)
     plan.barrier()
     logits = buffers.vector("logits", d.config.vocab_size, d.n_logits)
-    plan.matmul(output, normed, logits)
+    plan.matmul(output, normed, logits, d.weights.get("output.bias"))
     plan.barrier()
     if d.config.logit_soft_cap is not None:
         plan.soft_cap(logits, d.config.logit_soft_cap)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.config import Attention, Dense, Layer, ModelConfig, Rope
+from engine.config import Attention, Dense, Layer, ModelConfig, Rope, Yarn
 from engine.errors import shown
 from engine.gguf.hyperparameters import kind_of
 from engine.gguf.strings import StringArray, StringCount
@@ -21,20 +23,29 @@ MAX_HEADS = 1 << 10
 MAX_HEAD_DIM = 1 << 10
 MAX_CONTEXT_LENGTH = 1 << 30
 MAX_VOCAB_SIZE = 1 << 21
+RMS_EPS = "attention.layer_norm_rms_epsilon"
 SCORE_CAP, LOGIT_CAP = "attn_logit_softcapping", "final_logit_softcapping"
+SCALINGS = "none", "linear", "yarn", "longrope"
 LayerMaker = Callable[[int, Attention, Dense], Layer]
 DIM_MULTIPLE = 8
 """Of the width and of a head: kernels take eight floats at a time and have no rest."""
 
 
 def decoder_config(
-    read: Hyperparameters, layer: LayerMaker, *, neighbours: bool, factors: str = "", **more: float | None
+    read: Hyperparameters,
+    layer: LayerMaker,
+    *,
+    neighbours: bool,
+    factors: str = "",
+    layer_norm: bool = False,
+    **more: float | None,
 ) -> ModelConfig:
     """Read what every decoder has.
 
     Args:
         layer: makes layer i of its attention and its feed-forward, as the shared keys describe them.
         neighbours, factors: of the rope, see ``Rope``.
+        layer_norm: see ``ModelConfig``; it has its own key for what is added.
         more: fields of ``ModelConfig`` that have a default.
     """
     refuse_what_is_no_whole_model(read)
@@ -45,9 +56,10 @@ def decoder_config(
         architecture=read.architecture,
         dim=dim,
         layers=tuple(layer(i, mixers[i], Dense(hidden[i])) for i in range(n_layers)),
-        norm_eps=norm_eps(read),
+        norm_eps=norm_eps(read, "attention.layer_norm_epsilon" if layer_norm else RMS_EPS),
         context_length=read.integer("context_length", 1, MAX_CONTEXT_LENGTH),
         vocab_size=vocab_size(read),
+        layer_norm=layer_norm,
         **more,  # type: ignore[arg-type]
     )
 
@@ -103,12 +115,67 @@ def rope(read: Hyperparameters, head_dim: int, neighbours: bool, factors: str = 
     dim = read.integer("rope.dimension_count", 2, head_dim, default=head_dim)
     if dim % 2:
         raise read.fail(f"{read.key('rope.dimension_count')} is {dim}: must be even")
-    return Rope(read.positive("rope.freq_base", 10000.0), dim, neighbours, linear_scaling(read), factors)
+    kind, magnitude = scaling_kind(read), read.positive("rope.scaling.attn_factor", 1.0)
+    plain = Rope(read.positive("rope.freq_base", 10000.0), dim, neighbours, 1.0, factors, magnitude=magnitude)
+    if kind == "none":
+        return plain
+    if kind == "longrope":
+        return longrope(read, plain)
+    factor = read.positive("rope.scaling.factor", default=read.positive("rope.scale_linear", default=1.0))
+    return yarn(read, plain, factor) if kind == "yarn" else replace(plain, scaling_factor=factor)
 
 
-def window(read: Hyperparameters) -> int | None:
-    """Positions that the queries of sliding layers see; None where no layer slides."""
-    n = read.integer("attention.sliding_window", 0, MAX_CONTEXT_LENGTH, default=0)
+def longrope(read: Hyperparameters, plain: Rope) -> Rope:
+    """Divisors of the frequencies, those for long contexts and others (Ding et al. 2024, arXiv:2402.13753)."""
+    short, long = (f"rope_factors_{length}.weight" for length in ("short", "long"))
+    return replace(plain, factors=short, long_factors=long, original_context=original_context(read))
+
+
+def yarn(read: Hyperparameters, plain: Rope, factor: float) -> Rope:
+    """Stretch a rope by YaRN's keys; what it is trained to gain in length it loses in sharpness, which is made up for.
+
+    Raises:
+        EngineError: the base of the frequencies is 1 or less, or there is no knowing how often each turns.
+    """
+    if plain.theta <= 1:
+        raise read.fail(f"{read.key('rope.freq_base')} is {plain.theta}: must be above 1 for YaRN")
+    log_multiplier = read.number("rope.scaling.yarn_log_multiplier", 0.0)
+    sharpness = _sharpness(factor, 1.0) / (_sharpness(factor, log_multiplier) if log_multiplier else 1.0)
+    fast, slow = _beta(read, "fast", 32.0), _beta(read, "slow", 1.0)
+    return replace(
+        plain,
+        scaling_factor=factor,
+        original_context=original_context(read),
+        yarn=Yarn(fast, slow),
+        magnitude=plain.magnitude * sharpness,
+    )
+
+
+def _beta(read: Hyperparameters, which: str, default: float) -> float:
+    name = f"rope.scaling.yarn_beta_{which}"
+    turns = read.positive(name, default)
+    if turns > MAX_CONTEXT_LENGTH:
+        raise read.fail(f"{read.key(name)} is {turns}: must be at most {MAX_CONTEXT_LENGTH}")
+    return turns
+
+
+def _sharpness(factor: float, multiplier: float) -> float:
+    return 1.0 + 0.1 * multiplier * math.log(factor) if factor > 1 else 1.0
+
+
+def original_context(read: Hyperparameters) -> int:
+    """Positions the model was trained for before it was stretched."""
+    trained = read.integer("context_length", 1, MAX_CONTEXT_LENGTH)
+    return read.integer("rope.scaling.original_context_length", 1, MAX_CONTEXT_LENGTH, default=trained)
+
+
+def window(read: Hyperparameters, default: int = 0) -> int | None:
+    """Positions that the queries of sliding layers see; None where no layer slides.
+
+    Args:
+        default: where the file does not say; 0 for no window.
+    """
+    n = read.integer("attention.sliding_window", 0, MAX_CONTEXT_LENGTH, default=default)
     return n or None
 
 
@@ -128,29 +195,26 @@ def sliding_layers(read: Hyperparameters, period: int) -> list[bool]:
     return [bool(one) for one in value]
 
 
-def linear_scaling(read: Hyperparameters) -> float:
-    """What positions are divided by; without a type it is linear, and the older key counts where the newer is missing.
+def scaling_kind(read: Hyperparameters) -> str:
+    """How positions are stretched: a name of ``SCALINGS``; linear where the file does not say.
 
     Raises:
-        GGUFError: scaling of another type.
+        EngineError: scaling of another type.
     """
-    kind = read.raw("rope.scaling.type")
-    if kind is not None and not isinstance(kind, str):
-        raise read.fail(f"{read.key('rope.scaling.type')} is {kind_of(kind)}: must be a string")
-    if kind not in (None, "none", "linear"):
+    kind = read.word("rope.scaling.type", "linear")
+    if kind not in SCALINGS:
         raise read.fail(
-            f"{read.key('rope.scaling.type')}: rope scaling '{shown(kind)}' is not supported; supported: linear"
+            f"{read.key('rope.scaling.type')}: rope scaling '{shown(kind)}' is not supported; "
+            f"supported: {', '.join(SCALINGS)}"
         )
-    if kind == "none":
-        return 1.0
-    return read.positive("rope.scaling.factor", default=read.positive("rope.scale_linear", default=1.0))
+    return kind
 
 
-def norm_eps(read: Hyperparameters) -> float:
+def norm_eps(read: Hyperparameters, name: str) -> float:
     """What is added to the mean square of a norm."""
-    eps = read.positive("attention.layer_norm_rms_epsilon")
+    eps = read.positive(name)
     if eps >= 1:
-        raise read.fail(f"{read.key('attention.layer_norm_rms_epsilon')} is {eps}: must be below 1")
+        raise read.fail(f"{read.key(name)} is {eps}: must be below 1")
     return eps
 
 

@@ -32,6 +32,8 @@ ROW_WORDS = 3
 RECORD_BYTES = 192
 GATES = {"silu": "swiglu", "gelu": "geglu"}
 """Kernel of each gate function."""
+FUNCTIONS = {"gelu": "gelu", "relu squared": "squared relu"}
+"""Kernel of each function of a feed-forward without a gate."""
 PRODUCTS_PER_OPERATION = 1 << 31
 """A prefill matmul of more products is split by rows: cancelling waits for one operation."""
 
@@ -140,6 +142,13 @@ class Plan:
             "rmsnorm", records.RMSNORM, x=x.address, weight=weight.address, out=out.address, dim=x.n, eps=_bits(eps)
         )
 
+    def layernorm(self, x: Activations, weight: Tensor, bias: Tensor | None, out: Activations, eps: float) -> None:
+        """Take the mean off and scale to unit deviation, then by weight; plus a bias."""
+        self._add(
+            "layernorm", records.RMSNORM, x=x.address, weight=weight.address, out=out.address, dim=x.n, eps=_bits(eps),
+            bias=bias.address if bias else 0,
+        )  # fmt: skip
+
     def quantize(self, x: Activations, *readers: Tensor) -> None:
         """Make every form of x that the given weights want; each form once."""
         for form in dict.fromkeys(self._form(reader) for reader in readers):
@@ -202,12 +211,25 @@ class Plan:
         rows = PRODUCTS_PER_OPERATION // (weight.n_cols * self._columns)
         return max(256, rows // 256 * 256)
 
-    def angles(self, frequencies: np.ndarray[Any, np.dtype[np.float64]], out: Activations) -> None:
-        """cos and sin for the step's positions; ``frequencies`` (n_pairs,) f64 is kept by the plan."""
-        memory = Memory(frequencies.nbytes)
-        memory.array(np.float64, frequencies.shape)[:] = frequencies
+    def angles(self, rotation: Rotation, out: Activations, growth: float = 0.0, span: int = 1) -> None:
+        """cos and sin for the step's positions, times the rotation's magnitude; its frequencies are kept by the plan.
+
+        Args:
+            growth, span: both are multiplied by 1 + growth * ln(1 + floor(position / span)), too.
+        """
+        memory = Memory(rotation.frequencies.nbytes)
+        memory.array(np.float64, rotation.frequencies.shape)[:] = rotation.frequencies
         self._memory.append(memory)
-        self._add("angles", records.ANGLES, frequencies=memory.address, n_pairs=len(frequencies), out=out.address)
+        name, scaled = "angles", {}
+        if rotation.magnitude != 1.0 or growth:
+            name, scaled = (
+                "scaled angles",
+                {"magnitude": _bits(rotation.magnitude), "growth": _bits(growth), "span": span},
+            )
+        self._add(
+            name, records.ANGLES, None, frequencies=memory.address, n_pairs=len(rotation.frequencies), out=out.address,
+            **scaled,
+        )  # fmt: skip
 
     def rope(
         self,
@@ -268,6 +290,10 @@ class Plan:
     def gate(self, function: str, gate: Activations, up: Activations) -> None:
         """gate = function(gate) * up, with a function of ``GATES``."""
         self._add(GATES[function], records.GATE, gate=gate.address, up=up.address, n=gate.n)
+
+    def activate(self, function: str, up: Activations) -> None:
+        """up = function(up), with a function of ``FUNCTIONS``."""
+        self._add(FUNCTIONS[function], records.GATE, up=up.address, n=up.n)
 
     def kernels(self) -> list[str]:
         """Names of the kernels this plan needs, each once, in order of first use."""

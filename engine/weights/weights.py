@@ -39,6 +39,7 @@ class TensorSpec:
         is_table: rows are looked up in it, one for a token.
         read_share: of the whole, what a token reads: less than 1 where only some of the experts are asked.
         replaces: a table that is multiplied with in this one's place where the file does without it.
+        instead_of: another tensor that a file may have in this one's place; one of the two is required.
     """
 
     shape: tuple[int, ...]
@@ -46,6 +47,7 @@ class TensorSpec:
     is_table: bool = False
     read_share: float = 1.0
     replaces: str = ""
+    instead_of: str = ""
 
     def bytes_read(self, size_bytes: int) -> int:
         """What a decode step reads of a tensor of this size."""
@@ -74,6 +76,13 @@ class Tensor:
     size_bytes: int
     address: int
 
+    def part(self, first: int, n: int) -> Tensor:
+        """Some rows of a matrix, or elements of an F32 vector, where they lie."""
+        if self.n_rows == 1:
+            return replace(self, n_cols=n, row_bytes=4 * n, size_bytes=4 * n, address=self.address + 4 * first)
+        n_bytes, address = n * self.row_bytes, self.address + first * self.row_bytes
+        return replace(self, n_rows=n, size_bytes=n_bytes, address=address)
+
 
 class Weights:
     """All tensors of a model, by GGUF name. Holds the map, so that no address outlives it while this object lives.
@@ -101,7 +110,7 @@ class Weights:
             BrokenModelError: a norm, bias or rope factor is NaN or infinite, or a rope factor is not above zero.
         """
         weights = cls(gguf, checked_tensors(gguf, config, expected))
-        weights._check_vectors(gguf, [rope.factors for rope in config.ropes])
+        weights._check_vectors(gguf, [name for rope in config.ropes for name in rope.factor_names])
         return weights
 
     def copied_to_huge_pages(self, progress: Callable[[int, int], None]) -> Weights:
@@ -267,9 +276,12 @@ def _present(gguf: GGUFFile, expected: Mapping[str, TensorSpec]) -> dict[str, Te
     present = {}
     for name, spec in expected.items():
         info = gguf.tensors.get(name)
+        other = spec.instead_of in gguf.tensors
         if info is not None:
+            if other:
+                raise _fail(gguf, f"tensor {name} is there twice: {spec.instead_of} stands for the same weights")
             present[name] = info
-        elif spec.required:
+        elif spec.required and not other:
             raise _fail(gguf, f"tensor {name} is missing (truncated, or not converted completely)")
     return present
 

@@ -16,6 +16,12 @@ def rmsnorm(x: Array, weight: Array, eps: float) -> Array:
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
 
 
+def layernorm(x: Array, weight: Array, bias: Array | None, eps: float) -> Array:
+    x = x - x.mean(-1, keepdims=True)
+    normed = x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
+    return normed if bias is None else normed + bias
+
+
 def softmax(x: Array) -> Array:
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
@@ -27,6 +33,21 @@ def silu(x: Array) -> Array:
 
 def gelu(x: Array) -> Array:
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def squared_relu(x: Array) -> Array:
+    return np.maximum(x, 0) ** 2
+
+
+def yarn_frequencies(frequencies: Array, theta: float, factor: float, original: int, fast: float, slow: float) -> Array:
+    """Each pair's frequency, divided by the factor as far as the pair turns too seldom within the original context."""
+    n_pairs, mixed = len(frequencies), []
+    at = [2 * n_pairs * np.log(original / (2 * np.pi * turns)) / (2 * np.log(theta)) for turns in (fast, slow)]
+    low, high = max(0, np.floor(at[0])), min(2 * n_pairs - 1, np.ceil(at[1]))
+    for pair, frequency in enumerate(frequencies):
+        share = 1 - min(1, max(0, (pair - low) / max(0.001, high - low)))
+        mixed.append(frequency / factor * (1 - share) + frequency * share)
+    return np.array(mixed)
 
 
 def rope(heads: Array, positions: Array, frequencies: Array, neighbours: bool) -> Array:
@@ -61,7 +82,7 @@ class Twin:
 
     def __init__(self, checked: Any) -> None:
         self.metadata, self.weights = checked.gguf.metadata, checked.weights
-        self.eps = self.key("attention.layer_norm_rms_epsilon")
+        self.eps = self.key("attention.layer_norm_rms_epsilon", self.key("attention.layer_norm_epsilon"))
 
     def key(self, name: str, default: Any = None) -> Any:
         return self.metadata.get(f"{self.metadata['general.architecture']}.{name}", default)
@@ -83,26 +104,62 @@ class Twin:
         values = quants.dequantize(self.weights.rows(name), kind).astype(np.float64)
         return values[0] if found.n_rows == 1 else values
 
-    def project(self, x: Array, name: str) -> Array:
-        out = x @ self.tensor(name + ".weight").T
+    def project(self, x: Array, name: str, rows: slice = slice(None)) -> Array:
+        """Of a tensor that holds several projections, ``rows`` are those of one."""
+        out = x @ self.tensor(name + ".weight")[rows].T
         bias = self.tensor(name + ".bias")
-        return out if bias is None else out + bias
+        return out if bias is None else out + bias[rows]
 
     def norm(self, x: Array, name: str) -> Array:
         return rmsnorm(x, self.tensor(name + ".weight"), self.eps)
 
+    def layer_norm(self, x: Array, name: str) -> Array:
+        return layernorm(x, self.tensor(name + ".weight"), self.tensor(name + ".bias"), self.eps)
+
     def embed(self, ids: list[int]) -> Array:
         return self.tensor("token_embd.weight")[ids]
 
-    def turner(self, n: int, *, neighbours: bool, theta: float | None = None, divisor: float | None = None) -> Turn:
+    def turner(
+        self,
+        n: int,
+        *,
+        neighbours: bool,
+        theta: float | None = None,
+        divisor: float | None = None,
+        magnitude: float = 1.0,
+        factors: str = "rope_freqs.weight",
+    ) -> Turn:
         """Rope of n positions, by the file's keys unless others are given."""
         dim = self.key("rope.dimension_count", self.key("attention.key_length"))
         divisor = divisor or self.key("rope.scaling.factor", 1.0)
         theta = theta or self.key("rope.freq_base", 10000.0)
         frequencies = theta ** (-np.arange(0, dim, 2) / dim) / divisor
-        factors = self.tensor("rope_freqs.weight")
-        frequencies = frequencies if factors is None else frequencies / factors
-        return lambda heads: rope(heads, np.arange(n), frequencies, neighbours)
+        divisors = self.tensor(factors)
+        frequencies = frequencies if divisors is None else frequencies / divisors
+
+        def turn(heads: Array) -> Array:
+            turned = rope(heads, np.arange(n), frequencies, neighbours)
+            turned[..., :dim] *= magnitude
+            return turned
+
+        return turn
+
+    def yarn_turner(self, n: int, *, neighbours: bool) -> Turn:
+        """Rope of n positions, stretched by the file's keys."""
+        scaling = "rope.scaling."
+        dim, theta = self.key("rope.dimension_count"), self.key("rope.freq_base")
+        factor, original = self.key(scaling + "factor"), self.key(scaling + "original_context_length")
+        betas = self.key(scaling + "yarn_beta_fast", 32.0), self.key(scaling + "yarn_beta_slow", 1.0)
+        frequencies = yarn_frequencies(theta ** (-np.arange(0, dim, 2) / dim), theta, factor, original, *betas)
+        multiplier = self.key(scaling + "yarn_log_multiplier", 0.0)
+        magnitude = (1 + 0.1 * np.log(factor)) / (1 + 0.1 * multiplier * np.log(factor))
+
+        def turn(heads: Array) -> Array:
+            turned = rope(heads, np.arange(n), frequencies, neighbours)
+            turned[..., :dim] *= magnitude
+            return turned
+
+        return turn
 
     def attention(
         self,
@@ -111,17 +168,42 @@ class Twin:
         turn: Turn,
         *,
         has_head_norms: bool = False,
+        has_whole_norms: bool = False,
+        query_growth: Array | None = None,
         scale: float | None = None,
         window: int | None = None,
         soft_cap: float | None = None,
     ) -> Array:
         n, n_kv_heads = len(h), self.heads_of("attention.head_count_kv", block)
-        k, v = (self.project(h, block + f"attn_{letter}").reshape(n, n_kv_heads, -1) for letter in "kv")
-        q = self.project(h, block + "attn_q").reshape(n, -1, k.shape[-1])
+        q, k, v = self.queries_keys_values(block, h, n_kv_heads)
+        if has_whole_norms:
+            q, k = self.norm(q, block + "attn_q_norm"), self.norm(k, block + "attn_k_norm")
+        k, v = k.reshape(n, n_kv_heads, -1), v.reshape(n, n_kv_heads, -1)
+        q = q.reshape(n, -1, k.shape[-1])
         if has_head_norms:
             q, k = self.norm(q, block + "attn_q_norm"), self.norm(k, block + "attn_k_norm")
         q, k = turn(q) * (scale or k.shape[-1] ** -0.5), turn(k)
+        q = q if query_growth is None else q * query_growth[:, None, None]
         return self.project(causal_attention(q, k, v, window, soft_cap).reshape(n, -1), block + "attn_output")
+
+    def queries_keys_values(self, block: str, h: Array, n_kv_heads: int) -> list[Array]:
+        """All heads of a layer side by side, out of one tensor where the file has one."""
+        if self.tensor(block + "attn_qkv.weight") is None:
+            return [self.project(h, block + f"attn_{letter}") for letter in "qkv"]
+        kv_dim = n_kv_heads * self.key("attention.key_length")
+        k, v = -2 * kv_dim, -kv_dim
+        rows = slice(None, k), slice(k, v), slice(v, None)
+        return [self.project(h, block + "attn_qkv", one) for one in rows]
+
+    def fused_feed_forward(self, block: str, h: Array) -> Array:
+        """Gate and up in one tensor, the gate first."""
+        n = self.key("feed_forward_length")
+        gate, up = (self.project(h, block + "ffn_up", rows) for rows in (slice(n), slice(n, None)))
+        return self.project(silu(gate) * up, block + "ffn_down")
+
+    def plain_feed_forward(self, block: str, h: Array, function: Callable[[Array], Array]) -> Array:
+        """Without a gate."""
+        return self.project(function(self.project(h, block + "ffn_up")), block + "ffn_down")
 
     def feed_forward(self, block: str, h: Array, gate: Callable[[Array], Array] = silu) -> Array:
         hidden = gate(self.project(h, block + "ffn_gate")) * self.project(h, block + "ffn_up")

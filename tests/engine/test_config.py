@@ -36,6 +36,8 @@ def test_every_field_is_read_from_its_key(tmp_path: Path) -> None:
         "context_length": 128,
         "vocab_size": 267,
         "embedding_scale": 1.0,
+        "residual_scale": 1.0,
+        "logit_scale": 1.0,
         "n_layers": 3,
         "n_heads": 4,
         "n_kv_heads": 2,
@@ -44,6 +46,7 @@ def test_every_field_is_read_from_its_key(tmp_path: Path) -> None:
         "rope_theta": 10000.0,
         "rope_dim": 32,
         "rope_scaling_factor": 1.0,
+        "rope_magnitude": 1.0,
         "scale": 32**-0.5,
         "head_norms": True,
         "hidden_dim": 96,
@@ -123,7 +126,11 @@ def test_a_trained_small_model_is_read(shared_data: Path) -> None:
 
 ARCHITECTURE: dict[str, tuple[Break, str]] = {
     "missing": (lambda t: t.drop("general.architecture"), "general.architecture is missing"),
-    "unknown": (lambda t: t.set("general.architecture", "mamba"), "'mamba' is not supported; supported: llama"),
+    "unknown": (
+        lambda t: t.set("general.architecture", "mamba"),
+        "'mamba' is not supported yet (Mamba, recurrent); use",
+    ),
+    "unheard of": (lambda t: t.set("general.architecture", "gpt9"), "'gpt9' is not supported; supported: llama"),
     "empty": (lambda t: t.set("general.architecture", ""), "general.architecture"),
     "an integer": (lambda t: t.set("general.architecture", 7), "must be a string"),
     "an array": (lambda t: t.set("general.architecture", ["llama"]), "must be a string"),
@@ -157,7 +164,7 @@ BAD_VALUES: dict[str, tuple[Any, ...]] = {
     "attention.value_length": (8, 0, "16"),
     "rope.dimension_count": (0, 1, 15, 18, 2**31, "16"),
     "rope.freq_base": (NAN, INF, -1.0, 0.0, "10000"),
-    "rope.scaling.type": ("yarn", "longrope", "\x1b[2J", 3),
+    "rope.scaling.type": ("yam", "long", "\x1b[2J", 3),
     "rope.scaling.factor": (NAN, 0.0, -2.0, "2"),
     "context_length": (0, 2**32 - 1, "128", (-1, I32)),
     "vocab_size": (0, 1, 10**6, "300"),

@@ -105,6 +105,47 @@ class TinyGGUF:
         """Remove a tensor, which must be there."""
         self.tensors.remove(self.tensor(name))
 
+    def rename(self, old: str, new: str) -> None:
+        """Give tensors another name where theirs holds ``old``."""
+        for tensor in self.tensors:
+            tensor.name = str(tensor.name).replace(old, new)
+
+    def add_vector(self, name: str, values: np.ndarray) -> None:
+        """Add a tensor of type F32."""
+        self.tensors.append(TensorEntry(name, [len(values)], GGMLQuantizationType.F32, values.astype("<f4").tobytes()))
+
+    def add_biases(self, *names: str, seed: int = 7, std: float = 0.1) -> None:
+        """Give every tensor whose name ends so, but for ``.weight``, a bias, as long as it has rows or elements."""
+        rng = np.random.default_rng(seed)
+        for tensor in list(self.tensors):
+            stem = str(tensor.name).removesuffix(".weight")
+            if stem.endswith(names):
+                self.add_vector(stem + ".bias", std * rng.standard_normal(tensor.dims[-1]))
+
+    def with_layer_norms(self) -> None:
+        """Give the norms of the residual stream what LayerNorm has: another key for eps, and biases."""
+        name = next(str(key.name) for key in self.keys if str(key.name).endswith("layer_norm_rms_epsilon"))
+        self.drop(name)
+        self.set(name.replace("rms_", ""), 1e-5)
+        self.add_biases(".attn_norm", ".ffn_norm", "output_norm")
+
+    def fuse(self, name: str, *parts: str) -> None:
+        """Make the tensors of every layer whose names end so one tensor, their rows behind each other."""
+        blocks = dict.fromkeys(
+            ".".join(str(one.name).split(".")[:2]) for one in self.tensors if "blk." in str(one.name)
+        )
+        for block in blocks:
+            found = [self.tensor(f"{block}.{part}") for part in parts]
+            dims = [*found[0].dims[:-1], sum(one.dims[-1] for one in found)]
+            data = b"".join(one.data for one in found)
+            self.tensors[self.tensors.index(found[0])] = TensorEntry(f"{block}.{name}", dims, found[0].ggml_type, data)
+            for one in found[1:]:
+                self.tensors.remove(one)
+
+    def drop_tensors(self, *names: str) -> None:
+        """Remove the tensors whose names end so."""
+        self.tensors = [one for one in self.tensors if not str(one.name).endswith(names)]
+
     def fill(self, name: str, value: float) -> None:
         """Overwrite every element of an F32 tensor."""
         tensor = self.tensor(name)
@@ -235,7 +276,7 @@ def decoder(
     context_length: int = 128,
     tied: bool = False,
     biases: bool = False,
-    head_norms: bool = False,
+    head_norms: bool | str = False,
     norms_behind: bool = False,
     rope_factors: bool = False,
     seed: int = 0,
@@ -246,7 +287,7 @@ def decoder(
         quant: type of every matrix; widths default to 64 and 96, or 256 and 512 where blocks have 256 elements.
         vocabulary: ``"spm"`` or ``"bpe"``.
         biases: on query, key and value.
-        head_norms: of every head's query and key.
+        head_norms: of every head's query and key; ``"whole"`` for norms over all heads.
         norms_behind: both branches.
     """
     wide = TYPES_BY_NAME[quant].block_size == 256
@@ -273,18 +314,15 @@ def decoder(
     def matrix(name: str, rows: int, cols: int, std: float) -> None:
         tiny.tensors.append(quantised(name, quant, rows, cols, std, rng))
 
-    def vector(name: str, values: np.ndarray) -> None:
-        tiny.tensors.append(TensorEntry(name, [len(values)], GGMLQuantizationType.F32, values.astype("<f4").tobytes()))
-
     def norm(name: str, n: int) -> None:
-        vector(name, 1 + 0.1 * rng.standard_normal(n))
+        tiny.add_vector(name, 1 + 0.1 * rng.standard_normal(n))
 
     matrix("token_embd.weight", n_vocab, dim, 0.05)
     norm("output_norm.weight", dim)
     if not tied:
         matrix("output.weight", n_vocab, dim, 0.05)
     if rope_factors:
-        vector("rope_freqs.weight", np.linspace(1, 32, head_dim // 2))
+        tiny.add_vector("rope_freqs.weight", np.linspace(1, 32, head_dim // 2))
     for layer in range(n_layers):
         block = f"blk.{layer}."
         norm(block + "attn_norm.weight", dim)
@@ -298,10 +336,10 @@ def decoder(
         matrix(block + "ffn_down.weight", dim, hidden_dim, 0.3 / hidden_dim**0.5)
         if biases:
             for letter, width in (("q", q_dim), ("k", kv_dim), ("v", kv_dim)):
-                vector(f"{block}attn_{letter}.bias", 0.1 * rng.standard_normal(width))
+                tiny.add_vector(f"{block}attn_{letter}.bias", 0.1 * rng.standard_normal(width))
         if head_norms:
-            norm(block + "attn_q_norm.weight", head_dim)
-            norm(block + "attn_k_norm.weight", head_dim)
+            norm(block + "attn_q_norm.weight", q_dim if head_norms == "whole" else head_dim)
+            norm(block + "attn_k_norm.weight", kv_dim if head_norms == "whole" else head_dim)
         if norms_behind:
             norm(block + "post_attention_norm.weight", dim)
             norm(block + "post_ffw_norm.weight", dim)

@@ -27,7 +27,7 @@ def _side_by_side(d: Decoder) -> None:
     """x += attention(n) + ffn(n), both of one norm, as Command R has it."""
     decoder.embedding(d)
     for number, layer in enumerate(d.config.layers):
-        x = decoder.norm(d, number, "attn_norm.weight")
+        x = decoder.norm(d, number, "attn_norm")
         attended = decoder.self_attention(d, number, layer.mixer, x)
         decoder.residual(d, attended)
         decoder.residual(d, decoder.feed_forward(d, number, layer.feed_forward, x))

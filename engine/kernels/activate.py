@@ -1,0 +1,53 @@
+"""Functions of a feed-forward that has no gate, applied in place."""
+
+from engine.jit import inner, kernel
+from engine.kernels.geglu import gelu_f32, gelu_f32x8
+from engine.kernels.records import GATE as F
+from engine.kernels.records import STEP
+from engine.kernels.share import share
+from engine.simd import fmax, fmul, load_f32, load_f32x8, load_i64, splat_f32x8, store_f32, store_f32x8
+
+
+@inner
+def applied(eight, one, op, thread, n_threads):
+    """up = f(up).
+
+    Args:
+        eight, one: f of f32x8, and of the elements that are left over.
+    """
+    up, n = load_i64(op + F.up), load_i64(op + F.n)
+    first, last = share(n, 256, thread, n_threads)
+    whole = last - last % 8
+    for t in range(load_i64(load_i64(op + F.step) + STEP.n_tokens)):
+        for i in range(first, whole, 8):
+            at = up + 4 * (t * n + i)
+            store_f32x8(at, eight(load_f32x8(at)))
+        for i in range(whole, last):
+            at = up + 4 * (t * n + i)
+            store_f32(at, one(load_f32(at)))
+
+
+@inner
+def squared_relu_f32x8(x):
+    """max(x, 0) squared (So et al. 2021, arXiv:2109.08668)."""
+    positive = fmax(splat_f32x8(0.0), x)
+    return fmul(positive, positive)
+
+
+@inner
+def squared_relu_f32(x):
+    """The same of one number."""
+    positive = max(x, 0.0)
+    return positive * positive
+
+
+@kernel
+def squared_relu(op, thread, n_threads):
+    """up = max(up, 0)^2."""
+    applied(squared_relu_f32x8, squared_relu_f32, op, thread, n_threads)
+
+
+@kernel
+def gelu(op, thread, n_threads):
+    """up = gelu(up)."""
+    applied(gelu_f32x8, gelu_f32, op, thread, n_threads)

@@ -1,0 +1,42 @@
+"""Layer normalisation (Ba et al. 2016, arXiv:1607.06450): the mean goes off before the scaling."""
+
+from engine.jit import inner, kernel
+from engine.kernels.records import RMSNORM as F
+from engine.kernels.records import STEP
+from engine.kernels.share import share
+from engine.simd import fadd, fma, fmul, fsub, load_f32x8, load_f64, load_i64, splat_f32x8, store_f32x8, sum_f32x8
+
+
+@inner
+def mean_of(x, dim):
+    """Mean of ``dim`` f32, a multiple of 8."""
+    total = splat_f32x8(0.0)
+    for i in range(0, dim, 8):
+        total = fadd(total, load_f32x8(x + 4 * i))
+    return sum_f32x8(total) / dim
+
+
+@inner
+def inverse_deviation(x, mean, dim, eps):
+    """1 / sqrt(mean((x - mean)^2) + eps)."""
+    middle, total = splat_f32x8(mean), splat_f32x8(0.0)
+    for i in range(0, dim, 8):
+        distance = fsub(load_f32x8(x + 4 * i), middle)
+        total = fma(distance, distance, total)
+    return 1.0 / (sum_f32x8(total) / dim + eps) ** 0.5
+
+
+@kernel
+def layernorm(op, thread, n_threads):
+    """Every thread finds mean and deviation of every token and writes its own share of elements."""
+    dim, eps, weight, bias = load_i64(op + F.dim), load_f64(op + F.eps), load_i64(op + F.weight), load_i64(op + F.bias)
+    first, last = share(dim, 256, thread, n_threads)
+    for t in range(load_i64(load_i64(op + F.step) + STEP.n_tokens)):
+        x, out = load_i64(op + F.x) + 4 * t * dim, load_i64(op + F.out) + 4 * t * dim
+        mean = mean_of(x, dim)
+        middle, factor = splat_f32x8(mean), splat_f32x8(inverse_deviation(x, mean, dim, eps))
+        for at in range(4 * first, 4 * last, 32):
+            normed = fmul(fmul(fsub(load_f32x8(x + at), middle), factor), load_f32x8(weight + at))
+            if bias != 0:
+                normed = fadd(normed, load_f32x8(bias + at))
+            store_f32x8(out + at, normed)

@@ -1,0 +1,39 @@
+"""The cohere2 architecture (Command R7B): both branches from one LayerNorm; windows, and rope only there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors, rope_factors
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.weights.weights import TensorSpec
+
+WINDOW, PERIOD = 4096, 4
+"""Where the file does not say."""
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope turns neighbouring elements."""
+    window, slides = reading.window(read, WINDOW), reading.sliding_layers(read, PERIOD)
+
+    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+        mixer = replace(attention, window=window) if slides[number] else replace(attention, rope=None)
+        return Layer(mixer, feed_forward, side_by_side=True)
+
+    scale = read.positive("logit_scale", 1.0)
+    return reading.decoder_config(
+        read, layer, neighbours=True, factors="rope_freqs.weight", layer_norm=True, logit_scale=scale
+    )
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    return {**decoder_tensors(config), **rope_factors(config)}
+
+
+ARCHITECTURE = Architecture(_read, _tensors)

@@ -1,0 +1,26 @@
+"""The command-r architecture (Command R, Aya): attention and feed-forward side by side from one LayerNorm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+
+
+def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+    return Layer(attention, feed_forward, side_by_side=True)
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope turns neighbouring elements. Command R+ (norms of queries and keys) is refused for its tensors."""
+    scale = read.positive("logit_scale", 1.0)
+    return reading.decoder_config(read, _layer, neighbours=True, layer_norm=True, logit_scale=scale)
+
+
+ARCHITECTURE = Architecture(_read, decoder_tensors)

@@ -1,0 +1,40 @@
+"""The exaone4 architecture (EXAONE 4): norms behind the branches alone; the 32B has windows, and rope only there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors, rope_factors
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.weights.weights import TensorSpec
+
+LAYERS_OF_32B = 64
+WINDOW, PERIOD = 4096, 4
+"""Of the 32B, where the file does not say."""
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope pairs the two halves of a head, of queries and keys that are normed."""
+    slides = reading.sliding_layers(read, PERIOD)
+    window = reading.window(read, WINDOW) if len(slides) == LAYERS_OF_32B else None
+
+    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+        mixer = replace(attention, head_norms=True)
+        if window is not None:
+            mixer = replace(mixer, window=window) if slides[number] else replace(mixer, rope=None)
+        return Layer(mixer, feed_forward, norm_before=False, norm_behind=True)
+
+    return reading.decoder_config(read, layer, neighbours=False, factors="rope_freqs.weight")
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    return {**decoder_tensors(config), **rope_factors(config)}
+
+
+ARCHITECTURE = Architecture(_read, _tensors)

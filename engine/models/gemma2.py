@@ -1,0 +1,42 @@
+"""The gemma2 architecture (Gemma 2): every other layer sees a window, and scores and logits are capped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+
+WINDOW, PERIOD = 4096, 2
+"""Where the file does not say."""
+LAYERS_OF_27B = 46
+"""The model whose queries are scaled by the width of the model instead of the head's."""
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope pairs the two halves of a head."""
+    dim, window, slides = reading.width(read), reading.window(read, WINDOW), reading.sliding_layers(read, PERIOD)
+    cap = read.positive_or_none(reading.SCORE_CAP)
+
+    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+        scale = attention.scale if len(slides) != LAYERS_OF_27B else (dim / attention.n_heads) ** -0.5
+        seen = window if slides[number] else None
+        mixer = replace(attention, scale=scale, soft_cap=cap, window=seen)
+        return Layer(mixer, replace(feed_forward, gate="gelu"), norm_behind=True)
+
+    return reading.decoder_config(
+        read,
+        layer,
+        neighbours=False,
+        embedding_scale=dim**0.5,
+        logit_soft_cap=read.positive_or_none(reading.LOGIT_CAP),
+    )
+
+
+ARCHITECTURE = Architecture(_read, decoder_tensors)

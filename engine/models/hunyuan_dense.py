@@ -1,0 +1,42 @@
+"""The hunyuan-dense architecture (Hunyuan 0.5B to 7B): queries and keys are normed after they are turned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors, other_biases, qkv_biases
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.weights.weights import TensorSpec
+
+
+MAX_ALPHA = 1e6
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope pairs the two halves of a head; its base grows with ``alpha`` where the file has it not grown already."""
+    alpha = read.number("rope.scaling.alpha", 0.0)
+    if alpha > MAX_ALPHA:
+        raise read.fail(f"{read.key('rope.scaling.alpha')} is {alpha}: must be at most {MAX_ALPHA:g}")
+
+    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+        rope = attention.rope
+        assert rope is not None
+        if alpha > 0:
+            theta = rope.theta * alpha ** (attention.key_dim / (attention.key_dim - 2))
+            rope = replace(rope, theta=theta)
+        return Layer(replace(attention, rope=rope, head_norms=True, norms_turned=True), feed_forward)
+
+    return reading.decoder_config(read, layer, neighbours=False)
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    return {**decoder_tensors(config), **qkv_biases(config, required=False), **other_biases(config)}
+
+
+ARCHITECTURE = Architecture(_read, _tensors)

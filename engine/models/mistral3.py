@@ -1,0 +1,39 @@
+"""The mistral3 architecture (Ministral 3): llama's layers, whose queries grow with their positions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors, other_biases, rope_factors
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.weights.weights import TensorSpec
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope turns neighbouring elements of whole heads, and what turns queries lets them grow."""
+    growth, original = read.number("attention.temperature_scale", 0.0), reading.original_context(read)
+
+    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+        rope = attention.rope
+        assert rope is not None
+        if rope.dim != attention.key_dim:
+            key = read.key("rope.dimension_count")
+            raise read.fail(f"{key} is {rope.dim}, heads have {attention.key_dim}: must be equal")
+        if growth:
+            rope = replace(rope, query_growth=growth, original_context=original)
+        return Layer(replace(attention, rope=rope), feed_forward)
+
+    return reading.decoder_config(read, layer, neighbours=True, factors="rope_freqs.weight")
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    return {**decoder_tensors(config), **other_biases(config), **rope_factors(config)}
+
+
+ARCHITECTURE = Architecture(_read, _tensors)

@@ -1,0 +1,35 @@
+"""The olmo2 architecture (OLMo 2 and 3): norms behind the branches, and over all heads of queries and of keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer, Rope
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+
+PERIOD = 4
+"""Every fourth layer attends to everything, unless the file says otherwise; OLMo 2 has no windows."""
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope pairs the two halves of a head; that of windows is never stretched."""
+    window, slides = reading.window(read), reading.sliding_layers(read, PERIOD)
+
+    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+        mixer = replace(attention, whole_norms=True)
+        if window is not None and slides[number]:
+            assert attention.rope is not None
+            local = Rope(attention.rope.theta, attention.rope.dim, attention.rope.neighbours)
+            mixer = replace(mixer, window=window, rope=local)
+        return Layer(mixer, feed_forward, norm_before=False, norm_behind=True)
+
+    return reading.decoder_config(read, layer, neighbours=False)
+
+
+ARCHITECTURE = Architecture(_read, decoder_tensors)
