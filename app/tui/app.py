@@ -44,7 +44,7 @@ from app.tui.messages import PasteRefused, PasteUnended
 from app.tui.screens import modes
 from app.tui.screens.chat import ChatScreen
 from app.tui.screens.drafting import PromptHabits
-from app.tui.screens.later import SCREENS, make_screen
+from app.tui.screens.later import SCREENS, download_screen, inspect_screen, make_screen
 from app.tui.screens.surroundings import Surroundings
 from app.tui.speed.interface_pace import SLOWEST, InterfacePace
 from app.tui.speed.watch import PerformanceWatch
@@ -164,6 +164,8 @@ class JalopyApp(App[None], inherit_bindings=False):
             self._open_conversation,
             self._delete_live,
             self.look_after_download,
+            inspect_screen,
+            download_screen,
         )
         for mode in SCREENS:
             self.add_mode(mode, partial(make_screen, mode, around))

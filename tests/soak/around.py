@@ -70,9 +70,6 @@ def delete(run: Run, rng: Random) -> None:
     before = read_all(run.home.store)
     if len(before.saved) < 2:
         return
-    if known_faults.OPEN_CONVERSATION_IS_KEPT:
-        run.command("/new", "A new conversation")
-        run.go_home()
     if _list(run, rng) is None:
         return
     run.live.press(b"\x04")

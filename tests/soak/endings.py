@@ -7,7 +7,7 @@ import signal
 from random import Random
 
 from app.program import exit_codes
-from tests.soak import known_faults, texts
+from tests.soak import texts
 from tests.soak.ledger import Fate, Said, read_all
 from tests.soak.run import Run
 from tests.soak.talk import turn
@@ -48,9 +48,8 @@ def kill_child(run: Run, rng: Random) -> None:
 
 def kill_child_writing(run: Run, rng: Random) -> None:
     """SIGKILL of the chat in the middle of a reply."""
-    said = _begin_reply(run, rng)
+    _begin_reply(run, rng)
     run.signal(run.live.child, signal.SIGKILL)
-    _excuse(said)
     run.counts["kills"] += 1
     _ended(run, "kill_child_writing", {exit_codes.NO_MEMORY}, rng)
 
@@ -64,16 +63,10 @@ def kill_supervisor(run: Run, rng: Random) -> None:
 
 def kill_supervisor_writing(run: Run, rng: Random) -> None:
     """SIGKILL of the parent in the middle of a reply."""
-    said = _begin_reply(run, rng)
+    _begin_reply(run, rng)
     run.signal(run.live.supervisor, signal.SIGKILL)
-    _excuse(said)
     run.counts["kills"] += 1
     _ended(run, "kill_supervisor_writing", {-signal.SIGKILL}, rng, is_shells=True)
-
-
-def _excuse(said: Said) -> None:
-    if known_faults.KILL_MAY_LOSE_UNANSWERED:
-        said.fate = Fate.GONE
 
 
 def terminate(run: Run, rng: Random) -> None:

@@ -69,7 +69,7 @@ def read_all(store: Store) -> Found:
         assert store.root is not None
         content = (store.root / conversation_id / LOG_NAME).read_bytes()
         records = (read_record(line) for line in content.split(b"\n") if line)
-        said = (r for r in records if r is not None and r.get("k") in ("say", "try"))
+        said = (r for r in records if r is not None and r.get("k") in ("say", "try", "wait"))
         found.recorded[conversation_id] = {str(record.get("text", "")) for record in said}
     return found
 
@@ -128,14 +128,26 @@ class Ledger:
             for index, message in enumerate(messages):
                 if message.role is Role.USER:
                     reply = messages[index + 1] if index + 1 < len(messages) else None
-                    replies.setdefault(message.text, []).append(reply)
+                    for text in _parts_of(message.text):
+                        replies.setdefault(text, []).append(reply)
         for said in self.said.values():
             if said.fate in (Fate.WAITS, Fate.GONE):
                 continue
-            if said.text not in recorded:
+            if not any(_holds(text, said.text) for text in recorded):
                 yield f"lost: {said.marker} ({said.fate.value}): {said.text[:80]!r}"
             elif said.fate is Fate.ANSWERED:
                 yield from _missing_reply(said, replies.get(said.text))
+
+
+def _holds(saved: str, said: str) -> bool:
+    """Whether a saved text is a message, or one that an unanswered message went with."""
+    return saved == said or saved.endswith(f"\n\n{said}") or saved.startswith(f"{said}\n\n")
+
+
+def _parts_of(text: str) -> list[str]:
+    """Return a saved message, and what it may be put together from: unanswered ones go with the next."""
+    cuts = [at for at in range(len(text)) if text.startswith("\n\n", at)]
+    return [text, *(text[at + 2 :] for at in cuts), *(text[:at] for at in cuts)]
 
 
 def _missing_reply(said: Said, replies: list[ChatMessage | None] | None) -> Iterable[str]:

@@ -118,11 +118,11 @@ class Run:
         code = chat.wait_for_end()
         left = chat.wait_for_family_end()
         chat.look_for_errors()
-        if left and not (kind.startswith("kill_supervisor") and self._tolerates_child(left)):
+        if left:
             raise Failed(f"after {kind} there are still processes: {[p.pid for p in left]}")
         if code not in expected:
             raise Failed(f"the exit code after {kind} was {code}, not {sorted(expected)}")
-        undone = chat.leaves_undone(is_shells) if has_terminal and not left else []
+        undone = chat.leaves_undone(is_shells) if has_terminal else []
         if undone:
             raise Failed(f"the terminal after {kind}: {', '.join(undone)}")
         chat.close()
@@ -130,12 +130,6 @@ class Run:
         self.counts["endings"] += 1
         self.check_disk()
         self.check_growth()
-
-    def _tolerates_child(self, left: list[psutil.Process]) -> bool:
-        from tests.soak import known_faults
-
-        self.counts["children that outlived their parent"] += 1
-        return known_faults.CHILD_MAY_OUTLIVE_SUPERVISOR
 
     def check_disk(self) -> None:
         """Compare what was seen with what is saved, while nothing writes."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.soak import known_faults
-
 _QUESTIONS = (
     "What is the capital of France?", "What is the capital of Japan?", "What is 3 + 4?", "What is 12 - 5?",
     "My name is Ada.", "What is my name?", "Who are you?", "Which key stops a reply?", "How do I leave?",
@@ -48,8 +46,6 @@ def long(marker: str, rng: Random) -> str:
 def markdown(marker: str, rng: Random) -> str:
     """Return a message that is full of signs with a meaning elsewhere; to be pasted."""
     parts = [rng.choice(_MARKDOWN), *rng.sample(_PASTED_SIGNS, 3)]
-    if not known_faults.PASTES_HOLD_NO_ESCAPES:
-        parts.append("colour \x1b[31mred\x1b[0m title \x1b]0;x\x07")
     return f"{marker} " + "\n".join(parts)
 
 

@@ -222,9 +222,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         self._show_download(job.start())
 
     def _show_download(self, job: PullJob) -> None:
-        from app.tui.screens.download import DownloadScreen
-
-        self.app.push_screen(DownloadScreen(job, self._around.keymap), self._leave_download)
+        self.app.push_screen(self._around.download_screen(job, self._around), self._leave_download)
 
     def _leave_download(self, path: str | None) -> None:
         if path is not None:
@@ -248,6 +246,4 @@ class ModelsScreen(ListScreen[ModelEntry]):
         """Show what the file under the cursor holds."""
         entry = self.highlighted()
         if entry is not None and entry.is_here:
-            from app.tui.screens.inspect import InspectScreen
-
-            self.app.push_screen(InspectScreen(entry.path, entry.title, self._around.keymap))
+            self.app.push_screen(self._around.inspect_screen(entry.path, entry.title, self._around))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.chat.bridge import EngineBridge
 from app.chat.turns import Turns
@@ -16,6 +16,8 @@ from app.tui.keymap import Keymap
 from app.tui.speed.watch import PerformanceWatch
 
 if TYPE_CHECKING:
+    from textual.screen import Screen
+
     from app.downloads.job import PullJob
     from app.library.listing import Outlook
 
@@ -39,3 +41,6 @@ class Surroundings:
     """Deletes the conversation in the chat, where a new one begins; returns why that cannot be, or ""."""
     look_after_download: Callable[[PullJob], None]
     """Lets a download go on wherever the user is."""
+    inspect_screen: Callable[[Path, str, Surroundings], Screen[Any]]
+    download_screen: Callable[[PullJob, Surroundings], Screen[str | None]]
+    """Make the screens that a list shows above itself: screens do not know each other."""
