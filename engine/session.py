@@ -423,7 +423,7 @@ class Session:
         self._pipeline.use_weights(weights, keep_others)
 
     def cancel(self) -> None:
-        """End the running call, from any thread: ``feed`` and ``prefill`` raise ``Cancelled``, ``generate`` finishes."""
+        """End the running call, from any thread: ``feed`` and ``prefill`` raise ``Cancelled``, ``generate`` ends."""
         self._cancelled.set()
         self.model.crew.cancel()
 
