@@ -67,7 +67,7 @@ def _arguments() -> argparse.Namespace:
         "--fall", type=float, default=0.3, help="share of the tokens while the rates go down to nothing"
     )
     parser.add_argument(
-        "--polish", type=float, default=0.9e6, help="tokens behind them, at low rates, with more of what has no end"
+        "--polish", type=float, default=0.9e6, help="tokens after the fall, at low rates, with more endless material"
     )
     parser.add_argument("--batch-tokens", type=int, default=4096, help="tokens of one step")
     parser.add_argument("--matrix-rate", type=float, default=0.02, help="highest learning rate of matrices (Muon)")

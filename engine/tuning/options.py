@@ -16,7 +16,7 @@ from engine.tuning.report import DECODE, PREFILL, Comparison, Option
 from engine.tuning.statistics import GAIN, Contest, Interval
 
 Tell = Callable[[str], None]
-"""Takes a line about what is being prepared; raises ``Cancelled`` or ``TimeUp`` to end it."""
+"""Takes a line about the present preparation; raises ``Cancelled`` or ``TimeUp`` to end it."""
 
 
 class TimeUp(Exception):
