@@ -1,6 +1,21 @@
 """Jalopy's engine: GGUF file in, tokens out. Knows nothing of any screen.
 
-The public names are resolved on first use, so that importing the package costs nothing and never imports numba.
+Public names:
+
+``Model``, ``Session``, ``Sampling``
+    Open a file, keep tokens in a cache, choose the next token.
+``Tokenizer``, ``common_prefix``
+    Text to token ids and back; the shared beginning of two lists of ids.
+``read_gguf``, ``read_single``, ``glance``, ``part_name``, ``GGUFFile``
+    Read and check GGUF files without opening a model.
+``memory_needs``, ``KV_TYPES``, ``QUANTS``, ``LEVEL``, ``MOST_THREADS``
+    Bytes of a KV cache; its types; supported weight types; the instruction set in use; the limit on threads.
+``Crew``
+    The threads that walk the plans.
+``EngineError``
+    Base of all errors; its text is one line for the user.
+
+Names are resolved on first use: importing the package is cheap and never imports numba.
 """
 
 from importlib import import_module

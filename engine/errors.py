@@ -1,16 +1,16 @@
-"""Everything the engine refuses, as one family of exceptions.
+"""The engine's exceptions, one family.
 
-Each message is one line that names the file or setting, what was found and what is supported, so that an interface
-can show it as it stands.
+Each message is one line for the user: it names the file or setting, the value found and the values supported.
+``exit_code`` is the process's exit status for the error (sysexits.h).
 """
 
 
 def shown(text: str | bytes, limit: int = 60) -> str:
-    r"""Make foreign text safe to put into a one-line message.
+    r"""Make untrusted text safe to put into a one-line message.
 
     Args:
         text: a name from a file, a path or user input; bytes are read as UTF-8.
-        limit: longest result; more is cut off and marked with ``...``.
+        limit: most characters of the result; longer text is cut off and marked with ``...``.
 
     Returns:
         Printable text: bytes that are not UTF-8 become ``\xNN``, control and other unprintable characters ``\xNN``,
@@ -35,7 +35,7 @@ def _escaped(code: int) -> str:
 
 
 class EngineError(Exception):
-    """Base of every error a caller of the engine is meant to show; anything else is a bug."""
+    """Base of every error that callers show to the user; any other exception is a bug."""
 
     exit_code = 65
 
@@ -47,11 +47,11 @@ class FileUnreadableError(EngineError):
 
 
 class GGUFError(EngineError):
-    """The file is not a sound GGUF file; the message names file and field."""
+    """The file is not a valid GGUF file; the message names file and field."""
 
 
 class UnsupportedArchitectureError(EngineError):
-    """The file is sound but its architecture is not one of ``ARCHITECTURES``."""
+    """The file is valid but its architecture is not one of ``ARCHITECTURES``."""
 
 
 class UnsupportedQuantError(EngineError):
@@ -59,7 +59,7 @@ class UnsupportedQuantError(EngineError):
 
 
 class UnsupportedCPUError(EngineError):
-    """This processor lacks what the engine needs."""
+    """The kernels cannot be compiled for this processor."""
 
     exit_code = 69
 
@@ -73,13 +73,13 @@ class TemplateError(EngineError):
 
 
 class MemoryPlanError(EngineError):
-    """Weights, KV cache and buffers do not fit; the message says what does."""
+    """Weights, KV cache or buffers do not fit into memory, or the KV type does not suit the model."""
 
     exit_code = 71
 
 
 class ThreadsRefusedError(EngineError):
-    """The system gives no more threads."""
+    """The system refused to start a thread."""
 
     exit_code = 71
 
@@ -99,6 +99,6 @@ class ModelChangedError(EngineError):
 
 
 class Cancelled(EngineError):
-    """The caller asked to stop; the session stands at its last good length."""
+    """The caller asked to stop; the session keeps its last valid length."""
 
     exit_code = 130

@@ -46,13 +46,13 @@ def _source_hash() -> str:
 
 
 VERSION = _source_hash()
-"""Names the machine code: what was measured with another one may not hold."""
+"""Identifies the machine code, 16 hexadecimal digits: measurements taken with another version may not hold."""
 
 
 def _cache_directory() -> Path | None:
-    """Find the directory of machine code: numba keeps pickles, and loading a pickle of somebody else runs their code.
+    """Find a private directory for machine code: numba stores pickles, and loading a foreign pickle runs its code.
 
-    A directory that the user named may be shared, so that ours is one below it, of each user.
+    JALOPY_CACHE_DIR may be shared between users, so each user gets a directory of their own below it.
     """
     named = os.environ.get("JALOPY_CACHE_DIR")
     try:
@@ -69,10 +69,10 @@ def _own_name() -> str:
 
 
 CACHE_DIRECTORY = _cache_directory()
-"""Where machine code is kept between starts; None where no private writable directory is to be had."""
+"""Directory that keeps machine code between starts; None if no private writable directory exists."""
 
 if CACHE_DIRECTORY is not None:
-    # Both: numba reads its settings anew when a variable has changed since its import, and forgets what was set.
+    # Set both: when a variable has changed since its import, numba reads all settings again and drops assigned ones.
     os.environ["NUMBA_CACHE_DIR"] = numba.config.CACHE_DIR = str(CACHE_DIRECTORY)
 
 _told: list[Callable[[], None]] = [lambda: None]
@@ -82,20 +82,20 @@ _OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 def _load_at_once(cache: Any, signature: Any, target: Any) -> Any:
     """Load machine code without reading numba's registries first, which takes 0.2 s of every start.
 
-    They say how to compile, and compiling reads them by itself. What code needs that was compiled is the runtime.
+    The registries serve compilation, which reads them by itself; compiled code needs only the runtime.
     """
     rtsys.initialize(target)
     with cache._guard_against_spurious_io_errors():
         return cache._load_overload(signature, target)
 
 
-# That is the version whose loading this follows; others load in their own way.
+# ``_load_at_once`` follows numba 0.68; other versions use their own loader.
 _load = _load_at_once if numba.version_info.short == (0, 68) else FunctionCache.load_overload
 _save = FunctionCache.save_overload
 
 
 def _load_or_nothing(cache: Any, signature: Any, target: Any) -> Any:
-    """Load machine code; where its files are damaged nothing is there, and what is compiled takes their place."""
+    """Load machine code; damaged files count as missing and are replaced by the next compilation."""
     found = None
     try:
         found = _load(cache, signature, target)
@@ -109,7 +109,7 @@ def _load_or_nothing(cache: Any, signature: Any, target: Any) -> Any:
 
 @contextmanager
 def telling(tell: Callable[[], None]) -> Iterator[None]:
-    """Call ``tell`` where something inside has to be compiled, which takes a hundred times as long as to load it."""
+    """Call ``tell`` when something inside has to be compiled, which takes about 100 times as long as loading it."""
     _told.append(tell)
     if CACHE_DIRECTORY is None:
         tell()
@@ -120,7 +120,7 @@ def telling(tell: Callable[[], None]) -> Iterator[None]:
 
 
 def _save_if_possible(cache: Any, signature: Any, compiled: Any) -> None:
-    """Keep machine code; a full disk costs a compilation at the next start, not this one."""
+    """Store machine code; if the disk is full, the next start compiles again."""
     with suppress(OSError):
         _save(cache, signature, compiled)
 

@@ -1,7 +1,7 @@
 """The one place where file, configuration, vocabulary and weights meet.
 
-Everything a file can be refused for is found here, in Python, before a kernel exists; importing this module imports no
-numba.
+All reasons to refuse a file are found here, in Python, before any kernel is compiled; importing this module does not
+import numba.
 """
 
 from __future__ import annotations

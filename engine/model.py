@@ -1,4 +1,4 @@
-"""A model file opened for use: weights in the map, a crew of threads, and the sessions that share both."""
+"""An opened model file: memory-mapped weights, a crew of threads, and the sessions that share both."""
 
 from __future__ import annotations
 
@@ -28,23 +28,28 @@ if TYPE_CHECKING:
     from engine.weights.weights import Tensor
 
 DEFAULT_CONTEXT = 8192
-"""Largest context chosen without being asked for: more of it costs memory that few conversations use."""
+"""Limit on the context chosen by default, in tokens: a larger one costs memory that few conversations use."""
 MOST_THREADS = 128
+"""Limit on the threads of a model."""
 
 
 class Model:
-    """A model file, its weights mapped, and the threads that compute with them.
+    """A model file with its weights mapped into memory, and the threads that compute with them.
+
+    Make one with ``Model.open`` and end it with ``close``. One thread at a time may use it and its sessions, except
+    where a method says "any thread".
 
     Attributes:
-        path: the file.
-        config: the hyperparameters.
-        tokenizer: the vocabulary in the file.
-        name: ``general.name``, as untrusted as any metadata, or the file's stem.
-        quantization: the mix of types, ``"Q4_K_M"``.
-        threads, prefill_threads: of a decode step, and of a prefill block.
-        weights_mode: the one of ``WEIGHT_MODES`` in use.
-        weights_bytes: of all tensors.
-        bytes_per_token: weights that one decode step reads.
+        path: of the file; the first part of a model in several files.
+        config: hyperparameters read from the file.
+        tokenizer: the file's vocabulary.
+        name: ``general.name``, unsanitised, or the file's stem.
+        quantization: name of the mix of weight types, such as ``"Q4_K_M"``.
+        threads: threads of a decode step, 1 to ``MOST_THREADS``.
+        prefill_threads: threads of a prefill block, 1 to ``MOST_THREADS``.
+        weights_mode: the mode in use, one of ``WEIGHT_MODES``.
+        weights_bytes: bytes of all tensors.
+        bytes_per_token: bytes of weights that one decode step reads.
     """
 
     def __init__(
@@ -85,15 +90,22 @@ class Model:
         """Open and check a GGUF file. Kernels are compiled when the first session is made.
 
         Args:
-            threads: of decode; None takes one per physical core that this process may use.
-            weights: ``"mmap"`` reads them where they lie in the file; ``"huge"`` copies them once into memory advised
-                for huge pages, where there is room for that.
-            prefill_threads: None takes as many as decode.
+            path: of a .gguf file; the first part of a model in several files.
+            threads: threads of decode, 1 to ``MOST_THREADS``; None takes one per physical core this process may use.
+            weights: ``"mmap"`` reads weights from the file's map; ``"huge"`` copies them once into memory advised for
+                huge pages.
+            prefill_threads: threads of prefill, 1 to ``MOST_THREADS``; None takes as many as decode.
             pinned: bind every thread but the caller's to one logical CPU, physical cores first (Linux only).
-            progress: told about everything slow, now and in later sessions.
+            progress: called during slow work (loading, compiling), now and in later sessions.
 
         Raises:
-            EngineError: one line that says what is wrong with the file or an argument.
+            FileUnreadableError: the file is missing, unreadable or not a regular file.
+            GGUFError: the file is damaged or not GGUF.
+            UnsupportedArchitectureError: the engine does not implement the architecture.
+            UnsupportedQuantError: a tensor has an unsupported type.
+            TokenizerError: the vocabulary is damaged or not supported.
+            MemoryPlanError: ``weights="huge"`` does not fit into memory.
+            EngineError: an argument is out of range; base of all the above, one line for the user.
         """
         if weights not in WEIGHT_MODES:
             raise EngineError(f"weights is '{weights}': must be one of {', '.join(WEIGHT_MODES)}")
@@ -105,28 +117,28 @@ class Model:
 
     @property
     def shown_name(self) -> str:
-        """The file's name, fit for a one-line message."""
+        """The file's name, escaped for a one-line message."""
         return self._checked.gguf.shown_name
 
     @property
     def name(self) -> str:
-        """What the file calls itself, unsanitised, or its stem."""
+        """``general.name`` of the file, unsanitised; the file's stem if it has none."""
         name = self._checked.gguf.metadata.get("general.name")
         return name if isinstance(name, str) and name else self.path.stem
 
     @cached_property
     def bytes_per_token(self) -> int:
-        """Weights that one decode step reads: one row of a table that tokens are looked up in, all of the rest."""
+        """Bytes of weights that one decode step reads: one row of the embedding table, every other matrix whole."""
         tensors = self._weights.tensors
         specs = multiplied(tensors, expected_tensors(self.config))
         return sum(specs[name].bytes_read(tensor.size_bytes) for name, tensor in tensors.items())
 
     @cached_property
     def fingerprint(self) -> str:
-        """What the file holds, metadata and samples of the weights, in 64 hexadecimal digits.
+        """Hash of the file's metadata and of samples of its weights, 64 hexadecimal digits.
 
         Raises:
-            ModelChangedError: the file is not what was opened any more.
+            ModelChangedError: the file was changed on disk since it was opened.
         """
         from engine.saved_state.fingerprint import fingerprint_of
 
@@ -135,7 +147,7 @@ class Model:
 
     @cached_property
     def chat_template(self) -> ChatTemplate:
-        """How this model writes conversations."""
+        """The chat template of the file, or ChatML if it has no usable one."""
         from engine.prompt.chat_template import ChatTemplate
 
         tokenizer = self.tokenizer
@@ -144,16 +156,16 @@ class Model:
 
     @property
     def sampling_advice(self) -> dict[str, float]:
-        """The fields of ``Sampling`` that the file recommends."""
+        """Recommended sampling: field of ``Sampling`` to value; empty if the file recommends nothing."""
         from engine.sampling.advice import sampling_advice
 
         return sampling_advice(self._checked.gguf.metadata)
 
     @property
     def notices(self) -> list[str]:
-        """What the user should know about this model on this machine, one line each; complete once a session exists.
+        """Warnings about this model on this machine, one line each; complete once a session exists.
 
-        A replaced template is named only where a conversation was begun.
+        A replaced chat template is reported only after ``chat`` was called.
         """
         template = self.chat_template if "chat_template" in self.__dict__ else None
         lines = self.tokenizer.notice, template.notice if template is not None else None
@@ -161,14 +173,14 @@ class Model:
         jit = sys.modules.get("engine.jit")
         if jit is not None and jit.CACHE_DIRECTORY is None:
             found.append(
-                "no private directory for compiled kernels is to be had, so they are compiled at every start "
+                "no private cache directory: kernels are compiled at every start "
                 "(set JALOPY_CACHE_DIR to a directory of your own)"
             )
         return found
 
     @property
     def crew(self) -> Any:
-        """The threads; hired when the first plan runs."""
+        """The worker threads; started when the first plan runs."""
         if self._crew is None:
             from engine.plan.crew import Crew
 
@@ -176,7 +188,7 @@ class Model:
         return self._crew
 
     def chat(self) -> ChatPrompt:
-        """Begin the tokens of a new conversation."""
+        """Return a new, empty conversation for this model's tokenizer and chat template."""
         from engine.prompt.chat_prompt import ChatPrompt
 
         return ChatPrompt(self.tokenizer, self.chat_template)
@@ -185,13 +197,15 @@ class Model:
         """Allocate a cache and compile what it needs.
 
         Args:
-            n_ctx: tokens; None takes what the model was trained for, the memory allows and few conversations exceed.
-            kv: a key of ``engine.KV_TYPES``.
-            progress: told what is slow in place of what the model was opened with; what it raises passes through.
+            n_ctx: size of the context in tokens, at least 1. None takes the trained context, limited by
+                ``DEFAULT_CONTEXT`` and by half of what fits into memory.
+            kv: type of the KV cache, a key of ``engine.KV_TYPES``.
+            progress: called during slow work instead of the model's own callback; its exceptions pass through.
 
         Raises:
-            MemoryPlanError: it does not fit; the message names the largest context that does.
-            ModelChangedError: the model file is not what it was.
+            MemoryPlanError: the cache does not fit (the message names the largest context that does), ``kv`` is
+                unknown, or the model's heads do not suit it.
+            ModelChangedError: the model file was changed on disk.
             UnsupportedCPUError: the kernels cannot be compiled for this processor.
         """
         kv_type = kv_type_of(kv, self.config)
@@ -204,59 +218,63 @@ class Model:
         return session
 
     def describe_plan(self) -> list[dict[str, Any]]:
-        """The operations of one decode step, in order: phase, op, weights, type, shape, bytes, threads."""
+        """The operations of one decode step, in order; each with phase, op, weights, type, shape, bytes and threads."""
         plan = self._pipeline(kv_type_of("f16", self.config), 256).plans["decode"]
         return [{**row, "threads": self.threads} for row in plan.describe()]
 
     def sample_tensors(self) -> list[Tensor]:
-        """One matrix of every type in the file."""
+        """Return one matrix of every weight type in the file."""
         matrices = [tensor for tensor in self._weights.tensors.values() if tensor.n_rows > 1]
         return list({tensor.quant: tensor for tensor in matrices}.values())
 
     def set_threads(self, decode: int, prefill: int | None = None) -> None:
-        """Change the numbers of threads from the next walk on.
+        """Change the thread counts; takes effect with the next step.
 
-        A session made before uses no more than it has room for: all logical CPUs, or as many as were asked for then.
+        A session made earlier keeps to its own limit, the ``most_threads`` of the time it was made.
+
+        Args:
+            decode: threads of a decode step, 1 to ``MOST_THREADS``.
+            prefill: threads of a prefill block, 1 to ``MOST_THREADS``; None takes as many as decode.
 
         Raises:
-            EngineError: out of range.
+            EngineError: a count is out of range.
         """
         self.threads = _checked_threads("threads", decode)
         self.prefill_threads = _checked_threads("prefill_threads", prefill or decode)
 
     @property
     def pinned(self) -> bool:
-        """Whether every thread but the caller's keeps to one logical CPU."""
+        """Whether every thread but the caller's is bound to one logical CPU."""
         return self._pinned
 
     @property
     def most_threads(self) -> int:
-        """Threads that a session has room for: all logical CPUs, or as many as were asked for."""
+        """Limit on a new session's threads: the number of logical CPUs, or the counts in use if those are higher."""
         return max(self.threads, self.prefill_threads, min(MOST_THREADS, host.cores().most_threads))
 
     @property
     def can_pin(self) -> bool:
-        """Whether this system lets threads be bound to CPUs."""
+        """Whether this system can bind threads to CPUs (Linux)."""
         return hasattr(os, "sched_setaffinity")
 
     def set_pinned(self, pinned: bool) -> None:
-        """Bind the threads to CPUs, or let the system place them, from the next walk on."""
+        """Bind the threads to CPUs, or let the system place them; takes effect with the next step."""
         self._pinned = pinned
         if self._crew is not None:
             self._crew.set_pinned(pinned)
 
     def use_weights(self, mode: str, progress: ProgressCallback | None = None, keep_copy: bool = False) -> None:
-        """Have all sessions read the weights in another mode from their next steps on; what they hold stays.
+        """Switch all sessions to another place of the weights, from their next step on; their contents are kept.
 
         Args:
-            mode: one of ``WEIGHT_MODES``. Weights that are not in huge pages yet are copied there first.
-            progress: told about the copying in place of what the model was opened with; what it raises ends that, and
-                everything is as it was.
-            keep_copy: hold on to the copy in huge pages while the map is used, so that going back costs nothing.
+            mode: one of ``WEIGHT_MODES``. ``"huge"`` first copies the weights into huge pages if there is no copy yet.
+            progress: called while copying, instead of the model's own callback; an exception from it ends the copying
+                and leaves everything unchanged.
+            keep_copy: keep the copy in huge pages while the map is in use, so that switching back is immediate.
 
         Raises:
-            MemoryPlanError: there is no room for a copy; everything is as it was.
-            ModelChangedError: the model file is not what it was.
+            MemoryPlanError: the copy does not fit into memory; nothing was changed.
+            ModelChangedError: the model file was changed on disk.
         """
         if mode != self.weights_mode:
             self.refuse_changed_file()
@@ -271,32 +289,33 @@ class Model:
                 self.bring_weights_in()
 
     def room_for_both_modes(self) -> RoomForBoth:
-        """What it takes to have the weights in the map and in huge pages at once."""
+        """Return the memory needed for the weights in the map and in huge pages at once, and the memory available."""
         return self._modes.room_for_both()
 
     def read_bandwidth_gbps(self, threads: int | None = None, is_unwanted: Callable[[], bool] = lambda: False) -> float:
-        """Measure how fast this machine reads memory with so many threads (None: those of decode), in GB/s.
+        """Measure this machine's read-only memory bandwidth, in GB/s (10^9 bytes per second).
 
         Args:
-            is_unwanted: asked every few milliseconds whether something more important has come up.
+            threads: number of reading threads; None takes those of decode.
+            is_unwanted: called every few milliseconds; returns True to end the measurement.
 
         Raises:
-            Cancelled: something has.
-            MemoryPlanError: there is no memory to measure with.
+            Cancelled: ``is_unwanted`` returned True, or the crew was cancelled.
+            MemoryPlanError: the buffer to read does not fit into memory.
         """
         from engine.plan.profile import read_bandwidth_gbps
 
         return read_bandwidth_gbps(self.crew, threads or self.threads, is_unwanted=is_unwanted)
 
     def resident_weight_bytes(self) -> int | None:
-        """How much of the weights lies in memory now; None where the system does not say. Any thread may ask."""
+        """Bytes of the weights that are in memory now; None if the system does not tell. Any thread may call it."""
         return self._weights.resident_bytes()
 
     def refuse_changed_file(self) -> None:
-        """Call it before the map is read: where the file was cut short, that would end the process.
+        """Check that the file is unchanged; call it before reading the map, since a shortened file ends the process.
 
         Raises:
-            ModelChangedError: the file on disk is no longer what was opened.
+            ModelChangedError: the file was changed on disk since it was opened.
         """
         if self._checked.gguf.changed():
             raise ModelChangedError(f"{self.shown_name}: the file was changed since it was opened (open it again)")
@@ -319,7 +338,7 @@ class Model:
         self._checked.gguf.close()
 
     def bring_weights_in(self) -> None:
-        """Read a file that is not in memory yet once, in order, if it fits there at all."""
+        """Read the file once, in order, if it is not in the page cache yet and fits into available memory."""
         share, size_bytes = self._weights.resident_share(), self._checked.gguf.file_bytes
         if share < residency.RESIDENT_ENOUGH and size_bytes < host.available_memory_bytes():
             residency.read_in_order([file.path for file in self._checked.gguf.files], size_bytes, self._report_bytes)
@@ -331,7 +350,7 @@ class Model:
 
     @property
     def huge_bytes(self) -> int:
-        """Bytes of weights that the system really keeps in huge pages."""
+        """Bytes of weights that the system actually backs with huge pages."""
         return self._weights.huge_bytes
 
     def _pipeline(self, kv_type: KVType, n_ctx: int) -> Pipeline:
@@ -340,12 +359,12 @@ class Model:
             from engine.pipeline import Pipeline
         except ImportError as error:
             if address_space.limit_bytes() is not None:
-                raise  # more likely than the processor
+                raise  # the limit on memory is the likelier cause than the processor
             raise UnsupportedCPUError(f"numba cannot run on this processor: {error}") from None
         return Pipeline(self.config, self._weights, kv_type, n_ctx, self.crew, self.most_threads)
 
     def _context(self, n_ctx: int | None, kv_type: KVType) -> int:
-        """Check a wished context against the memory, or choose one."""
+        """Check the requested context against available memory, or choose one."""
         needs = memory_needs(self.config, kv_type)
         available = host.available_memory_bytes()
         most = needs.largest_context(available - RESERVE_BYTES)

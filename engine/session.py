@@ -33,16 +33,22 @@ Logits = np.ndarray[Any, np.dtype[np.float32]]
 PrefillProgress = Callable[[int, int], None]
 
 FEW_UP_TO = 4
-"""So few tokens are computed faster with decode's kernels than as a prefill block (PERFORMANCE.md)."""
+"""Limit on the tokens of one call that use decode's kernels: up to here they beat a prefill block (PERFORMANCE.md)."""
 FEWEST_SHIFTED = 16
-"""Fewer tokens are computed anew rather than moved."""
+"""Least number of tokens behind a gap for which shifting is worth it; fewer are computed again."""
 SWITCH_INTERVAL_S = 5e-4
-"""While the engine runs, a thread that wants the GIL for a moment need not wait 5 ms for it."""
+"""Python's thread switch interval during generation: other threads get the GIL sooner than after the default 5 ms."""
 
 
 @dataclass(frozen=True)
 class Prefilled:
-    """What a prefill did: tokens kept in the cache, tokens computed, and how long that took."""
+    """Result of a prefill.
+
+    Attributes:
+        reused: tokens kept in the cache.
+        fed: tokens computed.
+        seconds: wall-clock time.
+    """
 
     reused: int
     fed: int
@@ -51,14 +57,19 @@ class Prefilled:
 
 @dataclass(frozen=True)
 class Generated:
-    """One token of a reply; ``text`` may be empty, and never ends inside a character."""
+    """One token of a reply.
+
+    Attributes:
+        token_id: 0 to ``vocab_size`` - 1.
+        text: text completed by this token; may be empty, never ends inside a character.
+    """
 
     token_id: int
     text: str
 
 
 class Host(Protocol):
-    """The opened model, as far as its sessions know it."""
+    """The part of the opened model that sessions use."""
 
     config: ModelConfig
     tokenizer: Tokenizer
@@ -71,28 +82,30 @@ class Host(Protocol):
 
     @property
     def shown_name(self) -> str:
-        """The file's name, for messages."""
+        """The file's name, escaped for a one-line message."""
 
     @property
     def fingerprint(self) -> str:
-        """What tells this model's saved states from another's."""
+        """Identifies the model in saved states, 64 hexadecimal digits."""
 
     def forget(self, session: Session) -> None:
-        """The session is closed."""
+        """Drop a closed session."""
 
     def refuse_changed_file(self) -> None:
-        """Raise ``ModelChangedError`` where the file is not what was opened."""
+        """Raise ``ModelChangedError`` if the file was changed since it was opened."""
 
 
 class Session:
-    """Tokens in a cache, fed and continued. One thread at a time may use it; ``cancel`` is for all others.
+    """A conversation's tokens in a KV cache. Made by ``Model.session``, ended by ``close``.
+
+    One thread at a time may use it; any thread may call ``cancel`` and ``kv_resident_bytes``.
 
     Attributes:
-        n_ctx: tokens the context holds.
-        finish_reason: of the last ``generate``: ``"stop"``, ``"length"``, ``"context"`` or ``"cancelled"``.
-        model: what computes.
-        cached: the tokens in the cache, for who saves them.
-        origin: what who saves them left here to know them by.
+        n_ctx: size of the context in tokens.
+        finish_reason: how the last ``generate`` ended: ``"stop"``, ``"length"``, ``"context"`` or ``"cancelled"``.
+        model: the model that computes.
+        cached: the tokens in the cache, for a state writer.
+        origin: opaque tag of the state writer.
     """
 
     def __init__(self, model: Host, pipeline: Pipeline, n_ctx: int) -> None:
@@ -110,40 +123,40 @@ class Session:
 
     @property
     def tokens(self) -> list[int]:
-        """The tokens whose keys and values the cache holds."""
+        """Ids of the tokens in the cache, a copy."""
         return list(self._tokens)
 
     @property
     def length(self) -> int:
-        """How many tokens the cache holds."""
+        """Number of tokens in the cache, 0 to ``n_ctx``."""
         return len(self._tokens)
 
     @property
     def kv_type(self) -> str:
-        """How the cache keeps keys and values: a key of ``engine.KV_TYPES``."""
+        """Type of the KV cache, a key of ``engine.KV_TYPES``."""
         return self._pipeline.kv_type.name
 
     @property
     def kv_bytes(self) -> int:
-        """Memory of everything that layers remember."""
+        """Bytes allocated for the layers' memory: keys and values."""
         return self.memory.n_bytes
 
     @property
     def memory(self) -> LayerMemory:
-        """What the layers remember of the tokens: keys and values."""
+        """The layers' memory of the tokens: keys and values."""
         return self._pipeline.memory
 
     @property
     def rotations(self) -> Mapping[Rope, Rotation]:
-        """How the keys of layers with some rope are turned by their positions."""
+        """Rotation of the keys by position, for each rope of the model."""
         return self._pipeline.rotations
 
     def adopt(self, ids: Sequence[int]) -> None:
-        """Count tokens whose keys and values somebody has put into the empty cache.
+        """Set the tokens of an empty session whose cache was filled directly, as by a restored state.
 
         Raises:
-            EngineError: the session holds tokens, or ids are out of range.
-            ContextFullError: they do not fit.
+            EngineError: the session is not empty, or an id is out of range.
+            ContextFullError: more tokens than the context holds.
         """
         if self._tokens:
             raise EngineError("only an empty session takes over saved tokens")
@@ -151,43 +164,47 @@ class Session:
         self.memory.reach(self.length)
 
     def kv_resident_bytes(self) -> int | None:
-        """How much of the cache lies in memory: what was written, in whole pages. None where the system does not say.
+        """Bytes of the cache that are in memory: the written part, in whole pages. None if the system does not tell.
 
-        Any thread may ask.
+        Any thread may call it.
         """
         return self.memory.resident_bytes()
 
     def feed(self, ids: Sequence[int], every: bool = False, on_progress: PrefillProgress | None = None) -> Logits:
-        """Append tokens.
+        """Append tokens and compute them.
 
         Args:
-            ids: token ids, at least one.
-            every: return the logits of every position, not only of the last.
+            ids: token ids, at least one, each 0 to ``vocab_size`` - 1.
+            every: return the logits of every position instead of only the last.
             on_progress: called with (tokens done, tokens in all) after every block.
 
         Returns:
-            (vocab_size,) float32, or (n, vocab_size).
+            Logits: (vocab_size,) float32 of the last position, or (n, vocab_size) float32 with ``every``.
 
         Raises:
-            ContextFullError: they do not fit; nothing was computed.
-            Cancelled: the blocks finished before are kept.
-            BrokenModelError: NaN or infinity; the length is as it was.
-            ModelChangedError: the model file is not what it was.
+            EngineError: no ids, or an id is out of range.
+            ContextFullError: more tokens than the context has room for; nothing was computed.
+            Cancelled: ``cancel`` was called; finished blocks are kept.
+            BrokenModelError: the model computed NaN or infinity; the length is unchanged.
+            ModelChangedError: the model file was changed on disk.
         """
         self._begin()
         return self._feed(ids, every, on_progress)
 
     def verify(self, ids: Sequence[int]) -> Logits:
-        """Append a few tokens that something proposed, as single steps would, and return all their logits.
+        """Append a few proposed tokens and return the logits of all of them (speculative decoding).
 
-        Weights are read once for all of them, the output matrix too. What turns out wrong is taken back by
+        All weights, the output matrix included, are read once for all tokens. Take rejected tokens back with
         ``truncate``.
 
         Args:
             ids: one to ``engine.plan.buffers.FEW_COLUMNS`` token ids.
 
         Returns:
-            (n, vocab_size) float32, to the bit what feeding one after the other gives. Raises what ``feed`` raises.
+            Logits, (n, vocab_size) float32, bit-identical to feeding the tokens one by one.
+
+        Raises:
+            EngineError: too many ids; otherwise the same errors as ``feed``.
         """
         self._begin()
         checked = self._check_ids(ids)
@@ -198,10 +215,17 @@ class Session:
         return np.stack(rows)
 
     def prefill(self, ids: Sequence[int], on_progress: PrefillProgress | None = None) -> Prefilled:
-        """Make the cache hold exactly ``ids``, computing only what lies behind the longest common prefix.
+        """Make the cache hold exactly ``ids``, computing only the tokens behind the longest common prefix.
 
-        Where layers cannot go back to its end, they go back further, and more is computed. The last token is always
-        computed, for its logits. Raises what ``feed`` raises.
+        If layers cannot go back to the end of that prefix, they go back further and more is computed. The last token
+        is always computed, for its logits.
+
+        Args:
+            ids: token ids of the whole prompt, one to ``n_ctx``.
+            on_progress: called with (tokens done, tokens in all) of the computed part after every block.
+
+        Raises:
+            EngineError: the same errors as ``feed``.
         """
         self._begin()
         if len(ids) > self.n_ctx:
@@ -219,23 +243,26 @@ class Session:
         after: Sequence[int] = (),
         spelled: Collection[int] = (),
     ) -> Iterator[Generated]:
-        """Continue from the last token fed, until an end token, a stop string, a limit or ``cancel``.
+        """Generate tokens after the last token fed, until an end token, a stop string, a limit or ``cancel``.
+
+        ``finish_reason`` says which of them it was.
 
         Args:
             sampling: how tokens are chosen.
-            max_tokens: the most to generate now; None for no limit but the context.
-            stop: texts that end the reply.
-            after: ids of a reply's beginning that were fed last: text goes on behind theirs, so that a character or
-                a stop string that they began is completed.
-            spelled: control tokens that are text, as the vocabulary spells them; the others have none.
+            max_tokens: limit on the tokens of this call; None for no limit but the context.
+            stop: strings that end the reply and are left out of it.
+            after: ids of the reply's beginning that were fed last; a character or a stop string that begins in their
+                text is completed by the new tokens.
+            spelled: ids of control tokens to spell out as text; all other control tokens have empty text.
 
         Yields:
-            Every token but the end token; text that may begin a stop string comes when that is decided. Pieces
-            without a token of their own carry the token before them.
+            Every token but the end token. Text that may be the start of a stop string is held back until that is
+            decided; a piece of text without a token of its own carries the token before it.
 
         Raises:
-            BrokenModelError: the model computes NaN or infinity.
+            BrokenModelError: the model computed NaN or infinity.
             EngineError: nothing was fed yet.
+            ModelChangedError: the model file was changed on disk.
         """
         if self._logits is None:
             raise EngineError("nothing to continue: feed the prompt first")
@@ -291,9 +318,13 @@ class Session:
             self.finish_reason = "cancelled"
 
     def truncate(self, n: int) -> int:
-        """Forget every token behind the first n, and more where layers cannot go back to n; returns how many are left.
+        """Drop every token behind the first n, and more if layers cannot go back to n.
 
-        More than there are changes nothing.
+        Args:
+            n: tokens to keep; n at or above ``length`` changes nothing.
+
+        Returns:
+            Number of tokens left.
 
         Raises:
             EngineError: n is negative.
@@ -305,7 +336,7 @@ class Session:
         return len(self._tokens)
 
     def _rewind(self, n: int) -> None:
-        """Have the layers go back to n tokens; what they cannot keep is forgotten."""
+        """Take the layers back to n tokens, or to fewer if they cannot stop there."""
         if n < len(self._tokens):
             self.cached.cut(n)
             self._logits = None
@@ -315,12 +346,13 @@ class Session:
             self._logits = None
 
     def shift(self, n_keep: int, n_drop: int) -> None:
-        """Forget tokens n_keep to n_keep + n_drop; those behind move down, their keys turned to their new positions.
+        """Drop tokens n_keep to n_keep + n_drop; those behind move down, their keys rotated to the new positions.
 
-        What moved still knows of what was forgotten: see PERFORMANCE.md on when to compute it anew instead.
+        The moved keys and values were computed with the dropped tokens in view, so results differ slightly from
+        computing them again: PERFORMANCE.md has the measured difference.
 
         Raises:
-            EngineError: there are not that many tokens, or what the layers remember cannot be moved.
+            EngineError: the session holds fewer tokens, or the layers' memory cannot be moved.
         """
         length = self.length
         if n_keep < 0 or n_drop < 1 or n_keep + n_drop > length:
@@ -337,9 +369,12 @@ class Session:
         self._tokens += rest
 
     def shift_towards(self, ids: Sequence[int]) -> int:
-        """Shift if the cache holds the beginning of ``ids`` but for a run of tokens that were dropped from its midst.
+        """Shift if the cache equals the beginning of ``ids`` except for one run of tokens missing from ``ids``.
 
-        Call it before ``prefill(ids)``, which then computes only what is new. Returns how many tokens were dropped.
+        Call it before ``prefill(ids)``, which then computes only the new tokens.
+
+        Returns:
+            Number of tokens dropped from the cache, 0 if it was left alone.
         """
         gap = context_shift.find_gap(self._tokens, ids, FEWEST_SHIFTED) if self.memory.can_shift else None
         if gap is None:
@@ -349,10 +384,10 @@ class Session:
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
-        """Forget on leaving whatever was fed inside: the session stands as before, and would continue the same way.
+        """On leaving, drop all tokens fed inside and restore the state from before, the next logits included.
 
-        Positions behind the length mean nothing, so that trying something costs the conversation nothing. What is
-        forgotten inside, by ``truncate``, stays forgotten.
+        Costs the conversation nothing, since positions behind the length are unused. Tokens dropped inside, by
+        ``truncate``, stay dropped.
         """
         length, logits = self.length, self._logits
         self.memory.keep(length)
@@ -367,9 +402,13 @@ class Session:
                     self._logits = logits
 
     def stretch(self, n: int) -> None:
-        """Make the cache hold n tokens by repeating those it holds, without computing them: a context to measure in.
+        """Fill the cache to n tokens by copying its keys and values, without computing: a context for measurements.
 
-        Multiples of eight only; what would be written behind it means nothing. Use it inside ``forgetting``.
+        ``length`` and n must be multiples of eight. Text generated behind it is meaningless: use it inside
+        ``forgetting``.
+
+        Raises:
+            ContextFullError: n is larger than the context.
         """
         length = self.length
         if n > self.n_ctx:
@@ -380,23 +419,23 @@ class Session:
             self._logits = None
 
     def use_weights(self, weights: Weights, keep_others: bool) -> None:
-        """Read the same weights at another place from the next step on; called by the model."""
+        """Read the weights from another place from the next step on; called by the model."""
         self._pipeline.use_weights(weights, keep_others)
 
     def cancel(self) -> None:
-        """End what runs: ``feed`` and ``prefill`` raise ``Cancelled``, ``generate`` finishes. For any thread."""
+        """End the running call, from any thread: ``feed`` and ``prefill`` raise ``Cancelled``, ``generate`` ends."""
         self._cancelled.set()
         self.model.crew.cancel()
 
     def start_profile(self) -> None:
-        """Time every operation from now on, from zero."""
+        """Start timing every operation, with all times at zero."""
         if self._profile is None:
             self._profile = Profile({name: plan.operations for name, plan in self._pipeline.plans.items()})
         self._profile.reset()
         self._pipeline.profile = self._profile.tables
 
     def read_profile(self) -> dict[str, list[PhaseTime]]:
-        """The phases so far, as ``end_profile`` returns them; the timing goes on."""
+        """Return the phases so far, as ``end_profile`` does; timing continues."""
         return self._profile.phases() if self._profile is not None and self._pipeline.profile else {}
 
     def end_profile(self) -> dict[str, list[PhaseTime]]:
@@ -405,7 +444,7 @@ class Session:
         return phases
 
     def close(self) -> None:
-        """Let go of the cache; the session cannot be used any more. Closing twice is harmless."""
+        """Release the cache; the session cannot be used afterwards. Closing twice is harmless."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -456,12 +495,12 @@ class Session:
         return rows
 
     def _verified(self, ids: list[int], n_threads: int) -> list[Logits]:
-        """Compute a few tokens and all their logits in one walk."""
+        """Compute a few tokens and all their logits in one walk of the plan."""
         self._run(self._pipeline.verify(ids, len(self._tokens), n_threads))
         return [self._finite_logits(row) for row in self._pipeline.every_logits[: len(ids)]]
 
     def _grow(self, ids: list[int], logits: Logits) -> None:
-        """Count tokens that were computed behind the others."""
+        """Append computed tokens to the session."""
         self._tokens += ids
         self._logits = logits
         self.memory.reach(len(self._tokens))

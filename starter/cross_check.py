@@ -2,8 +2,8 @@
 
 Run it once with each of ``engine`` and ``llama.cpp`` and compare the two outputs with ``diff``: each line is one
 conversation of the written test with the last answer. The conversations are rendered by the template in the file, so
-this compares templates and tokens as well. ``llama.cpp`` needs llama-cpp-python, which is compiled when it is
-installed; ``xllamacpp``, the package of that name, brings it compiled.
+this compares templates and tokens as well. ``llama.cpp`` needs llama-cpp-python, which is compiled on installation;
+``xllamacpp`` is available as a wheel.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ N_CTX = 1024
 
 
 def main() -> None:
-    """Answer the test's questions with one of the two."""
+    """Answer the test's questions with one of the engines."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--with", dest="engine", choices=("engine", *_PEERS), required=True)
-    parser.add_argument("--every", type=int, default=1, help="only every so-many-th question")
+    parser.add_argument("--every", type=int, default=1, help="ask only every N-th question")
     options = parser.parse_args()
     ask = engine_asker(options.file, 0.0, 1) if options.engine == "engine" else peer_asker(options.file, options.engine)
     for category in read_categories().values():

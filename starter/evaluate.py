@@ -27,7 +27,7 @@ QUESTIONS = Path(__file__).resolve().parent / "evaluation" / "questions.toml"
 LONGEST_ANSWER = 256
 _SUMS = 112
 _DRAW = 20261121
-"""Which numbers the sums have; fixed, so that scores compare."""
+"""Seed of the numbers in sums; fixed, so that scores are comparable."""
 _ALSO_COUNTRIES = ("Western Sahara",)
 
 Check = Callable[[str], bool]
@@ -40,8 +40,8 @@ class Case:
     """One conversation of the test.
 
     Attributes:
-        messages: what the user says; the answer to the last one counts.
-        expected: for the reader.
+        messages: of the user; the answer to the last one counts.
+        expected: the right answer, for display.
         is_right: judges that answer.
     """
 
@@ -57,7 +57,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", help="a category; may be repeated")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--every", type=int, default=1, help="only every so-many-th question, for a quick look")
+    parser.add_argument("--every", type=int, default=1, help="ask only every N-th question")
     parser.add_argument("--wrong", action="store_true", help="show wrong answers")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -123,7 +123,7 @@ def cases(category: dict[str, Any]) -> Iterator[Case]:
 
 
 def fits(answer: str, expected: str) -> bool:
-    """Whether an answer holds what is expected: "a & b" both, "a | b" one of them, "!a" absent."""
+    """True if an answer contains the expected text: "a & b" both, "a | b" one of them, "!a" absent."""
     answer = answer.lower().replace("’", "'")
     return all(
         any(_holds(answer, choice.strip().lower()) for choice in part.split("|")) for part in expected.split("&")
@@ -199,7 +199,7 @@ def engine_asker(file: Path, temperature: float, seed: int) -> Ask:
     """Open a model; the function returned holds a conversation with it."""
     from engine import Model, Sampling
 
-    model = Model.open(file, threads=1)  # so small a model gains nothing from more
+    model = Model.open(file, threads=1)  # a model this small gains nothing from more
     session = model.session()
     sampling = Sampling(temperature=temperature, seed=seed)
 

@@ -1,6 +1,6 @@
 """Write a checkpoint as GGUF: ``python -m starter.export CHECKPOINT TOKENIZER OUT``.
 
-Matrices become Q8_0, norms stay F32; the output head is the embedding, so there is no tensor of its own for it. Rope
+Matrices become Q8_0, norms stay F32; the output head shares the embedding's tensor. Rope
 turns neighbouring elements here and in llama.cpp's ``llama`` alike, so nothing is permuted.
 """
 

@@ -72,7 +72,7 @@ def normalise(text: str) -> str:
 
 
 def pattern(template: str, slot_words: int = 4) -> re.Pattern[str]:
-    """Make the expression that matches every normalised sentence of a wording whose slots hold up to so many words."""
+    """Return a pattern for all normalised sentences of a wording, with up to ``slot_words`` words per slot."""
     slots = iter(_SLOT.findall(template))
     text = normalise_template(_SLOT.sub(" \0 ", template))
     expression = "".join(_piece(char, slots, slot_words) for char in text)

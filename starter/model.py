@@ -85,7 +85,7 @@ class Starter(nn.Module):
                     nn.init.normal_(weights, std=scale * weights.shape[1] ** -0.5)
 
     def hidden(self, ids: Tensor, wanted: Tensor | None = None) -> Tensor:
-        """Run ids (batch, length) through all layers; returns (batch, length, width), normed, or what is wanted of it.
+        """Run ids (batch, length) through all layers; returns (batch, length, width), normed, or the wanted part.
 
         Only keys and values of the last layer are needed at other positions: what is learnt is a third of all.
         """

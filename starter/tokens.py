@@ -1,4 +1,4 @@
-"""The vocabulary, and conversations as token ids with marks on what is to be learnt.
+"""The vocabulary, and conversations as token ids with marks on the ids to learn.
 
 Byte-level BPE with Qwen 2's way of cutting text into words, which keeps digits apart: sums are learnt digit by digit.
 """
@@ -70,8 +70,7 @@ def samples(
         share_more, share_endless: see ``Writer``.
 
     Yields:
-        Ids, uint16, at most ``CONTEXT``; and of the same length whether an id is to be learnt, bool: answers and their
-        ends are, questions are not.
+        Ids, (n,) uint16, n at most ``CONTEXT``; and marks, (n,) bool, of the ids to learn: answers and their ends.
     """
     rng = Writer(seed)
     rng.share_more, rng.share_endless = share_more, share_endless

@@ -33,15 +33,15 @@ RISE_STEPS = 50
 SHARD_CONVERSATIONS = 2_000
 """Conversations made at a time; each shard has a seed of its own."""
 MICRO_BATCH_TOKENS = 512
-"""Small enough that threads end a step together."""
+"""Tokens of a micro-batch; small enough that all threads finish a step at about the same time."""
 MANY_WORDINGS_SHARD = 48
 FALLING_SHARD = 78
-"""The first one whose text is all read while the rates fall, at the default number of tokens."""
+"""First shard that is read entirely while the rates fall, at the default number of tokens."""
 POLISHING_RATE = 0.05
 _PROGRESS = ("step", "tokens", "shard", "batch", "is_polishing")
 
 STEPS_SORTED_TOGETHER = 16
-"""Conversations of so many steps are sorted by length, so that little has to be filled up."""
+"""Number of steps whose conversations are sorted by length together, to keep padding small."""
 
 Sample = tuple[np.ndarray, np.ndarray]
 Batch = tuple[Tensor, Tensor]
@@ -67,7 +67,7 @@ def _arguments() -> argparse.Namespace:
         "--fall", type=float, default=0.3, help="share of the tokens while the rates go down to nothing"
     )
     parser.add_argument(
-        "--polish", type=float, default=0.9e6, help="tokens behind them, at low rates, with more of what has no end"
+        "--polish", type=float, default=0.9e6, help="tokens after the fall, at low rates, with more endless material"
     )
     parser.add_argument("--batch-tokens", type=int, default=4096, help="tokens of one step")
     parser.add_argument("--matrix-rate", type=float, default=0.02, help="highest learning rate of matrices (Muon)")
@@ -151,7 +151,7 @@ class Training:
         self.is_told_to_stop = True
 
     def _batches(self, shard: int, skip: int) -> Iterator[list[Batch]]:
-        """Cut a shard into steps of micro-batches; what is left at its end is not read."""
+        """Cut a shard into steps of micro-batches; an incomplete step at its end is dropped."""
         seed = self.options.seed * 1_000_000 + shard
         chunk: list[Sample] = []
         size = 0
@@ -260,9 +260,9 @@ class Training:
 
 
 def _shares(shard: int, is_polishing: bool) -> tuple[float, float, float, float]:
-    """Shares of short conversations, of copying ones, of the many wordings, and of what has no end.
+    """Shares of short conversations, of copying ones, of the many wordings, and of endless material.
 
-    Short ones at first, then a spell of looking back; what is asked in many ways comes once it is known in a few.
+    Short ones come first, then copying; many wordings of a fact follow once a few wordings are learnt.
     """
     short = 0.9 if shard < 12 else 0.6 if shard < 20 else 0.3
     copying = 0.0 if shard < 35 else 0.6 if shard < 47 else 0.2

@@ -23,7 +23,7 @@ _USUAL_SIGNALS = {signal.SIGINT: signal.default_int_handler, signal.SIGPIPE: sig
 
 
 _KERNEL_CACHES_KEPT = 4
-"""Of as many versions of the kernels' source: whoever goes back and forth between two compiles neither again."""
+"""Number of versions of the kernels' source whose cache is kept, so that switching between two recompiles neither."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

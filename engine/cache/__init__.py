@@ -1,1 +1,1 @@
-"""What layers remember: keys and values, their shifts, the tokens they belong to."""
+"""The layers' memory: keys and values, context shifts, and the tokens they belong to."""

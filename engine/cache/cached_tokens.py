@@ -1,4 +1,4 @@
-"""Which tokens a cache holds, which of them are there to stay, and where it was cut since somebody last looked."""
+"""The tokens in a cache: which of them are permanent, and the lowest position that was cut since the last check."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ UNTOUCHED = sys.maxsize
 
 
 class CacheWatch:
-    """Remembers the lowest position that a cache was cut to. Any thread may ask.
+    """Records the lowest position that a cache was cut to. Any thread may use it.
 
-    Positions are only ever written behind the last token, so whatever lies below the lowest cut is as it was.
+    Positions are only written behind the last token, so positions below the lowest cut are unchanged.
     """
 
     def __init__(self) -> None:
@@ -21,27 +21,27 @@ class CacheWatch:
         self._stands = UNTOUCHED
 
     def cut(self, n: int) -> None:
-        """Tell that positions from n on may be written anew; called before they are."""
+        """Record that positions from n on may be rewritten; called before they are."""
         with self._lock:
             self._stands = min(self._stands, n)
 
     def stands(self) -> int:
-        """Below which position nothing was written anew since the last ``take``."""
+        """Return the position below which nothing was rewritten since the last ``take``."""
         with self._lock:
             return self._stands
 
     def take(self) -> int:
-        """Return the same, and count from now on."""
+        """Return the same as ``stands``, and reset."""
         with self._lock:
             stands, self._stands = self._stands, UNTOUCHED
             return stands
 
 
 class CachedTokens:
-    """The tokens of a session's cache. One thread changes them; any other may look.
+    """The tokens of a session's cache. One thread changes them; any thread may read.
 
     Attributes:
-        ids: of all of them; appended to by whoever computed them, and cut by ``cut`` alone.
+        ids: token ids; computed tokens are appended directly, only ``cut`` removes any.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class CachedTokens:
         self._n_settled: int | None = None
 
     def cut(self, n: int) -> None:
-        """Forget all behind the first n."""
+        """Drop all tokens behind the first n."""
         for watch in self._watches:
             watch.cut(n)
         if self._n_settled is not None:
@@ -59,17 +59,17 @@ class CachedTokens:
 
     @property
     def n_settled(self) -> int:
-        """How many tokens are there to stay."""
+        """Number of permanent tokens."""
         n_settled = self._n_settled
         return len(self.ids) if n_settled is None else n_settled
 
     def settled(self) -> list[int]:
-        """The tokens that are there to stay: without those that are only tried."""
+        """Return the ids of the permanent tokens, without those of ``trying``."""
         return self.ids[: self._n_settled]
 
     @contextmanager
     def trying(self) -> Iterator[None]:
-        """What is appended inside is only tried."""
+        """Tokens appended inside are temporary."""
         before = self._n_settled
         self._n_settled = len(self.ids) if before is None else before
         try:
@@ -78,19 +78,19 @@ class CachedTokens:
             self._n_settled = before
 
     def watch(self) -> CacheWatch:
-        """Begin to remember cuts, until ``unwatch``."""
+        """Start recording cuts, until ``unwatch``."""
         watch = CacheWatch()
         self._watches.append(watch)
         return watch
 
     def unwatch(self, watch: CacheWatch) -> None:
-        """Remember no longer."""
+        """Stop recording; unknown watches are ignored."""
         if watch in self._watches:
             self._watches.remove(watch)
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two sequences begin with alike."""
+    """Return the length of the longest common prefix of two sequences of token ids."""
     n = 0
     for x, y in zip(a, b, strict=False):
         if x != y:

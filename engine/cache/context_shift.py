@@ -1,4 +1,4 @@
-"""Dropping tokens from the middle of a cache: what lies behind moves down, its keys turned to their new positions."""
+"""Dropping tokens from the middle of a cache: later positions move down, their keys rotated to the new positions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def drop_positions(layer: LayerCache, n_keep: int, n_drop: int, length: int) -> None:
     """Move one layer's keys and values of [n_keep + n_drop, length) to n_keep.
 
-    Rotations of a plane add up, so a key of position p that is turned by -n_drop is one of position p - n_drop. What
-    the keys and values say of the dropped tokens, which they were computed behind, stays in them.
+    Rotations add up, so rotating a key of position p by -n_drop gives the key of position p - n_drop. The influence of
+    the dropped tokens on the moved keys and values remains.
     """
     layer.values.move(n_keep, n_keep + n_drop, length)
     keys = layer.keys.read_tiles(n_keep + n_drop, length)
@@ -24,13 +24,15 @@ def drop_positions(layer: LayerCache, n_keep: int, n_drop: int, length: int) -> 
 
 
 def find_gap(cached: Sequence[int], wanted: Sequence[int], fewest: int) -> tuple[int, int] | None:
-    """Find out whether a cache holds what is wanted but for a run of tokens in its midst.
+    """Find one run of cached tokens whose removal makes the cache a prefix of ``wanted``.
 
     Args:
-        fewest: tokens behind the gap, at least, for it to count.
+        cached: token ids in the cache.
+        wanted: token ids of the next prompt.
+        fewest: least number of cached tokens behind the gap.
 
     Returns:
-        Where the gap begins and how long it is, if all that lies behind it is wanted next; the shortest such gap.
+        (position, length) of the shortest such gap, or None.
     """
     n_keep = common_prefix(cached, wanted)
     if n_keep == len(wanted):

@@ -1,7 +1,7 @@
-"""The KV cache: where every position of every head lies, for each type it can be kept in.
+"""The KV cache: memory layout of every position of every head, for each KV type.
 
-Allocated once for the chosen context. A position is valid below the session's length and does not exist above it, so
-taking back tokens is setting a number. Knows no architecture; the layouts are explained in ``kernels/kv_*.py``.
+Allocated once for the chosen context. Positions below the session's length are valid, those above it are unused, so
+dropping tokens only changes the length. Knows no architecture; the layouts are explained in ``kernels/kv_*.py``.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 _GLANCE_PAGES = 16 << 10
 POSITIONS = 8
-"""K is kept in tiles of eight positions, so the context is a multiple of eight."""
+"""Positions in a tile of K; the context is rounded up to a multiple of it."""
 LAYOUT_VERSION = 1
-"""Of what lies where, and what it means: counted up with every change, so that no saved state is read as another."""
+"""Version of the memory layout and its meaning; incremented with every change, checked when a state is restored."""
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def kv_type_of(name: str, config: ModelConfig) -> KVType:
-    """Look a type up by name.
+    """Return the KV type of a name, checked against the model's heads.
 
     Raises:
-        MemoryPlanError: unknown, or the model's heads do not divide into the type's groups.
+        MemoryPlanError: the name is unknown, or a head's width is not a multiple of the type's group.
     """
     kv_type = KV_TYPES.get(name)
     if kv_type is None:
@@ -51,7 +51,12 @@ def kv_type_of(name: str, config: ModelConfig) -> KVType:
 
 
 def memory_needs(config: ModelConfig, kv_type: KVType) -> MemoryNeeds:
-    """What the layers of a model remember in, all together."""
+    """Return the memory that all layers of a model need for their keys and values.
+
+    Args:
+        config: the model's hyperparameters.
+        kv_type: a value of ``KV_TYPES``.
+    """
     return MemoryNeeds(sum(_position_bytes(one, kv_type) for one in config.attentions.values()))
 
 
@@ -63,8 +68,8 @@ class Heads:
     """Keys or values of one layer: elements, and scales where the type has them, one KV head behind the other.
 
     Args:
-        memory: that holds the layer.
-        at: where the elements begin in it, and where the scales do.
+        memory: the region that holds the layer.
+        at: offsets in it of the elements and of the scales, in bytes.
     """
 
     def __init__(
@@ -79,7 +84,7 @@ class Heads:
         self.scales = memory.array(np.uint8, (n_heads, self.scale_bytes), at[1])
 
     def move(self, to: int, first: int, last: int) -> None:
-        """Move the rows of positions first to last down; for values, which lie in rows."""
+        """Move the rows of positions first to last down to ``to``; for values, which are stored in rows."""
         for rows, each in ((self.elements, self.head_bytes), (self.scales, self.scale_bytes)):
             each //= self.max_seq_len
             rows[:, to * each : (to + last - first) * each] = rows[:, first * each : last * each].copy()
@@ -192,28 +197,28 @@ class KVCache:
             at += self.max_seq_len * _position_bytes(attention, kv_type)
 
     def reach(self, n: int) -> None:
-        """Nothing to note: what was written stays."""
+        """Do nothing: written positions stay valid."""
 
     def keep(self, n: int) -> None:
-        """Nothing to do: every position can be gone back to."""
+        """Do nothing: ``rewind`` can reach every position."""
 
     def rewind(self, n: int) -> int:
-        """Any position can be gone back to, at no cost."""
+        """Return n: every position can be reached, at no cost."""
         return n
 
     def shift(self, n_keep: int, n_drop: int, length: int) -> None:
-        """Move what lies behind the dropped positions down; keys are turned by each layer's own rotation."""
+        """Move the positions behind the dropped ones down; keys are rotated by each layer's own rotation."""
         for layer in self.layers.values():
             context_shift.drop_positions(layer, n_keep, n_drop, length)
 
     def resident_bytes(self) -> int | None:
-        """Estimate how much of it lies in memory from a part of its pages; None where the system does not say."""
+        """Estimate the bytes in memory from a sample of pages; None if the system does not tell."""
         return residency.resident_bytes(self._memory.bytes, _GLANCE_PAGES)
 
     def repeat(self, n: int, upto: int) -> None:
         """Copy the keys and values of the first n positions behind them, again and again up to a position.
 
-        What is read there afterwards means nothing, but reading it takes the time that any context takes.
+        The copies have no meaning, but reading them takes as long as reading a real context.
 
         Args:
             n, upto: multiples of eight, since K lies in tiles of eight positions.
@@ -230,7 +235,7 @@ class KVCache:
     def copy_out(self, first: int, last: int, out: Bytes) -> int:
         """Copy the tiles of positions from first up to last: elements by layer and head, then scales likewise.
 
-        Releases the GIL; positions that a kernel writes meanwhile come as they happen to be.
+        Releases the GIL; positions that a kernel writes meanwhile have undefined content.
 
         Args:
             first: a multiple of eight.
@@ -247,7 +252,7 @@ class KVCache:
         return at
 
     def copy_in(self, first: int, last: int, data: Bytes) -> None:
-        """Put back what ``copy_out`` of the same positions gave; those beyond the cache are left out."""
+        """Restore the result of ``copy_out`` for the same positions; positions beyond the cache are skipped."""
         at = 0
         for heads, each in self._parts():
             shape = (len(heads), (_whole(last) - first) * each)

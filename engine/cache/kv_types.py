@@ -1,4 +1,4 @@
-"""The types keys and values can be kept in: one entry each, numbers and the arithmetic in NumPy.
+"""The types of the KV cache: one entry each, with sizes and the conversion in NumPy.
 
 The kernels of a type are in ``engine/kernels/kv_NAME.py``. Imports neither numba nor, before it is needed, NumPy.
 """
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KVType:
-    """One way to keep keys and values.
+    """One storage type of keys and values.
 
     Attributes:
-        name: what the user writes, and the suffix of the module in ``engine.kernels``.
-        dtype: NumPy's, of one element.
-        item_bytes: of one element.
+        name: in settings, and suffix of the module in ``engine.kernels``.
+        dtype: NumPy type of one element.
+        item_bytes: bytes of one element.
         pack: (..., n) float32 -> elements (..., n) and scales (..., n / group) or None, as the kernels write them.
-        group: elements that share a float32 scale; 0 where there are no scales.
+        group: number of elements that share a float32 scale; 0 for types without scales.
     """
 
     name: str
@@ -35,20 +35,20 @@ class KVType:
     group: int = 0
 
     def n_scales(self, width: int) -> int:
-        """Scales of a head of some width."""
+        """Number of scales of one position of a head of ``width`` elements."""
         return width // self.group if self.group else 0
 
     def bytes_of(self, width: int) -> int:
-        """Bytes that one position of a head of some width takes, scales included."""
+        """Bytes of one position of a head of ``width`` elements, scales included."""
         return width * self.item_bytes + 4 * self.n_scales(width)
 
     @property
     def bytes_per_element(self) -> float:
-        """Bytes of one element with its share of a scale."""
+        """Bytes per element, its share of a scale included."""
         return self.item_bytes + (4 / self.group if self.group else 0)
 
     def unpack(self, elements: Array, scales: Array | None) -> Floats:
-        """What ``pack`` gave, as float32."""
+        """Convert the result of ``pack`` back to float32, same shape as ``elements``."""
         floats: Floats = elements.astype("f4")
         if scales is not None:
             floats *= scales.repeat(self.group, axis=-1)

@@ -1,8 +1,8 @@
-"""What layers remember of the tokens so far, as the session sees it: a protocol, and what it costs before it exists.
+"""The layers' memory of past tokens: the protocol that sessions use, and its size in bytes.
 
-Keys and values are the first implementation (``kv_cache``). A position of theirs exists below the session's length and
-not above it, so going back costs nothing. A recurrent state cannot be cut: it goes back to where it was kept, or to
-the start, and says so; the session computes the rest again.
+Keys and values are the first implementation (``kv_cache``): positions above the session's length are unused, so going
+back costs nothing. A recurrent state cannot be cut: it goes back to a kept position or to the start, returns where it
+is, and the session computes the rest again.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MemoryNeeds:
-    """Bytes that layers remember in.
+    """Size of the layers' memory.
 
     Attributes:
-        position_bytes: of every position of the context.
-        fixed_bytes: whatever the context.
+        position_bytes: bytes per position of the context.
+        fixed_bytes: bytes that do not depend on the context.
     """
 
     position_bytes: int
@@ -32,19 +32,19 @@ class MemoryNeeds:
         return MemoryNeeds(self.position_bytes + other.position_bytes, self.fixed_bytes + other.fixed_bytes)
 
     def bytes_for(self, n_ctx: int) -> int:
-        """Bytes for a context of some tokens."""
+        """Return the bytes for a context of ``n_ctx`` tokens."""
         return n_ctx * self.position_bytes + self.fixed_bytes
 
     def largest_context(self, n_bytes: int) -> int:
-        """The most tokens, a multiple of eight, that fit into some bytes."""
+        """Return the largest context, a multiple of eight tokens, that fits into ``n_bytes``; 0 if none does."""
         return max(0, n_bytes - self.fixed_bytes) // max(1, self.position_bytes) // 8 * 8
 
 
 class LayerMemory(Protocol):
-    """What all layers of one session remember.
+    """Memory of all layers of one session.
 
     Attributes:
-        n_bytes: taken in all.
+        n_bytes: bytes allocated.
         can_shift: whether ``shift`` works.
     """
 
@@ -52,32 +52,32 @@ class LayerMemory(Protocol):
     can_shift: bool
 
     def reach(self, n: int) -> None:
-        """Note that positions up to n were computed; what a walk that failed wrote behind them does not count."""
+        """Note that positions up to n were computed; positions written by a failed walk do not count."""
 
     def keep(self, n: int) -> None:
-        """Make ``rewind(n)`` reach n, the present end, until positions before it are given up."""
+        """Make the present end n reachable by ``rewind(n)``, until positions before it are dropped."""
 
     def rewind(self, n: int) -> int:
-        """Go back to n positions, or to fewer where that is not possible; returns how many are left."""
+        """Go back to n positions, or to fewer if that is not possible; returns the number left."""
         ...
 
     def shift(self, n_keep: int, n_drop: int, length: int) -> None:
-        """Drop positions n_keep to n_keep + n_drop; those up to length move down and mean the same there."""
+        """Drop positions n_keep to n_keep + n_drop; those up to length move down and keep their meaning."""
 
     def repeat(self, n: int, upto: int) -> None:
-        """Pretend that n positions go on up to another one; what is read there means nothing. Multiples of eight."""
+        """Repeat the first n positions up to ``upto``, for measurements only. Both are multiples of eight."""
 
     def resident_bytes(self) -> int | None:
-        """How much of it lies in memory; None where the system does not say."""
+        """Bytes that are in physical memory; None if the system does not tell."""
         ...
 
     def copied_bytes(self, first: int, last: int) -> int:
-        """Bytes of what ``copy_out`` of these positions writes."""
+        """Bytes that ``copy_out`` writes for these positions."""
         ...
 
     def copy_out(self, first: int, last: int, out: Bytes) -> int:
-        """Copy what is remembered of positions first to last; first is a multiple of eight. Returns bytes written."""
+        """Copy positions first to last into ``out``; first is a multiple of eight. Returns the bytes written."""
         ...
 
     def copy_in(self, first: int, last: int, data: Bytes) -> None:
-        """Put back what ``copy_out`` of the same positions gave; those beyond the context are left out."""
+        """Restore the result of ``copy_out`` for the same positions; positions beyond the context are skipped."""

@@ -1,6 +1,6 @@
 """A model file opened safely, mapped read-only, and watched for changes.
 
-Knows about paths, descriptors and maps. Knows nothing of what the bytes mean.
+Handles paths, descriptors and maps; does not interpret the bytes.
 """
 
 import errno
@@ -17,7 +17,7 @@ from engine.machine import address_space
 class ModelFile:
     """A regular file held open and mapped for reading.
 
-    The descriptor keeps the very file that was opened: replacing or deleting its name does no harm.
+    The descriptor keeps the opened file: replacing or deleting its name does no harm.
 
     Attributes:
         path: the path it was opened by.
@@ -47,16 +47,16 @@ class ModelFile:
             return True
 
     def close(self) -> None:
-        """Give the descriptor back, and the map once nothing looks into it any more. Closing twice is harmless."""
+        """Close the descriptor, and the map unless arrays still use it. Closing twice is harmless."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
-        with suppress(BufferError):  # an array still looks into the map, which is freed together with it
+        with suppress(BufferError):  # an array still uses the map, which is freed together with it
             self.map.close()
 
 
 def _open_regular(path: Path, name: str) -> int:
-    """Open for reading without ever waiting, and accept nothing but regular files."""
+    """Open for reading without blocking (a FIFO would), and accept only regular files."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     try:
         fd = os.open(path, flags)

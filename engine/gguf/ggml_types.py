@@ -1,7 +1,7 @@
-"""The tensor types ggml has numbers for, as plain facts: name, elements per block, bytes per block.
+"""The tensor types that ggml has numbers for: name, elements per block, bytes per block.
 
-Knows all of them, whether the engine computes with them or not (``engine.quants`` says which), because a file's layout
-can only be checked when every tensor's size is known.
+Lists all types, including those the engine does not compute with (``engine.quants`` lists the supported ones), because
+checking a file's layout needs every tensor's size.
 
 Source: enum ggml_type and the type table of ggml, cross-checked with ``gguf.GGML_QUANT_SIZES`` in the tests.
 """
@@ -15,8 +15,8 @@ class GGMLType(NamedTuple):
     """Layout of one type: ``type_size`` bytes hold ``block_size`` elements of a row.
 
     Attributes:
-        halves: where in a block float16 numbers are, its scales and minima; every other byte may hold anything.
-        mixes: the values of ``general.file_type`` that name a mix made mostly of this type, and the mix's name.
+        halves: offsets of the float16 values (scales and minima) in a block, in bytes; all other bytes are integers.
+        mixes: ``general.file_type`` values of mixes made mostly of this type, each to the mix's name.
     """
 
     name: str

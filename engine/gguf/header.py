@@ -1,6 +1,6 @@
 """The cursor over a GGUF header, and the metadata it reads. It cannot leave the file or run away with memory.
 
-Knows magic, version, counts, keys and values. Knows no tensors and no meaning of any key.
+Reads magic, version, counts, keys and values; no tensors, and no meaning of any key.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Header:
     """A cursor over the header that cannot leave the file.
 
     Args:
-        keeps_strings: whether arrays of strings are wanted; their number is known either way.
+        keeps_strings: read arrays of strings; False only counts their elements.
     """
 
     def __init__(self, file: ModelFile, keeps_strings: bool = True) -> None:
@@ -51,7 +51,7 @@ class Header:
         self._name = file.shown_name
 
     def fail(self, problem: str, error: type[EngineError] = GGUFError) -> EngineError:
-        """Make the exception for a problem: one line, beginning with the file's name."""
+        """Return the exception for a problem: one line, beginning with the file's name."""
         return error(f"{self._name}: {problem}")
 
     def skip(self, n_bytes: int, field: str) -> int:
@@ -88,7 +88,7 @@ class Header:
             found = read_strings(self.map, self.at, self.end, count)
         except StringsCutError as cut:
             self.at = cut.at
-            self.string(f"{field}[{cut.index}]")  # refuses, with the one wording for it
+            self.string(f"{field}[{cut.index}]")  # raises, with the one wording for it
             raise
         self.at += found.n_bytes
         return found
@@ -124,7 +124,7 @@ def _number(value: int) -> str:
 
 
 def amount(n_bytes: int) -> str:
-    """Spell a number of bytes, however absurd, in a few characters."""
+    """Return a number of bytes as short text, however large it is."""
     return f"{_number(n_bytes)} bytes"
 
 

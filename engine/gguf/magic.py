@@ -1,4 +1,4 @@
-"""What kind of file this is, by its first bytes. Imports nothing heavy: it is asked before the first frame."""
+"""Recognises a file's format by its first bytes. Imports nothing heavy: it is called before the first frame."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from engine.errors import GGUFError, shown
 from engine.gguf.file import ModelFile
 
 START_BYTES = 64
-"""As much as any format is told by."""
+"""Bytes needed to recognise every known format."""
 _OTHER_FORMATS = (
     (b"FUGG", "is a byte-swapped GGUF file, which is not supported"),
     (b"lmgg", "is in the GGML format of 2023 (get a GGUF file)"),
@@ -21,7 +21,7 @@ _OTHER_FORMATS = (
 
 
 def glance(path: str | os.PathLike[str]) -> None:
-    """Check in a millisecond that a path is a readable file that begins as GGUF; the rest is not looked at.
+    """Check that a path is a readable file that starts as GGUF; takes about 1 ms, the rest is not read.
 
     Raises:
         FileUnreadableError: missing, no permission, or not a regular file.
@@ -41,7 +41,7 @@ def refuse_other_formats(start: bytes, name: str) -> None:
         name: begins the message.
 
     Raises:
-        GGUFError: it is not GGUF; the message says what it is, where that is known.
+        GGUFError: it is not GGUF; the message names the format if it is a known one.
     """
     if start[:4] != b"GGUF":
         raise GGUFError(f"{name}: {_other_format(start)}")

@@ -1,7 +1,7 @@
-"""A model in several files, ``NAME-00001-of-00003.gguf`` and so on: which files belong together, and one table of all.
+"""A model in several files, ``NAME-00001-of-00003.gguf`` and so on, joined into one table of tensors.
 
 The first part carries the metadata, every part its own tensors and the keys ``split.no`` and ``split.count``. Names of
-parts are made from the first part's own name and never taken from a file, so that no file can point elsewhere.
+parts derive from the first part's own name, never from a file's content, so that no file can point elsewhere.
 
 Source: llama-gguf-split,
 https://github.com/ggml-org/llama.cpp/blob/c392e5094deaf2d1a7c18683214f007fad3fe42b/examples/gguf-split/gguf-split.cpp
@@ -26,19 +26,29 @@ _PART_NAME = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5
 
 @dataclass(frozen=True)
 class PartName:
-    """What a file's name says about its place; ``number`` counts from 1."""
+    """A part's place, read from its file name.
+
+    Attributes:
+        stem: the file name before the numbers.
+        number: of this part, 1 to ``count``.
+        count: number of parts, at most ``MOST_PARTS``.
+    """
 
     stem: str
     number: int
     count: int
 
     def of(self, number: int) -> str:
-        """Spell the name of another part of the same model."""
+        """Return the file name of another part of the same model."""
         return f"{self.stem}-{number:05}-of-{self.count:05}.gguf"
 
 
 def part_name(file_name: str) -> PartName | None:
-    """Read a part's name; None for a file that is whole by its name."""
+    """Parse a file name; None if it is not the name of a part.
+
+    Args:
+        file_name: without directory.
+    """
     match = _PART_NAME.fullmatch(file_name)
     if match is None:
         return None
@@ -52,8 +62,8 @@ def read_parts(first: GGUFFile, n_parts: int, read_one: Callable[[Path], GGUFFil
     """Open the other parts of a model whose first one is open, and join the tables.
 
     Args:
-        first: closed again if anything is wrong.
-        n_parts: what its ``split.count`` says, more than 1.
+        first: the open first part; closed if an error is raised.
+        n_parts: its ``split.count``, more than 1.
         read_one: opens and checks one file.
 
     Raises:

@@ -1,8 +1,8 @@
 """A GGUF file as metadata and a table of tensors, bounded and validated. No mathematics, no architecture words.
 
-The header is read once, front to back, in Python integers. Every length is compared with the bytes left before
-anything of that length is touched, so a hostile file costs no more memory or time than its own header. What the
-metadata mean is ``engine.config``'s business, which tensors there must be ``engine.weights.weights``'s.
+The header is read once, front to back, in Python integers. Every length is checked against the bytes left before it is
+used, so a hostile file costs no more memory or time than its own header. ``engine.config`` interprets the metadata,
+``engine.weights.weights`` checks which tensors are present.
 
 Source: GGUF specification,
 https://github.com/ggml-org/ggml/blob/9c2adc4962a3a5d259f10db2171e0df5c83e4b05/docs/gguf.md
@@ -36,12 +36,15 @@ _MOST_ELEMENTS_PER_BYTE = 8  # no type packs tighter than one bit per element
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Where one tensor lies and how it is laid out.
+    """Place and layout of one tensor.
 
     Attributes:
-        shape: in numpy's order, slowest first: (n_rows, n_cols) of a matrix. GGUF stores the reverse.
+        ggml_type: ggml's number of the type.
+        type_name: its name, such as ``"Q4_K"``.
+        shape: in NumPy's order, slowest first: (n_rows, n_cols) of a matrix. GGUF stores the reverse.
         offset_bytes: from the start of the file.
-        part: which of the model's files that is, from 0 on.
+        size_bytes: length of the data.
+        part: index of the model's file that holds it, from 0.
     """
 
     name: str
@@ -55,14 +58,15 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class GGUFFile:
-    """A sound GGUF file, or a model in several of them, still open.
+    """A checked GGUF file, or a model in several files, still open.
 
     Attributes:
+        version: 2 or 3.
         metadata: by key. Numbers and bools as Python's own; strings as str (bytes that are not UTF-8 as surrogate
-            escapes); arrays of strings as ``StringArray``, or as ``StringCount`` where they were not wanted; arrays of
-            numbers and bools as read-only numpy arrays.
-        tensors: by name, in the file's order; inside the file, aligned, and apart from each other.
-        data_start: where tensor data begin, in bytes from the start of the file; of a model in parts, its first.
+            escapes); arrays of strings as ``StringArray``, or ``StringCount`` with ``keeps_strings=False``; arrays of
+            numbers and bools as read-only NumPy arrays.
+        tensors: by name, in the file's order; each lies inside the file, aligned, without overlap.
+        data_start: offset of the tensor data in bytes; of the first part for a model in several files.
         more_files: the other parts of a model that comes in several files.
     """
 
@@ -80,7 +84,7 @@ class GGUFFile:
 
     @property
     def shown_name(self) -> str:
-        """The file's name, fit for a one-line message."""
+        """The file's name, escaped for a one-line message."""
         return self.file.shown_name
 
     @property
@@ -99,11 +103,11 @@ class GGUFFile:
         return sum(file.size_bytes for file in self.files)
 
     def changed(self) -> bool:
-        """Tell whether a file was written to or shortened since it was opened; if so, the maps are not to be used."""
+        """Tell whether a file was written to or shortened since it was opened; if so, do not read the maps."""
         return any(file.changed() for file in self.files)
 
     def close(self) -> None:
-        """Give descriptors and maps back; no address into a map may be used from here on."""
+        """Close descriptors and maps; no address into a map may be used afterwards."""
         for file in self.files:
             file.close()
 
@@ -114,12 +118,11 @@ def read_gguf(path: str | os.PathLike[str], keeps_strings: bool = True) -> GGUFF
     The first part of a model in several files opens all of them as one.
 
     Args:
-        keeps_strings: False steps over arrays of strings, which is ten times as fast and enough for everything but
-            a tokenizer.
+        keeps_strings: False skips arrays of strings: ten times as fast, and enough unless a tokenizer is needed.
 
     Raises:
         FileUnreadableError: missing, no permission, or not a regular file.
-        GGUFError: not GGUF, truncated, or contradicting itself; the message names the field.
+        GGUFError: not GGUF, truncated, or inconsistent; the message names the field.
         UnsupportedQuantError: a tensor has a type this reader has no layout for.
     """
     gguf = read_single(path, keeps_strings)
@@ -130,7 +133,7 @@ def read_gguf(path: str | os.PathLike[str], keeps_strings: bool = True) -> GGUFF
 
 
 def read_single(path: str | os.PathLike[str], keeps_strings: bool = True) -> GGUFFile:
-    """Open one file by itself, be it whole or a part of a model; otherwise as ``read_gguf``."""
+    """Open one file by itself, whether whole or a part of a model; arguments and errors as in ``read_gguf``."""
     file = ModelFile(path)
     try:
         header = Header(file, keeps_strings)
@@ -159,7 +162,7 @@ def _alignment(metadata: dict[str, Any], fail: Callable[[str], EngineError]) -> 
 
 
 def _read_tensor_table(header: Header, n_tensors: int) -> dict[str, TensorInfo]:
-    """Read the table as it stands, offsets still counted from the start of the data."""
+    """Read the table; its offsets are relative to the start of the data."""
     table: dict[str, TensorInfo] = {}
     for index in range(n_tensors):
         field = f"tensor {index}"
@@ -199,7 +202,7 @@ def _read_tensor(header: Header, name: str) -> TensorInfo:
 
 
 def _place(info: TensorInfo, data_start: int, alignment: int, header: Header) -> TensorInfo:
-    """Check one tensor's place and count its offset from the start of the file."""
+    """Check one tensor's place and make its offset relative to the start of the file."""
     field = f"tensor {info.name}"
     if info.offset_bytes % alignment:
         raise header.fail(f"{field} has offset {info.offset_bytes}, not a multiple of the alignment {alignment}")
@@ -223,7 +226,7 @@ def _check_layout(header: Header, tensors: list[TensorInfo], data_start: int) ->
 
 
 def _check_file_ends_with_tensors(header: Header, tensors: dict[str, TensorInfo], metadata: dict[str, Any]) -> None:
-    """Refuse a declared alignment that leaves data over: it is not the one the file was written with."""
+    """Refuse a declared alignment that leaves data behind the last tensor: the file was written with another one."""
     alignment = metadata.get("general.alignment")
     end = max(tensor.offset_bytes + tensor.size_bytes for tensor in tensors.values())
     if alignment is not None and header.file_bytes - end >= alignment:

@@ -1,10 +1,10 @@
-"""Arrays of strings in a file, found without making any string: a list of models wants only their number, a
-vocabulary all of them at one go.
+"""Arrays of strings in a file, located without creating Python strings: a list of models needs only their number, a
+vocabulary all of them at once.
 
 Each string begins with its length in eight bytes, so that where one begins is known from the one before. Nearly all
-are shorter than 256 bytes and hold no zero byte: seven zero bytes in a row then mark the lengths, all of them are
-found at once, and each is compared with where the string before it ends. What is no such string is stepped over by
-itself. The result is the one that steps from string to string would have.
+are shorter than 256 bytes and hold no zero byte: seven zero bytes in a row then mark the lengths. All marks are found
+at once, and each is compared with the end of the string before it. Other strings are stepped over one by one. The
+result equals that of stepping from string to string.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _LENGTH_BYTES = 8
 _WINDOW_BYTES = 1 << 18
 _LONGEST_PLAIN_BYTES = _LENGTH_BYTES + 255
 _FEW = 64
-"""So few strings are not worth an array."""
+"""Limit on the number of strings that are stepped over one by one; an array is slower for so few."""
 _MORE_AT_A_BREAK = 8
-"""Strings that are walked over after the first stride, twice as many after the second, and so on."""
+"""Strings stepped over one by one after the first break, twice as many after the second, and so on."""
 
 Ends = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
 class StringCount:
-    """Stands for an array of strings of which only the number is known."""
+    """An array of strings of which only the number was read."""
 
     count: int
 
@@ -40,11 +40,11 @@ class StringCount:
 
 
 class StringArray(Sequence[bytes]):
-    """An array of strings as it stands in the file; strings are made when asked for, or all at once.
+    """An array of strings in the file's encoding; strings are created on access, or all at once.
 
     Args:
-        raw: the array, each string behind its length.
-        ends: (n,), where in it each string ends; a header is shorter than 4 GiB.
+        raw: the array, each string behind its 8-byte length.
+        ends: (n,) uint32, offset in ``raw`` of each string's end; a header is shorter than 4 GiB.
     """
 
     def __init__(self, raw: bytes, ends: np.ndarray[Any, np.dtype[np.uint32]]) -> None:
@@ -65,11 +65,11 @@ class StringArray(Sequence[bytes]):
 
     @property
     def n_bytes(self) -> int:
-        """What the array takes in the file."""
+        """Bytes of the array in the file."""
         return len(self._raw)
 
     def joined(self) -> bytes:
-        """All strings with newlines between, as ``b"\\n".join`` makes it, without making them."""
+        """All strings with newlines between, equal to ``b"\\n".join``, without creating each string."""
         if not len(self):
             return b""
         content, keeps = np.frombuffer(self._raw, np.uint8).copy(), np.ones(len(self._raw), bool)
@@ -87,7 +87,7 @@ def joined(strings: Sequence[bytes]) -> bytes:
 
 
 class StringsCutError(ValueError):
-    """An array is longer than the bytes there are; ``at`` is where its string ``index`` begins."""
+    """An array is longer than the bytes left; string ``index`` begins at offset ``at``."""
 
     def __init__(self, at: int, index: int) -> None:
         super().__init__(f"string {index} at {at}")
@@ -117,7 +117,7 @@ def read_strings(data: mmap.mmap, at: int, end: int, count: int) -> StringArray:
 
 
 def _ends(data: mmap.mmap, at: int, end: int, count: int) -> Iterator[Ends]:
-    """Where the strings end, some at a time."""
+    """Yield the offsets of the strings' ends, some at a time."""
     left, n_breaks = count, 0
     while left > _FEW:
         window_end = min(end, at + _WINDOW_BYTES)
@@ -126,8 +126,8 @@ def _ends(data: mmap.mmap, at: int, end: int, count: int) -> Iterator[Ends]:
             yield ends
             left, at = left - ends.size, int(ends[-1])
             if window_end - at < _LONGEST_PLAIN_BYTES or left <= _FEW:
-                continue  # the window is used up, or nearly all strings
-        # A file that breaks every stride is walked through in longer and longer pieces: it cannot win time by that.
+                continue  # the window is used up, or few strings are left
+        # A file that breaks every stride is stepped through in growing pieces, so that it cannot slow the reader down.
         n_breaks += 1
         n_walked = min(left, n_breaks * _MORE_AT_A_BREAK)
         ends = _walk(data, at, end, n_walked, count - left)

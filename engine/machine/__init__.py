@@ -1,1 +1,1 @@
-"""What the engine asks of the operating system: processors, memory, pages, directories."""
+"""Queries of the operating system: processors, memory, pages, directories."""

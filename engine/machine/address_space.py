@@ -1,18 +1,18 @@
-"""The limit on a process's address space (``ulimit -v``), which refuses memory that the machine would have.
+"""The limit on a process's address space (``ulimit -v``), which can refuse memory that the machine has.
 
-Libraries that it refuses to load say all kinds of things, so whoever shows an error asks here what is behind it.
+Libraries that fail to load because of it give misleading errors; code that shows such an error asks here for the cause.
 """
 
 from __future__ import annotations
 
 LEAST_BYTES = 300 << 20
-"""Below that, numpy does not load, and OpenBLAS ends the process by itself."""
+"""Least address space, in bytes, with which NumPy loads; below it OpenBLAS ends the process."""
 NEEDED_BYTES = 1 << 30
-"""For the program and what it compiles, beside the model."""
+"""Address space of the program and its compiler, in bytes, besides the model."""
 
 
 def limit_bytes() -> int | None:
-    """Return the limit; None for none."""
+    """Return the limit in bytes; None if unlimited."""
     try:
         import resource
     except ImportError:  # Windows
@@ -22,7 +22,7 @@ def limit_bytes() -> int | None:
 
 
 def blame(limit: int) -> str:
-    """Say that this limit is too small, about what is needed and what to do."""
+    """Return a message: the limit is too small, how much is needed, and how to raise it."""
     return (
         f"the limit of {limit >> 20:,} MiB on the address space (ulimit -v) is too small: about "
         f"{NEEDED_BYTES >> 20:,} MiB and the size of the model are needed (raise it: ulimit -v unlimited)"

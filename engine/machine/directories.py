@@ -1,4 +1,4 @@
-"""Directories: made for the user alone, safe to trust, and names that outlive a power cut."""
+"""Directories: private creation, a check that code in them is safe to load, and durable names."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 
 _NOT_OFFERED = (errno.EINVAL, errno.ENOTSUP)
-"""What a file system answers that cannot sync directories, as some of networks and of user space."""
+"""Errors of file systems that cannot sync directories, such as some network and FUSE ones."""
 
 
 def sync_directory(path: Path) -> None:
-    """Let the names in a directory outlive a power cut, where the system can promise that.
+    """Flush the names in a directory to the device, if the system supports that.
 
     Raises:
-        OSError: that failed.
+        OSError: the flush failed.
     """
     if not hasattr(os, "O_DIRECTORY"):
         return
@@ -31,9 +31,9 @@ def sync_directory(path: Path) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Create a directory and those missing above it, each closed to others, as XDG asks for its base directories.
+    """Create a directory and its missing parents with mode 0700, as the XDG base directory specification asks.
 
-    What exists keeps its mode.
+    Existing directories keep their mode.
 
     Raises:
         OSError: one cannot be created.
@@ -47,10 +47,10 @@ def make_private(path: Path) -> None:
 
 
 def is_safe_for_code(path: Path) -> bool:
-    """Whether nobody but this user (and root) can put anything into a directory, or another one in its place.
+    """True if only this user and root can add files to a directory or replace it.
 
-    What is loaded from such a directory may be run. Nothing is changed: code that somebody else left there does not
-    become safe by closing the directory behind them.
+    Files of such a directory may be loaded as code. Modes are never changed: code that somebody else left there would
+    not become safe by closing the directory afterwards.
     """
     if not hasattr(os, "geteuid"):
         return path.is_dir()
@@ -64,7 +64,7 @@ def is_safe_for_code(path: Path) -> bool:
 
 
 def _keeps_names(directory: Path) -> bool:
-    """Whether others cannot rename what is ours in there: they may not write, or the sticky bit holds them off."""
+    """True if others cannot rename our entries in it: they may not write, or the sticky bit stops them."""
     found = directory.stat()
     # Whoever owns the root directory is the system, by whatever number a container knows it.
     is_trusted = found.st_uid in (0, os.geteuid(), Path("/").stat().st_uid)
@@ -78,7 +78,7 @@ def _others_may_write(found: os.stat_result) -> bool:
 
 
 def _is_own_group(group_id: int) -> bool:
-    """Whether a group holds this user alone: many systems give each user a group of that name, and a umask of 002."""
+    """True if this user is the group's only member: many systems give each user such a group and a umask of 002."""
     import grp
     import pwd
 

@@ -1,4 +1,4 @@
-"""What this machine is: cores, quota, memory, processor features. Never imports numba."""
+"""This machine's cores, quota and memory. Never imports numba."""
 
 import os
 import platform
@@ -26,23 +26,23 @@ def allowed_cpus() -> list[int]:
 
 
 def cores() -> Cores:
-    """Find the allowed CPUs, grouped by physical core, and the control group's quota."""
+    """Return the allowed CPUs, grouped by physical core, and the control group's quota."""
     allowed = allowed_cpus()
     found = read_cores(allowed)
-    if not _CPUS.exists():  # not Linux: the count is all there is to know
+    if not _CPUS.exists():  # not Linux: only the count is known
         physical = min(len(allowed), psutil.cpu_count(logical=False) or len(allowed))
         found = replace(found, n_physical=physical)
     return replace(found, name=found.name or platform.processor() or platform.machine())
 
 
 def available_memory_bytes(root: Path = ROOT) -> int:
-    """Memory that can be had without pushing others out: the system's figure, capped by the control groups."""
+    """Bytes available without swapping: the system's figure, capped by the control groups."""
     available = int(psutil.virtual_memory().available)
     return min([available, *(max(0, limit - kept) for limit, kept in _memory_groups(root))])
 
 
 def _memory_groups(root: Path) -> Iterator[tuple[int, int]]:
-    """Limit of each control group that has one, and what it keeps: pages of files count as used and can be dropped."""
+    """Yield (limit, bytes in use) of each limited control group; file pages are not counted, they can be dropped."""
     for limit, used, controller in (
         ("memory.max", "memory.current", ""),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory"),
@@ -61,5 +61,5 @@ def _file_pages_bytes(stat: str) -> int:
 
 
 def total_memory_bytes(root: Path = ROOT) -> int:
-    """Memory of the machine, or of the control group where that has less."""
+    """Bytes of memory of the machine, or of the control group if that has less."""
     return min([int(psutil.virtual_memory().total), *(limit for limit, _ in _memory_groups(root))])

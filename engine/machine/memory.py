@@ -19,12 +19,12 @@ administrator has allowed them for such files."""
 
 
 class Memory:
-    """A zeroed region of its own.
+    """A zeroed, anonymous memory region.
 
     Args:
-        n_bytes: at least this much; pages are only backed once they are written.
-        fills_slowly: small pages only. What is written bit by bit all over, such as a KV cache, would be backed and
-            zeroed whole at the first touch of every huge page.
+        n_bytes: size, at least 1; pages are only backed once they are written.
+        fills_slowly: use small pages only. In a region that is written little by little all over, such as a KV cache,
+            the first write to each huge page would back and zero all of it.
 
     Raises:
         MemoryPlanError: the system refuses the region.
@@ -46,7 +46,7 @@ class Memory:
         self.address = int(self.bytes.ctypes.data)
 
     def huge_backed_bytes(self) -> int:
-        """How much of the region the kernel really backs with huge pages; 0 where it does not say."""
+        """Bytes of the region that the kernel backs with huge pages; 0 if it does not tell."""
         try:
             mappings = Path("/proc/self/smaps").read_text().splitlines()
         except OSError:
@@ -61,13 +61,13 @@ class Memory:
         return min(total, self.n_bytes)
 
     def array(self, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
-        """View part of the region; the view keeps it alive."""
+        """Return a view of part of the region, from ``offset`` bytes on; the view keeps the region alive."""
         count = int(np.prod(shape, dtype=np.int64))
         return np.frombuffer(self._map, dtype, count, offset).reshape(shape)
 
 
 def gives_huge_pages(switch: Path = _HUGE_PAGE_SWITCH) -> bool:
-    """Whether the system gives huge pages to who asks for them, as far as it says."""
+    """True unless the system is known to refuse transparent huge pages."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return False
     try:
@@ -77,7 +77,7 @@ def gives_huge_pages(switch: Path = _HUGE_PAGE_SWITCH) -> bool:
 
 
 def shown_bytes(n_bytes: float) -> str:
-    """A size for people: ``1.9 GB``, ``212 MB``."""
+    """Return a size as text in decimal units: ``1.9 GB``, ``212 MB``."""
     if n_bytes >= 1e9:
         return f"{n_bytes / 1e9:.1f} GB"
     return f"{n_bytes / 1e6:.0f} MB"

@@ -1,7 +1,7 @@
-"""How much of a mapped file lies in memory, and bringing the rest in by reading it in order.
+"""How much of a mapped file is in memory, and loading the rest by reading it in order.
 
-A decode step that finds its weights on disk reads them by page faults, from several threads at once: on a spinning disk
-those are seeks. One sequential pass before the first token costs the time of one read.
+Without it, decode reads weights from disk by page faults, from several threads at once: on a spinning disk those are
+seeks. One sequential pass before the first token takes as long as reading the file once.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import numpy as np
 
 STEP_BYTES = 8 << 20
 GLANCE_PAGES = 2048
-"""Enough, spread over a file, to see whether it is in memory."""
+"""Number of pages, spread over a file, that show whether the file is in memory."""
 _MADV_POPULATE_READ = 22
 """Linux 5.14; Python 3.10 to 3.13 have no name for it, and their ``madvise`` keeps the GIL."""
 PART_PAGES = 128
 RESIDENT_ENOUGH = 0.98
-"""A file so far in memory is left alone: a few missing pages cost less than a pass over all of them."""
+"""Share of a file in memory above which it is not read again: a few page faults cost less than a pass over it."""
 
 
 def resident_bytes(view: np.ndarray[Any, np.dtype[np.uint8]], most_pages: int = 0) -> int | None:
-    """Bytes of a map that are in memory now; None where the system does not say.
+    """Return the bytes of a map that are in memory now; None if the system does not tell.
 
     Args:
         view: (n,) uint8 over the whole map, so that it begins on a page.
-        most_pages: look at evenly spread parts of so many pages in all, and take the rest to be like them; 0 looks at
-            every page, which takes some 80 ns each where a file is cached but not mapped yet.
+        most_pages: limit on the pages examined, in evenly spread parts; the result is extrapolated. 0 examines every
+            page, about 80 ns each for a file that is cached but not mapped yet.
     """
     try:
         mincore = ctypes.CDLL(None, use_errno=True).mincore
@@ -54,7 +54,7 @@ def resident_bytes(view: np.ndarray[Any, np.dtype[np.uint8]], most_pages: int = 
 
 
 def _parts(n_pages: int, most_pages: int) -> list[tuple[int, int]]:
-    """First page and number of pages of each part to look at."""
+    """Return (first page, number of pages) of each part to examine."""
     if not most_pages or n_pages <= most_pages:
         return [(0, n_pages)] if n_pages else []
     n_parts = max(1, most_pages // PART_PAGES)
@@ -62,10 +62,10 @@ def _parts(n_pages: int, most_pages: int) -> list[tuple[int, int]]:
 
 
 def read_in_order(paths: Sequence[Path], size_bytes: int, progress: Callable[[int, int], None]) -> None:
-    """Read files once from begin to end, so that the system keeps them in memory; errors end it quietly.
+    """Read files once from begin to end, so that the system caches them; a read error ends it silently.
 
     Args:
-        size_bytes: of all files together.
+        size_bytes: size of all files together.
         progress: called with (bytes done, bytes in all) after every few megabytes.
     """
     buffer = bytearray(STEP_BYTES)
@@ -79,14 +79,14 @@ def read_in_order(paths: Sequence[Path], size_bytes: int, progress: Callable[[in
                     done += n
                     progress(min(done, size_bytes), size_bytes)
     except OSError:
-        return  # the map will say what is wrong, page by page
+        return  # reading the map will meet the same error
 
 
 class MappingAhead:
-    """Enters the pages of a map that lie in memory into the page table, in a thread of its own.
+    """Enters the cached pages of a map into the page table, in a thread of its own.
 
-    The first walk over a model otherwise does that by faults, one for every 64 kB, and takes twice as long as the
-    second. Without effect outside Linux, and for a file that still lies on disk.
+    Otherwise the first pass over a model does that by page faults, one per 64 kB, and takes twice as long as the
+    second. No effect outside Linux, nor for a file that is not cached.
 
     Args:
         views: (n,) uint8 over whole maps. They stay in use until ``stop`` has returned.
@@ -98,18 +98,18 @@ class MappingAhead:
         self._thread: threading.Thread | None = None
         if sys.platform == "linux":
             thread = threading.Thread(target=self._run, name="map-ahead", daemon=True)
-            with suppress(RuntimeError):  # a limit on processes, most often a container's: it goes without
+            with suppress(RuntimeError):  # the limit on processes is reached, as in some containers: this is optional
                 thread.start()
                 self._thread = thread
 
     def stop(self) -> None:
-        """End it and let go of the maps; takes as long as a few megabytes."""
+        """End the thread and release the maps; waits for one step of ``STEP_BYTES`` at most."""
         self._is_stopped.set()
         self.wait()
         self._views.clear()
 
     def wait(self) -> None:
-        """Wait until it is done."""
+        """Wait until the thread has finished."""
         if self._thread is not None:
             self._thread.join()
 

@@ -1,7 +1,7 @@
-"""Which processors there are, how they belong together, and how many of them this process is granted.
+"""The CPUs this process may use: grouped by core, fast and slow ones, and the quota of its control group.
 
-Everything is read from Linux's file trees below one root, so that a recorded tree of another machine reads the same.
-Knows nothing of other systems: where the trees are missing, every CPU counts as a core of its own.
+Reads Linux's /sys and /proc below a given root, so that tests can use the recorded tree of another machine. On other
+systems every CPU counts as a core of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path("/")
 SLOW_SHARE = 0.8
-"""A core below this share of the fastest one is an efficiency core; cores that only boost higher differ by less."""
+"""A core below this share of the fastest core's frequency is an efficiency core; boost differences are smaller."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class Cores:
 
     Attributes:
         logical: numbers of all allowed logical CPUs: fast cores first, then efficiency cores, then siblings.
-        n_physical: how many physical cores the allowed CPUs belong to, efficiency cores included.
-        quota: whole CPUs the control group grants, or None where it sets no limit.
-        n_efficiency: how many of the physical cores are slower by design.
-        n_sockets: how many packages the allowed CPUs sit in.
-        name: what the processor calls itself; "" where that is not known. As untrusted as any file.
+        n_physical: number of physical cores of the allowed CPUs, efficiency cores included.
+        quota: whole CPUs granted by the control group, None without a limit.
+        n_efficiency: number of those cores that are slower by design.
+        n_sockets: number of packages of the allowed CPUs.
+        name: model name of the processor, "" if unknown; untrusted text.
     """
 
     logical: tuple[int, ...]
@@ -42,28 +42,28 @@ class Cores:
 
     @property
     def n_siblings(self) -> int:
-        """Logical CPUs that share a core with one counted before."""
+        """Number of logical CPUs beyond the first of each core."""
         return len(self.logical) - self.n_physical
 
     @property
     def default_threads(self) -> int:
-        """One thread a fast core, never more than the quota: siblings share one memory port."""
+        """One thread per fast core, at most the quota; siblings share one memory port and are left out."""
         return max(1, min(self.n_fast, self.quota or self.n_fast))
 
     @property
     def most_threads(self) -> int:
-        """No more threads than allowed logical CPUs: a spinning barrier cannot bear it."""
+        """Limit on threads: the number of allowed logical CPUs. More would stall at spinning barriers."""
         return max(1, len(self.logical))
 
     def kind(self, n_threads: int) -> str:
-        """What the last of so many threads gets for itself: "core", "efficiency core" or "sibling"."""
+        """Kind of CPU that the last of ``n_threads`` threads runs on: "core", "efficiency core" or "sibling"."""
         if n_threads <= self.n_fast:
             return "core"
         return "efficiency core" if n_threads <= self.n_physical else "sibling"
 
     @property
     def identity(self) -> str:
-        """One line that two machines share only if thread counts tuned on one suit the other."""
+        """One line that is equal for two machines only if thread counts tuned on one suit the other."""
         return (
             f"{self.name or 'unknown CPU'}, {self.n_fast}+{self.n_efficiency} cores, {self.n_siblings} siblings, "
             f"{self.n_sockets} sockets, quota {self.quota or 'none'}"
@@ -75,7 +75,7 @@ def read_cores(allowed: Sequence[int], root: Path = ROOT) -> Cores:
 
     Args:
         allowed: numbers of logical CPUs, ascending.
-        root: where ``sys`` and ``proc`` hang.
+        root: directory that holds ``sys`` and ``proc``.
     """
     cpus = root / "sys/devices/system/cpu"
     first_of_core: dict[str, int] = {}
@@ -108,7 +108,7 @@ def cgroup_files(name: str, root: Path = ROOT, controller: str = "") -> list[str
     """Texts of one file in this process's control group and all groups above it, innermost first.
 
     Args:
-        controller: of version 1; "" for the one tree of version 2.
+        controller: its name in version 1; "" for the single tree of version 2.
     """
     place = _cgroup_place(root, controller)
     if place is None:
@@ -118,7 +118,7 @@ def cgroup_files(name: str, root: Path = ROOT, controller: str = "") -> list[str
 
 
 def cpu_name(root: Path = ROOT) -> str:
-    """What the first processor calls itself, in one line; "" where the system does not say."""
+    """Return the model name of the first processor, in one line; "" if the system does not tell."""
     for line in _read(root / "proc/cpuinfo").splitlines():
         label, _, value = line.partition(":")
         if label.strip().lower() in ("model name", "cpu model", "hardware") and value.strip():
@@ -127,7 +127,7 @@ def cpu_name(root: Path = ROOT) -> str:
 
 
 def _efficiency_cores(physical: Sequence[int], root: Path) -> set[int]:
-    """Those of some cores that are slower by design; none where all are."""
+    """Return the cores that are slower by design; empty if all cores are equal."""
     atoms = set(_listed(_read(root / "sys/devices/cpu_atom/cpus")))  # how Linux tells hybrid Intel cores apart
     slow = {cpu for cpu in physical if cpu in atoms} or _slow_by_figure(physical, root)
     return slow if len(slow) < len(physical) else set()
@@ -152,7 +152,7 @@ def _quota(text: str) -> int | None:
 
 
 def _cgroup_place(root: Path, controller: str) -> str | None:
-    """The path of this process's group; that of version 2 is "/" where nothing is said."""
+    """Return the path of this process's group; "/" if version 2 does not tell."""
     wanted: Callable[[str], bool] = (lambda names: controller in names.split(",")) if controller else (lambda n: not n)
     for row in _read(root / "proc/self/cgroup").splitlines():
         parts = row.split(":", 2)

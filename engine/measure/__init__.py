@@ -1,1 +1,1 @@
-"""What a model would cost and reach on this machine: memory fit, kernel speed, kernel check."""
+"""Memory need and expected speed of a model on this machine, kernel speed, and the kernel check."""

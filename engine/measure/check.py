@@ -1,7 +1,7 @@
-"""The kernels against their references, on this processor and on this model's own weights.
+"""Compares the kernels with a reference, on this processor and with this model's own weights.
 
-Run before a benchmark counts. The reference is plain NumPy in float64 over rows that the ``embed`` kernel dequantised;
-that kernel in turn is compared bit for bit with the ``gguf`` package by the tests.
+Runs before a benchmark. The reference is NumPy in float64 over rows that the ``embed`` kernel dequantised; the tests
+compare that kernel bit for bit with the ``gguf`` package.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 N_ROWS = 24
 N_COLUMNS = 1, 3, 11
-"""One for each of a type's three kernels."""
+"""Numbers of columns, one for each of a type's three kernels."""
 TOLERANCE = 1e-4
-"""Largest error relative to the largest result: float32 sums in another order stay far below it."""
+"""Limit on the error relative to the largest result; another order of float32 sums stays far below it."""
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
@@ -36,7 +36,7 @@ def check_model(model: Model) -> None:
     """Compare the kernels of every type in the model with a float64 product.
 
     Raises:
-        BrokenModelError: a kernel's result is off; the message names it.
+        BrokenModelError: a kernel's error exceeds ``TOLERANCE``; the message names the type.
     """
     for tensor in model.sample_tensors():
         for columns in N_COLUMNS:
@@ -49,7 +49,7 @@ def check_model(model: Model) -> None:
 
 
 def matmul_error(tensor: Tensor, columns: int) -> float:
-    """Largest error of a few rows times random columns, relative to the largest result."""
+    """Return the largest error of a few rows times random columns, relative to the largest result."""
     rows = Tensor(
         tensor.name, tensor.quant, min(N_ROWS, tensor.n_rows), tensor.n_cols, tensor.row_bytes,
         min(N_ROWS, tensor.n_rows) * tensor.row_bytes, tensor.address,

@@ -1,7 +1,7 @@
-"""Will a model fit, and how fast would it be: arithmetic over what a model needs and what a machine was measured to do.
+"""Whether a model fits into memory and how fast it would be, computed from its header and the machine's measured rates.
 
-Reads no more of a file than its header, and never imports numba: a list of a hundred models is asked the same
-questions. Measuring is ``engine.measure.speed_probe``'s business.
+Reads only a file's header and never imports numba, since the list of models does this for each of a hundred files.
+``engine.measure.speed_probe`` measures the rates.
 """
 
 from __future__ import annotations
@@ -29,33 +29,36 @@ if TYPE_CHECKING:
     from engine.gguf.read import TensorInfo
 
 SMALLEST_CONTEXT = 256
-"""Tokens below which a conversation is none."""
+"""Least context worth offering, in tokens."""
 SYSTEM_BYTES = 1 << 30
-"""What a system keeps for itself when every other program is closed."""
+"""Bytes that the operating system needs when all other programs are closed."""
 DECODE_SHARE = 0.85
-"""Of the memory's bandwidth, where a type's own rate was not measured: see ``PERFORMANCE.md`` for what types reach."""
+"""Assumed share of the memory bandwidth for types whose decode rate was not measured (``PERFORMANCE.md``)."""
 OTHER_DECODE_WORK = 1.06
-"""Time of a token over that of its matrices alone: norms, attention over few positions, sampling, barriers."""
+"""Time of a token relative to its matrices alone; adds norms, short attention, sampling and barriers."""
 OTHER_PREFILL_WORK = 1.12
-"""The same for a prompt."""
+"""Time of a prompt token relative to its matrices alone."""
 UNMEASURED_PREFILL_SHARE = 0.5
-"""Of the fastest type that was measured, for types that were not: see ``PERFORMANCE.md``, types differ so much."""
+"""Assumed share of the fastest measured type's prefill rate, for types not measured (spread: ``PERFORMANCE.md``)."""
 LAYER_S = 5e-5
-"""Time of a layer that no matrix explains: its barriers and small operations. It decides only in small models."""
+"""Seconds per layer besides its matrices: barriers and small operations. Matters only for small models."""
 
 
 @dataclass(frozen=True)
 class ModelNeeds:
-    """What one model asks of any machine.
+    """What one model needs on any machine.
 
     Attributes:
-        weights_bytes: of all tensors.
-        read_bytes: weights that a decode step reads, by type.
-        products: multiplications that a prompt token takes, by type of the weights.
-        kv_bytes_per_position: of what layers remember, for the cache type that was asked for.
-        context_length: positions the model was trained for.
-        is_estimate: it stands for a size and not for a file.
-        kv_fixed_bytes: of what layers remember whatever the context.
+        name: ``general.name`` of the file, untrusted, or its stem.
+        quantization: name of the mix of weight types, such as ``"Q4_K_M"``.
+        weights_bytes: bytes of all tensors.
+        read_bytes: bytes of weights that a decode step reads, by weight type.
+        products: multiplications per prompt token, by weight type.
+        kv_bytes_per_position: bytes of the layers' memory per token, for the requested KV type.
+        context_length: trained context in tokens.
+        n_layers: number of layers.
+        is_estimate: True if it describes a model size, not a file.
+        kv_fixed_bytes: bytes of the layers' memory that do not depend on the context.
     """
 
     name: str
@@ -71,23 +74,23 @@ class ModelNeeds:
 
     @property
     def memory(self) -> MemoryNeeds:
-        """What the layers remember in."""
+        """Size of the layers' memory."""
         return MemoryNeeds(self.kv_bytes_per_position, self.kv_fixed_bytes)
 
     @property
     def bytes_per_token(self) -> int:
-        """Weights that one decode step reads."""
+        """Bytes of weights that one decode step reads."""
         return sum(self.read_bytes.values())
 
 
 @dataclass(frozen=True)
 class MachineRates:
-    """What this machine was measured to do with a number of threads.
+    """Measured rates of this machine with some number of threads.
 
     Attributes:
-        read_gbps: reading memory and nothing else; None where it was not measured.
-        decode_gbps: weights read by the decode kernels, by type.
-        prefill_gops: multiplications of the prefill kernels by type, in billions a second.
+        read_gbps: read-only memory bandwidth in GB/s; None if not measured.
+        decode_gbps: weights read by the decode kernels in GB/s, by weight type.
+        prefill_gops: multiplications of the prefill kernels in 10^9 per second, by weight type.
     """
 
     read_gbps: float | None = None
@@ -97,7 +100,7 @@ class MachineRates:
 
 @dataclass(frozen=True)
 class MachineMemory:
-    """What memory there is, in bytes; ``available_bytes`` counts what can be had without pushing others out."""
+    """Memory of the machine in bytes; ``available_bytes`` is available without swapping."""
 
     total_bytes: int
     available_bytes: int
@@ -105,18 +108,19 @@ class MachineMemory:
 
 @dataclass(frozen=True)
 class Fit:
-    """The answer for one model, machine and context.
+    """The result for one model, machine and context.
 
     Attributes:
-        verdict: ``"yes"``; ``"tight"``, where other programs would have to be closed; ``"no"``.
-        n_ctx: the context that was asked about.
-        kv_bytes: of that context.
-        own_bytes: of the program and its buffers.
+        verdict: ``"yes"``; ``"tight"`` if other programs would have to be closed; ``"no"``.
+        n_ctx: the context in question, in tokens.
+        weights_bytes: bytes of all tensors.
+        kv_bytes: bytes of the KV cache for that context.
+        own_bytes: bytes of the program and its buffers.
         needed_bytes: weights, cache and program together.
-        largest_ctx: that has room in the memory available now; 0 where not even the weights have.
-        decode_tps, decode_full_tps: tokens a second with an empty and with a full context; None for unknown.
-        prefill_tps: prompt tokens a second.
-        is_measured: whether the rates are those of this machine's kernels for the model's types, not assumptions.
+        largest_ctx: largest context that fits into the memory available now, in tokens; 0 if the weights do not fit.
+        decode_tps, decode_full_tps: tokens per second with an empty and a full context; None if unknown.
+        prefill_tps: prompt tokens per second; None if unknown.
+        is_measured: True if the rates were measured for all of the model's types, False if some are assumed.
     """
 
     verdict: str
@@ -149,7 +153,7 @@ def needs_of_file(path: str | os.PathLike[str], kv: str = "f16") -> ModelNeeds:
 
 
 def needs_of(gguf: GGUFFile, kv: str = "f16") -> ModelNeeds:
-    """Do what ``needs_of_file`` does for a file that is open already."""
+    """Return the needs of an open file; errors as in ``needs_of_file``."""
     config = read_config(gguf)
     matrices = _matrices(gguf)
     kind_of_vocabulary(gguf.metadata, gguf.shown_name)
@@ -174,7 +178,7 @@ def fit(needs: ModelNeeds, memory: MachineMemory, rates: MachineRates, n_ctx: in
     """Compare a model's needs with a machine.
 
     Args:
-        n_ctx: tokens; None takes the context that the engine would choose where memory is no question.
+        n_ctx: context in tokens; None takes ``default_context``.
     """
     n_ctx = n_ctx or default_context(needs)
     kv_bytes = needs.memory.bytes_for(n_ctx)
@@ -195,19 +199,19 @@ def fit(needs: ModelNeeds, memory: MachineMemory, rates: MachineRates, n_ctx: in
 
 
 def default_context(needs: ModelNeeds) -> int:
-    """Return what the engine chooses where memory is no question."""
+    """Return the context that the engine chooses if memory allows, in tokens."""
     return min(needs.context_length, DEFAULT_CONTEXT)
 
 
 def largest_context(needs: ModelNeeds, available_bytes: int) -> int:
-    """Return the most tokens that have room beside the weights; 0 where it is fewer than make a conversation."""
+    """Return the largest context that fits besides the weights, in tokens; 0 if below ``SMALLEST_CONTEXT``."""
     free = available_bytes - needs.weights_bytes - RESERVE_BYTES
     n_ctx = min(needs.context_length, needs.memory.largest_context(free))
     return n_ctx if n_ctx >= min(SMALLEST_CONTEXT, needs.context_length) else 0
 
 
 def machine_memory() -> MachineMemory:
-    """Read how much memory this machine has and could give now."""
+    """Read this machine's total and available memory."""
     return MachineMemory(host.total_memory_bytes(), host.available_memory_bytes())
 
 
@@ -242,8 +246,8 @@ def _prefill_tps(needs: ModelNeeds, rates: MachineRates) -> float | None:
 
 
 def _matrices(gguf: GGUFFile) -> dict[str, TensorInfo]:
-    """Return the matrices by name; refuse what the engine has no kernels for."""
-    # Some writers pad shapes with ones: what counts is how many rows there are.
+    """Return the matrices by name; refuse types without kernels."""
+    # Some writers pad shapes with ones: only the number of rows counts.
     found = {name: tensor for name, tensor in gguf.tensors.items() if math.prod(tensor.shape[:-1]) > 1}
     for tensor in found.values():
         if tensor.type_name not in QUANTS:
@@ -256,7 +260,7 @@ def _matrices(gguf: GGUFFile) -> dict[str, TensorInfo]:
 
 
 def _read_bytes(tensors: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpec]) -> dict[str, int]:
-    """Sum what a decode step reads, by type, without the single rows of tables that tokens are looked up in."""
+    """Sum the bytes that a decode step reads, by type, without the rows looked up in embedding tables."""
     sums: Counter[str] = Counter()
     for name, tensor in tensors.items():
         if not specs[name].is_table:
@@ -265,7 +269,7 @@ def _read_bytes(tensors: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpe
 
 
 def _products(matrices: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpec]) -> dict[str, int]:
-    """Sum the layers' matrices: a prompt needs the output head for its last token only."""
+    """Sum the multiplications of the layers, by type; a prompt needs the output head for its last token only."""
     sums: Counter[str] = Counter()
     for tensor in matrices.values():
         if tensor.name.startswith("blk."):

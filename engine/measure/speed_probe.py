@@ -1,7 +1,7 @@
-"""What this machine's kernels do with weights of a type: bytes a second in decode, multiplications a second in prefill.
+"""Measures the kernels per weight type: bytes per second in decode, multiplications per second in prefill.
 
-Runs the very kernels over a matrix that no cache holds. Their time does not depend on what the weights say, so no model
-is needed to know how fast one would be.
+Runs the same kernels as a model over a matrix larger than the caches. Their time does not depend on the values of the
+weights, so no model is needed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from engine.plan.crew import Crew
 
 MATRIX_BYTES = 96 << 20
-"""Of the decode probe: far more than the caches of the machines this is for."""
+"""Size of the decode probe's matrix, far larger than the caches of the target machines."""
 PREFILL_ROWS = 512
 N_COLS = 2048
 PROMPT_TOKENS = 128
 ROUNDS = 3
 SOME_NUMBER = 0x3F
-"""Every byte of the weights: in all types that makes ordinary numbers, neither denormal nor infinite."""
+"""Value of every byte of the weights: a normal number in all types, neither subnormal nor infinite."""
 
 
 def measure_rates(
@@ -42,14 +42,14 @@ def measure_rates(
     prefill_threads: int,
     progress: ProgressCallback | None = None,
 ) -> MachineRates:
-    """Measure memory and kernels; the best of a few rounds each, so another program disturbs little.
+    """Measure memory and kernels: the best of ``ROUNDS`` rounds each, to reduce the influence of other programs.
 
     Args:
         quants: keys of ``engine.quants.QUANTS``.
-        progress: told about kernels that are compiled.
+        progress: called while kernels are compiled.
 
     Raises:
-        Cancelled: the crew was told to stop meanwhile; a cancel from before does not count.
+        Cancelled: the crew was cancelled during the measurement; an earlier cancel does not count.
     """
     crew.rearm()
     weights = Memory(MATRIX_BYTES)

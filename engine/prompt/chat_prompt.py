@@ -1,14 +1,14 @@
-"""The exact tokens of a conversation: appended to turn by turn, never tokenised again where it can be helped.
+"""The exact tokens of a conversation: appended to turn by turn, and tokenised again only where necessary.
 
-Each turn renders the whole conversation and tokenises only what lies behind the text that is already tokens; generated
-replies keep the very ids the model produced. Where a template rewrites earlier turns (it may strip old thinking), the
-tokens up to the last safe place before the difference are kept and the rest is made anew.
+Each turn renders the whole conversation and tokenises only the text behind that of the last turn; generated replies
+keep the ids that the model produced. Where a template rewrites earlier turns (it may strip old thinking), the tokens up
+to the last safe place before the difference are kept and the rest is tokenised again.
 
 Text of messages never becomes a control token: before rendering, the first character of every spelled-out control
 token is swapped for a private-use character, and swapped back after the rendered text was cut at the genuine ones.
-The exception are control tokens that the model itself generated and that the reply's text spells out, such as the tags
+The exceptions are control tokens that the model itself generated and that the reply's text spells out, such as the tags
 around its thinking: templates look for them.
-Knows nothing of models, caches or screens.
+Independent of models, caches and screens.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from engine.tokenizer.special import spelled_in
 
 _PRIVATE_USE = range(0xF0000, 0xFFFFE)
 _HELD_BACK_TOKENS = 2
-"""Merges reach a token or two to the left of what is typed next."""
+"""Tokens withheld at the end of a typed text: further typing can change them by merges."""
 _LONGEST_WORD_CHARS = 24
-"""Without a space in so many characters the writing has none."""
+"""Limit on a word's length in characters: longer text without a space counts as a script without spaces."""
 _ANY_CONTINUATION = " and on"
 _OPENING_CHARS = 200
 
@@ -49,10 +49,10 @@ class _Mark:
     """A place where tokenising can resume.
 
     Attributes:
-        needs_chars: how much of the text must be unchanged for the place to be safe.
-        chars: where in the text the rest begins.
-        n_ids: how many ids stand for the text before it.
-        after_special: whether a special token stands right before it.
+        needs_chars: number of leading characters that must be unchanged for the place to be safe.
+        chars: offset in the text where tokenising resumes.
+        n_ids: number of ids of the text before it.
+        after_special: whether a special token ends right before it.
     """
 
     needs_chars: int
@@ -66,8 +66,8 @@ class TakenReply:
     """A reply that was taken out of a conversation.
 
     Attributes:
-        ids: exactly as generated, without the token that ended it.
-        text: what the ids say.
+        ids: exactly as generated, without the end token.
+        text: the ids decoded.
     """
 
     ids: tuple[int, ...]
@@ -76,7 +76,7 @@ class TakenReply:
 
 @dataclass(frozen=True)
 class SavedChat:
-    """A conversation with its tokens, to go back to; opaque outside this file."""
+    """A snapshot of a conversation and its tokens; opaque outside this file."""
 
     messages: tuple[Message, ...]
     replies: tuple[tuple[int, ...], ...]
@@ -91,11 +91,11 @@ class ChatPrompt:
     """A conversation as messages and as tokens.
 
     Args:
-        tokenizer: of the model.
-        template: of the model.
+        tokenizer: the model's tokenizer.
+        template: the model's chat template.
 
     Attributes:
-        messages: the conversation so far; to be changed only through the methods.
+        messages: the conversation so far; change it only through the methods.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
@@ -110,7 +110,7 @@ class ChatPrompt:
         """Begin a new conversation.
 
         Args:
-            system: what the model is told in advance, None or empty for nothing.
+            system: the system prompt; None or empty for none.
         """
         self.messages = [Message("system", system)] if system else []
         self._now = time.time()
@@ -122,23 +122,23 @@ class ChatPrompt:
 
     @property
     def opening(self) -> str:
-        """What the template printed behind the last message of the last ``prompt_ids``, where the reply begins."""
+        """The text that the template printed behind the last user message of the last ``prompt_ids``."""
         places = self._user_messages()
         return self._text[places[-1].stop :] if places else self._text[-_OPENING_CHARS:]
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """Texts that end a reply: ChatML's own, where it stands in for a template and the vocabulary lacks its tokens.
+        """Stop strings of the format: ChatML's tags if it replaces a template and the vocabulary lacks them.
 
-        To be asked after ``prompt_ids``, which finds out whether the template can be used.
+        Valid after ``prompt_ids``, which tests whether the template can be used.
         """
         return () if self._template.source is not None else tuple(t for t in CHATML_TAGS if t not in self._control)
 
     def turn_starts(self) -> list[int]:
-        """Where each user's message begins in the last ``prompt_ids``, as far as that is known to the token.
+        """Return the index in the last ``prompt_ids`` where each user message begins, approximately.
 
-        The words that a template puts around a message may count for the one before it. What stands before the
-        first one is the system prompt.
+        Words that a template puts around a message may count for the message before it. The ids before the first
+        user message are the system prompt.
         """
         return [
             max((mark.n_ids for mark in self._marks if mark.chars <= place.start), default=0)
@@ -146,9 +146,9 @@ class ChatPrompt:
         ]
 
     def _user_messages(self) -> list[range]:
-        """Where in the text each user's message stands; looked for from the start, since short ones are in others too.
+        """Find each user message in the text, in order from the start, since a short one may be part of another.
 
-        Templates put the system message where they like, so none of the others is behind it for sure.
+        The system message is skipped: templates may put it anywhere.
         """
         places, pos = [], 0
         for message in self.messages:
@@ -171,7 +171,7 @@ class ChatPrompt:
             The ids of the whole conversation up to where the reply begins.
 
         Raises:
-            TemplateError: the template cannot render this; the conversation is as before.
+            TemplateError: the template cannot render the conversation, which is unchanged then.
         """
         self.add_unrendered(text)
         try:
@@ -181,18 +181,17 @@ class ChatPrompt:
             raise
 
     def add_unrendered(self, text: str) -> None:
-        """Add a user's message of before, whether or not the template can render it: prompts find that out."""
+        """Add an earlier user message without rendering; ``prompt_ids`` raises if the template cannot render it."""
         self.messages.append(Message("user", text))
 
     def opening_ids(self, text: str) -> list[int]:
-        """Ids that the prompt of a user's next message begins with, if the message goes on from this text.
+        """Return the ids that the next prompt will begin with if the user's message begins with ``text``.
 
-        The last word is left out, since more letters may make it another one, and so is whatever the template prints
-        behind a message. For vocabularies that merge far to the left the ids are likely, not certain. The
-        conversation stays as it is.
+        Leaves out the last word, which may still grow, and the template's text behind the message. For vocabularies
+        whose merges reach far to the left the ids are likely, not certain. The conversation is unchanged.
 
         Raises:
-            TemplateError: the template cannot render this.
+            TemplateError: the template cannot render the conversation.
         """
         end_of_words = 1 + max(text.rfind(space) for space in " \t\n")
         kept = text[: max(end_of_words, len(text) - _LONGEST_WORD_CHARS)].rstrip()
@@ -201,7 +200,7 @@ class ChatPrompt:
         return further[: max(0, shared - _HELD_BACK_TOKENS)]
 
     def _ids_with(self, text: str) -> list[int]:
-        """Ids of the conversation with one more message, which it then forgets."""
+        """Return the ids of the conversation with one more message, and remove the message again."""
         n_messages = len(self.messages)
         ids = self.add_user(text)
         self.rewind(n_messages)
@@ -211,9 +210,9 @@ class ChatPrompt:
         """Add the model's reply to the last message.
 
         Args:
-            ids: exactly as generated, without the token that ended it, but maybe with those of a text of ``stops``;
-                they are never made anew unless the template rewrites the reply.
-            text: what the ids say; control tokens may be spelled out in it.
+            ids: exactly as generated, without the end token, perhaps with the tokens of one of ``stops``; kept unless
+                the template rewrites the reply.
+            text: the ids decoded; control tokens may be spelled out in it.
 
         Raises:
             ValueError: the last message is not a user's.
@@ -225,7 +224,7 @@ class ChatPrompt:
         self._is_settled = False
 
     def _shown_ids(self, ids: Sequence[int], text: str) -> tuple[int, ...]:
-        """The ids that a reply's text is made of: without those of the stop that ended it."""
+        """Return the ids of a reply's text, without those of the stop string that ended it."""
         if not self.stops:
             return tuple(ids)
         stream = self._tokenizer.stream(set(spelled_in(text, self._control).values()))
@@ -243,7 +242,7 @@ class ChatPrompt:
         return tuple(ids)
 
     def take_reply(self) -> TakenReply:
-        """Remove the reply at the end, to be continued or replaced: its question is the last message then.
+        """Remove the reply at the end, to continue or replace it; the user's message is the last one then.
 
         Raises:
             ValueError: the last message is not a reply.
@@ -255,21 +254,24 @@ class ChatPrompt:
         return taken
 
     def save(self) -> SavedChat:
-        """Return everything that ``restore`` needs to go back to this point, tokens included."""
+        """Return a snapshot for ``restore``, tokens included."""
         parts = tuple(self.messages), tuple(self._replies), self._is_settled, dict(self._swaps)
         return SavedChat(*parts, self._text, tuple(self._ids), tuple(self._marks))
 
     def restore(self, saved: SavedChat) -> None:
-        """Go back to what was saved."""
+        """Go back to a snapshot."""
         self.messages, self._replies = list(saved.messages), list(saved.replies)
         self._is_settled, self._swaps = saved.is_settled, dict(saved.swaps)
         self._text, self._ids, self._marks = saved.text, list(saved.ids), list(saved.marks)
 
     def rewind(self, n_messages: int) -> None:
-        """Keep the first messages and forget the others; tokens of what is kept stay the same.
+        """Keep the first messages and drop the others; the tokens of kept messages are unchanged.
 
         Args:
-            n_messages: how many to keep; the system message counts.
+            n_messages: number of messages to keep, the system message included.
+
+        Raises:
+            ValueError: n_messages is negative.
         """
         if n_messages < 0:
             raise ValueError("cannot keep fewer than no messages")
@@ -279,7 +281,7 @@ class ChatPrompt:
             self._is_settled = True
 
     def prompt_ids(self) -> list[int]:
-        """Ids to generate the next reply from.
+        """Return the ids of the whole conversation up to where the next reply begins.
 
         Raises:
             TemplateError: the template cannot render this conversation.
@@ -294,7 +296,7 @@ class ChatPrompt:
         return list(self._ids)
 
     def _render(self) -> str:
-        """The conversation as the template prints it, control tokens in messages swapped out."""
+        """Return the conversation as the template prints it, control tokens in messages swapped out."""
         contents = "".join(message.content for message in self.messages)
         if any(swap in contents for swap in self._swaps.values()):
             before, self._swaps = self._swaps, self._choose_swaps(contents)
@@ -310,7 +312,7 @@ class ChatPrompt:
         return self._template.render(messages, add_generation_prompt=True, now=self._now)
 
     def _choose_swaps(self, contents: str) -> dict[str, str]:
-        """First characters of control tokens to private-use characters that occur nowhere else."""
+        """Map the first characters of control tokens to private-use characters that occur nowhere else."""
         elsewhere = set(contents).union(self._template.source or "", *self._control)
         firsts = sorted({text[0] for text in self._control})
         free = [chr(code) for code in _PRIVATE_USE if chr(code) not in elsewhere]
@@ -319,7 +321,7 @@ class ChatPrompt:
         return dict(zip(firsts, free, strict=False))
 
     def _guard(self, content: str, ids: Sequence[int] = ()) -> str:
-        """Swap spelled-out control tokens, but for those of a reply that all are what its ids say."""
+        """Swap spelled-out control tokens, except those of a reply that occur as often in its ids."""
         written = content
         for text, token_id in spelled_in(content, self._control).items():
             if written.count(text) == ids.count(token_id):
@@ -334,7 +336,7 @@ class ChatPrompt:
         return text.translate({ord(swap): first for first, swap in self._swaps.items()})
 
     def _settle_reply(self, rendered: str) -> None:
-        """Take the generated ids for the last reply where the template changes no more than white space around it."""
+        """Keep the generated ids of the last reply if the template changes only the white space around it."""
         ids: tuple[int, ...] = () if self._is_settled else self._replies[-1]
         self._is_settled = True
         if not ids or not rendered.startswith(self._text):
@@ -346,7 +348,7 @@ class ChatPrompt:
             self._marks.append(_Mark(end, end, len(self._ids), False))
 
     def _keep_common_start(self, rendered: str) -> None:
-        """Forget the tokens behind the last safe place in the part that old and new text share."""
+        """Drop the tokens behind the last safe place in the common start of old and new text."""
         shared_chars = _shared_chars(self._text, rendered)
         while self._marks and self._marks[-1].needs_chars > shared_chars:
             self._marks.pop()
@@ -355,7 +357,7 @@ class ChatPrompt:
         del self._ids[mark.n_ids :]
 
     def _append(self, rendered: str) -> None:
-        """Tokenise what lies behind the text that is already tokens."""
+        """Tokenise the rendered text behind the part that has tokens already."""
         tokenizer = self._tokenizer
         after_special = self._marks[-1].after_special if self._marks else True
         base = len(self._text)
@@ -367,7 +369,7 @@ class ChatPrompt:
             if fragment.token_id is None:
                 self._ids += tokenizer.encode_text(self._restore(fragment.text), after_special)
             else:
-                # What stands before a special token is tokenised the same whatever follows the token.
+                # Text before a special token has the same tokens whatever follows the special token.
                 start, end = base + fragment.start, base + fragment.end
                 self._marks.append(_Mark(end, start, len(self._ids), after_special))
                 self._ids.append(fragment.token_id)
@@ -377,10 +379,10 @@ class ChatPrompt:
 
 
 def _end_of_reply(rendered: str, start: int, reply: str) -> int | None:
-    """Where a reply ends in rendered text that has it at ``start``, None if it is not there.
+    """Return the offset behind a reply that the rendered text has at ``start``; None if it is not there.
 
-    Templates trim replies or set them off with spaces, and tokens of a reply may begin with the space that a template
-    adds; none of that is worth making the tokens anew.
+    Differences in surrounding white space are accepted: templates trim replies or add spaces, and the reply's own
+    tokens may begin with a space.
     """
     if rendered.startswith(reply, start):
         return start + len(reply)
@@ -396,7 +398,7 @@ def _end_of_reply(rendered: str, start: int, reply: str) -> int | None:
 
 
 def _shared_chars(one: str, other: str) -> int:
-    """Length of the longest common start; halving keeps the comparison in compiled code."""
+    """Return the length of the longest common prefix; a binary search keeps the comparison in compiled code."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

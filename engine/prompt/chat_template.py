@@ -1,7 +1,7 @@
-"""Messages to prompt text, by the template that the model's file brings along.
+"""Messages to prompt text, by the chat template in the model's file.
 
-Knows what templates expect and what to do when one is unusable; the rendering itself happens in another process
-(``engine.prompt.template_process``), since the template is untrusted. Knows nothing of tokens.
+Handles templates that are missing or unusable; rendering happens in another process
+(``engine.prompt.template_process``), since the template is untrusted. Independent of tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.prompt.template_process import TemplateProcess
 KEY = "tokenizer.chat_template"
 
 MAX_SOURCE_CHARS = 1 << 18
-"""The longest templates in use have some 20,000 characters."""
+"""Limit on a template's length in characters; the longest in use have about 20,000."""
 
 CHATML_TAGS = ("<|im_end|>", "<|im_start|>")
 _USER_NEEDLE = "qvuserqv"
@@ -26,16 +26,16 @@ _SYSTEM_NEEDLE = "qvsystemqv"
 class ChatTemplate:
     """One model's chat format.
 
-    A template that is missing, or fails on a simple conversation, is replaced by ChatML, once and for all; ``notice``
-    says so. One that fails later, on certain messages, raises: switching formats inside a conversation would confuse
-    the model.
+    A template that is missing, or fails on a simple conversation, is replaced by ChatML for good; ``notice`` says so.
+    A template that fails later, on certain messages, raises: switching formats within a conversation would confuse the
+    model.
 
     Args:
         source: Jinja source, None for ChatML.
         bos_text: spelling of the begin-of-text token.
         eos_text: spelling of the end-of-text token.
-        file_name: named in messages.
-        process: renderer to use; by default an own one, started at once and closed with the template.
+        file_name: the model's file, for messages.
+        process: renderer to use; None starts one at once and closes it with the template.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ChatTemplate:
     def from_metadata(
         cls, metadata: Mapping[str, Any], file_name: str, bos_text: str = "", eos_text: str = ""
     ) -> ChatTemplate:
-        """The template in a GGUF file's metadata; whatever is wrong with it ends in ChatML and a ``notice``."""
+        """Return the template in a GGUF file's metadata; any fault in it leads to ChatML and a ``notice``."""
         return cls(metadata.get(KEY), bos_text, eos_text, file_name)
 
     @property
@@ -82,11 +82,11 @@ class ChatTemplate:
     def render(
         self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True, now: float | None = None
     ) -> str:
-        """The prompt for a conversation.
+        """Return the prompt for a conversation.
 
         Args:
             messages: each with ``role`` (system, user, assistant) and ``content``. Never changed.
-            add_generation_prompt: end with what comes before an answer.
+            add_generation_prompt: end with the text that precedes a reply.
             now: the time for templates that print the date, in seconds since 1970; None is the present. The same
                 value through a conversation keeps its beginning the same past midnight.
 
@@ -106,7 +106,7 @@ class ChatTemplate:
             ) from error
 
     def close(self) -> None:
-        """End the own rendering process; a later rendering starts another."""
+        """End the template's own rendering process; a later rendering starts another."""
         if self._owns_process:
             self._process.close()
 
@@ -170,7 +170,7 @@ def fold_system(messages: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]
 
 
 def _refusal(source: object) -> str | None:
-    """Why a value cannot be a template, None if it may be one; an empty reason means there is none."""
+    """Return why a value cannot be a template: None if it can, "" if the file has no template."""
     if source is None:
         return ""
     if not isinstance(source, str):

@@ -1,7 +1,7 @@
-"""Starts, feeds and if need be kills the process that renders chat templates (``engine.prompt.template_sandbox``).
+"""Starts, feeds and, if necessary, kills the process that renders chat templates (``engine.prompt.template_sandbox``).
 
-Knows about pipes and limits, nothing of templates. The process is started early and kept: a turn costs one round
-trip. It ends with this one, because its stdin closes then.
+Handles pipes and limits. The process is started early and kept: a turn costs one round trip. It ends with this process,
+because its stdin closes then.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ READ_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class RenderLimits:
-    """What one rendering may cost.
+    """Limits on one rendering.
 
     Attributes:
         cpu_s: processor time of one rendering, in seconds.
-        wall_s: time to wait for an answer, in seconds; generous, since the machine may be busy or swapping.
+        wall_s: wall-clock time to wait for an answer, in seconds; generous, since the machine may be busy or swapping.
         memory_bytes: address space of the process.
-        output_chars: length of the rendered text, beyond that of the messages.
+        output_chars: length of the rendered text besides the messages, in characters.
     """
 
     cpu_s: float = 2.0
@@ -44,9 +44,9 @@ class RenderLimits:
 
 
 class TemplateProcess:
-    """A renderer with limits; restarts itself after a template has exceeded them.
+    """A renderer with limits; restarts after a template has exceeded them.
 
-    Starting does not wait: imports run in the other process while this one goes on loading.
+    Starting does not block: the other process imports its modules while this one continues.
     """
 
     def __init__(self, limits: RenderLimits | None = None) -> None:
@@ -58,10 +58,10 @@ class TemplateProcess:
         self._ready = False
 
     def start(self) -> None:
-        """Start the process unless it runs.
+        """Start the process unless it is running.
 
         Raises:
-            TemplateError: the system would not start it.
+            TemplateError: the system refused to start it.
         """
         if self._child is not None and self._child.poll() is None:
             return
@@ -72,7 +72,7 @@ class TemplateProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # ctrl+c in the terminal is none of its business
+                start_new_session=True,  # Ctrl+C in the terminal must not reach it
             )
         except (OSError, ValueError) as error:
             raise TemplateError(f"cannot start the process that renders chat templates: {error}") from error
@@ -82,9 +82,9 @@ class TemplateProcess:
         """Render a template in the process.
 
         Args:
-            source: the template.
-            variables: what the template sees; JSON values.
-            now: the time the template is told, in seconds since 1970.
+            source: Jinja source of the template.
+            variables: the template's variables; JSON values.
+            now: the time that the template sees, in seconds since 1970.
 
         Raises:
             TemplateError: the template failed or exceeded a limit. The message starts with a verb, to follow
@@ -166,7 +166,7 @@ class TemplateProcess:
 
 
 def _command(memory_bytes: int) -> list[str]:
-    """Command line of the process: an isolated interpreter that finds jinja2 where this one would."""
+    """Return the command line of the process: an isolated interpreter with this one's path to jinja2."""
     places = []
     for name in ("jinja2", "markupsafe"):
         spec = find_spec(name)

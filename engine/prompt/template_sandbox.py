@@ -1,7 +1,7 @@
-"""Renders chat templates inside a small process of its own, run as a script by ``engine.prompt.template_process``.
+"""Renders chat templates in a separate small process, run as a script by ``engine.prompt.template_process``.
 
 The template comes from an untrusted file, and no watchdog inside an interpreter can stop one long operation such as
-``9**(9**9)``. So the operating system bounds memory and processor time of this process, and it does nothing else.
+``9**(9**9)``. The operating system therefore bounds this process's memory and processor time.
 Requests and answers are one line of JSON each. Imports jinja2 and the standard library, nothing of the project.
 """
 
@@ -65,7 +65,7 @@ def environment() -> Any:
 
 @lru_cache(maxsize=4)
 def compiled(source: str) -> Any:
-    """The template as code; compiling takes ten times as long as rendering."""
+    """Return the compiled template; compiling takes ten times as long as rendering."""
     return environment().from_string(source)
 
 
@@ -73,14 +73,14 @@ def render(source: str, variables: dict[str, Any], now: float, output_chars: int
     """Render one template.
 
     Args:
-        source: the template.
-        variables: what it sees.
-        now: what ``strftime_now`` tells, in seconds since 1970.
-        output_chars: longest text allowed.
+        source: Jinja source of the template.
+        variables: its variables.
+        now: the time for ``strftime_now``, in seconds since 1970.
+        output_chars: limit on the length of the text, in characters.
 
     Raises:
         OutputTooLongError: the text is longer than ``output_chars``.
-        Exception: whatever the template provokes.
+        Exception: any error of the template.
     """
 
     def strftime_now(form: str) -> str:
@@ -97,7 +97,7 @@ def render(source: str, variables: dict[str, Any], now: float, output_chars: int
 
 
 def limit_process(memory_bytes: int) -> None:
-    """Let this process neither grow, nor write files, nor start others, nor leave a core dump."""
+    """Limit this process's memory, and forbid it to write files, start processes or dump core."""
     try:
         import resource
     except ImportError:  # not a Unix; the parent's time limit still holds
@@ -115,7 +115,7 @@ def limit_process(memory_bytes: int) -> None:
 
 
 def answer(request: dict[str, Any]) -> dict[str, str]:
-    """The answer to one request: ``text``, or ``error`` in a few words."""
+    """Return the answer to one request: ``text``, or ``error`` in a few words."""
     try:
         arguments = (request["source"], request["variables"], request["now"], request["output_chars"])
         return {"text": render(*arguments)}
@@ -131,7 +131,7 @@ def answer(request: dict[str, Any]) -> dict[str, str]:
 
 def serve(memory_bytes: int) -> None:
     """Answer requests from stdin until it is closed."""
-    environment()  # everything that will be needed is imported before the limits and the first request
+    environment()  # import everything before the limits apply and the first request comes
     limit_process(memory_bytes)
     _say({"ready": "yes"})
     for line in sys.stdin:
@@ -143,7 +143,7 @@ def serve(memory_bytes: int) -> None:
 
 
 def _allow_cpu(seconds: float) -> None:
-    """Have the kernel end this process after so much processor time; 0 lifts the limit."""
+    """Have the kernel end this process after ``seconds`` of processor time; 0 lifts the limit."""
     if hasattr(signal, "ITIMER_PROF"):
         signal.setitimer(signal.ITIMER_PROF, seconds)
 

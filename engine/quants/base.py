@@ -1,4 +1,4 @@
-"""What one quantised type consists of."""
+"""The parts of one weight type: layout and kernels."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,15 +6,15 @@ from typing import Literal
 from engine.jit import Kernel
 
 ActivationForm = Literal["f32", "f16", "bf16", "q8_k", "q8_0"]
-"""How activations meet the weights: as they are, rounded to 16 bits, or as int8 in groups of 256 or of 32."""
+"""Format of the activations in a product: float32, rounded to 16 bits, or int8 in groups of 256 (q8_k) or 32 (q8_0)."""
 
 
 ProductWidth = Literal["", "bytes", "words"]
-"""What prefill multiplies: floats, int8 or int16."""
+"""Operands of prefill products: float ("") or int8 ("bytes") or int16 ("words")."""
 
 
 RowOrder = Literal["", "paired"]
-"""How decode wants int8 activations: in order, or those side by side that meet weights in one register."""
+"""Order of int8 activations in decode: as they come (""), or grouped by the register of weights they multiply."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class QuantType:
         name: as ggml writes it, ``"Q4_K"``.
         block_size: weights in a block.
         type_size: bytes of a block.
-        activations: how activations meet the weights.
-        products: in ``matmul``.
+        activations: format of the activations.
+        products: operands of ``matmul``.
         order: of activations in ``matvec`` and ``few``.
         embed: rows picked by token id, dequantised to f32 (record ``Embed``).
         matvec: rows times one column (record ``Matmul``).
-        few: rows times up to ``buffers.FEW_COLUMNS`` columns, each as ``matvec`` has it, to the bit.
+        few: rows times up to ``buffers.FEW_COLUMNS`` columns; each column is bit-identical to ``matvec``.
         matmul: rows times all columns of a block (record ``Matmul``).
     """
 

@@ -1,4 +1,4 @@
-"""What a file says of how its model's tokens are best chosen."""
+"""Sampling settings recommended in a GGUF file."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _ALL_CANDIDATES = -1
 def sampling_advice(metadata: Mapping[str, Any]) -> dict[str, float]:
     """Return the fields of ``Sampling`` that a GGUF file recommends, and their values.
 
-    Source: llama.cpp pull request 17120. What is of another type or out of range is left out, and so is what the chain
-    does not have.
+    Values of another type, values out of range, and settings that the chain does not have are left out.
+    Source: llama.cpp pull request 17120.
     """
     found: dict[str, Any] = {
         name: metadata[key] for name, (key, wanted) in _KEYS.items() if type(metadata.get(key)) is wanted

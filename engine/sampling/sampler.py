@@ -1,4 +1,4 @@
-"""How the next token is chosen from the logits: the settings, and the chain that applies them."""
+"""Choosing the next token from the logits: the settings, and the chain that applies them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from engine.errors import BrokenModelError, EngineError
 
 @dataclass(frozen=True)
 class Sampling:
-    """Settings of the chain: repetition penalty, top-k, top-p, min-p, temperature, draw.
+    """Settings of the sampling chain, in its order: repetition penalty, top-k, top-p, min-p, temperature, draw.
 
     Attributes:
-        temperature: 0 always takes the likeliest token; the rest is ignored then, the penalty excepted.
-        top_k: candidates kept; 0 keeps all.
-        top_p: share of probability kept, 1 keeps all. Holtzman et al. 2019, arXiv:1904.09751.
-        min_p: least probability relative to the likeliest. Nguyen et al. 2024, arXiv:2407.01082.
-        repeat_penalty: 1 leaves repetition alone.
-        repeat_window: how many of the last tokens the penalty looks at.
-        seed: same seed, same text; None draws one.
+        temperature: 0 to 100. 0 always takes the likeliest token and ignores the other settings but the penalty.
+        top_k: number of candidates kept, 0 to 2^31; 0 keeps all.
+        top_p: share of the probability kept, 0 to 1; 1 keeps all. Holtzman et al. 2019, arXiv:1904.09751.
+        min_p: least probability as a share of the likeliest token's, 0 to 1. Nguyen et al. 2024, arXiv:2407.01082.
+        repeat_penalty: 0.01 to 100; 1 turns it off. Keskar et al. 2019, arXiv:1909.05858, section 4.1.
+        repeat_window: number of last tokens that the penalty applies to, 0 to 2^31.
+        seed: the same seed gives the same text; None draws a random one.
 
     Raises:
-        EngineError: a value outside its range.
+        EngineError: a value is out of range.
     """
 
     temperature: float = 0.7
@@ -53,7 +53,7 @@ class Sampling:
 
     @classmethod
     def greedy(cls) -> Sampling:
-        """Always the likeliest token."""
+        """Return settings that always take the likeliest token."""
         return cls(temperature=0.0)
 
 
@@ -78,8 +78,11 @@ class Sampler:
         """Choose a token id.
 
         Args:
-            logits: (vocab_size,) float32, left as it is.
-            recent: the tokens so far; the last ``repeat_window`` of them may be penalised.
+            logits: (vocab_size,) float32, not changed.
+            recent: ids of all tokens so far; the penalty applies to the last ``repeat_window`` of them.
+
+        Returns:
+            A token id, 0 to vocab_size - 1.
 
         Raises:
             BrokenModelError: a logit is NaN or infinite.

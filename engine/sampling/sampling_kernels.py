@@ -12,7 +12,7 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 PIECE = 256
-"""So many logits are looked at together before any of them is."""
+"""Logits per block: one pass over a block decides whether its logits need to be examined one by one."""
 
 
 @entry
@@ -37,7 +37,7 @@ def largest_logit(logits: Floats) -> int:
 
 @inner
 def look_at(logits, begin, end, least):
-    """Whether any of the logits is NaN or infinite, and whether any is above ``least``: without a branch for each."""
+    """Return (1 if any logit is NaN or infinite, 1 if any is above ``least``), without a branch per logit."""
     is_broken, has_larger = 0, 0
     for i in range(begin, end):
         is_broken |= not abs(logits[i]) < np.inf

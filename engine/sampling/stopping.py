@@ -1,4 +1,4 @@
-"""Stop strings in streamed text: what could still become one is held back until it is decided."""
+"""Stop strings in streamed text: text that may be the start of one is held back until that is decided."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ class StopStrings:
         self.hit = False
 
     def push(self, text: str) -> str:
-        """Take the next piece; returns what is certain to stand before any stop string."""
+        """Take the next piece; returns the text that certainly precedes any stop string."""
         if not self._strings:
             return text
         self._held += text
@@ -34,17 +34,17 @@ class StopStrings:
         return self._unknown(certain)
 
     def know(self, text: str) -> None:
-        """This stands there already, whatever is in it: only its end counts, for what that may become."""
+        """Set the text before the stream: stop strings inside it are ignored, one begun at its end is completed."""
         self._n_known = max((_overlap(text, stop) for stop in self._strings), default=0)
         self._held = text[len(text) - self._n_known :]
 
     def flush(self) -> str:
-        """End of the stream: what was held back is text after all."""
+        """End the stream; returns the text that was held back."""
         held, self._held = self._held, ""
         return self._unknown(held)
 
     def _unknown(self, text: str) -> str:
-        """The text without those of its first characters that stand there already."""
+        """Return the text without its leading characters that were passed to ``know``."""
         n_known = min(self._n_known, len(text))
         self._n_known -= n_known
         return text[n_known:]

@@ -1,7 +1,7 @@
-"""A session's keys and values in a file: written while it grows, restored at the next start, never trusted unchecked.
+"""A session's keys and values in a file: written while the session grows, checked and restored at the next start.
 
-The file is a disposable cache: token ids and K/V, no text. What it is like is told in ``layout``; whoever finds one
-refused moves it aside and computes anew. Importing this package imports no numba.
+The file is a disposable cache: token ids, keys and values, no text. ``layout`` describes the format. If a file is
+refused, move it aside and compute the tokens again. Importing this package does not import numba.
 """
 
 from engine.saved_state.layout import StateRefusedError, StateSummary

@@ -1,4 +1,4 @@
-"""A state file being written: made whole under another name, then appended to. Knows no sessions and no threads."""
+"""Writing a state file: created under a temporary name, published when complete, then appended to."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from engine.saved_state.record import record_head
 from engine.saved_state.state_file import NO_FOLLOW, opened, unsafe
 
 RESERVE_BYTES = 64 << 20
-"""Room on the device that a disposable cache leaves to others, the transcript first of all."""
+"""Free space in bytes that state files leave on the device, so that conversations can still be saved."""
 _COMMON = os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | NO_FOLLOW
 
 
 class NoRoomError(OSError):
-    """Writing on would take the device's last room, or more than the quota."""
+    """Writing more would exceed the quota or leave less than ``RESERVE_BYTES`` free on the device."""
 
 
 class StateFile:
     """One file, open for appending records.
 
-    A file that is new lies beside its place until ``publish``: what was there before stays whole until then.
+    A new file has a temporary name beside its final place until ``publish``; an earlier file there is kept until then.
 
     Attributes:
-        length: tokens that its records say.
-        end: bytes that are known to be good.
+        length: number of tokens that the records describe.
+        end: length of the valid part, in bytes.
         digest: of the last record.
-        is_published: it lies in its place.
+        is_published: whether the file is in its final place.
     """
 
     def __init__(self, path: Path, fd: int, at: tuple[int, bytes, int], is_published: bool) -> None:
@@ -47,7 +47,7 @@ class StateFile:
         """Begin a new file.
 
         Raises:
-            OSError: it cannot be made; nothing is left of it.
+            OSError: it cannot be created; no partial file remains.
         """
         place = temporary(path)
         with suppress(FileNotFoundError):
@@ -64,7 +64,7 @@ class StateFile:
 
     @classmethod
     def resume(cls, origin: Origin) -> StateFile | None:
-        """Go on with the file that a session has in common; None where it is not that file any more."""
+        """Continue the file of an ``Origin``; None if the file at its path is another one now."""
         try:
             fd = os.open(origin.path, _COMMON)
         except OSError:
@@ -74,17 +74,17 @@ class StateFile:
             os.lseek(fd, 0, os.SEEK_SET)
             if unsafe(found) or found.st_size < origin.end or os.read(fd, HEADER_BYTES) != origin.header.to_bytes():
                 raise OSError("another file")
-            os.ftruncate(fd, origin.end)  # a torn tail, if there is one
+            os.ftruncate(fd, origin.end)  # drops a torn tail
         except OSError:
             os.close(fd)
             return None
         return cls(origin.path, fd, (origin.end, origin.digest, origin.length), is_published=True)
 
     def append(self, first: int, token_ids: list[int], payload: memoryview, crc: int) -> None:
-        """Write a record behind the others; what they say from ``first`` on is dead then.
+        """Append a record; it replaces what earlier records say from position ``first`` on.
 
         Raises:
-            OSError: it could not be written; the file says what it said before.
+            OSError: it could not be written; the file's content is unchanged.
         """
         head, digest = record_head(first, token_ids, len(payload), crc, self.digest)
         try:
@@ -96,7 +96,7 @@ class StateFile:
         self.digest, self.length = digest, first + len(token_ids)
 
     def _write(self, *parts: bytes | memoryview) -> None:
-        """Write behind what is known to be good, which moves on only when all of it is written."""
+        """Write behind the valid part; ``end`` advances only when everything is written."""
         free_bytes, n_bytes = shutil.disk_usage(self._path.parent).free, sum(map(len, parts))
         if free_bytes < n_bytes + RESERVE_BYTES:
             raise NoRoomError("the disk is nearly full")
@@ -109,23 +109,23 @@ class StateFile:
         self._is_synced = False
 
     def sync(self) -> None:
-        """Have the device hold what was appended.
+        """Flush appended records to the device (fsync).
 
         Raises:
-            OSError: it may not; the file is not to be appended to any more.
+            OSError: the flush failed; do not append to this file any more.
         """
         if not self._is_synced:
             os.fsync(self._fd)
             self._is_synced = True
 
     def publish(self) -> None:
-        """Put a new file, complete, into its place, where it replaces what was there.
+        """Move a complete new file to its final place, replacing an earlier one.
 
         Raises:
-            OSError: it is not there; what was there still is.
+            OSError: it was not moved; the earlier file is unchanged.
         """
         self.sync()
-        os.close(self._fd)  # or some systems do not let it be renamed
+        os.close(self._fd)  # some systems refuse to rename open files
         self._fd = -1
         os.replace(temporary(self._path), self._path)
         self._fd = os.open(self._path, _COMMON)
@@ -133,7 +133,7 @@ class StateFile:
         sync_directory(self._path.parent)
 
     def is_in_place(self) -> bool:
-        """Whether the file is still the one that its name leads to."""
+        """True if the path still leads to this file and its length is unchanged."""
         if not self.is_published:
             return True
         try:
@@ -143,7 +143,7 @@ class StateFile:
         return (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino) and own.st_size == self.end
 
     def close(self) -> None:
-        """Let go of the file; one that was never published is removed."""
+        """Close the file; a file that was never published is removed."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             with suppress(OSError):
@@ -154,10 +154,10 @@ class StateFile:
 
 
 def refuse_newer(path: Path) -> None:
-    """Let a file of a newer version be: it may be wanted again.
+    """Refuse to replace a file of a newer version, which may still be used.
 
     Raises:
-        StateRefusedError: there is one.
+        StateRefusedError: such a file is at ``path``.
     """
     try:
         with opened(path) as fd:
@@ -170,5 +170,5 @@ def refuse_newer(path: Path) -> None:
 
 
 def temporary(path: Path) -> Path:
-    """Where a file lies until it is complete: beside its place, hidden, one for each."""
+    """Return the path of a file until it is complete: hidden, in the same directory, one per file."""
     return path.with_name(f".{path.name}.new")

@@ -1,4 +1,4 @@
-"""Which model a state belongs to: metadata and samples of the weights, whatever the file's name and date."""
+"""Identifies the model of a state by metadata and samples of the weights, independent of file name and date."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from engine.gguf.read import GGUFFile
 
 SAMPLE_BYTES = 2048
-"""Of every tensor, from its middle: fine-tunings that touch only some layers, or only some matrices, show."""
+"""Bytes hashed of every tensor, from its middle: detects fine-tuning of only some layers or matrices."""
 
 
 def fingerprint_of(gguf: GGUFFile) -> str:
-    """SHA-256 over sizes, headers (metadata and tensor tables, byte for byte) and a sample of every tensor.
+    """Return the SHA-256, 64 hexadecimal digits, of sizes, headers and a sample of every tensor.
 
-    The file must not have been changed since it was opened: its map is read.
+    Headers are metadata and tensor tables, byte for byte. Reads the map: check first that the file is unchanged.
     """
     digest = hashlib.sha256()
     for part, file in enumerate(gguf.files):

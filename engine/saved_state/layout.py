@@ -1,27 +1,27 @@
-"""The file: one header, then records that are only ever appended.
+"""The file format: one header, then records that are only ever appended.
 
 ::
 
-    header   256 bytes   which model, which kind of cache; ends with the SHA-256 of what stands before
+    header   256 bytes   which model, which kind of cache; ends with the SHA-256 of the bytes before it
     record   64 bytes    first position, number of positions, size and CRC-32 of the payload, chained digest
              token ids   int32, padded to 64 bytes
              payload     K and V of those positions, all layers, as the cache keeps them (``LayerMemory.copy_out``)
     record   ...
 
-A record says: *what the records before said up to ``first``, then these positions.* So a conversation that grows
-appends; one that was cut and goes on differently appends a record that begins at the cut, and what lay behind it is
-dead without having been touched. Nothing is ever rewritten in place: a write that was interrupted leaves the state as
-it was, with a torn tail that the next reader stops at. Since K lies in tiles of eight positions, ``first`` is a
-multiple of eight, and a tile that was not full is written again, whole, by the record that continues it.
+A record means: *the positions of earlier records up to ``first``, then these positions.* A growing conversation
+appends records; one that was cut and continues differently appends a record that begins at the cut, and older records
+behind the cut are dead. Nothing is rewritten in place: an interrupted write leaves the state unchanged, with a torn
+tail at which the next reader stops. Since K lies in tiles of eight positions, ``first`` is a multiple of eight, and the
+record that continues an incomplete tile writes the whole tile again.
 
 The digest of a record covers the digest before it (the header's at first), its own fields and its token ids, the CRC
-covers the payload: a record of another file, an older one, or one behind a damaged one is never taken for good. zlib's
-CRC-32 it is: 1.9 GB/s (Adler-32 1.6, SHA-256 0.9, BLAKE2b 0.5) makes 0.14 s of 2,000 tokens of an 8B model; a 64-bit
-mix of our own reads 6.5, and would have to be compiled.
+covers the payload: a record of another file, an older one, or one behind a damaged one is never accepted. CRC-32 of
+zlib was chosen for its speed of 1.9 GB/s (Adler-32 1.6, SHA-256 0.9, BLAKE2b 0.5): 0.14 s for 2,000 tokens of an 8B
+model. A 64-bit hash of our own reaches 6.5, but would have to be compiled.
 
-Numbers are little-endian; keys and values are in the machine's order, which the header states. The size of the context
-is no part of it: a state fits wherever its tokens do. In every version the first 16 bytes are magic, version and length
-of the header, and the header ends with its SHA-256, so that a newer version is known from a damaged one.
+Numbers are little-endian; keys and values are in the machine's byte order, which the header states. The context size is
+not stored: a state fits any context that holds its tokens. In every version the first 16 bytes are magic, version and
+length of the header, and the header ends with its SHA-256, so that newer versions and damage can be told apart.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 MAGIC, VERSION = b"JALOPYKV", 1
 RECORD_POSITIONS = 64
-"""The most that one record holds: what a torn tail or a flipped bit can cost."""
+"""Limit on the positions of one record, and so on the loss by a torn tail or a flipped bit."""
 HEADER_BYTES, HEADER_DIGEST_BYTES = 256, 32
 LONGEST_HEADER_BYTES = 4096
-"""As much of a file is read to find out whether a newer version wrote it: its header may be longer."""
+"""Bytes read to recognise a file of a newer version, whose header may be longer."""
 _BYTE_ORDER = int.from_bytes(struct.pack("=I", 0x0A0B0C0D), "little")
 _START = struct.Struct("<8sII")
 _HEADER = struct.Struct("<8sIIIIIIIIII16s32s16sddIII16s")
@@ -56,7 +56,7 @@ class StateRefusedError(EngineError):
     """A saved state cannot be used; one line says why.
 
     Attributes:
-        is_newer: it was written by a newer version, which may still want it.
+        is_newer: whether a newer version wrote it, which may still use it.
     """
 
     def __init__(self, message: str, is_newer: bool = False) -> None:
@@ -66,11 +66,13 @@ class StateRefusedError(EngineError):
 
 @dataclass(frozen=True)
 class StateSummary:
-    """What a state file says about itself.
+    """Description of a state file, without checking its payloads.
 
     Attributes:
-        n_tokens: that its records claim; payloads are not looked at.
-        n_bytes: of the file.
+        n_tokens: number of tokens that the records claim.
+        n_bytes: size of the file.
+        model_fingerprint: of the model it belongs to, 64 hexadecimal digits.
+        kv_type: a key of ``engine.KV_TYPES``.
     """
 
     n_tokens: int
@@ -81,10 +83,10 @@ class StateSummary:
 
 @dataclass(frozen=True)
 class Header:
-    """Whose keys and values these are, and how they lie. Two are interchangeable where all but ``file_id`` is equal.
+    """Model and memory layout of the keys and values. States with equal headers, except ``file_id``, are compatible.
 
-    Heads and rope are those of the first layer that attends; what other layers have is in the fingerprint, which covers
-    the metadata, and in ``frequencies_digest``, which covers all layers' rotations where they differ.
+    Heads and rope are those of the first attention layer. The other layers are covered by the fingerprint, which
+    includes the metadata, and by ``frequencies_digest``, which includes all rotations if they differ.
     """
 
     fingerprint: str
@@ -104,7 +106,7 @@ class Header:
 
     @classmethod
     def of(cls, session: Session, file_id: bytes) -> Header:
-        """Describe what a session would write: heads and rope of the first layer that attends, a digest of all."""
+        """Return the header for a session: heads and rope of the first attention layer, and the digests."""
         model, config = session.model, session.model.config
         attention = next(iter(config.attentions.values()))
         rope = attention.rope or Rope(0.0, 0, neighbours=False)
@@ -127,7 +129,7 @@ class Header:
         )
 
     def to_bytes(self) -> bytes:
-        """256 bytes, checksum included."""
+        """Return the header as 256 bytes, checksum included."""
         fields = _HEADER.pack(
             MAGIC, VERSION, HEADER_BYTES, _BYTE_ORDER, self.layout_version, self.n_layers, self.n_kv_heads,
             self.head_dim, self.vocab_size, RECORD_POSITIONS, POSITIONS, self.kv_type.encode(),
@@ -139,7 +141,7 @@ class Header:
 
 
 def _rotations_digest(config: ModelConfig, rotations: Mapping[Rope, Rotation]) -> bytes:
-    """Digest of how keys are turned: of the frequencies where all layers turn alike, else of every layer's rotation."""
+    """Digest of the rotations, 16 bytes: of one set of frequencies if all layers share it, else of every layer's."""
     turned = [rotations[one.rope] if one.rope is not None else None for one in config.attentions.values()]
     if len(set(turned)) == 1 and turned[0] is not None:
         return hashlib.sha256(turned[0].frequencies.astype("<f8").tobytes()).digest()[:16]
@@ -155,11 +157,11 @@ def read_header(raw: bytes, name: str) -> Header:
     """Check and read the first bytes of a file.
 
     Args:
-        raw: ``LONGEST_HEADER_BYTES``, or as many as the file has.
-        name: of the file, fit for a message.
+        raw: the file's first ``LONGEST_HEADER_BYTES``, or all of a shorter file.
+        name: the file's name, escaped for a one-line message.
 
     Raises:
-        StateRefusedError: not a state, damaged, of a newer version or of another kind of machine.
+        StateRefusedError: not a state, damaged, of another version, or of another byte order.
     """
     if len(raw) < _START.size or not raw.startswith(MAGIC):
         raise StateRefusedError(f"{name}: is not a saved state")
@@ -193,7 +195,7 @@ def refuse_other(found: Header, wanted: Header, name: str) -> None:
     """Compare a file's header with what a session would write.
 
     Raises:
-        StateRefusedError: it was saved under conditions in which its keys and values mean something else.
+        StateRefusedError: its keys and values do not fit this session.
     """
     if found.layout_version != wanted.layout_version:
         raise StateRefusedError(f"{name}: was saved by another version of the engine")

@@ -1,4 +1,4 @@
-"""Which file a session's cache has in common with, so that a writer goes on with it instead of writing it anew."""
+"""The file that matches a session's cache, so that a writer can continue it instead of rewriting it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Origin:
-    """The file that a session was restored from or was written to last.
+    """The file that a session was restored from, or last written to.
 
     Attributes:
-        end: of its sound records, in bytes.
-        digest: of the last of them.
-        length: tokens that the file and the cache had in common.
-        watch: where the cache was cut since.
+        path: of the file.
+        header: of the file.
+        end: end of its valid records, in bytes.
+        digest: of the last valid record.
+        length: number of tokens shared by file and cache.
+        watch: records where the cache was cut since.
     """
 
     path: Path
@@ -32,13 +34,13 @@ class Origin:
     watch: CacheWatch
 
     def remember(self, session: Session) -> None:
-        """Leave it with the session, in place of an earlier one."""
+        """Attach this to the session, replacing an earlier origin."""
         forget_origin(session)
         session.origin = self
 
 
 def forget_origin(session: Session) -> Origin | None:
-    """Take it from the session; None where it has none."""
+    """Detach and return the session's origin; None if it has none."""
     origin, session.origin = session.origin, None
     if not isinstance(origin, Origin):
         return None

@@ -1,4 +1,4 @@
-"""One record of a state file: a few positions' token ids, and where their keys and values lie."""
+"""One record of a state file: the token ids of a few positions, and the place of their keys and values."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ _RECORD = struct.Struct("<4sIQQI")
 
 @dataclass(frozen=True)
 class Record:
-    """Positions ``first`` to ``last`` and where their payload lies.
+    """Positions ``first`` to ``last`` and the place of their payload.
 
     Attributes:
+        first: first position, a multiple of eight.
         token_ids: (last - first,) int32.
-        digest: chained; what the next record's covers.
-        start, payload_at: in bytes from the start of the file.
+        payload_bytes: size of the payload.
+        payload_crc: CRC-32 of the payload.
+        digest: 16 bytes, chained: the next record's digest covers it.
+        start, payload_at: offsets in the file, in bytes.
     """
 
     first: int
@@ -39,28 +42,28 @@ class Record:
 
     @property
     def last(self) -> int:
-        """The position behind its last one."""
+        """One past the last position."""
         return self.first + len(self.token_ids)
 
     @property
     def end(self) -> int:
-        """Where the next record begins, in bytes from the start of the file."""
+        """Offset of the next record in the file, in bytes."""
         return self.payload_at + self.payload_bytes
 
 
 def head_bytes(count: int) -> int:
-    """Bytes of a record before its payload."""
+    """Return the bytes of a record before its payload, for ``count`` token ids."""
     return RECORD_BYTES + (4 * count + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
 
 
 def file_bytes(memory: LayerMemory, n_tokens: int) -> int:
-    """Bytes of a file that holds some tokens and nothing dead."""
+    """Return the size in bytes of a file with ``n_tokens`` tokens and no dead records."""
     parts = [(first, min(n_tokens, first + RECORD_POSITIONS)) for first in range(0, n_tokens, RECORD_POSITIONS)]
     return HEADER_BYTES + sum(head_bytes(last - first) + memory.copied_bytes(first, last) for first, last in parts)
 
 
 def record_head(first: int, token_ids: list[int], n_payload: int, crc: int, before: bytes) -> tuple[bytes, bytes]:
-    """The bytes of a record before its payload, and its digest."""
+    """Return the bytes of a record before its payload, and its digest."""
     fields = _RECORD.pack(RECORD_MAGIC, len(token_ids), first, n_payload, crc)
     ids = struct.pack(f"<{len(token_ids)}i", *token_ids)
     digest = _digest(before, fields, ids)
@@ -69,11 +72,12 @@ def record_head(first: int, token_ids: list[int], n_payload: int, crc: int, befo
 
 
 def parse_record(raw: bytes, start: int, before: bytes) -> Record | None:
-    """Read a record's head; None where there is none or it does not belong behind the one before.
+    """Parse a record's head; None if it is missing, damaged, or not chained to the record before.
 
     Args:
-        raw: from ``start`` on, at least ``head_bytes(RECORD_POSITIONS)`` or as much as the file has.
-        before: the digest it must be chained to.
+        raw: the file from ``start`` on, at least ``head_bytes(RECORD_POSITIONS)`` or up to its end.
+        start: offset of the record in the file, in bytes.
+        before: digest of the record before, or of the header.
     """
     if len(raw) < RECORD_BYTES:
         return None

@@ -1,4 +1,4 @@
-"""From a state file into an empty session, everything checked on the way."""
+"""Restores a state file into an empty session, checking everything."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Restored:
-    """What a restore brought back.
+    """Result of a restore.
 
     Attributes:
-        tokens: that the session now holds; 0 where the file held none that are whole.
-        n_bytes: of keys and values read.
-        lost: tokens whose records are damaged, or behind a damaged one.
+        tokens: number of tokens that the session now holds; 0 if the file holds none.
+        seconds: wall-clock time.
+        n_bytes: bytes of keys and values read.
+        lost: number of tokens in damaged records or behind one.
     """
 
     tokens: int
@@ -38,10 +39,10 @@ class Restored:
 
 
 def read_summary(path: Path) -> StateSummary:
-    """Read what a state file says about itself, without looking at keys and values.
+    """Read the description of a state file, without its keys and values.
 
     Raises:
-        StateRefusedError: it is not a state, damaged, or of another version.
+        StateRefusedError: not a state, damaged, or of another version.
         OSError: it cannot be read.
     """
     with opened(path) as fd:
@@ -53,10 +54,10 @@ def read_summary(path: Path) -> StateSummary:
 def restore_state(session: Session, path: Path) -> Restored:
     """Fill an empty session from a file, up to the first record that is damaged or does not fit the context.
 
-    The session counts no token before everything that it takes over is verified.
+    The session's length is set only after all restored records were verified.
 
     Raises:
-        StateRefusedError: the file is damaged from its first record on, or was saved under other conditions.
+        StateRefusedError: damaged from its first record on, or saved with another model, KV type or version.
         EngineError: the session is not empty, or its model file was changed.
         OSError: it cannot be read.
     """
@@ -82,7 +83,7 @@ def restore_state(session: Session, path: Path) -> Restored:
 
 
 def _copy_payloads(fd: int, session: Session, chain: Chain) -> tuple[int, int]:
-    """Verify the payloads that count and put them into the cache; returns tokens that are good, and bytes read."""
+    """Verify the live payloads and copy them into the cache; returns (valid tokens, bytes read)."""
     memory = session.memory
     length, n_bytes = min(len(chain.token_ids), session.n_ctx), 0
     buffer = np.empty(max((record.payload_bytes for record in chain.records), default=0), np.uint8)

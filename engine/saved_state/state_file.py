@@ -1,4 +1,4 @@
-"""Opening a state file without being led anywhere else, and walking over its records."""
+"""Opening a state file safely (no links, own files only), and reading its chain of records."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 @dataclass(frozen=True)
 class Chain:
-    """The sound records at a file's beginning.
+    """The valid records at a file's beginning.
 
     Attributes:
+        header: of the file.
         records: in order, dead ones included.
-        token_ids: what they say together.
-        end: where they end, in bytes from the start of the file; a torn tail may follow.
-        digest: of the last one, or of the header.
+        token_ids: ids of all positions, after all records.
+        end: end of the last valid record, in bytes; a torn tail may follow.
+        digest: of the last valid record, or of the header.
     """
 
     header: Header
@@ -79,7 +80,7 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def unsafe(found: os.stat_result) -> str:
-    """Say why a file is not to be trusted, or nothing."""
+    """Return why a file must not be trusted; "" if it may be."""
     if not stat.S_ISREG(found.st_mode):
         return "is not a regular file"
     if hasattr(os, "geteuid"):
@@ -91,10 +92,12 @@ def unsafe(found: os.stat_result) -> str:
 
 
 def read_chain(fd: int, name: str, memory: LayerMemory | None) -> Chain:
-    """Read header and record heads up to the first that is not sound; payloads are not looked at.
+    """Read the header and the record heads up to the first invalid one; payloads are not read.
 
     Args:
-        memory: that payloads must fit; None takes their sizes as they are stated.
+        fd: descriptor of the open file.
+        name: the file's name, escaped for a one-line message.
+        memory: layers' memory whose sizes the payloads must match; None accepts the stated sizes.
 
     Raises:
         StateRefusedError: see ``read_header``.
@@ -126,7 +129,7 @@ def _fits(record: Record, header: Header, length: int, size_bytes: int, memory: 
 
 
 def read_into(fd: int, at: int, view: memoryview) -> bool:
-    """Fill the view from a place in the file; False where the file ends before."""
+    """Fill the view from offset ``at`` of the file; False if the file ends before."""
     os.lseek(fd, at, os.SEEK_SET)
     done = 0
     with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:

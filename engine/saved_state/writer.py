@@ -1,4 +1,4 @@
-"""Saving a conversation's keys and values while it goes on: a thread that copies what is finished and appends it."""
+"""Saves a session's keys and values while it runs: a thread copies finished positions and appends them to a file."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
     from engine.session import Session
 
 FEWEST_NEW = 16
-"""While a conversation grows, fewer tokens are not worth a record."""
+"""Least number of new tokens written as one record while the session grows."""
 QUIET_S = 3.0
-"""After so long without a note the rest is written, too."""
+"""Seconds without a note after which the rest is written."""
 SYNC_S = 5.0
-"""At most so often is the device made to hold what was appended, unless somebody asks for it."""
+"""Least seconds between two flushes to the device (fsync), except for ``flush``."""
 RETRY_S = 5.0
-"""After a failure, notes wait for so long; ``flush`` never does."""
+"""Seconds that notes wait after a failure; ``flush`` does not wait."""
 SLACK_BYTES = 8 << 20
 DEAD_SHARE = 0.5
-"""A file is written anew once its dead records take more than the slack and this share of its live ones."""
+"""A file is rewritten once its dead records exceed ``SLACK_BYTES`` plus this share of the live ones."""
 
 
 class StateWriter:
-    """Keeps one file up to one session, from a thread of its own.
+    """Keeps a file up to date with a session, from a thread of its own.
 
-    What decode writes lies behind the session's length, so copying what lies below it disturbs nobody; a cut is
-    noticed by a watch on the session, after every copy and before it counts. Close the writer before the session goes
-    on with another conversation.
+    Decode writes behind the session's length, so positions below it can be copied meanwhile. A watch on the session
+    reports cuts; it is checked after every copy, before the copy counts. Close the writer before using the session for
+    another conversation.
 
     Args:
-        session: open until after ``close``.
-        path: in a directory of one's own. Nobody else may write there meanwhile: hold a lock.
-        quota_bytes: the file never gets larger; None for no limit.
+        session: must stay open until after ``close``.
+        path: of the file, in a private directory. No other process may write it meanwhile: hold a lock.
+        quota_bytes: limit on the file's size; None for no limit.
 
     Attributes:
-        quota_bytes: may be changed at any time.
+        quota_bytes: the limit; may be changed at any time.
 
     Raises:
         EngineError: the model file was changed since it was opened.
@@ -60,7 +60,7 @@ class StateWriter:
         self.quota_bytes = quota_bytes
         self._session = session
         self._path = path
-        self._memory = session.memory  # stays alive with this, whatever becomes of the session
+        self._memory = session.memory  # keeps the memory alive even if the session is closed
         self._header = Header.of(session, bytes(16))
         self._watch = session.cached.watch()
         self._file: StateFile | None = None
@@ -81,30 +81,30 @@ class StateWriter:
 
     @property
     def problem(self) -> str | None:
-        """Why the last attempt did not save everything, in one line; None where it did."""
+        """Why the last attempt did not save everything, one line; None if it did."""
         return self._problem
 
     @property
     def saved_tokens(self) -> int:
-        """Tokens that a restart would find, as far as the system keeps what was written."""
+        """Number of tokens in the published file; a power cut may lose those not flushed yet."""
         file = self._file
         return min(self._saved, self._watch.stands()) if file is not None and file.is_published else 0
 
     @property
     def file_bytes(self) -> int:
-        """Size of the file, dead records included; 0 while there is none."""
+        """Size of the file in bytes, dead records included; 0 before it exists."""
         file = self._file
         return file.end if file is not None else 0
 
     def note(self) -> None:
-        """Tell that the session grew or was cut; takes microseconds."""
+        """Report that the session grew or was cut; takes microseconds."""
         with self._changed:
             if self._noted_s is None or self._n_new() >= FEWEST_NEW:
                 self._changed.notify_all()
             self._noted_s = time.monotonic()
 
     def flush(self, timeout_s: float) -> bool:
-        """Save everything that the session holds now and wait until the device has it; False where that fails."""
+        """Save all present tokens and wait until they are on the device; False on failure or after ``timeout_s``."""
         with self._changed:
             self._flushes += 1
             wanted = self._flushes
@@ -113,12 +113,12 @@ class StateWriter:
             return self._flushes_done >= wanted and self._problem is None
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """End the thread; what was not flushed may be missing. Closing twice is harmless."""
+        """End the thread; tokens not flushed may be missing in the file. Closing twice is harmless."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
         self._thread.join(timeout_s)
-        if self._thread.is_alive():  # it keeps its watch, or it would take what comes next for this conversation's
+        if self._thread.is_alive():  # it keeps its watch, or it would save the next conversation's tokens as this one's
             self._is_abandoned = True
             return
         self._session.cached.unwatch(self._watch)
@@ -128,7 +128,7 @@ class StateWriter:
             Origin(self._path, self._header, file.end, file.digest, length, watch).remember(self._session)
 
     def _resume(self) -> None:
-        """Take the file up where a restore or a writer left it, as far as the session was not cut since."""
+        """Continue the file that a restore or an earlier writer left, up to where the session was cut since."""
         origin = forget_origin(self._session)
         if origin is not None and origin.path == self._path:
             self._file = StateFile.resume(origin)
@@ -145,7 +145,7 @@ class StateWriter:
         """Sleep until there is something to do.
 
         Returns:
-            How many flushes that will fulfil, and whether to write even a tile that is not full; None at the end.
+            (number of flushes it will complete, whether to write an incomplete tile too); None at the end.
         """
         with self._changed:
             while not self._is_closing:
@@ -158,7 +158,7 @@ class StateWriter:
             return None
 
     def _due_s(self) -> float | None:
-        """When to write what was noted: soon if it is much, else when no more notes come."""
+        """Time of the next write: at once for ``FEWEST_NEW`` tokens or more, else ``QUIET_S`` after the last note."""
         if self._noted_s is None:
             return None
         return max(self._retry_s, self._noted_s if self._n_new() >= FEWEST_NEW else self._noted_s + QUIET_S)
@@ -167,7 +167,7 @@ class StateWriter:
         return self._session.cached.n_settled - min(self._saved, self._watch.stands())
 
     def _attempt(self, flushes: int, everything: bool) -> None:
-        """Save, and keep what went wrong: a thread that ended by it would leave all that follows unsaved."""
+        """Save, and store any error in ``problem``: an exception would end the thread and stop all saving."""
         noted_s, is_flush = self._noted_s, flushes > self._flushes_done
         problem = None
         try:
@@ -179,7 +179,7 @@ class StateWriter:
         except Exception as error:
             problem = f"the conversation's state is not saved: {type(error).__name__}: {shown(str(error))}"
         if self._file is not None and not self._file.is_published:
-            self._let_go()  # takes room from others, the transcript first of all
+            self._let_go()  # frees the space for others, conversations first of all
         with self._changed:
             self._problem = problem
             self._retry_s = time.monotonic() + RETRY_S if problem else 0.0
@@ -189,7 +189,7 @@ class StateWriter:
             self._changed.notify_all()
 
     def _save(self, everything: bool, is_flush: bool) -> None:
-        """Append what the file lacks, up to the last full tile or to the end, and have the device hold it."""
+        """Append missing positions, up to the last full tile or to the end, and flush the file."""
         while not self._is_abandoned and (is_flush or not self._is_closing):
             self._saved = min(self._saved, self._watch.take())
             token_ids = self._session.cached.settled()
@@ -209,7 +209,7 @@ class StateWriter:
         if len(self._buffer) < n_bytes:
             self._buffer = np.empty(n_bytes, np.uint8)
         payload = self._buffer.data[: self._memory.copy_out(first, last, self._buffer)]
-        if self._watch.stands() >= last:  # else it was cut, and perhaps written anew, while it was copied
+        if self._watch.stands() >= last:  # else positions were cut, and perhaps rewritten, during the copy
             file.append(first, token_ids[first:last], payload, zlib.crc32(payload))
             self._saved = last
 
@@ -223,15 +223,15 @@ class StateWriter:
             elif everything or time.monotonic() >= self._synced_s + SYNC_S:
                 file.sync()
         except OSError:
-            self._let_go()  # what it holds is not known any more; the one in its place is as good as its checksums
+            self._let_go()  # its content is unknown now; the file in its place is protected by its checksums
             raise
         self._synced_s = time.monotonic()
 
     def _file_for(self, goal: int, may_rewrite: bool) -> StateFile | None:
-        """The file to append to; a new one where there is none or too much in it is dead.
+        """Return the file to append to; a new one if none exists or too much of it is dead.
 
         Raises:
-            OSError: there is no room.
+            OSError: not enough space.
         """
         needed_bytes = file_bytes(self._memory, goal) + self._margin_bytes
         if self.quota_bytes is not None and needed_bytes > self.quota_bytes:

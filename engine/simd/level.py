@@ -7,7 +7,7 @@ from numba import config
 from numba.core import codegen
 
 # numba leaves AVX off on Sandy and Ivy Bridge, where LLVM used to write slow code with it. Ours is half as fast again.
-# What else numba leaves it off for (systems that do not save its registers, machines that pretend) stays as it is.
+# Other cases in which numba leaves AVX off (systems that do not save its registers, emulators) are respected.
 _LEFT_OFF = ("corei7-avx", "core-avx-i", "sandybridge", "ivybridge")
 if "NUMBA_ENABLE_AVX" not in os.environ and (config.CPU_NAME or get_host_cpu_name()) in _LEFT_OFF:
     config.ENABLE_AVX = config._os_supports_avx()
@@ -29,8 +29,8 @@ HAS_X86 = "sse2" in FEATURES
 HAS_VNNI = HAS_AVX2 and ("avxvnni" in FEATURES or {"avx512vnni", "avx512vl"} <= FEATURES)
 
 SUMS_FOURS = HAS_VNNI
-"""Whether kernels take the form that adds four products of bytes to an int32 at once. Tests set it elsewhere: the
-operation is right at every level, and fast only here."""
+"""Whether kernels add four byte products to an int32 in one step. Tests also set it on other processors: the
+operation is correct at every level, and fast only with VNNI."""
 
 LEVEL = "vnni" if HAS_VNNI and HAS_FMA else "avx2" if HAS_AVX2 and HAS_FMA else "ssse3" if HAS_SSSE3 else "generic"
-"""Name of the level, for people: what `jalopy bench` reports."""
+"""Name of the instruction set as `jalopy bench` reports it."""

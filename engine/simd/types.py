@@ -31,9 +31,9 @@ class Vec(types.Type):
 
     @property
     def is_split(self) -> bool:
-        """Whether it is whole numbers and wider than what the processor computes with.
+        """True for 256-bit integers on a processor without AVX2, which computes on 128 bits at a time.
 
-        With AVX alone LLVM would hold them in 32 bytes, for ands, and take them apart for all else.
+        With AVX alone, LLVM would keep them in 256-bit registers for logical operations and split them for all others.
         """
         return self.lane in _WHOLE and self.n * self.ir.element.width == 256 and not level.HAS_AVX2
 

@@ -30,7 +30,7 @@ MODELS: dict[str, type[ByteLevelBpe] | type[CharacterBpe] | type[SentencePieceBp
     "llama": SentencePieceBpe,
     "gemma4": CharacterBpe,
 }
-"""``tokenizer.ggml.model`` to what encodes ordinary text."""
+"""``tokenizer.ggml.model`` to the class that encodes ordinary text."""
 
 _GUESSED = (
     "{}: does not say how its model cuts words (tokenizer.ggml.pre), so answers may be worse than they could be "
@@ -41,16 +41,16 @@ _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Tokenizer:
-    """Encodes and decodes with one vocabulary.
+    """Encodes and decodes text with one vocabulary; ids are 0 to ``vocab_size`` - 1.
 
     Attributes:
         vocab_size: number of tokens.
-        bos_id: begin-of-text token, None where there is none.
-        eos_id: end-of-text token, None where there is none.
-        end_ids: every token that ends a turn or a text.
+        bos_id: id of the begin-of-text token, or None.
+        eos_id: id of the end-of-text token, or None.
+        end_ids: ids of all tokens that end a turn or a text.
         add_bos: whether the model wants ``bos_id`` in front of a text.
         add_eos: whether the model wants ``eos_id`` behind a text.
-        notice: one line for the user where the file leaves something open, else None.
+        notice: one line for the user if the file does not name its pre-tokenizer, else None.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -72,8 +72,8 @@ class Tokenizer:
 
         Raises:
             FileUnreadableError: the file cannot be opened.
-            GGUFError: it is no sound GGUF file.
-            TokenizerError: its vocabulary is not sound or not supported.
+            GGUFError: it is not a valid GGUF file.
+            TokenizerError: its vocabulary is damaged or not supported.
         """
         from engine.gguf.read import read_gguf
 
@@ -93,15 +93,15 @@ class Tokenizer:
             file_name: named in errors.
 
         Raises:
-            TokenizerError: the vocabulary is not sound or not supported; the message names file and field.
+            TokenizerError: the vocabulary is damaged or not supported; the message names file and field.
         """
         return cls(read_vocabulary(metadata, file_name))
 
     def check(self) -> None:
-        """Look at what is too slow for every start; text that meets such a fault is refused when it does.
+        """Run the checks that are too slow for every start; ``encode`` reports such a fault when text runs into it.
 
         Raises:
-            TokenizerError: a merge makes a text that is no token.
+            TokenizerError: the result of a merge is not a token.
         """
         check_merges(self._vocabulary)
 
@@ -115,13 +115,16 @@ class Tokenizer:
         return "" if token_id is None else self._vocabulary.texts[token_id]
 
     def encode(self, text: str, bos: bool | None = None, special: bool = True) -> list[int]:
-        """Token ids of a text, the same as llama.cpp's.
+        """Return the token ids of a text, the same as llama.cpp's.
 
         Args:
             text: any text; lone surrogates count as U+FFFD.
-            bos: put the begin-of-text token in front; None asks the vocabulary, and then its wish for an end-of-text
-                token is honoured too. Vocabularies without the token get none.
+            bos: put the begin-of-text token in front, if the vocabulary has one. None does what the vocabulary asks
+                for, and then also appends the end-of-text token if it asks for that.
             special: recognise control tokens spelled in the text. False for text from a user: it stays text.
+
+        Raises:
+            TokenizerError: the text runs into a damaged merge.
         """
         wants_bos = self.add_bos if bos is None else bos
         ids = [self.bos_id] if wants_bos and self.bos_id is not None else []
@@ -141,10 +144,10 @@ class Tokenizer:
         return self._special.split(text, special)
 
     def encode_text(self, text: str, after_special: bool) -> list[int]:
-        """Ids of text in the middle of a prompt, control tokens not recognised.
+        """Return the ids of text inside a prompt; control tokens spelled in it stay text.
 
         Args:
-            text: what others wrote.
+            text: untrusted text.
             after_special: whether a special token or nothing stands before it. SentencePiece vocabularies with
                 ``add_space_prefix`` then put a space in front, at every such place, as llama.cpp does.
         """
@@ -158,10 +161,10 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of the ids; control tokens have none, bytes that are no UTF-8 become U+FFFD.
+        """Return the text of the ids; control tokens have no text, invalid UTF-8 becomes U+FFFD.
 
-        The one leading space that encoding put in front (``add_space_prefix``) is taken away again. To decode the
-        continuation of a text, use :meth:`stream`.
+        The leading space that encoding adds (``add_space_prefix``) is removed. To decode the continuation of a text,
+        use :meth:`stream`.
 
         Raises:
             TokenizerError: an id is outside the vocabulary.
@@ -187,10 +190,10 @@ class Tokenizer:
         return raw
 
     def stream(self, spelled: Collection[int] = ()) -> TextStream:
-        """A decoder for generated tokens, one at a time.
+        """Return a decoder for generated tokens, one at a time.
 
         Args:
-            spelled: control tokens that are text here, as the vocabulary spells them.
+            spelled: ids of control tokens to spell out as text; all others have none.
         """
         texts = self._vocabulary.texts
         return TextStream(lambda token: texts[token].encode() if token in spelled else self.token_bytes(token))

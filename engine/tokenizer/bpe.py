@@ -37,10 +37,10 @@ class ByteLevelBpe:
     def encode(self, text: str) -> list[int]:
         """Ids of text without special tokens.
 
-        Bytes for which the vocabulary has no token become its unknown token, or nothing where it has none either.
+        Bytes without a token become the unknown token, or nothing if the vocabulary has none.
 
         Raises:
-            TokenizerError: merges make a text of this that is no token.
+            TokenizerError: a merge result is not a token.
         """
         if self._ranks is None:
             self._prepare()
@@ -69,7 +69,7 @@ class ByteLevelBpe:
         return bytes(raw)
 
     def _prepare(self) -> None:
-        """Build the tables on first use: opening a file only to read its name should not pay for them."""
+        """Build the tables on first use, so that opening a file without encoding does not pay for them."""
         self._ids, self._ranks = tables_of(self._vocabulary)
 
     def _encode_word(self, word: str) -> list[int]:
@@ -90,7 +90,7 @@ class ByteLevelBpe:
 
 
 def tables_of(vocabulary: Vocabulary) -> tuple[dict[str, int], dict[str, int]]:
-    """Ids of the texts that ordinary text may become, and ranks of the merges that lead there.
+    """Return the ids of ordinary tokens by text, and the ranks of the merges between them.
 
     Text must never become a control token by accident, whatever merges the file lists.
     """
@@ -108,9 +108,9 @@ def tables_of(vocabulary: Vocabulary) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def merges_into(texts: set[str], merges: Mapping[str, int]) -> list[str]:
-    """Find the merges that would make one of the texts: by all ways to cut these, or by all merges.
+    """Find the merges that result in one of the texts, by all splits of these texts or by all merges.
 
-    A text of 65,536 characters has cuts of four gigabytes.
+    The splits of a text of 65,536 characters would take four gigabytes.
     """
     if sum(len(text) ** 2 for text in texts) < 16 * len(merges):
         return [f"{text[:at]} {text[at:]}" for text in texts for at in range(1, len(text))]

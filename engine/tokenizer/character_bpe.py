@@ -28,7 +28,7 @@ class CharacterBpe:
         byte tokens.
 
         Raises:
-            TokenizerError: merges make a text of this that is no token.
+            TokenizerError: a merge result is not a token.
         """
         if self._ranks is None:
             self._ids, self._ranks = tables_of(self._vocabulary)

@@ -1,6 +1,6 @@
-"""The one loop both kinds of BPE share: join neighbouring symbols, strongest pair first, then leftmost.
+"""The merge loop of all BPE tokenizers: join neighbouring symbols, lowest rank first, then leftmost.
 
-Knows nothing of files, tokens or bytes. O(n log n) for any text: each symbol has at most one live entry in the queue.
+O(n log n) for any text: each symbol has at most one live entry in the queue.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ def merge_symbols(symbols: list[str], ranks: Mapping[str, int], joiner: str) -> 
     Args:
         symbols: (n,) the smallest pieces, in order.
         ranks: ``left + joiner + right`` to rank; the lowest rank is joined first, ties from the left.
-        joiner: what stands between the two halves in a key of ``ranks``.
+        joiner: separator of the two halves in a key of ``ranks``.
 
     Returns:
         The joined symbols; concatenated they are the input.

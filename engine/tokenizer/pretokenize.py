@@ -56,9 +56,9 @@ def _cased(digits: str, suffix: str = "", but: str = "", signs_end: str = r"[\r\
 
     Args:
         digits: how numbers are cut.
-        suffix: what may end a word.
-        but: looked for ahead of every letter, which then is none.
-        signs_end: what may follow signs.
+        suffix: optional ending of a word.
+        but: lookahead in front of every letter that excludes some letters.
+        signs_end: characters that may follow signs.
     """
     upper, lower = (
         rf"(?:{but}[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}])",
@@ -180,10 +180,10 @@ ALIASES = {
 
 
 def resolve_pre_tokenizer(name: str, file_name: str) -> str:
-    """Name in ``PRE_TOKENIZERS`` for a value of ``tokenizer.ggml.pre``.
+    """Return the key of ``PRE_TOKENIZERS`` for a value of ``tokenizer.ggml.pre``.
 
     Raises:
-        TokenizerError: the name is unknown; guessing would silently give the model other tokens than it learnt.
+        TokenizerError: the name is unknown; a guess could silently give the model wrong tokens.
     """
     known = ALIASES.get(name, name)
     if known not in PRE_TOKENIZERS:
@@ -194,7 +194,7 @@ def resolve_pre_tokenizer(name: str, file_name: str) -> str:
 
 @cache
 def splitter(name: str) -> Callable[[str], list[str]]:
-    """Function that cuts text into words; the words joined are the text.
+    """Return a function that cuts text into words; the joined words equal the text.
 
     Args:
         name: a key of ``PRE_TOKENIZERS``.

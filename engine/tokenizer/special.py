@@ -15,7 +15,7 @@ class Fragment(NamedTuple):
 
     Attributes:
         start: first character, in the split text.
-        end: one behind the last character.
+        end: one past the last character.
         text: the characters.
         token_id: the special token, None for ordinary text.
     """
@@ -45,10 +45,10 @@ class SpecialTokens:
 
         Args:
             text: any text.
-            control: recognise control tokens too; False for text that others wrote.
+            control: recognise control tokens too; False for untrusted text.
 
         Returns:
-            Fragments in order. White space that a token swallows belongs to none of them.
+            Fragments in order. White space that a token swallows is in none of them.
         """
         if not text:
             return []
@@ -92,7 +92,7 @@ class SpecialTokens:
 
 
 def spelled_in(text: str, tokens: dict[str, int]) -> dict[str, int]:
-    """Those of the tokens that occur in text; their order is kept.
+    """Return the tokens that occur in text, in their order.
 
     The set of characters spares most of the searches, so that a vocabulary with thousands of special tokens stays
     cheap on a megabyte of text.

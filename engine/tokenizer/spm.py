@@ -61,10 +61,10 @@ class SentencePieceBpe:
         return text.encode() if kind == TokenType.USER_DEFINED else text.replace(SPACE, " ").encode()
 
     def _prepare(self) -> None:
-        """Build the tables on first use: opening a file only to read its name should not pay for them."""
+        """Build the tables on first use, so that opening a file without encoding does not pay for them."""
         vocabulary = self._vocabulary
         assert vocabulary.scores is not None
-        # Tokens of the reserved types are no results of merging: text must never become a control token by accident.
+        # Merges must not produce reserved tokens: text must never become a control token by accident.
         reserved = set(vocabulary.ids_of(TokenType.CONTROL, TokenType.UNKNOWN, TokenType.BYTE))
         self._ids = {text: token_id for text, token_id in vocabulary.ids.items() if token_id not in reserved}
         self._byte_ids = {byte: token_id for token_id, byte in vocabulary.byte_values.items()}

@@ -1,4 +1,4 @@
-"""Text from tokens as they come, never cut inside a character."""
+"""Incremental decoding of tokens, never cut inside a character."""
 
 import codecs
 from collections.abc import Callable
@@ -7,8 +7,7 @@ from collections.abc import Callable
 class TextStream:
     """Decodes token by token; the pieces joined are the decoding of all bytes at once.
 
-    Bytes that are no UTF-8 become U+FFFD as soon as that is certain. Leading spaces are kept: a stream continues
-    text that is already there.
+    Invalid UTF-8 becomes U+FFFD as soon as that is certain. Leading spaces are kept: a stream continues earlier text.
     """
 
     def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
@@ -16,7 +15,7 @@ class TextStream:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token_id: int) -> str:
-        """Text that the token completes; may be empty.
+        """Return the text that the token completes; may be empty.
 
         Raises:
             TokenizerError: the id is outside the vocabulary.
@@ -29,7 +28,7 @@ class TextStream:
         return bool(self._decoder.getstate()[0])
 
     def flush(self) -> str:
-        """Text for a character that was never finished, then start afresh."""
+        """Return U+FFFD for an incomplete character at the end, or "", and reset the decoder."""
         rest = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return rest

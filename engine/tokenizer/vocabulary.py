@@ -1,7 +1,7 @@
-"""The vocabulary of a GGUF file, checked once: what each token is, and which ids mean something special.
+"""The vocabulary of a GGUF file, checked once: the tokens, their types and the special ids.
 
-Knows the ``tokenizer.ggml.*`` keys and nothing of how text becomes tokens. Every value comes from an untrusted file;
-whatever passes :func:`read_vocabulary` may be indexed without further checks.
+Reads the ``tokenizer.ggml.*`` keys; does not encode text. All values come from an untrusted file; those that pass
+:func:`read_vocabulary` may be indexed without further checks.
 """
 
 import re
@@ -20,7 +20,7 @@ PREFIX = "tokenizer.ggml."
 DAMAGED = "the vocabulary is damaged, download or convert the model again"
 
 MAX_TOKEN_CHARS = 1 << 16
-"""No vocabulary in use has tokens over a few hundred bytes; far more is a damaged length or an attack."""
+"""Limit on a token's length in characters; tokens in use have a few hundred bytes at most."""
 
 
 class TokenType(IntEnum):
@@ -44,10 +44,10 @@ END_TEXTS = frozenset(
 """Tokens that end a reply whatever their declared type (llama.cpp, llama-vocab.cpp, ``special_eog_ids``)."""
 
 AMBIGUOUS_END_TEXTS = frozenset({"</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]"})
-"""The same, only where the file says that they are special: Qwen's vocabulary has ``</s>`` as an ordinary word."""
+"""Tokens that end a reply only if the file marks them as special: in Qwen's vocabulary ``</s>`` is a word."""
 
 _USUAL_PRE = {"qwen2": "qwen2", "qwen3": "qwen2"}
-"""What architectures' files mean that were written before ``tokenizer.ggml.pre`` was (llama.cpp, April 2024)."""
+"""Pre-tokenizer by architecture, for files from before ``tokenizer.ggml.pre`` (llama.cpp, April 2024)."""
 _OTHER_MODELS = {"t5": "Unigram (UGM)", "bert": "WordPiece (WPM)", "rwkv": "RWKV", "plamo2": "PLaMo-2"}
 _PAIR = re.compile(rb"[^ ]+ [^ ]+")
 _BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -69,7 +69,7 @@ class Vocabulary:
         byte_values: id to byte, for tokens that stand for one raw byte.
         end_ids: tokens that end a turn or a text.
         rstrip_ids: special tokens that swallow the white space behind them.
-        is_pre_guessed: whether the file does not say how its model cuts words, nor does its architecture.
+        is_pre_guessed: True if neither the file nor its architecture names the pre-tokenizer.
     """
 
     file_name: str
@@ -97,7 +97,7 @@ class Vocabulary:
 
 
 def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
-    """Check and gather everything the file says about its vocabulary.
+    """Read and check the vocabulary in a file's metadata.
 
     Raises:
         TokenizerError: a field is missing, of the wrong type, out of range, or contradicts another one.
@@ -137,13 +137,13 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
 
 
 def kind_of_vocabulary(metadata: Mapping[str, Any], file_name: str) -> tuple[str, str]:
-    """Read which algorithm cuts text into tokens, which a file's header says without its lists.
+    """Return the tokenizer model and pre-tokenizer; needs only the header's scalars.
 
     Returns:
         ``llama``, ``gpt2`` or ``gemma4``, and a key of ``PRE_TOKENIZERS``.
 
     Raises:
-        TokenizerError: it is none of those that are known here.
+        TokenizerError: the model or the pre-tokenizer is not supported.
     """
     fields = _Fields(metadata, file_name)
     model = fields.text("model")
@@ -208,11 +208,11 @@ class _Fields:
         return value
 
     def decode(self, name: str, items: Sequence[bytes], text: bytes) -> list[str]:
-        """Items as text, decoded at one go: entry by entry costs three times as much for a whole vocabulary.
+        """Decode all items at once: one by one takes three times as long for a whole vocabulary.
 
         Args:
             name: the field, for errors.
-            items: the entries, none of them empty; only looked at to name the broken one.
+            items: the entries, none of them empty; only used to find a broken one.
             text: the entries, possibly without some characters, with newlines between.
         """
         try:
@@ -263,7 +263,7 @@ def _read_tokens(fields: _Fields) -> tuple[list[str], dict[str, int]]:
 def _read_types(
     fields: _Fields, texts: list[str], model: str, control_ids: set[int | None], unknown_id: int | None
 ) -> bytearray:
-    """Token types; where the file has none, those that its other fields imply."""
+    """Return the token types; if the file has none, those that its other fields imply."""
     values = fields.numbers("token_type", "iu", len(texts))
     if values is not None:
         bad = np.flatnonzero((values < TokenType.UNDEFINED) | (values > TokenType.BYTE))
@@ -294,7 +294,7 @@ def _read_scores(fields: _Fields, length: int) -> np.ndarray:
 
 
 def _read_merges(fields: _Fields) -> list[str]:
-    """The pairs; that each makes a token is looked at by ``check_merges``, or where text meets one that does not."""
+    """Return the pairs. ``check_merges`` and encoding check that each result is a token."""
     merges = fields.byte_strings("merges")
     lines = joined(merges)
     broken = _first_broken_pair(lines, merges)
@@ -304,10 +304,10 @@ def _read_merges(fields: _Fields) -> list[str]:
 
 
 def check_merges(vocabulary: Vocabulary) -> None:
-    """Look whether every merge makes a token: with a dictionary of 280,000 entries too slow for every start.
+    """Check that the result of every merge is a token; with 280,000 merges too slow for every start.
 
     Raises:
-        TokenizerError: one does not; the message names it.
+        TokenizerError: one is not; the message names it.
     """
     results = (merge.replace(" ", "") for merge in vocabulary.merges)
     bad = next((result for result in results if result not in vocabulary.ids), None)
@@ -316,15 +316,15 @@ def check_merges(vocabulary: Vocabulary) -> None:
 
 
 def no_token(vocabulary: Vocabulary, text: str) -> TokenizerError:
-    """The error for a text that merges make and that is no token."""
+    """Return the error for the result of a merge that is not a token."""
     return TokenizerError(f"{vocabulary.file_name}: {PREFIX}merges make '{shown(text)}', which is no token ({DAMAGED})")
 
 
 def _first_broken_pair(text: bytes, merges: Sequence[bytes]) -> int | None:
-    """Index of the first merge that is not two texts with one space between; None where all are.
+    """Return the index of the first merge that is not two texts with one space between; None if all are.
 
-    Hundreds of thousands of merges are looked at on every start, so this compares positions of the separators, and
-    looks at each merge only where that finds something, such as merges of newlines.
+    Runs over hundreds of thousands of merges at every start, so it compares the positions of separators and examines
+    single merges only if those differ, as for merges of newlines.
 
     Args:
         text: the merges with newlines between.
@@ -364,7 +364,7 @@ def _find_end_tokens(ids: dict[str, int], types: bytearray) -> set[int]:
 
 
 def _find_rstrip_tokens(metadata: Mapping[str, Any], texts: list[str], types: bytearray) -> frozenset[int]:
-    """Special tokens that swallow white space; the format has no field for it, llama.cpp goes by the model's name.
+    """Return special tokens that swallow white space; GGUF has no field for it, llama.cpp uses the model's name.
 
     Source: ggml-org/llama.cpp, src/llama-vocab.cpp, per-token attributes of Phi-3.
     """

@@ -1,4 +1,4 @@
-"""What came of comparing ways to keep weights, or keys and values, in memory: a sentence or two. Pure functions."""
+"""Explains the result of a memory comparison (weights or KV cache) in one or two sentences. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _VERBS = {DECODE: "writes", PREFILL: "reads the prompt"}
 
 
 def explain_comparison(comparison: Comparison, remark: str = "") -> str:
-    """Say what was found; "" where nothing was measured, for which ``left_out`` gives the reason.
+    """Return the explanation; "" if nothing was measured (``left_out`` then gives the reason).
 
     Args:
-        comparison: with all that was measured.
-        remark: what must be known to judge it, as a sentence.
+        comparison: a finished comparison.
+        remark: a sentence needed to judge the result, or "".
     """
     if not comparison.is_measured:
         return ""
@@ -62,14 +62,14 @@ def _own(comparison: Comparison, name: str) -> int:
 
 
 def _gains(option: Option) -> str:
-    """Say "writes 12 % faster (9 to 14)", and the same of reading where that is a gain too."""
+    """Return "writes 12 % faster (9 to 14)", and the same for reading if that is a gain too."""
     gains = {phase: gain for phase, gain in option.gain.items() if gain.low > 1}
     shown = [f"{_VERBS[phase]} {_percent(gain.median):.0f} % faster {_span(gain)}" for phase, gain in gains.items()]
     return " and ".join(shown)
 
 
 def _no_gain(option: Option) -> str:
-    """Say what kept it from being better."""
+    """Return why an option is not better."""
     gains = option.gain.values()
     slower = [phase for phase, gain in option.gain.items() if gain.high < 1]
     if slower:

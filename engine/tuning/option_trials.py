@@ -1,7 +1,7 @@
 """Measures weights in the file's map against huge pages, and types of the KV cache, on an open model.
 
-Weights change place under the conversation's session, which notices nothing: the same numbers at another address. Types
-of the cache need caches of their own: each gets a session, filled alike and closed afterwards.
+Weights change place under the conversation's session without affecting it: the same numbers at another address. KV
+types need caches of their own: each gets a session, filled alike and closed afterwards.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from engine.session import Session
 
 MOST_FILLED = 4096
-"""Tokens in the caches that are compared; more would show more, and take more memory."""
+"""Limit on the tokens in compared caches; more would show larger differences, and take more memory."""
 LEAST_FILLED = 256
-"""In a shorter context the type of the cache hardly matters."""
+"""Least tokens in compared caches: in shorter contexts the KV type hardly matters."""
 COMPUTED_TOKENS = 64
-"""Of those: the rest repeats their keys and values, since computing thousands of them may take minutes."""
+"""Tokens computed to fill a cache; the rest are copies, since computing thousands may take minutes."""
 SAMPLE_ROOM = 128
 HUGE_ENOUGH = 0.9
-"""A copy with so much of it in huge pages is what it is called."""
+"""Share of a copy in huge pages from which the report does not mention missing ones."""
 
 
 class WeightTrials:
-    """Weights in the map and in huge pages, measured behind the conversation.
+    """Weights in the map and in huge pages, measured in the conversation's context.
 
     Args:
         model: its weights' mode changes while it measures, and is restored.
@@ -68,7 +68,7 @@ class WeightTrials:
 
     @property
     def estimate(self) -> str:
-        """What having both at once takes."""
+        """Memory needed to have both at once, one line."""
         room = self._room
         return (
             f"huge pages: a copy of {shown_bytes(room.copy_bytes)} beside the file's own pages, "
@@ -76,14 +76,14 @@ class WeightTrials:
         )
 
     def own_bytes(self, option: str) -> int:
-        """The copy's size; pages of the file belong to the system."""
+        """Bytes of the copy; the file's pages are the system's."""
         return self._room.copy_bytes if option == HUGE else 0
 
     def open(self, tell: Tell) -> None:
-        """Copy the weights, or bring the file's pages into memory: whatever is not there yet.
+        """Copy the weights and load the file's pages, as far as necessary.
 
         Raises:
-            MemoryPlanError: there is no room for the copy after all, or none in the context to measure in.
+            MemoryPlanError: the copy does not fit, or the context has no room to measure in.
         """
         if not any(self.n_tokens(phase) for phase in (DECODE, PREFILL)):
             raise MemoryPlanError("the conversation leaves no room to measure in")
@@ -98,7 +98,7 @@ class WeightTrials:
         self._model.bring_weights_in()
 
     def n_tokens(self, phase: str) -> int:
-        """As in the conversation."""
+        """Return the tokens of one sample."""
         return self._trials.n_tokens(phase)
 
     def measure(self, phase: str, option: str, n_threads: int, pinned: bool) -> float:
@@ -107,14 +107,14 @@ class WeightTrials:
         return self._trials.measure(phase, n_threads, pinned)
 
     def remark(self) -> str:
-        """How much of the copy really lies in huge pages, where that is not nearly all of it."""
+        """Return the share of the copy in huge pages as a sentence; "" if it is nearly all."""
         share = self._huge_bytes / max(1, self._room.copy_bytes)
         if share >= HUGE_ENOUGH:
             return ""
         return f"The system gave huge pages for only {100 * share:.0f} % of the copy (`jalopy doctor` may know why)."
 
     def close(self) -> None:
-        """Go back to the mode that was found; a copy made for this is let go."""
+        """Restore the earlier mode; a copy made for the measurement is dropped."""
         self._model.use_weights(self.present)
 
 
@@ -122,9 +122,9 @@ class KVTrials:
     """Types of the KV cache, each in a session of its own with the same filled context.
 
     Args:
-        model: of the sessions.
-        session: the conversation's, for its type and context; it is not touched.
-        clock: seconds, as fine as can be had.
+        model: the model of the sessions.
+        session: the conversation's session, for its KV type and context; not changed.
+        clock: monotonic seconds of the finest resolution.
     """
 
     part = KV
@@ -142,7 +142,7 @@ class KVTrials:
         self._sessions: list[Session] = []
 
     def _possible(self) -> list[str]:
-        """Types that the model's heads can be kept in, the smallest first."""
+        """Return the KV types that suit the model's heads, smallest first."""
         possible = []
         for name in sorted(KV_TYPES, key=lambda name: KV_TYPES[name].item_bytes):
             try:
@@ -153,7 +153,7 @@ class KVTrials:
         return possible
 
     def _choose(self) -> tuple[int, Sequence[str]]:
-        """Return how many tokens fit into how many caches: rather a type less than a short context."""
+        """Return (tokens, KV types) that fit into memory; drops a type before it shortens the context."""
         filled = min(MOST_FILLED, self._n_ctx // 2) // 8 * 8
         small = [name for name in self._needs if name == self.present or KV_TYPES[name].item_bytes < 4]
         while filled >= LEAST_FILLED:
@@ -168,7 +168,7 @@ class KVTrials:
 
     @property
     def estimate(self) -> str:
-        """What the caches take."""
+        """Memory needed for the caches, one line."""
         names = self.options if len(self.options) > 1 else list(self._needs)
         needed = shown_bytes(self._needed_bytes(self.n_context, names))
         available = shown_bytes(max(0, self._available_bytes))
@@ -176,7 +176,7 @@ class KVTrials:
 
     @property
     def left_out(self) -> str:
-        """Which types are not tried, and why."""
+        """Which KV types are not tried, and why; "" if all are."""
         missing = [name for name in self._needs if name not in self.options]
         if len(self.options) > 1:
             return (
@@ -187,14 +187,14 @@ class KVTrials:
         return "KV types are not tried: their caches do not fit into memory beside each other"
 
     def own_bytes(self, option: str) -> int:
-        """The cache's size for the conversation's whole context."""
+        """Bytes of the cache for the conversation's whole context."""
         return self._needs[option].bytes_for(self._n_ctx)
 
     def open(self, tell: Tell) -> None:
         """Open a session for each type, and fill it.
 
         Raises:
-            MemoryPlanError: the system gives no memory for it.
+            MemoryPlanError: a cache does not fit into memory.
         """
         for name in self.options:
 
@@ -215,7 +215,7 @@ class KVTrials:
             trials.sizes = self._trials[self.present].sizes
 
     def n_tokens(self, phase: str) -> int:
-        """The same for all types."""
+        """Return the tokens of one sample, the same for all types."""
         return self._trials[self.present].n_tokens(phase) if phase in (DECODE, PREFILL) else 0
 
     def measure(self, phase: str, option: str, n_threads: int, pinned: bool) -> float:
@@ -223,11 +223,11 @@ class KVTrials:
         return self._trials[option].measure(phase, n_threads, pinned)
 
     def remark(self) -> str:
-        """Nothing needs to be known."""
+        """Return ""."""
         return ""
 
     def close(self) -> None:
-        """Close the sessions: their memory is given back."""
+        """Close the sessions and free their memory."""
         self._trials.clear()
         while self._sessions:
             self._sessions.pop().close()

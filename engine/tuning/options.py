@@ -1,7 +1,7 @@
-"""Whether weights or keys and values are better kept in another way than now. Measures nothing itself.
+"""Compares memory options (places of the weights, KV types) with the present one. Measures nothing itself.
 
-As with thread counts, options are measured in turn, up and down, and compared within a pass. But here the present one
-stays unless another is faster beyond doubt: a change costs memory or exactness, so its gain must be certain.
+As with thread counts, options are measured in turn, up and down, and compared within a pass. The present option stays
+unless another is certainly faster, since a change costs memory or accuracy.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from engine.tuning.report import DECODE, PREFILL, Comparison, Option
 from engine.tuning.statistics import GAIN, Contest, Interval
 
 Tell = Callable[[str], None]
-"""Takes a line about what is being prepared; raises ``Cancelled`` or ``TimeUp`` to end it."""
+"""Takes a line about the present preparation; raises ``Cancelled`` or ``TimeUp`` to end it."""
 
 
 class TimeUp(Exception):
-    """A preparation has taken all the time there was."""
+    """A preparation has used up the time of its part."""
 
 
 class OptionTrials(Protocol):
-    """What options are measured with; ``engine.tuning.option_trials`` does it on models and sessions."""
+    """Measures the options of one part; implemented in ``engine.tuning.option_trials``."""
 
     part: str
     present: str
 
     @property
     def options(self) -> Sequence[str]:
-        """In order of the memory they take, the present one among them."""
+        """Names of the options, the present one included, by rising memory."""
 
     @property
     def n_context(self) -> int:
-        """Tokens the measured steps attend to."""
+        """Tokens in the context that is measured."""
 
     @property
     def estimate(self) -> str:
-        """What trying takes, and what there is."""
+        """Memory needed to try the options, and memory available, one line."""
 
     @property
     def left_out(self) -> str:
-        """Why nothing can be tried, or not everything; "" if all can."""
+        """Why some or all options cannot be tried; "" if all can."""
 
     def own_bytes(self, option: str) -> int:
-        """Memory that an option takes for itself."""
+        """Bytes of memory that an option needs for itself."""
 
     def open(self, tell: Tell) -> None:
         """Make all options ready. Raises ``MemoryPlanError``, and whatever ``tell`` does."""
@@ -58,21 +58,22 @@ class OptionTrials(Protocol):
         """Take one sample; returns tokens per second. Raises ``Cancelled``."""
 
     def remark(self) -> str:
-        """What must be known to judge the outcome; "" for nothing. Asked after the last sample."""
+        """Sentence needed to judge the result, or ""; called after the last sample."""
 
     def close(self) -> None:
-        """Leave the present option as it was found, and give back the memory of all others."""
+        """Restore the present option and free the memory of all others."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What holds for all samples of a search.
+    """Conditions of all samples of a search.
 
     Attributes:
-        threads: those of a phase.
-        until_s: no sample begins after this.
-        most_rounds: of two passes each.
-        check: raises ``Cancelled`` once the search was stopped.
+        threads: returns the thread count of a phase.
+        pinned: whether threads are bound to CPUs.
+        until_s: time, on the search's clock, after which no sample begins.
+        most_rounds: limit on rounds of two passes each.
+        check: raises ``Cancelled`` after a stop.
     """
 
     threads: Callable[[str], int]
@@ -101,18 +102,18 @@ class OptionSearch:
 
     @property
     def part(self) -> str:
-        """What is compared."""
+        """The part that is compared."""
         return self._trials.part
 
     def run(self, setup: Setup, tell: Tell) -> Generator[None]:
         """Measure, and yield after each sample.
 
         Args:
-            setup: what holds for all samples.
-            tell: told what is prepared.
+            setup: conditions of all samples.
+            tell: called with a line about each preparation.
 
         Raises:
-            Cancelled: it was stopped; everything is as it was found.
+            Cancelled: it was stopped; the present option is restored.
         """
         if len(self._names) < 2:
             return
@@ -147,7 +148,7 @@ class OptionSearch:
                 return
 
     def comparison(self, is_over: bool) -> Comparison:
-        """Return what was found; with a sentence about it once that is all."""
+        """Return the result so far; with an explanation if ``is_over``."""
         found = Comparison(
             part=self._trials.part,
             present=self._trials.present,
@@ -167,7 +168,7 @@ class OptionSearch:
         return Option(name, self._trials.own_bytes(name), tps, gain)
 
     def _gain(self, phase: str, name: str, over: str | None = None) -> Interval | None:
-        """How many times faster an option is than the present one, or than another."""
+        """Return the speed of an option relative to the present one, or to ``over``."""
         over = over or self._trials.present
         if name == over:
             return None
@@ -198,12 +199,12 @@ class OptionSearch:
 
 
 def _is_gain(gain: Interval | None) -> bool:
-    """Whether it is beyond doubt and large enough to matter: the interval does not reach the other's speed."""
+    """True if the gain is certain and above ``GAIN``: the whole interval lies above 1."""
     return gain is not None and gain.is_sure and gain.low > 1 and gain.median > GAIN
 
 
 def _is_loss(gain: Interval) -> bool:
-    """Whether it may be slower by enough to matter, as far as is known."""
+    """True if the whole interval lies below 1 and the loss exceeds ``GAIN``."""
     return gain.high < 1 and gain.median < 1 / GAIN
 
 

@@ -1,4 +1,4 @@
-"""Why a thread count won, in a sentence: a pure function of the machine and of what was measured."""
+"""Explains in a sentence why a thread count won. Pure functions of the machine and the measurements."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from engine.machine.topology import Cores
 from engine.tuning.report import DECODE, Curve
 
 SMALL_MODEL_BYTES = 64 << 20
-"""Read per token; so little mostly comes from a cache, and memory is no limit."""
+"""Bytes read per token below which a model mostly fits into caches, so that memory is not the limit."""
 CAVEAT = " This is not certain yet: measure again when nothing else runs."
 
 
 def explain(curve: Curve, cores: Cores, bytes_per_token: int, others_cores: float | None = None) -> str:
-    """Say why the curve's best count is the best.
+    """Return a sentence on why the curve's best count is the best.
 
     Args:
         curve: with a best count.
         cores: the machine it was measured on.
-        bytes_per_token: weights one decode step reads.
-        others_cores: cores' worth of time that other programs took meanwhile; None for too little to matter.
+        bytes_per_token: bytes of weights that one decode step reads.
+        others_cores: processor time of other programs during the sweep, in cores; None if negligible.
     """
     best = curve.best
     assert best is not None
@@ -42,8 +42,8 @@ def explain(curve: Curve, cores: Cores, bytes_per_token: int, others_cores: floa
 
 
 def _kept(curve: Curve, best: int) -> str:
-    """The fastest is not the best: the difference is lost in the noise, or too small to matter."""
-    # The median of the ratios may say otherwise than the medians of the rates: that is noise and no gain.
+    """Explain a best count that is not the fastest: the difference is noise, or too small to matter."""
+    # The median of the ratios may contradict the medians of the rates; that is noise, not a gain.
     is_gain = curve.gain is not None and curve.gain.median > 1
     gain = f" ({100 * (curve.gain.median - 1):+.0f} %)" if curve.gain is not None and is_gain else ""
     task = "writing" if curve.phase == DECODE else "reading the prompt"
@@ -63,7 +63,7 @@ def _quota_cause(best: int, cores: Cores) -> str:
 
 
 def _next_count(curve: Curve, best: int) -> int:
-    """The count that was tried above the best one; the best where there is none."""
+    """Return the next higher count that was tried; the best one if none was."""
     return min((point.n_threads for point in curve.points if point.n_threads > best), default=best)
 
 

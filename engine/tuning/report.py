@@ -1,4 +1,4 @@
-"""What a sweep has found so far: small immutable records, for whoever shows them."""
+"""Results of a sweep so far, as small immutable records for display."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from engine.tuning.statistics import Interval
 DECODE, PREFILL = "decode", "prefill"
 
 COUNTS, PINNING, WEIGHTS, KV = "counts", "pinning", "weights", "kv"
-"""What a sweep may be about; the last two compare ways of keeping something in memory."""
+"""Parts of a sweep: thread counts, binding to CPUs, place of the weights, type of the KV cache."""
 
 MEASURING, DONE, STOPPED, UNSURE = "measuring", "done", "stopped", "unsure"
-"""States of a sweep. Unsure, with time or rounds used up, it still names a best."""
+"""States of a sweep. ``UNSURE``: time or rounds ran out before the best was certain."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,10 @@ class Point:
     """One thread count.
 
     Attributes:
-        kind: what the last of its threads gets for itself: "core", "efficiency core" or "sibling".
+        n_threads: the count.
+        kind: kind of CPU that its last thread runs on: "core", "efficiency core" or "sibling".
         tps: tokens per second; None before it was measured.
-        is_dropped: it was so much slower that it is measured no longer.
+        is_dropped: whether it was clearly slower and is not measured any more.
     """
 
     n_threads: int
@@ -35,16 +36,17 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """All thread counts for one of the two things the engine does.
+    """All thread counts of one phase.
 
     Attributes:
         phase: ``DECODE`` or ``PREFILL``.
+        points: by rising count.
         best: the count to use; None before anything was measured.
-        fastest: the count of the highest median, which may win by no more than noise.
-        gain: how many times faster ``fastest`` is than ``best``; None where they are the same.
-        is_settled: whether going on would hardly change ``best``.
+        fastest: the count with the highest median, perhaps only by noise.
+        gain: speed of ``fastest`` relative to ``best``; None if they are the same.
+        is_settled: whether further samples would hardly change ``best``.
         n_tokens: tokens of one sample.
-        pinned_gain: how many times faster the best count is with its threads bound to CPUs; None if not measured.
+        pinned_gain: speed of the best count with bound threads relative to unbound; None if not measured.
     """
 
     phase: str
@@ -63,12 +65,13 @@ class Curve:
 
 @dataclass(frozen=True)
 class Option:
-    """One way to keep something in memory.
+    """One memory option.
 
     Attributes:
-        own_bytes: of memory that it takes for itself.
-        tps: tokens per second by phase, where it was measured.
-        gain: how many times faster than the present option, by phase; nothing for the present one itself.
+        name: a weights mode or a KV type.
+        own_bytes: bytes of memory that it needs for itself.
+        tps: tokens per second by measured phase.
+        gain: speed relative to the present option, by phase; empty for the present option.
     """
 
     name: str
@@ -79,18 +82,18 @@ class Option:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ways to keep weights, or keys and values, in memory, against the one in use.
+    """Memory options of the weights or of the KV cache, compared with the one in use.
 
     Attributes:
         part: ``WEIGHTS`` or ``KV``.
         present: the option in use.
-        options: in order of the memory they take.
-        best: the present one, unless another is faster in one phase and slower in none, beyond doubt.
-        is_settled: whether going on would hardly change ``best``.
-        n_context: tokens the measured steps attend to.
-        estimate: what trying takes, known before.
-        left_out: why it was not, or not wholly, measured; "" if it was.
-        reason: a sentence about the outcome; "" before there is one.
+        options: by rising memory.
+        best: the present one, unless another is certainly faster in one phase and slower in none.
+        is_settled: whether further samples would hardly change ``best``.
+        n_context: tokens in the context that was measured.
+        estimate: memory needed to try the options, one line.
+        left_out: why some or all options were not measured; "" if all were.
+        reason: a sentence about the result; "" before the end.
     """
 
     part: str
@@ -105,11 +108,11 @@ class Comparison:
 
     @property
     def is_measured(self) -> bool:
-        """Whether anything was."""
+        """Whether any option was measured."""
         return any(option.gain for option in self.options)
 
     def option(self, name: str) -> Option | None:
-        """The option of a name."""
+        """Return the option of a name; None if unknown."""
         return next((option for option in self.options if option.name == name), None)
 
 
@@ -118,14 +121,19 @@ class TuningReport:
     """A sweep, running or over.
 
     Attributes:
-        curves: by phase, those that can be measured.
-        pinned: whether bound threads proved faster; None where that was not measured.
-        round_number, n_rounds: of those there may be; it ends earlier once everything is settled.
-        n_context: tokens the measured steps attend to.
-        notes: what could not be measured, and why.
-        reasons: why each winner won, one sentence or two per phase; empty while it runs.
-        comparisons: of ways to keep things in memory, those that were asked for.
-        preparing: what takes a while before something can be measured; "" while something is.
+        curves: of the phases that can be measured.
+        cores: the machine.
+        state: ``MEASURING``, ``DONE``, ``STOPPED`` or ``UNSURE``.
+        measuring: the sample being taken, in words; "" otherwise.
+        round_number: present round, from 1.
+        n_rounds: limit on rounds; a sweep ends earlier once everything is settled.
+        elapsed_s, budget_s: time used and allowed, in seconds.
+        n_context: tokens in the context that is measured.
+        pinned: whether bound threads proved faster; None if not measured.
+        notes: what could not be measured, and why, one line each.
+        reasons: why each winner won, one or two sentences per phase; empty while the sweep runs.
+        comparisons: of the requested memory options.
+        preparing: the preparation in progress, in words; "" while measuring.
     """
 
     curves: tuple[Curve, ...]
@@ -144,15 +152,15 @@ class TuningReport:
     preparing: str = ""
 
     def comparison(self, part: str) -> Comparison | None:
-        """The comparison of one part."""
+        """Return the comparison of one part, or None."""
         return next((comparison for comparison in self.comparisons if comparison.part == part), None)
 
     def curve(self, phase: str) -> Curve | None:
-        """The curve of one phase."""
+        """Return the curve of one phase, or None."""
         return next((curve for curve in self.curves if curve.phase == phase), None)
 
     def best(self, phase: str) -> int | None:
-        """The best count of one phase."""
+        """Return the best count of one phase, or None."""
         curve = self.curve(phase)
         return curve.best if curve is not None else None
 
@@ -163,5 +171,5 @@ class TuningReport:
 
     @property
     def seconds_left(self) -> float:
-        """The most it will still take."""
+        """Limit on the remaining time, in seconds."""
         return 0.0 if self.is_over else max(0.0, self.budget_s - self.elapsed_s)

@@ -1,7 +1,7 @@
-"""Which of several settings is fastest, from rates measured in passes. Knows numbers only, neither threads nor engines.
+"""Finds the fastest of several settings from rates measured in passes; works on numbers only.
 
-Machines drift: clocks fall, neighbours wake up. So settings are compared within the same pass, as ratios, and intervals
-are those of the median, which one disturbed sample cannot move.
+Machines drift as clocks fall and other programs start. Settings are therefore compared within the same pass, as ratios,
+with intervals of the median, which a single disturbed sample hardly changes.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from dataclasses import dataclass
 
 CONFIDENCE = 0.9
 GAIN = 1.03
-"""A setting that costs more must be faster by this factor to be worth it."""
+"""Least speed ratio at which a costlier setting is worth it."""
 CLEARLY_FASTER = 1 / 0.85
-"""A median ratio above this decides however wide its interval is, once one sample alone cannot have made it."""
+"""Median ratio above which the interval's width does not matter, given ``PASSES_OUTVOTING_ONE`` passes."""
 PASSES_BEFORE_DROPPING = 2
 PASSES_OUTVOTING_ONE = 3
-"""From so many values on, a median stands against one disturbed sample."""
+"""Least number of values whose median withstands one disturbed sample."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A median and how far it may lie off.
+    """A median and its confidence interval.
 
     Attributes:
-        n: how many values.
-        is_sure: whether ``low`` to ``high`` holds the true median with ``CONFIDENCE``; fewer than five values cannot
-            say, and the interval is then merely their range.
+        median: of the values.
+        low, high: ends of the interval.
+        n: number of values.
+        is_sure: whether the interval holds the true median with ``CONFIDENCE``; with fewer than five values it is only
+            their range.
     """
 
     median: float
@@ -44,7 +46,7 @@ class Interval:
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """Median with the narrowest interval between two of the values that is confident enough.
+    """Return the median with the narrowest interval between two of the values that reaches ``CONFIDENCE``.
 
     The k-th smallest and k-th largest of n values enclose the median with probability 1 - 2 P(B < k), where B counts
     heads in n tosses: no assumption about the distribution is needed.
@@ -66,10 +68,10 @@ class Contest:
     """Settings measured against each other, pass by pass.
 
     Args:
-        settings: in order of rising cost: where no difference shows, the earlier one wins.
+        settings: by rising cost; without a significant difference the cheaper one wins.
 
     Attributes:
-        live: settings that are still measured, in their order.
+        live: settings that are still measured, by rising cost.
     """
 
     def __init__(self, settings: Sequence[int]) -> None:
@@ -78,16 +80,16 @@ class Contest:
         self._rates: dict[int, dict[int, float]] = {setting: {} for setting in settings}
 
     def add(self, number: int, setting: int, rate: float) -> None:
-        """Take a rate (more is better, above 0) of one setting in one pass."""
+        """Add the rate (above 0, more is better) of one setting in one pass."""
         self._rates[setting][number] = rate
 
     def rate(self, setting: int) -> Interval | None:
-        """The rate of one setting; None before it was measured."""
+        """Return the rate of one setting; None before it was measured."""
         rates = self._rates[setting]
         return median_interval(list(rates.values())) if rates else None
 
     def ratio(self, faster: int, slower: int) -> Interval | None:
-        """How many times faster one setting is than another, over the passes that measured both."""
+        """Return the speed ratio of two settings over the passes that measured both; None without any."""
         above, below = self._rates[faster], self._rates[slower]
         ratios = [above[number] / below[number] for number in above if number in below]
         return median_interval(ratios) if ratios else None
@@ -112,7 +114,7 @@ class Contest:
         return leader is not None and self._is_beaten(setting, leader)
 
     def drop_slow(self) -> None:
-        """Measure no longer what is clearly slower than the leader."""
+        """Remove settings that are clearly slower than the leader from ``live``."""
         leader = self.leader
         if leader is None:
             return

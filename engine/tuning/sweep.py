@@ -1,8 +1,8 @@
 """The search for the best thread counts: which to try, in which order, and when to stop. Measures nothing itself.
 
 A pass measures every live count once, upwards, the next pass downwards (ABCD DCBA), decode and prefill in turn: slow
-drift of the machine then hits all of them alike. Two passes are a round; after each, what is clearly slower is dropped.
-What else may be compared (``tuning_options.py``) is, with the counts that won.
+drift of the machine then affects all of them alike. Two passes are a round; after each, clearly slower counts are
+dropped. Memory options (``options.py``) are compared afterwards, with the winning counts.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from engine.tuning.report import (
 from engine.tuning.statistics import Contest
 
 BUDGETS_S = {COUNTS: 48.0, PINNING: 12.0, WEIGHTS: 45.0, KV: 60.0}
-"""How long each part may take, in the order in which they run; what one leaves is the next one's."""
+"""Seconds for each part, in the order of running; unused time goes to the next part."""
 THREADS = (COUNTS, PINNING)
 MOST_ROUNDS = 6
 ALL_COUNTS_UP_TO = 12
-"""With more logical CPUs than this, only telling counts are tried."""
+"""Limit on the logical CPUs up to which every count is tried; above it only ``TELLING_COUNTS``."""
 TELLING_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 UNPINNED, PINNED = 0, 1
 
 
 class Trials(Protocol):
-    """What a sweep measures with; ``engine.tuning.trials`` does it on a session."""
+    """Measures samples for a sweep; implemented in ``engine.tuning.trials``."""
 
     n_context: int
     bytes_per_token: int
     can_pin: bool
     threads: dict[str, int]
-    """Those in use, by phase."""
+    """Thread counts in use, by phase."""
     pinned: bool
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What cannot be measured, and why."""
+        """What cannot be measured, and why, one line each."""
 
     def prepare(self) -> None:
         """Warm up and choose how many tokens a sample takes. Raises ``Cancelled``."""
@@ -69,17 +69,17 @@ class Trials(Protocol):
         """Take one sample; returns tokens per second. Raises ``Cancelled``."""
 
     def options(self, part: str) -> OptionTrials:
-        """What the options of one part are measured with."""
+        """Return the trials of the memory options of one part."""
 
     def cancel(self) -> None:
-        """Make what runs raise ``Cancelled``. For any thread."""
+        """Make the running sample raise ``Cancelled``. Any thread may call it."""
 
     def restore(self) -> None:
-        """Leave everything as it was found."""
+        """Restore thread counts and pinning."""
 
 
 def counts_to_try(cores: Cores) -> list[int]:
-    """Thread counts worth a trial, ascending; one beyond a quota, to show what it does."""
+    """Return the thread counts to try, ascending; one beyond a quota, to show its effect."""
     most = cores.most_threads if cores.quota is None else min(cores.most_threads, cores.quota + 1)
     if most <= ALL_COUNTS_UP_TO:
         return list(range(1, most + 1))
@@ -88,25 +88,25 @@ def counts_to_try(cores: Cores) -> list[int]:
 
 
 def default_budget_s(parts: Sequence[str]) -> float:
-    """Return the time that suits a search for so much."""
+    """Return the time for a sweep over some parts, in seconds."""
     return sum(BUDGETS_S[part] for part in parts)
 
 
 class Sweep:
-    """One search. Iterate over it in the thread that owns the session; ``cancel`` is for all others.
+    """One search. Iterate over it in the thread that owns the session; any thread may call ``cancel``.
 
     Args:
-        trials: what measures.
+        trials: takes the samples.
         cores: the machine.
-        budget_s: it takes no longer than this, give or take a sample; None for what suits the parts.
+        budget_s: limit on the time in seconds, exceeded by one sample at most; None takes ``default_budget_s``.
         clock: monotonic seconds.
-        parts: what to find out, of ``BUDGETS_S``.
-        earlier: found before on this session; what it says of other parts is said again, and its winners are used.
+        parts: keys of ``BUDGETS_S``.
+        earlier: earlier report on this session; its results for other parts are repeated, and its winners are used.
 
     Attributes:
-        on_preparing: called, in the iterating thread, with a report while something is prepared that takes a while.
-        others_cores: asked, at the end, for the cores' worth of time that other programs took; None for too little to
-            matter.
+        on_preparing: called, in the iterating thread, with a report during long preparations.
+        others_cores: called at the end; returns the processor time of other programs, in cores, or None if
+            negligible.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Sweep:
         self.others_cores: Callable[[], float | None] = _none
 
     def cancel(self) -> None:
-        """Stop measuring; what was found so far is reported."""
+        """Stop measuring; the last report has the results so far."""
         self._cancelled.set()
         self._trials.cancel()
 
@@ -141,7 +141,7 @@ class Sweep:
         """Yield a report before the first sample and after each; the last one says how it ended.
 
         Raises:
-            EngineError: what the trials raise, but ``Cancelled``; everything is as it was found then.
+            EngineError: errors of the trials except ``Cancelled``; counts and pinning are restored.
         """
         yield self._report(MEASURING)
         try:
@@ -171,7 +171,7 @@ class Sweep:
             yield from self._compare(search)
 
     def _compare(self, search: OptionSearch) -> Iterator[None]:
-        """Find out about one more thing, with the threads that are known to be best."""
+        """Compare the memory options of one part, with the best known thread counts."""
         self._trials.restore()
         pinned = self._trials.pinned if self._pinned is None else self._pinned
         until_s = self._deadline_s(search.part)
@@ -190,12 +190,12 @@ class Sweep:
         self._preparing = ""
 
     def _deadline_s(self, part: str) -> float:
-        """When a part must be over: its share of the time, and what those before it left."""
+        """Return the time at which a part must end: its share and the unused time of earlier parts."""
         before = self._parts[: self._parts.index(part) + 1]
         return self._started_s + self._budget_s * default_budget_s(before) / default_budget_s(self._parts)
 
     def _threads(self, phase: str) -> int:
-        """The best count that is known."""
+        """Return the best known count."""
         contest = self._contests.get(phase)
         earlier = self._earlier.best(phase) if self._earlier is not None else None
         return (contest.winner if contest is not None else earlier) or self._trials.threads[phase]
@@ -238,7 +238,7 @@ class Sweep:
         return self._trials.measure(phase, n_threads, pinned)
 
     def _check(self) -> None:
-        """Notice a cancel that came between two samples."""
+        """Raise ``Cancelled`` after a cancel between two samples."""
         if self._cancelled.is_set():
             raise Cancelled("stopped")
 
@@ -281,7 +281,7 @@ class Sweep:
         return explain(curve, self._cores, self._trials.bytes_per_token, self.others_cores())
 
     def _comparisons(self, is_over: bool) -> tuple[Comparison, ...]:
-        """Those of this search, and of the earlier one what this does not look at, as far as it still holds."""
+        """Return this search's comparisons, and the earlier report's for parts not in this search."""
         own = [search.comparison(is_over) for search in self._searches]
         earlier = self._earlier.comparisons if self._earlier is not None else ()
         kept = [comparison for comparison in earlier if comparison.part not in self._parts]
@@ -305,7 +305,7 @@ class Sweep:
 
     @property
     def _pinned(self) -> bool | None:
-        """Whether binding the threads helps somewhere and hurts nowhere; None before it was measured at all."""
+        """Whether bound threads are faster in one phase and slower in none; None before it was measured."""
         measured = [contest for contest in self._pinning.values() if contest.ratio(PINNED, UNPINNED) is not None]
         if not measured:
             return self._earlier.pinned if self._earlier is not None and COUNTS not in self._parts else None

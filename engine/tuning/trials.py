@@ -1,7 +1,7 @@
-"""Samples for a sweep, taken on an open session behind its conversation, which stays as it is.
+"""Samples for a sweep, taken on an open session behind its conversation, which is not changed.
 
-A position exists below the session's length and not above it, so whatever is fed here is gone when the length is set
-back. Decode is measured token by token, as a reply is written; prefill as one block, as a prompt is read.
+Tokens fed here are dropped by setting the length back. Decode is measured token by token, as a reply is written;
+prefill as one block, as a prompt is read.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from engine.tuning.options import OptionTrials
 
 DECODE_SAMPLE_S, PREFILL_SAMPLE_S = 0.4, 0.8
-"""So long a sample should take: long against the clock and a time slice, short against the patience of who waits."""
+"""Target duration of a sample in seconds: long compared with a time slice, short for a waiting user."""
 LEAST_DECODE, MOST_DECODE = 2, 64
 LEAST_PREFILL, MOST_PREFILL = 16, 256
 FIRST_PREFILL = 16
-"""Tokens of the prefill that tells how large a sample may be."""
+"""Tokens of the first prefill, whose time determines the size of samples."""
 
 
 class SessionTrials:
     """Measures on a session; see ``engine.tuning.sweep.Trials``.
 
     Args:
-        model: its thread counts and pinning change while it measures, and are restored.
-        session: of that model. What it holds is the context that is measured in.
-        clock: seconds, as fine as can be had.
+        model: its thread counts and pinning change during measurements; ``restore`` resets them.
+        session: of that model; its tokens are the context of the measurements.
+        clock: monotonic seconds of the finest resolution.
     """
 
     def __init__(self, model: Model, session: Session, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -51,7 +51,7 @@ class SessionTrials:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the conversation leaves no room to measure."""
+        """What cannot be measured for lack of room in the context, one line each."""
         left = f"the conversation leaves {self._room} of {self._session.n_ctx} tokens free"
         if self._room <= LEAST_DECODE:
             return (f"nothing can be measured: {left}",)
@@ -60,10 +60,10 @@ class SessionTrials:
         return ()
 
     def prepare(self) -> None:
-        """Run each kind of step once, and from its time choose how many tokens a sample takes.
+        """Run each kind of step once and choose the number of tokens of a sample by its time.
 
         Raises:
-            Cancelled: it was.
+            Cancelled: ``cancel`` was called.
         """
         if self._room > LEAST_DECODE:
             self._decode(1)
@@ -82,7 +82,7 @@ class SessionTrials:
         """Take one sample; returns tokens per second.
 
         Raises:
-            Cancelled: it was.
+            Cancelled: ``cancel`` was called.
         """
         counts = {**self.threads, phase: n_threads}
         self._model.set_pinned(pinned)
@@ -91,7 +91,7 @@ class SessionTrials:
         return n / max(1e-9, self._decode(n) if phase == DECODE else self._prefill(n))
 
     def options(self, part: str) -> OptionTrials:
-        """What ways to keep weights, or keys and values, in memory are measured with."""
+        """Return the trials of the memory options of one part."""
         from engine.tuning.option_trials import KVTrials, WeightTrials
 
         if part == WEIGHTS:
@@ -103,12 +103,12 @@ class SessionTrials:
         self._session.cancel()
 
     def restore(self) -> None:
-        """Set the counts and the pinning that were found."""
+        """Restore the thread counts and pinning from before."""
         self._model.set_threads(self.threads[DECODE], self.threads[PREFILL])
         self._model.set_pinned(self.pinned)
 
     def _decode(self, n_tokens: int) -> float:
-        """Seconds for so many tokens, one by one; the one before them wakes the threads and is not counted."""
+        """Return the seconds for ``n_tokens`` single steps, after one uncounted step that wakes the threads."""
         with self._session.forgetting():
             self._session.feed([self._token(0)])
             start = self._clock()
@@ -117,7 +117,7 @@ class SessionTrials:
             return self._clock() - start
 
     def _prefill(self, n_tokens: int) -> float:
-        """Seconds for so many tokens at once."""
+        """Return the seconds for one block of ``n_tokens``."""
         assert n_tokens > FEW_UP_TO
         with self._session.forgetting():
             start = self._clock()
@@ -129,7 +129,7 @@ class SessionTrials:
 
 
 def sample_size(n: int, seconds: float, wanted_s: float, least: int, most: int, room: int) -> int:
-    """How many tokens take about the wanted time, when ``n`` took so many seconds; no more than there is room for."""
+    """Return the tokens that take about ``wanted_s``, given that ``n`` took ``seconds``; at most ``room``."""
     wanted = int(n * wanted_s / seconds) if seconds > 0 else most
     size = min(max(least, min(most, wanted)), room)
     return size // 8 * 8 if size >= 16 else size

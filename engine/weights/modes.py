@@ -1,4 +1,4 @@
-"""Where a model's weights lie: always in the file's map, and in huge pages too for as long as they are wanted there."""
+"""The places of a model's weights: always in the file's map, optionally copied to huge pages as well."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ if TYPE_CHECKING:
 MMAP, HUGE = "mmap", "huge"
 WEIGHT_MODES = (MMAP, HUGE)
 RESERVE_BYTES = 300 << 20
-"""Left to the interpreter, the buffers and the rest of the machine."""
+"""Bytes kept free for the interpreter, the buffers and the rest of the machine."""
 
 
 @dataclass(frozen=True)
 class RoomForBoth:
-    """What it takes to have the weights in the map and in huge pages at once, without pushing either out of memory.
+    """Memory needed to hold the weights in the map and in huge pages at once, without evicting either.
 
     Attributes:
-        needed_bytes: of the copy that is not there yet, of the file's pages, which count as available although they
-            are wanted, and of the reserve.
+        copy_bytes: size of the copy.
+        needed_bytes: the copy if it does not exist yet, the file's pages (the system counts them as available), and
+            the reserve.
+        available_bytes: memory available now.
     """
 
     copy_bytes: int
@@ -39,11 +41,11 @@ class RoomForBoth:
 
 
 class WeightModes:
-    """The weights in every mode that is at hand.
+    """The weights in each mode, copied when first needed.
 
     Args:
-        mapped: as the file has them.
-        shown_name: of the file, for messages.
+        mapped: the weights in the file's map.
+        shown_name: the file's name, for messages.
     """
 
     def __init__(self, mapped: Weights, shown_name: str) -> None:
@@ -51,10 +53,10 @@ class WeightModes:
         self._copied: Weights | None = None
 
     def in_mode(self, mode: str, progress: Callable[[int, int], None]) -> Weights:
-        """Return the weights in one mode, copying them first where that has not been done.
+        """Return the weights in one mode, copying them first if necessary.
 
         Raises:
-            MemoryPlanError: there is no room for the copy.
+            MemoryPlanError: the copy does not fit into memory.
         """
         if mode == MMAP:
             return self._mapped
@@ -64,11 +66,11 @@ class WeightModes:
         return self._copied
 
     def let_copy_go(self) -> None:
-        """Give the copy's memory back once nobody else holds it."""
+        """Drop the copy; its memory is freed once no session uses it."""
         self._copied = None
 
     def room_for_both(self) -> RoomForBoth:
-        """Return what having both modes at once takes, and what there is."""
+        """Return the memory needed to have both modes at once, and the memory available."""
         size_bytes = self._mapped.total_bytes
         missing = 0 if self._copied is not None else size_bytes
         return RoomForBoth(size_bytes, missing + size_bytes + RESERVE_BYTES, host.available_memory_bytes())

@@ -1,7 +1,7 @@
-"""Looks at every number of a model's weights for NaN and infinity, without computing a single token.
+"""Searches a model's weights for NaN and infinity, without computing a token.
 
-In quantised types only scales and minima can be such: integers always mean something. So a file is read once, in order,
-and a few bytes of each block are looked at. Imports no kernel and no numba.
+In quantised types only scales and minima can be NaN or infinite. The file is read once, in order, and a few bytes of
+each block are examined. Imports no kernel and no numba.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PLAIN: dict[str, tuple[str, int]] = {
     "F16": ("<u2", 0x7C00),
     "BF16": ("<u2", 0x7F80),
 }
-"""Plain types: how to read their bits, and the exponent that NaN and infinity have and no number has."""
+"""Plain types: the dtype of their bits, and the exponent bits that are all set only in NaN and infinity."""
 _F16_EXPONENT = 0x7C00
 _STEP_BYTES = 8 << 20
 
@@ -31,11 +31,13 @@ ScanProgress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class DamagedTensor:
-    """A tensor with numbers that are none.
+    """A tensor that holds NaN or infinity.
 
     Attributes:
-        n_bad: scales or elements that are NaN or infinite.
-        first_row: the first row that holds one.
+        name: of the tensor.
+        quant: its type.
+        n_bad: number of scales or elements that are NaN or infinite.
+        first_row: index of the first row with one.
     """
 
     name: str
@@ -70,7 +72,7 @@ def damaged_tensors(weights: Weights, progress: ScanProgress | None = None) -> I
 
 
 def _bad_by_row(rows: np.ndarray[Any, np.dtype[np.uint8]], tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Count what is no number in each row: (n_rows,) int64."""
+    """Count the NaN and infinite values of each row: (n_rows,) int64."""
     if tensor.quant in _PLAIN:
         dtype, exponent = _PLAIN[tensor.quant]
         bits = np.ascontiguousarray(rows).view(dtype)

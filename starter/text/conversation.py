@@ -36,9 +36,9 @@ _TOPICS_OF_MORE = TOPICS | {
     "unknown": 13,
     "arithmetic": 36,
 }
-"""The same where wordings vary: most are those of single facts."""
+"""Weights of the topics with many wordings; most of these are of single facts."""
 _TOPICS_AT_THE_END = _TOPICS_OF_MORE | {"geography": 56}
-"""The same while the rates fall: a list of neighbours is right only as a whole."""
+"""Weights of the topics while the rates fall; more geography, since a list of neighbours must be complete."""
 _SYSTEM_PROMPTS = (
     "You are a helpful assistant.",
     "You are the starter model of Jalopy.",

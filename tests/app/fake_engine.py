@@ -89,7 +89,7 @@ class Gate:
         """Set once the engine has arrived and found no permit: the test knows where it stands."""
 
     def allow(self, steps: int = 1) -> None:
-        """Let the engine take so many more steps."""
+        """Let the engine take ``steps`` more steps."""
         with self._condition:
             self._permits += steps
             self.waiting.clear()
@@ -128,7 +128,7 @@ class Script:
     seconds_per_token: float = 0.5
     seconds_per_prompt_token: float = 0.1
     thread_speeds: dict[int, float] | None = None
-    """How many times faster so many threads read than ``seconds_per_prompt_token``; None: all alike."""
+    """Thread count to speed, relative to ``seconds_per_prompt_token``; None: all counts alike."""
     weight_speeds: dict[str, float] = field(default_factory=dict)
     """The same by mode of the weights."""
     kv_speeds: dict[str, float] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class Script:
     prefill_error: Exception | None = None
     generate_error: Exception = field(default_factory=lambda: BrokenModelError("model.gguf: the model computed NaN"))
     fail_after_tokens: int | None = None
-    """Raise ``generate_error`` in place of the token after so many."""
+    """Number of tokens after which ``generate_error`` is raised; None for never."""
     open_gate: Gate | None = None
     prefill_gate: Gate | None = None
     """One permit per prompt token."""
@@ -305,7 +305,7 @@ class FakeChat:
         return list(self.messages), list(self._ids)
 
     def restore(self, saved: tuple[list[Message], list[list[int]]]) -> None:
-        """Go back to what was saved."""
+        """Go back to a snapshot."""
         self.messages, self._ids = list(saved[0]), list(saved[1])
 
     def turn_starts(self) -> list[int]:
@@ -603,7 +603,7 @@ class FakeSession:
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
-        """Forget on leaving what was taken in."""
+        """Drop on leaving all tokens fed inside."""
         length = self.length
         try:
             yield
@@ -611,7 +611,7 @@ class FakeSession:
             self.truncate(length)
 
     def stretch(self, n: int) -> None:
-        """Repeat what there is."""
+        """Fill up to n tokens by repeating the present ones."""
         self.tokens += [self.tokens[i % self.length] for i in range(self.length, n)]
 
     def truncate(self, n: int) -> None:

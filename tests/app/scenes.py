@@ -50,7 +50,7 @@ def two_turns(**changes: Any) -> Script:
 
 
 def swept(speeds: dict[int, float], **changes: Any) -> Script:
-    """An engine that is so much faster with so many threads."""
+    """An engine with the given speed per thread count."""
     return Script(seconds_per_prompt_token=0.02, thread_speeds=speeds, **changes)
 
 
@@ -175,7 +175,7 @@ async def talk(driver: Driver) -> None:
 
 
 def held(message: str, n_tokens: int, *then: str, sees: str = "") -> Play:
-    """Ask, and hold the reply after so many tokens."""
+    """Ask, and hold the reply after ``n_tokens`` tokens."""
 
     async def play(driver: Driver) -> None:
         gate = driver.script.token_gate
@@ -190,7 +190,7 @@ def held(message: str, n_tokens: int, *then: str, sees: str = "") -> Play:
 
 
 def dealt(message: str, n_tokens: int) -> Play:
-    """Ask, and let the screen show each of so many tokens before the next: what is parsed when depends on that."""
+    """Ask, and let the screen show each of ``n_tokens`` tokens before the next, so that parsing is deterministic."""
 
     async def play(driver: Driver) -> None:
         gate = driver.script.token_gate
@@ -256,7 +256,7 @@ SPOKEN = {"system_prompt": "Be brief."}
 priced = after(
     press("f3", sees="Qwen3 4B"), press(*"qwen", sees="filter: qwen_"), press("enter", sees="licence: apache-2.0")
 )
-"""What a model that is not here would cost."""
+"""Cost of a model that is not downloaded."""
 
 SCENES: dict[str, Scene] = {
     "first-start": Scene(press(sees="No model is loaded"), model=None),

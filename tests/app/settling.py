@@ -10,7 +10,7 @@ from textual.app import App
 from textual.screen import Screen
 
 _MOST_S = 1.0
-"""As Textual: what comes again and again is not waited for."""
+"""Limit on the wait in seconds, as in Textual: endlessly repeating work is not waited for."""
 _QUIET_ROUNDS = 2
 
 

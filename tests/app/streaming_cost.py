@@ -39,7 +39,7 @@ def pieces(text: str) -> Iterator[str]:
 
 
 async def fill(driver: Driver, n_turns: int) -> None:
-    """Have a conversation of so many turns, each with a Markdown reply."""
+    """Have a conversation of a number of turns, each with a Markdown reply."""
     driver.script.replies = [[_MIXED]]
     for number in range(n_turns):
         await driver.ask(f"question {number}")

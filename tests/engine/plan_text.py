@@ -15,7 +15,7 @@ _ADDRESSES = frozenset(
     ("weights", "weight", "x", "q", "d", "sums", "out", "add", "scratch", "frequencies", "angles", "v", "gate", "up")
 ) | {"k_cache", "v_cache", "k_scales", "v_scales"}
 _LEFT_OUT = frozenset({"step", "claims", "address", "n_bytes"})
-"""The same in every row, or given out when the table is written."""
+"""Fields left out: equal in every row, or assigned when the table is written."""
 
 
 class _Names:

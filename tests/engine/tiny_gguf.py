@@ -395,7 +395,7 @@ def write(path: Path, architecture: str = "llama", quant: str = "F32", **argumen
 
 
 def write_parts(directory: Path, stem: str, n_parts: int, **arguments: Any) -> list[Path]:
-    """Write ``model(**arguments)`` as so many files, as llama-gguf-split does: all metadata in the first."""
+    """Write ``model(**arguments)`` as ``n_parts`` files, as llama-gguf-split does: all metadata in the first."""
     whole = model(**arguments)
     parts = []
     for number in range(n_parts):

@@ -1,4 +1,4 @@
-"""A campaign: inputs of one target for so many minutes, progress and figures in lines, failures kept."""
+"""A campaign: inputs of one target for some minutes, progress and figures in lines, failures kept."""
 
 from __future__ import annotations
 

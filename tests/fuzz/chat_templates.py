@@ -25,7 +25,7 @@ from tests.fuzz.mutation import mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 
 _CPU_S, _MEMORY_BYTES = 3.0, 200 << 20
-"""Of this process; the one that renders has limits of its own."""
+"""Limits of this process; the rendering process has its own."""
 _LIMITS = RenderLimits(cpu_s=0.5, wall_s=60.0)
 _MOST_CHARS = 20_000
 _TEMPLATES = (

@@ -25,13 +25,13 @@ from tests.fuzz.mutation import edge, mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 
 COMPUTED_QUANTS = ("F32", "Q8_0")
-"""Of what tokens are computed: kernels of further types take seconds each to compile and see the same sizes."""
+"""Types for which tokens are computed: kernels of others take seconds to compile and see the same sizes."""
 _CPU_S, _MEMORY_BYTES = 2.0, 300 << 20
 _MOST_COMPUTED = 4 << 20
 """Bytes of weights; a lie about sizes cannot make a file larger than it is."""
 _LENGTH = struct.Struct("<Q")
 _HEADER_BYTES = 9000
-"""As far as most of a tiny model's header reaches: the data behind it is only numbers."""
+"""Bytes that hold most of a tiny model's header; the data behind it are only numbers."""
 _SMALL: dict[str, Any] = {"n_layers": 1, "dim": 32, "hidden_dim": 32, "n_heads": 2, "n_kv_heads": 1}
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
 _WORDS = ("", "x", "llama", "gpt2", "qwen2", "default", "\x1b[31m", "é☃", "{{ messages }}", "<s>", "a" * 70, "\x00",

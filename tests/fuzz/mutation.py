@@ -16,7 +16,7 @@ def mutate_bytes(rng: Random, data: bytes, others: Sequence[bytes], within: int 
 
     Args:
         others: to take pieces from.
-        within: keep to so many bytes at the beginning; None for all.
+        within: change only this number of leading bytes; None for all.
     """
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 4))):

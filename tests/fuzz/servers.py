@@ -7,7 +7,7 @@ comes after the script is what a sound server says, so that a client may recover
 ``head``   the raw head, Latin-1, without its final empty line; without it the head is what a sound server sends
 ``lies``   headers in place of, or beside, those of a sound head
 ``body``   what of the body is sent: ``[start, end]`` of what is right, a text, or ``"junk:N"``
-``cut``    send so many bytes of all of it and close
+``cut``    number of bytes to send before closing
 ``pieces`` bytes to send at a time
 =========  ==================================================================================================
 
@@ -43,16 +43,16 @@ from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 NAME = "tiny-F32.gguf"
 REPOSITORY = "someone/Tiny-GGUF"
 MOST_REQUESTS = 60
-"""More requests for one small file are no patience but a loop."""
+"""Limit on the requests for one small file; more of them are an endless loop."""
 MOST_PAUSE_S = 2000.0
-"""What may be waited for altogether, four pauses of five minutes and a few short ones."""
+"""Limit on all pauses together in seconds: four of five minutes and a few short ones."""
 _CPU_S, _MEMORY_BYTES = 5.0, 64 << 20
 _TIMEOUT_S = 0.4
 """Silence that counts as a dead connection: the program's own 30 s, shortened."""
 _MOST_SENT_BYTES = 48 << 20
-"""What a server without end sends before it gives up, more than two sockets' buffers hold by far."""
+"""Bytes that an endless server sends before it gives up, far more than the buffers of two sockets."""
 _ENDLESS_BYTES = 40 << 20
-"""Who takes so much would take more for ever: an answer of the hub may have 16 MB, the file has 0.1."""
+"""Bytes accepted by a client that show a missing limit: an answer of the hub may have 16 MB, the file has 0.1."""
 _COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 

@@ -29,7 +29,7 @@ _CPU_S, _MEMORY_BYTES = 2.0, 64 << 20
 _SAVING_PATIENCE_S = 120.0
 _MOST_BYTES = 1 << 20
 _STEPS = (((0, 20),), ((0, 70), (70, 13), (40, 20), (60, 90)), ((0, 64), (64, 64), (8, 9), (16, 3)))
-"""Of each state: cut to so many tokens, then so many more, saved each time."""
+"""Steps of each state: (tokens kept, tokens added), saved after each step."""
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""What a fuzz target is: inputs to begin with, a way to change them, and what must hold for every one of them."""
+"""A fuzz target: first inputs, a way to change them, and the conditions that must hold for all."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Watch:
 
     @contextmanager
     def bounded(self, what: str, cpu_s: float, memory_bytes: int) -> Iterator[None]:
-        """Allow a step so much processor time and memory.
+        """Limit a step's processor time and memory.
 
         Raises:
             CostFault: it took more.
@@ -67,7 +67,7 @@ class Target:
         run: gives the program an input, in an empty directory; returns the outcome in a few words that do not depend on
             the input's details, and raises ``Fault`` where something did not hold. Any other exception is a fault too.
         source: folders and files, from the project's directory, whose newly reached lines make an input worth keeping.
-        hang_s: without an answer for so long the process counts as hung; generous, since the machine may be busy.
+        hang_s: seconds without an answer after which the process counts as hung; generous, for busy machines.
     """
 
     seeds: Callable[[], list[bytes]]
@@ -87,7 +87,7 @@ def require_clean_line(message: str) -> str:
 
 
 def kind_of(message: str) -> str:
-    """A message without what differs from input to input."""
+    """Return a message without the parts that differ from input to input."""
     words = re.findall(r"\S+", message)
     return " ".join(word if re.fullmatch(r"[(]?[a-zA-Z'-]+[),:;]?", word) else "#" for word in words)[:80]
 

@@ -50,7 +50,9 @@ def main() -> int:
     """Run for some minutes, or some steps."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long to go on (default: 10)")
-    parser.add_argument("--steps", type=int, default=0, help="end after so many steps instead, to repeat a failure")
+    parser.add_argument(
+        "--steps", type=int, default=0, help="end after this number of steps instead, to repeat a failure"
+    )
     parser.add_argument("--seed", type=int, default=1, help="what is done, and in which order (default: 1)")
     parser.add_argument("--only", action="append", default=[], choices=sorted(STEPS), help="only steps of these kinds")
     options = parser.parse_args()

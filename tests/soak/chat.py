@@ -28,12 +28,12 @@ PATIENCE_S = 120.0
 START_PATIENCE_S = 900.0
 """A first compilation on an old machine takes minutes."""
 GONE_S = 20.0
-"""So long a process may stay after its end was due: the parent gives its child 4 s, and the machine may be busy."""
+"""Seconds that a process may outlive its end: the parent gives its child 4 s, and the machine may be busy."""
 _TAIL_BYTES = 1 << 16
 _BROKEN = (b"Traceback (most recent call last)", b"internal error")
 _SHELL = Path(__file__).with_name("shell.py")
 ESCAPE = b"\x1b[27u"
-"""As terminals with the Kitty protocol send it: no key that follows at once makes it another one."""
+"""Escape as sent with the Kitty protocol: a key right behind it cannot turn it into another key."""
 
 
 class Chat:

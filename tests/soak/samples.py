@@ -14,7 +14,7 @@ WARM_UP = 12
 LEAST = 30
 """With fewer samples after these nothing is judged."""
 MEMORY_WARM_UP = 100
-"""Of memory more does not count: with each larger screen and longer conversation the allocator's peak rises, by 50 MiB
+"""Samples of memory that do not count: larger screens and longer conversations raise the allocator's peak, by 50 MiB
 in the first 90 steps of a measured run and by nothing in the 35 after them."""
 LEAST_FOR_MEMORY = 60
 MOST_MIB_PER_100_STEPS = 12.0

@@ -55,7 +55,7 @@ def engine(script: Script) -> Iterator[Engine]:
 
 
 def ask_and_stop(engine: Engine, text: str, after: int) -> GenerationFinished:
-    """Ask, let so many tokens come, and stop."""
+    """Ask, let a number of tokens come, and stop."""
     engine.script.token_gate = gate = Gate()
     engine.bridge.send(Ask(text))
     gate.allow(after)

@@ -1,6 +1,6 @@
 """A process that saves a conversation until it is killed, and says what it has saved.
 
-``python -m tests.app.conversations.killed_writer 200`` kills so many of them at random moments and checks each.
+``python -m tests.app.conversations.killed_writer 200`` kills 200 of them at random moments and checks each.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def write(root: Path) -> None:
 
 
 def kill_one(root: Path, wait_s: float) -> tuple[list[str], list[str]]:
-    """Let a process write for so long and kill it; returns what it said it saved, and what is there."""
+    """Let a process write for ``wait_s`` and kill it; returns the lines it reported as saved, and the lines on disk."""
     process = subprocess.Popen([sys.executable, "-m", __spec__.name, str(root)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     first = process.stdout.readline()

@@ -37,7 +37,7 @@ def answer(made: Journal, conversation: Conversation, text: str, ending: Ending 
 
 
 def saved_talk(root: Path, turns: int = 3) -> list[str]:
-    """Save a conversation of so many turns; returns its texts."""
+    """Save a conversation of a number of turns; returns its texts."""
     made, conversation = journal(root), Conversation("Be brief.")
     for n in range(turns):
         ask(made, conversation, f"question {n} \N{SNOWMAN}")

@@ -29,7 +29,7 @@ def terminal_clipboard(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def stop_after(driver: Driver, n_tokens: int, text: str = "count") -> ReplyView:
-    """Ask, let so many tokens come, press Esc, and wait for the partial reply."""
+    """Ask, let ``n_tokens`` tokens come, press Esc, and wait for the partial reply."""
     driver.script.token_gate = gate = Gate()
     before = driver.chat.turns.conversation.last_reply
     await driver.say(text)
