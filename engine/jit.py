@@ -28,7 +28,9 @@ from engine.machine.directories import is_safe_for_code, make_private
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SIGNATURE = types.void(types.intp, types.intp, types.intp)
-_COMPILED_SOURCES = ("jit.py", "records.py", "interpreter.py", "sampling_kernels.py", "simd", "quants", "kernels")
+_COMPILED_SOURCES = (
+    "jit.py", "plan/interpreter.py", "sampling/sampling_kernels.py", "simd", "quants", "kernels",
+)  # fmt: skip
 
 
 def _source_hash() -> str:
@@ -38,7 +40,7 @@ def _source_hash() -> str:
     for name in _COMPILED_SOURCES:
         place = home / name
         for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            digest.update(str(file.relative_to(home)).encode() + b"\0" + (file.read_bytes() if file.exists() else b""))
+            digest.update(str(file.relative_to(home)).encode() + b"\0" + file.read_bytes())
     for package in ("numba", "llvmlite"):
         digest.update(importlib.metadata.version(package).encode())
     digest.update(sys.version.encode())

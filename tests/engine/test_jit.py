@@ -1,12 +1,15 @@
 """The kernel cache: where machine code is kept, and what a start with a warm cache does without."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from engine import jit
 
 pytestmark = pytest.mark.slow
 
@@ -99,3 +102,14 @@ def full(*_):
 caching.{place} = full
 """
     assert loaded(tmp_path / "cache", before=full).endswith("True")
+
+
+def test_every_file_with_compiled_code_names_the_cache() -> None:
+    engine = ROOT / "engine"
+    places = [engine / name for name in jit._COMPILED_SOURCES]
+    counted = {file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])}
+    compiled = {
+        file for file in engine.rglob("*.py") if re.search(r"^from engine\.jit import|^@jit\.", file.read_text(), re.M)
+    }
+    assert len(compiled) > 20
+    assert compiled - counted == set()
