@@ -172,15 +172,15 @@ def _gate(repository: Repository, has_token: bool) -> str:
 
 
 def _trouble(repository: Repository, outlook: Outlook | None, has_token: bool) -> str:
-    from engine.models import ARCHITECTURES
+    from engine.models import ARCHITECTURES, why_refused
 
     if repository.is_disabled:
         return "access to it is disabled on the hub"
     if repository.is_gated and not has_token:
         return "it is gated: accept its terms on its page first, then set HF_TOKEN"
     if repository.architecture and repository.architecture not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        return f"its architecture {clean_line(repository.architecture, 30)} is not supported (supported: {known})"
+        name = repository.architecture
+        return f"its architecture {clean_line(name, 30)} is {why_refused(name)}"
     if outlook is not None and outlook.verdict == "no":
         return f"it needs {figures.size(outlook.needed_bytes)} of memory, more than this machine has"
     return ""

@@ -47,6 +47,10 @@ ARCHITECTURES: dict[str, str] = {
 }
 
 
+N_NAMED = 5
+"""Architectures that a refusal names: it is one line."""
+
+
 def load_architecture(name: str) -> Architecture:
     """Import the module of an architecture and return its ``ARCHITECTURE``.
 
@@ -81,20 +85,23 @@ def expected_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     return load_architecture(config.architecture).tensors(config)
 
 
+def why_refused(name: str) -> str:
+    """Say of an architecture that is not in ``ARCHITECTURES`` what it is, and what to use instead."""
+    if name in NOT_YET:
+        family, instead = NOT_YET[name]
+        return f"not supported yet ({family}); use {instead}"
+    named = list(ARCHITECTURES)[:N_NAMED]
+    return f"not supported; supported: {', '.join(named)} and {len(ARCHITECTURES) - N_NAMED} others (see the README)"
+
+
 def _architecture(metadata: Mapping[str, Any], file_name: str) -> str:
     value = metadata.get("general.architecture")
     if value is None:
         raise GGUFError(f"{file_name}: general.architecture is missing")
     if not isinstance(value, str):
         raise GGUFError(f"{file_name}: general.architecture is {kind_of(value)}: must be a string")
-    if value in NOT_YET and value not in ARCHITECTURES:
-        family, instead = NOT_YET[value]
-        raise UnsupportedArchitectureError(
-            f"{file_name}: general.architecture '{value}' is not supported yet ({family}); use {instead}"
-        )
     if value not in ARCHITECTURES:
         raise UnsupportedArchitectureError(
-            f"{file_name}: general.architecture '{shown(value)}' is not supported; "
-            f"supported: {', '.join(ARCHITECTURES)}"
+            f"{file_name}: general.architecture '{shown(value)}' is {why_refused(value)}"
         )
     return value

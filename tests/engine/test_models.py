@@ -62,6 +62,21 @@ def test_the_number_of_threads_changes_no_bit(quant: str, kv: str, tmp_path: Pat
     assert (results[0] == results[2]).all()
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_threads_and_few_tokens_at_once_change_no_bit_of_any_architecture(architecture: str, tmp_path: Path) -> None:
+    path = tiny_gguf.write(tmp_path / "m.gguf", architecture, "Q8_0")
+    results = []
+    for threads in (1, 3):
+        model = Model.open(path, threads=threads)
+        session = model.session(n_ctx=64)
+        session.feed(IDS)
+        single = np.stack([session.feed([token]) for token in IDS[:4]])
+        session.truncate(len(IDS))
+        results += [single, session.verify(IDS[:4])]
+        model.close()
+    assert all(one.tobytes() == results[0].tobytes() for one in results)
+
+
 def test_attention_over_several_chunks_equals_the_numpy_twin(tmp_path: Path) -> None:
     ids = np.random.default_rng(1).integers(0, 200, 600).tolist()
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", context_length=1024), threads=2)
