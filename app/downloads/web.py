@@ -35,7 +35,7 @@ from app.program.version import installed_version
 from app.text.record import record
 
 TIMEOUT_S = 30.0
-"""Without a byte for so long a connection counts as dead."""
+"""Seconds without a byte after which a connection counts as dead."""
 HEADERS_S = 60.0
 """The headers of an answer are whole by then: one byte of them after the other is not waited for."""
 MOST_REDIRECTS = 5
@@ -92,9 +92,9 @@ class Web:
     Args:
         token: for ``token_host`` only.
         token_host: host and port, as in an address.
-        timeout_s: without a byte for so long a connection counts as dead.
-        headers_s: so long the headers of an answer may take, however they come.
-        pause: waits so many seconds before another attempt.
+        timeout_s: seconds without a byte after which a connection counts as dead.
+        headers_s: limit on the time that the headers of an answer take, however they arrive.
+        pause: waits the given number of seconds before another attempt.
     """
 
     def __init__(

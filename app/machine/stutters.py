@@ -14,7 +14,7 @@ from app.text.record import record
 TIMES_THE_MEDIAN = 3.0
 LEAST_EXCESS_S = 0.05
 LEAST_GAPS = 8
-"""Before so many the median says nothing."""
+"""Gaps below which their median says nothing."""
 _MOST_KEPT = 64
 _GAPS_KEPT = 501
 _OTHERS_LEAST_CORES = 0.3

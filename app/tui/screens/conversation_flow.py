@@ -33,7 +33,7 @@ from app.tui.widgets.message_view import MessageView, ReplyView, UserView
 _DROPPED_ABOVE = "---- what stands above is no part of the context any more ----"
 _MISSING = "(missing: the file is damaged here)"
 DROP_STATES_PERIOD_S = 60.0
-"""So long the states may be larger together than they should."""
+"""Seconds between two checks of the saved states against their quota."""
 WORTH_A_LINE_TOKENS = 32
 """Fewer tokens that must be read again are not mentioned."""
 
@@ -53,7 +53,7 @@ class ConversationFlow:
     # ---- saving
 
     def save_what_comes(self) -> None:
-        """Save what there is of a running reply, and say once when saving fails and when it works again."""
+        """Save the running reply so far; say once when saving fails and once when it works again."""
         self._turns.save_partial()
         self._tell_state_trouble()
         if self._turns.journal.is_unlocked and not self._has_told_no_locks:

@@ -18,7 +18,7 @@ from app.tui.speed.watch import PerformanceView
 _NAMES = {"qkv": "q k v", "attention output": "attn output"}
 _NAME_COLUMNS = 14
 _DATED_COLUMNS = 62
-"""So wide is the table of speeds with the day of the best one."""
+"""Columns that the table of speeds takes with the day of the best one."""
 _NO_REPLY = "no reply yet: send a message in the chat, and come back"
 _WORTH_A_WORD = 0.03
 """A difference to earlier replies below this is none."""
