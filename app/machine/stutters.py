@@ -116,7 +116,7 @@ def cause_of(stutter: Stutter, faults: Mapping[int, int], samples: Sequence[Mach
     seen = [sample for sample in samples[first:] if sample.at_s - sample.interval_s < stutter.end_s]
     if not seen:
         is_past = not samples or samples[-1].at_s >= stutter.end_s
-        return "cause unknown: nothing was looking" if is_past else "looking for the cause"
+        return "cause not recorded (view closed)" if is_past else "looking for the cause"
     return _cause_in(seen, samples) or "no cause seen"
 
 

@@ -78,7 +78,7 @@ DOWNLOAD_LOOK_S = 1.0
 """How often a download is looked at while its screen is not shown."""
 
 LENT_SIGNALS_S = 0.2
-"""Seconds after another program ($EDITOR) had the terminal during which ctrl+c is ignored: it was meant for that one."""
+"""Seconds after another program ($EDITOR) returned during which ctrl+c is ignored: it was meant for that program."""
 
 EXIT_PATIENCE_S = 1.5
 """After a signal the process ends within this time, whatever a dead terminal does to Textual's shutdown."""

@@ -224,8 +224,8 @@ PAINTED = """\
  model  Some words of a reply, 31 tokens in all,
         and more.
 
-        2.0 tok/s · first token 1.9 s · 31 tokens · prompt 14 new, 3
-        reused
+        2.0 tok/s · first token 1.9 s · 31 tokens · read 14, 3 from
+        cache
 
         a note of 5 tokens
 ╭─ Enter sends · ctrl+j new line · / commands ─────────────────────────────────╮

@@ -30,7 +30,7 @@ from app.tui.screens.message_editing import MessageEditing
 from app.tui.screens.notes import busy_line
 from app.tui.widgets.message_view import MessageView, ReplyView, UserView
 
-_DROPPED_ABOVE = "---- what stands above is no part of the context any more ----"
+_DROPPED_ABOVE = "---- the model no longer sees what is above ----"
 _MISSING = "(missing: the file is damaged here)"
 DROP_STATES_PERIOD_S = 60.0
 """Seconds between two checks of the saved states against their quota."""
@@ -156,19 +156,19 @@ class ConversationFlow:
             self._note("the last reply is not complete (/continue goes on with it)")
 
     def _bring_back(self, saved: Saved) -> None:
-        """Put into the prompt what was sent, but not asked or answered any more; behind a draft, where Up finds it."""
+        """Put an unanswered message back into the prompt, or, if a draft is there, into the history that Up recalls."""
         prompt, text = self._prompt, saved.not_sent
-        where = "what is in the prompt"
+        where = "it is back in the prompt"
         if not prompt.text:
             prompt.give_back(text)
         elif prompt.draft.text.strip() != text.strip():
             prompt.past.add(prompt.past.find(text) or Draft(text))
-            where = f"{self._keymap.first_key('prompt.older') or 'Up'} recalls what"
+            where = f"{self._keymap.first_key('prompt.older') or 'Up'} recalls it"
         self._turns.left_waiting = []  # it stays in the log until something else is asked
         if saved.waiting:
-            self._note(f"{where} was sent, but its turn did not come any more")
+            self._note(f"A queued message was not sent before Jalopy closed; {where}.")
         else:
-            self._note(f"{where} was sent in place of an earlier message, but not answered any more")
+            self._note(f"Your edit was not answered before Jalopy closed; {where}.")
 
     async def _fill_transcript(self) -> None:
         """Show the live conversation where nothing is shown yet."""
