@@ -80,7 +80,7 @@ def ceiling_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Lin
         return [line(muted("no model is loaded: /model PATH in the chat loads one"))]
     amount = lines.in_bytes(bytes_per_token(facts, view.status.context_used))
     if view.ceiling is None:
-        return [line(muted(f"ceiling: memory speed not measured yet (a token reads {amount})"))]
+        return [line(muted(f"ceiling not measured yet (a token reads {amount})"))]
     share = strip_lines.ceiling_share(view)
     bar = Span(lines.bar(view.ceiling.share(strip_lines.shown_tps(view)), 10, glyphs), Role.BAR)
     parts = [f"of {figures.rate(view.ceiling.tps)} tok/s", "that memory allows"]

@@ -61,7 +61,7 @@ def flat_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
         if facts is not None:
             third.insert(0, f"model {resident(sample, facts)}")
         if sample.faults_per_s is not None:
-            third.append(f"from disk {sample.faults_per_s:3.0f}/s")
+            third.append(f"disk {sample.faults_per_s:3.0f}/s")
     rows = [glyphs.between.join(filter(None, parts))[:width] for parts in (first, second, third)]
     return [line(row) for row in rows]
 
