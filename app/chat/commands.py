@@ -67,7 +67,7 @@ class Ask:
 
 @record
 class Complete:
-    """Go on with a text that is no conversation: no template, and nothing of it is remembered."""
+    """Continue a plain text: no template is applied, and nothing of it is remembered."""
 
     text: str
 
@@ -116,7 +116,7 @@ class Continue:
     """Go on with the last reply from the tokens it has."""
 
     thinking: Thinking | None = None
-    """What it thought so far."""
+    """The thinking so far."""
 
 
 @record

@@ -10,7 +10,7 @@
 ``try``     the user sent something in place of messages that stay until its reply begins
 ``back``    nothing came of that
 ``title``   the user's name for the conversation
-``drop``    the first n messages are no part of the context any more
+``drop``    the context no longer contains the first n messages
 ``wait``    behind the first n that wait for their turn, none waits, or one with this text; a ``say`` of it ends that
 ==========  ==================================================================================================
 

@@ -232,9 +232,9 @@ def split_address(url: str) -> SplitResult:
         is_sound = bool(parts.hostname) and parts.username is None and _SAFE_URL.fullmatch(url) is not None
         parts.port  # noqa: B018 - raises where the port is none
     except ValueError:
-        raise DownloadError(f"{url}: is no address", exit_codes.USAGE) from None
+        raise DownloadError(f"{url}: not a valid address", exit_codes.USAGE) from None
     if parts.scheme not in ("http", "https") or not is_sound:
-        raise DownloadError(f"{url}: is no http or https address", exit_codes.USAGE)
+        raise DownloadError(f"{url}: not an http or https address", exit_codes.USAGE)
     return parts
 
 
@@ -245,7 +245,7 @@ def _next_url(url: str, location: str | None) -> str:
         target = urljoin(url, location)
         scheme = urlsplit(target).scheme
     except ValueError:
-        raise DownloadError(f"{host_of(url)}: redirects to what is no address") from None
+        raise DownloadError(f"{host_of(url)}: redirects to an invalid address") from None
     if scheme not in ("http", "https") or (urlsplit(url).scheme == "https" and scheme != "https"):
         raise DownloadError(f"{host_of(url)}: redirects to {scheme or 'nowhere'}, which is not followed")
     try:

@@ -28,7 +28,7 @@ def load_persona(name: str, directory: Path | None = None) -> str:
     """Return the system prompt of a persona.
 
     Raises:
-        Refusal: there is none of that name, or its file cannot be used.
+        Refusal: the name is unknown, or its file cannot be used.
     """
     files = _files(directory)
     if name not in files:

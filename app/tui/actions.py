@@ -15,7 +15,7 @@ from app.text.record import record
 _WITHIN = {"prompt": "chat", "message": "chat"}
 """Scopes of widgets by the scope of the screen they stand in."""
 NO_KEY = "no-key"
-"""Stands where Textual wants a key and there is none."""
+"""Placeholder for actions without a key, where Textual requires one."""
 _COMMAND_LINE = re.compile(r"/([A-Za-z]*)(?:\s+(.*))?", re.DOTALL)
 
 

@@ -86,7 +86,7 @@ class ConversationFlow:
     # ---- going on with one
 
     def resume_last(self, model_path: Path) -> bool:
-        """Show the conversation that was used last with a model; False where there is none, or it is not wanted."""
+        """Show the conversation that was used last with a model; False if none exists or resuming is turned off."""
         at_hand = self._at_hand
         if not at_hand.resumes or at_hand.store is None:
             return False

@@ -72,7 +72,7 @@ class ThemePicker(ModalScreen[str | None]):
 
     @on(OptionList.OptionSelected)
     def keep(self, event: OptionList.OptionSelected) -> None:
-        """This is the one."""
+        """Keep the chosen theme."""
         dismiss_once(self, self._names[event.option_index])
 
     def action_leave(self) -> None:

@@ -21,7 +21,7 @@ _DATED_COLUMNS = 62
 """Columns that the table of speeds takes with the day of the best one."""
 _NO_REPLY = "no reply yet: send a message in the chat, and come back"
 _WORTH_A_WORD = 0.03
-"""A difference to earlier replies below this is none."""
+"""Smallest difference to earlier replies that is reported."""
 
 
 def speed_lines(view: PerformanceView, width: int) -> list[Line]:

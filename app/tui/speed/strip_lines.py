@@ -45,7 +45,7 @@ def below_graph(view: PerformanceView, glyphs: Glyphs) -> list[Line]:
 
 
 def flat_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
-    """Return the same in three lines, for a terminal that is too narrow for a column."""
+    """Return the figures in three lines, for a terminal that is too narrow for a column."""
     speed, sample = view.speed, view.sample
     first = [f"{lines.rate(speed.last_1_s)} tok/s", f"10 s {lines.rate(speed.last_10_s)}"]
     first.append(f"{lines.milliseconds(speed.last_1_s)} ms/tok")

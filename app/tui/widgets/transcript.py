@@ -166,7 +166,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self._show_earlier_line()
 
     def show_earlier(self, n_entries: int = EARLIER_AT_ONCE) -> bool:
-        """Bring back the newest of what was put aside, where the user is; False when there is none."""
+        """Bring back the newest of what was put aside, where the user is; False when nothing is left."""
         if not self._earlier:
             return False
         put_aside = self._earlier[-n_entries:]
