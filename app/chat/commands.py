@@ -30,7 +30,7 @@ class Load:
     state: Path | None = None
     """Where the state of the cache may be found, for whichever model reads them."""
     n_dropped: int = 0
-    """Turns before these that are no part of the context any more."""
+    """Earlier turns that the context no longer contains."""
     n_dropped_before: int = 0
     """The same of ``turns_before``."""
 
@@ -51,7 +51,7 @@ class OpenConversation:
     state: Path | None = None
     """Where the state of the cache may be found."""
     n_dropped: int = 0
-    """Turns before these that are no part of the context any more."""
+    """Earlier turns that the context no longer contains."""
 
 
 @record
@@ -62,12 +62,12 @@ class Ask:
     asked_s: float | None = None
     """When the user sent it, on the bridge's clock, if it had to wait."""
     keep_turns: int | None = None
-    """Forget all turns but the first so many before it; None keeps all."""
+    """Number of earlier turns to keep; None keeps all."""
 
 
 @record
 class Complete:
-    """Go on with a text that is no conversation: no template, and nothing of it is remembered."""
+    """Continue a plain text: no template is applied, and nothing of it is remembered."""
 
     text: str
 
@@ -116,7 +116,7 @@ class Continue:
     """Go on with the last reply from the tokens it has."""
 
     thinking: Thinking | None = None
-    """What it thought so far."""
+    """The thinking so far."""
 
 
 @record

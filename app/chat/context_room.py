@@ -19,7 +19,7 @@ MIN_REPLY_TOKENS = 16
 ANNOUNCED_SHARE = 0.85
 """From here on the user knows what will happen when the context is full."""
 FREED_SHARE = 4
-"""One part in so many is free afterwards."""
+"""After turns were dropped, one part in this many of the context is free."""
 
 
 class NoRoomError(Exception):

@@ -58,7 +58,7 @@ class ConversationTakenUp:
 
 @record
 class ModelFailed:
-    """No model could be opened, and there is none now."""
+    """No model could be opened, and none is loaded."""
 
     reason: str
     error: BaseException | None = None
@@ -190,7 +190,7 @@ class UnansweredLeftOut:
 
 @record
 class TurnsDropped:
-    """The context was full: the oldest turns are no part of it any more."""
+    """The context was full: the oldest turns were dropped from it."""
 
     n_turns: int
     """How many went just now."""

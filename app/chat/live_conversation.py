@@ -56,14 +56,14 @@ class LiveConversation:
         self._model, self._session, self.chat = model, session, chat
         self.tags: Collection[int] = tag_ids(model.tokenizer.control_texts)
         self._n_dropped = 0
-        """Turns at the conversation's beginning that are no part of the context any more."""
+        """Turns at the conversation's beginning that the context no longer contains."""
         self._before: tuple[SavedChat, int] | None = None
         """The conversation before the running turn, and its tokens."""
         self.turn_starts: tuple[int, ...] = ()
         self.n_tokens = 0
 
     def start(self, system: str | None, n_dropped: int = 0) -> None:
-        """Begin anew, or behind so many turns that are no part of the context any more."""
+        """Begin anew, or behind ``n_dropped`` turns that the context no longer contains."""
         self.chat.start(system)
         self.turn_starts, self.n_tokens, self._n_dropped = (), 0, n_dropped
 
@@ -71,7 +71,7 @@ class LiveConversation:
         """Take in what was said before; returns what the next prompt begins with.
 
         Args:
-            n_dropped: turns before these that are no part of the context any more.
+            n_dropped: earlier turns that the context no longer contains.
         """
         self._n_dropped = n_dropped
         try:

@@ -54,7 +54,7 @@ def glance_at_model(path: Path | str) -> None:
     """Check in a millisecond that there is a GGUF file; opening it checks the rest.
 
     Raises:
-        EngineError: there is none; the message is one line.
+        EngineError: no model can be opened; the message is one line.
     """
     from engine import glance
 

@@ -39,7 +39,7 @@ class ReadAhead:
         self._chat: ChatPrompt | None = None
 
     def settle(self, n_tokens: int) -> None:
-        """The cache holds so many tokens of the conversation itself."""
+        """Note that the cache holds ``n_tokens`` tokens of the conversation itself."""
         self._settled_tokens = n_tokens
         self._slow_chars = MAX_CHARS
 

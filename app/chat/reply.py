@@ -90,7 +90,7 @@ class ReplyMeter:
         return counted / elapsed_s if elapsed_s > 0 else 0.0
 
     def range_tps(self, window_s: float = RANGE_WINDOW_S) -> tuple[float, float] | None:
-        """Return the lowest and highest rate over windows of so many seconds and some tokens; None if too short."""
+        """Return the lowest and highest rate over windows of ``window_s`` and some tokens; None if too short."""
         times_s = self.token_times_s
         rates = []
         for last, end_s in enumerate(times_s):

@@ -48,7 +48,7 @@ class TurnPrompt:
     earlier: EarlierPart | None = None
     """Of a reply that is continued; None for a new one."""
     chat: ChatPrompt | None = None
-    """The conversation that ends with the message to answer and gets the reply; None for a text that is none."""
+    """The conversation that ends with the message to answer and gets the reply; None for a plain text."""
 
     @property
     def stops(self) -> Sequence[str]:

@@ -53,7 +53,7 @@ class Wire:
         self.reply: Reply | None = None
         """The running one."""
         self.written: Written | None = None
-        """What there is of it."""
+        """The running reply as far as it is written."""
         self.idle_work = IdleWork()
         """What runs only until something is asked for."""
         self.sweep: Sweep | None = None

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from engine.prompt.chat_prompt import ChatPrompt
 
 TELLING_TOKENS = 16
-"""So many prompt tokens must be read before their rate says something about longer prompts."""
+"""Least prompt tokens whose rate says something about longer prompts."""
 
 
 @record

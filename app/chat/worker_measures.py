@@ -88,7 +88,7 @@ class EngineMeasures:
             self._wire.figures = replace(self._wire.figures, facts=moved)
 
     def note_no_model(self) -> None:
-        """There is no model any more."""
+        """Forget the model, which is no longer loaded."""
         self._wire.figures = EngineFigures()
 
     # ---- replies

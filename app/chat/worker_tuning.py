@@ -71,7 +71,7 @@ class EngineTuning:
         self._wire.threads.in_use = ThreadsInUse(self._in_use(model), recalled.choice, model.most_threads)
 
     def note_closed(self) -> None:
-        """There is no model any more."""
+        """Forget the model, which is no longer loaded."""
         self._model = self._session = self._drift = None
         self._wire.threads.in_use = self._wire.tuning = None
         self._wire.tuning_conditions = Conditions()

@@ -244,7 +244,7 @@ def _verify_parser(command: str | None) -> argparse.ArgumentParser:
 def _doctor_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Say what this machine, this terminal and a model mean for speed, and what mends it.")
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file: will it fit, and how fast")
-    parser.add_argument("--size", metavar="8B", help="instead of a file: so many parameters")
+    parser.add_argument("--size", metavar="8B", help="instead of a file: the number of parameters")
     parser.add_argument("--type", dest="quantization", metavar="T", help="type of that size (Q4_K_M)")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     _add_settings(parser, "threads", "prefill_threads", "context_size", "kv_type")

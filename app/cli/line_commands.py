@@ -67,12 +67,12 @@ class LineCommands:
             near = difflib.get_close_matches(f"/{word}", _names(), n=1, cutoff=0.4)
             hint = f"nearest: {near[0]}" if near else "/help lists them"
             what = clean_line(f"/{word}", 40)
-            why = "is no command" if action is None else "needs the screen"
+            why = "is not a command" if action is None else "needs the screen"
             say(f"{what} {why}, nothing was sent ({hint}; a leading space sends it as text)")
         elif action.needs_argument and not argument:
             say(f"usage: /{action.command} {action.argument}")
         elif argument and not action.takes_argument:
-            say(f"/{action.command} takes nothing behind it. Nothing was done.")
+            say(f"/{action.command} takes no argument.")
         else:
             carry_out: Callable[..., None] = getattr(self, action.name)
             try:

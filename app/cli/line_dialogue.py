@@ -92,7 +92,7 @@ class Dialogue:
         elif last is not None and last.ending is Ending.INTERRUPTED:
             say("the last answer was cut off when the program ended (/regen gives another)")
         for text in saved.waiting:
-            say(f"sent, but its turn did not come any more: {clean_line(text, 200)}")
+            say(f"queued, but not sent before Jalopy closed: {clean_line(text, 200)}")
         self._tell_all(iter(events))
 
     def switch_model(self, path: Path) -> None:

@@ -76,7 +76,7 @@ def _close(talk: Talk, is_hurried: bool) -> bool:
 
 
 def _last_conversation(store: Store | None, model_path: str) -> Opened | None:
-    """Open the conversation that was used last with a model; None where there is none that can be opened."""
+    """Open the conversation that was used last with a model; None if none can be opened."""
     conversation_id = last_used(store, model_key(model_path)) if store is not None else None
     if store is None or conversation_id is None:
         return None

@@ -49,7 +49,7 @@ def models(options: ModelsOptions, settings: Settings) -> int:
         print(json_line(_values(found, lister, looked_in), indent=1), flush=True)
     elif here and not found:
         models_here = "1 model" if len(here) == 1 else f"{len(here)} models"
-        print(f"None of the {models_here} here has these words: {clean_line(words)}", flush=True)
+        print(f"No match among {models_here} for: {clean_line(words)}", flush=True)
     else:
         print("\n".join(_lines(found, lister, looked_in)), flush=True)
     return exit_codes.OK
@@ -101,7 +101,7 @@ def _advice(found: Sequence[ModelEntry], lister: Lister) -> list[str]:
     line = advice_line(lister)
     best = next((offer for offer in offers(lister, found) if offer.place == ADVISED), None)
     pull = f"; `jalopy pull {best.repository}` gets {best.title}" if best is not None else ""
-    return [f"Suits this machine now: {line}{pull}"] if line else []
+    return [f"Suits this machine {line}{pull}"] if line else []
 
 
 def _values(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place]) -> dict[str, Any]:

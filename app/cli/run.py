@@ -70,7 +70,7 @@ def read_prompt(argument: str) -> str:
 
 
 def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) -> int:
-    """Answer one prompt; Ctrl-C stops the answer and keeps what there is.
+    """Answer one prompt; Ctrl-C stops the answer and keeps what was written.
 
     Raises:
         EngineError: the model or the prompt cannot be used.

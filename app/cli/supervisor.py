@@ -77,7 +77,7 @@ def supervise(work: Callable[[], int], uses_screen: bool) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
         if child_id < 0:
             lifeline.let_go()
-            return work()  # no process to be had: better without a parent than not at all
+            return work()  # fork failed: better without a parent than not at all
         os._exit(_finish(work, lifeline))
     lifeline.hold()
     try:

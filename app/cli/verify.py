@@ -30,7 +30,7 @@ OK, BAD, OPEN = "ok", "x", "?"
 QUESTION = "What is the capital of France?"
 REPLY_TOKENS = 32
 MOST_REPEATS = 12
-"""So often in a row the same token comes from a damaged model, or from one that cannot write."""
+"""Repeats of one token in a row from which a model counts as damaged, or as unable to write."""
 _MOST_DAMAGED_SHOWN = 5
 
 

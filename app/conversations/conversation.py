@@ -121,7 +121,7 @@ class Conversation:
     system: str | None = None
     messages: list[ChatMessage] = field(default_factory=list)
     n_dropped: int = 0
-    """So many messages at the beginning are no part of the context any more; whole turns."""
+    """Messages at the beginning that the context no longer contains; whole turns."""
     is_cut_off: bool = False
     """Whether the program ended before the message at the end was answered: the next one goes with it."""
 

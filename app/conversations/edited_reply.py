@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
 _MOST_RETAKEN = 4
-"""So many tokens of a word that goes on otherwise are made anew with it."""
+"""At most this many tokens of a word are made anew when the word goes on differently."""
 
 
 class _Boundary(NamedTuple):

@@ -24,12 +24,12 @@ from app.conversations.summary import Summary, sizes_of
 from app.text.record import record
 
 SWITCH_PATIENCE_S = 1.0
-"""So long going to another conversation waits for the last one's disk."""
+"""Limit on the wait for the disk when going to another conversation."""
 
 
 @record
 class Partial:
-    """What there is of the reply that is being written.
+    """The running reply as far as it is written.
 
     Attributes:
         text, thought: as the screen has them.
@@ -105,7 +105,7 @@ class Journal:
             self._keeper.add({**self._first(len(self._written), "keep"), "lost": True}, is_durable=False)
 
     def note_model(self, name: str, path: str) -> None:
-        """So is the model called that answers from now on."""
+        """Note the name and path of the model that answers from now on."""
         self._model = (name, path)
 
     @property
@@ -178,7 +178,7 @@ class Journal:
             self._add(conversation, {"k": "wait", "n": len(texts)})
 
     def flush(self, conversation: Conversation, partial: Partial) -> None:
-        """So far has the running reply come."""
+        """Save the running reply as far as it is written."""
         before = self._flushed
         if self._store is None or (partial.text, partial.thought) == (before.text, before.thought):
             return

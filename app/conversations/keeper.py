@@ -22,7 +22,7 @@ from app.text.record import record
 
 RETRY_S = 5.0
 SYNC_S = 10.0
-"""So long a growing reply may stay unsynced; a kill loses none of that, a power cut may."""
+"""Longest time that a growing reply stays unsynced; a kill loses none of it, a power cut may."""
 _MOST_LAST_TRIES = 2
 _CAUSES = {
     errno.ENOSPC: "the disk is full",
@@ -96,7 +96,7 @@ class Keeper:
         """Nothing new comes: end once everything is saved, however often that must be tried.
 
         Returns:
-            Whether it is; False, and no longer waited for, where that fails or takes so long.
+            Whether it is; False, and no longer waited for, where that fails or takes longer than ``patience_s``.
         """
         give_up_s = time.monotonic() + patience_s
         with self._condition:
@@ -110,7 +110,7 @@ class Keeper:
         return not self.has_unsaved
 
     def close(self, patience_s: float) -> bool:
-        """Write what waits and end; False if something is still not saved after so long."""
+        """Write what waits and end; False if something is still not saved after ``patience_s``."""
         with self._condition:
             self._is_closing = True
             self._condition.notify_all()

@@ -35,9 +35,11 @@ def reply_footer(
             parts.append(f"first token {figures.seconds(measured.first_token_s)}")
         parts.append("1 token" if measured.tokens == 1 else f"{figures.count(measured.tokens)} tokens")
         if names_prompt:
-            prompt = f"prompt {figures.count(measured.prompt_tokens)} new"
+            prompt = f"read {figures.count(measured.prompt_tokens)}"
             parts.append(
-                f"{prompt}, {figures.count(measured.reused_tokens)} reused" if measured.reused_tokens else prompt
+                f"{prompt}, {figures.count(measured.reused_tokens)} from cache"
+                if measured.reused_tokens
+                else f"{prompt} tokens"
             )
     if _ENDING_NOTES[ending]:
         parts.append(_ENDING_NOTES[ending])

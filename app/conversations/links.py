@@ -64,7 +64,7 @@ class LinkedMessages:
         return self._places.get(link)
 
     def has(self, place: int, checksum: int) -> bool:
-        """Whether the message behind so many is the one of this line already."""
+        """Whether the message at ``place`` (messages before it) is already the one with this checksum."""
         return place + 1 < len(self.links) and self.links[place + 1] == linked(self.links[place], checksum)
 
     def leave_gap(self, role: Role, link: int | None) -> None:

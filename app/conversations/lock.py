@@ -27,7 +27,7 @@ except ImportError:
 
 HOLDER_NAME = "in-use.json"
 _LOCKED_AT = (1 << 31) - 2
-"""No farther: Windows takes the place as 32 bits. A log is never so long."""
+"""Offset of the locked byte, behind the end of any log; Windows takes offsets of 32 bits."""
 _MOST_FILE_BYTES = 4096
 _HAS_NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL}
 NO_LOCKS = "conversations lie where files cannot be locked: let no two programs go on with the same one at once"
@@ -82,7 +82,7 @@ def note_holder(directory: Path) -> None:
 
 
 def holder_of(directory: Path) -> str:
-    """Say who has the lock that was not to be had, as "process 4711, since 13:05"; "" where that is not known."""
+    """Say who holds the lock, as "process 4711, since 13:05"; "" where that is not known."""
     values = read_json_object(directory / HOLDER_NAME, _MOST_FILE_BYTES)
     try:
         pid, since = values["pid"], datetime.fromisoformat(values["since"]).astimezone()

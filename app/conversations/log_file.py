@@ -20,7 +20,7 @@ MOST_LOG_BYTES = 64 << 20
 IN_USE = "in use by another jalopy"
 _MOST_COPIES = 100
 MOST_DAMAGED_LINES = 1000
-"""Behind so many nothing more is read: it is no log."""
+"""Damaged lines after which reading stops: the file is not a log."""
 
 
 class LogRefusedError(Exception):

@@ -68,7 +68,7 @@ def note_use(store: Store, conversation_id: str, model_path: str) -> int:
 
 
 def last_used(store: Store, model_path: str) -> str | None:
-    """Return the conversation that was used last with a model; None where there is none."""
+    """Return the conversation that was used last with a model; None if none exists."""
     recent = read_recent(store.root) if store.root is not None else None
     known = recent.last.get(model_path) if recent is not None else None
     entry = store.entry(known) if known else None

@@ -5,12 +5,12 @@
 ``model``   who answers from now on
 ``say``     what the user said
 ``part``    more of the reply that is being written; the ``reply`` that ends it says all of it again
-``reply``   a whole reply, or what there is of one
+``reply``   a reply: a whole one, or its beginning if it was stopped
 ``keep``    only the first n messages are left: something else takes the place of the others
 ``try``     the user sent something in place of messages that stay until its reply begins
 ``back``    nothing came of that
 ``title``   the user's name for the conversation
-``drop``    the first n messages are no part of the context any more
+``drop``    the context no longer contains the first n messages
 ``wait``    behind the first n that wait for their turn, none waits, or one with this text; a ``say`` of it ends that
 ==========  ==================================================================================================
 
@@ -65,7 +65,7 @@ class Saved:
         waiting: what the user had sent while the engine was busy, oldest first.
         links: what the next record is written behind, for any number of messages.
         has_head: whether its beginning was there, and with it the system prompt.
-        lost_behind: so many messages stand before each place where others are known to have been.
+        lost_behind: for each place where messages are known to be lost, the number of messages before it.
         is_end_lost: whether there was something behind the last message.
     """
 

@@ -18,7 +18,7 @@ def heading(columns: int) -> str:
 
 
 def row(hit: Hit, columns: int) -> str:
-    """Write one conversation in so many columns."""
+    """Write one conversation in ``columns`` columns."""
     summary, entry = hit.entry.summary, hit.entry
     size = figures.size(entry.log_bytes + entry.state_bytes)
     return _line(

@@ -123,7 +123,7 @@ class Store:
         return Entry(conversation_id, summary, found.st_size, self._state_bytes(conversation_id), trouble)
 
     def newest(self, model_path: str = "") -> str | None:
-        """Return the conversation that was used last, of all or of one model's; None where there is none."""
+        """Return the conversation that was used last, of all or of one model's; None if none exists."""
         fitting = [
             entry
             for entry in self.entries()
@@ -378,7 +378,7 @@ def _empty(directory: Path, but: str) -> None:
 
 
 def size_of(path: Path) -> int:
-    """Return a file's size; 0 where there is none."""
+    """Return a file's size in bytes; 0 if it does not exist."""
     try:
         return path.lstat().st_size
     except OSError:

@@ -184,8 +184,8 @@ def bandwidth(readings: Readings) -> Iterable[Finding]:
         )
     else:
         yield Finding(
-            WEAK, "bandwidth", found, f"{ceiling}; like one memory channel",
-            "one module alone? an equal one in the other slot about doubles it: sudo dmidecode -t memory",
+            WEAK, "bandwidth", found, f"{ceiling}; looks like single-channel memory",
+            "one RAM module? a matching second one roughly doubles this: sudo dmidecode -t memory",
         )  # fmt: skip
 
 
@@ -254,7 +254,7 @@ def clock(readings: Readings) -> Iterable[Finding]:
     if c.throttled:
         yield Finding(
             WEAK, "heat", f"slowed down {c.throttled} times since the start", "long replies lose speed on the way",
-            "clean the fan and renew the paste; stand it on something hard",
+            "clean the fan, renew the thermal paste, keep the vents free",
         )  # fmt: skip
     if c.on_battery:
         yield Finding(WEAK, "battery", "not on mains", "most laptops clock lower on battery", "plug it in")
@@ -267,7 +267,7 @@ def huge_pages(readings: Readings) -> Iterable[Finding]:
         return
     if mode == "never":
         yield Finding(
-            WEAK, "huge pages", "never", "cache and buffers lie in small pages: a few per cent; --weights huge is none",
+            WEAK, "huge pages", "never", "small pages cost a few per cent; --weights huge has no effect",
             "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
         )  # fmt: skip
     else:

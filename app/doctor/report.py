@@ -11,7 +11,7 @@ from app.doctor.findings import BAD, MACHINE_LOOKS, OK, WEAK, Finding
 from app.doctor.readings import Readings
 from app.doctor.terminal_findings import TERMINAL_LOOKS
 from app.text.clean_text import clean_line
-from app.text.figures import count, rate, size
+from app.text.figures import count, counted, rate, size
 
 if TYPE_CHECKING:
     from app.doctor.examine import Examination
@@ -39,9 +39,9 @@ def finding_lines(finding: Finding, width: int) -> list[str]:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Count the findings: "9 ok, 2 to mend (!), 1 broken (x)"."""
+    """Count the findings: "9 OK, 2 warnings (!), 1 failure (x)"."""
     counts = [sum(finding.mark == mark for finding in findings) for mark in (OK, WEAK, BAD)]
-    words = f"{counts[0]} ok", f"{counts[1]} to mend (!)", f"{counts[2]} broken (x)"
+    words = f"{counts[0]} OK", f"{counted(counts[1], 'warning')} (!)", f"{counted(counts[2], 'failure')} (x)"
     return ", ".join(word for word, n in zip(words, counts, strict=True) if n)
 
 

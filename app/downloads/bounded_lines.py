@@ -1,7 +1,7 @@
 """HTTP answers whose lines end: a server may send heads of "100 Continue", or trailers, for as long as it likes.
 
-The standard library reads them for ever, a byte in time keeps every timeout from expiring. Here lines may take so much
-more than the body that came between them, which the smallest chunks stay below.
+The standard library reads them for ever: a byte in time keeps every timeout from expiring. Here their size is limited
+by the size of the body between them; the smallest chunks stay below that limit.
 """
 
 from __future__ import annotations

@@ -28,12 +28,12 @@ SPARE_DISK_BYTES = 64 << 20
 """Left free on the disk."""
 _PIECE_BYTES = 1 << 18
 _FRUIT_BYTES = 1 << 16
-"""An attempt that brings so much was worth it, and more may follow without end."""
+"""Bytes from which an attempt counts as progress; such attempts are repeated without a limit."""
 _RATE_WINDOW_S = 10.0
 _WRITE_ERRORS: dict[int | None, str] = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk is full",
-    errno.EFBIG: "the disk holds no file so large (FAT ends at 4 GB: take another disk)",
+    errno.EFBIG: "the file is too large for this file system (FAT: at most 4 GB; use another disk)",
 }
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})")
 
@@ -183,7 +183,7 @@ class _Download:
         raise DownloadError(f"{clean_line(str(final), 200)}: is there already and is another file (move it away)")
 
     def _check(self, done_bytes: int) -> None:
-        """Say how far the look at what is here is, which takes minutes for a large file, unless nobody waits for it."""
+        """Report progress while hashing the part on disk (minutes for a large file)."""
         if not self._is_wanted():
             raise Stopped(self._remote.name)
         self._show("check", done_bytes)

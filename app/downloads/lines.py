@@ -21,7 +21,7 @@ class Lines:
     """What is open of one client, which asks for one thing at a time.
 
     Args:
-        headers_s: so long the headers of an answer may take.
+        headers_s: limit on the time that the headers of an answer take.
 
     Attributes:
         is_cut: nothing is to be opened any more.

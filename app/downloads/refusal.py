@@ -20,7 +20,7 @@ from app.text.figures import whole_seconds
 
 MOST_RETRIES = 4
 LONGEST_PAUSE_S = 300.0
-"""The hub counts requests in windows of so many seconds; who asks for more is not waited for."""
+"""Longest pause that a server may ask for; the hub counts requests in windows of this length."""
 LONGEST_WAIT_S = 900.0
 """Of all pauses before something comes."""
 _RETRIED = (429, 500, 502, 503, 504)

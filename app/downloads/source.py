@@ -140,7 +140,7 @@ def choose(
             download means the same model.
 
     Raises:
-        DownloadError: there is none like it, or none that fits.
+        DownloadError: no file matches, or none fits into memory.
     """
     choices = choices_of(repository)
     if not choices:

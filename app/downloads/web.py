@@ -35,7 +35,7 @@ from app.program.version import installed_version
 from app.text.record import record
 
 TIMEOUT_S = 30.0
-"""Without a byte for so long a connection counts as dead."""
+"""Seconds without a byte after which a connection counts as dead."""
 HEADERS_S = 60.0
 """The headers of an answer are whole by then: one byte of them after the other is not waited for."""
 MOST_REDIRECTS = 5
@@ -92,9 +92,9 @@ class Web:
     Args:
         token: for ``token_host`` only.
         token_host: host and port, as in an address.
-        timeout_s: without a byte for so long a connection counts as dead.
-        headers_s: so long the headers of an answer may take, however they come.
-        pause: waits so many seconds before another attempt.
+        timeout_s: seconds without a byte after which a connection counts as dead.
+        headers_s: limit on the time that the headers of an answer take, however they arrive.
+        pause: waits the given number of seconds before another attempt.
     """
 
     def __init__(
@@ -232,9 +232,9 @@ def split_address(url: str) -> SplitResult:
         is_sound = bool(parts.hostname) and parts.username is None and _SAFE_URL.fullmatch(url) is not None
         parts.port  # noqa: B018 - raises where the port is none
     except ValueError:
-        raise DownloadError(f"{url}: is no address", exit_codes.USAGE) from None
+        raise DownloadError(f"{url}: not a valid address", exit_codes.USAGE) from None
     if parts.scheme not in ("http", "https") or not is_sound:
-        raise DownloadError(f"{url}: is no http or https address", exit_codes.USAGE)
+        raise DownloadError(f"{url}: not an http or https address", exit_codes.USAGE)
     return parts
 
 
@@ -245,7 +245,7 @@ def _next_url(url: str, location: str | None) -> str:
         target = urljoin(url, location)
         scheme = urlsplit(target).scheme
     except ValueError:
-        raise DownloadError(f"{host_of(url)}: redirects to what is no address") from None
+        raise DownloadError(f"{host_of(url)}: redirects to an invalid address") from None
     if scheme not in ("http", "https") or (urlsplit(url).scheme == "https" and scheme != "https"):
         raise DownloadError(f"{host_of(url)}: redirects to {scheme or 'nowhere'}, which is not followed")
     try:

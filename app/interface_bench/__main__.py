@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that so many of all values do not exceed."""
+    """Return the smallest value that this share of all values (0 to 1) does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 

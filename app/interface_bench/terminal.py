@@ -50,7 +50,7 @@ class Terminal:
         return time.perf_counter()
 
     def read(self, timeout_s: float) -> float:
-        """Take what the program painted, waiting for it at most so long; return when it came."""
+        """Read what the program painted, waiting at most ``timeout_s`` for it; return the time when it came."""
         if select.select([self._master], [], [], timeout_s)[0]:
             try:
                 self.output += os.read(self._master, 1 << 16)
@@ -70,7 +70,7 @@ class Terminal:
         return now_s
 
     def settle(self, quiet_s: float) -> None:
-        """Read on until nothing was painted for so long."""
+        """Read on until nothing was painted for ``quiet_s``."""
         before = -1
         while before != len(self.output):
             before = len(self.output)

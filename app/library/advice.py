@@ -37,7 +37,7 @@ class Shape:
 
 @record
 class MemoryRow:
-    """What suits a machine with so much memory."""
+    """The models that suit a machine with this much memory."""
 
     gib: int
     system: float

@@ -104,7 +104,7 @@ def _gguf_files(directory: Path, depth: int) -> Iterator[Path]:
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
-    """Whether it is one; a link to itself, or to where nobody may look, is none and ends no walk."""
+    """True for a directory that may be entered; broken or looping links are False."""
     try:
         return entry.is_dir()
     except OSError:

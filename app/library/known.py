@@ -96,15 +96,15 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
 
 
 def advice_line(lister: Lister) -> str:
-    """Say in a line what suits this machine: "for 5.1G and 12 GB/s: 3B Q4_K_M, about 5.0 tok/s"; "" for nothing."""
+    """Say in a line what suits this machine: "(5.1G free, 12 GB/s): 3B Q4_K_M, about 5.0 tok/s"; "" for nothing."""
     from app.library import advice
 
     best = advice.best_suggestion(advice.suggestions(lister.memory, lister.machine_rates()))
     if best is None:
         return ""
-    speed = f" and {lister.rates.read_gbps:.0f} GB/s" if lister.rates.read_gbps else ""
+    speed = f", {lister.rates.read_gbps:.0f} GB/s" if lister.rates.read_gbps else ""
     tps = f", about {figures.rate(best.fit.decode_tps)} tok/s" if best.fit.decode_tps else ""
-    return f"for {figures.size(lister.memory.available_bytes)}{speed}: {best.size} {best.quantization}{tps}"
+    return f"({figures.size(lister.memory.available_bytes)} free{speed}): {best.size} {best.quantization}{tps}"
 
 
 def _plain(name: str) -> str:

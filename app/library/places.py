@@ -156,7 +156,7 @@ def _shortened(path: Path, home: Path | None) -> str:
 
 
 def user_home() -> Path | None:
-    """Return the user's home directory; None where there is none."""
+    """Return the user's home directory; None if it is unknown."""
     try:
         return Path.home()
     except RuntimeError:

@@ -53,7 +53,7 @@ def usual_threads(settings: Settings) -> int:
 
 
 def load_rates(threads: int, path: Path | None = None) -> KnownRates:
-    """Return what is known for so many threads, else for the nearest number; empty where nothing is."""
+    """Return the rates known for ``threads`` threads, else for the nearest number; empty where none are known."""
     known, identity = _read(path), identity_of("rates")
     nearest_first = sorted(range(1, MOST_THREADS + 1), key=lambda count: abs(count - threads))
     keys = (history_key(identity, count) for count in nearest_first)

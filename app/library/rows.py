@@ -48,7 +48,7 @@ def heading(columns: int) -> str:
 
 
 def row(entry: ModelEntry, columns: int) -> str:
-    """Write one model in so many columns; one that cannot be opened says why."""
+    """Write one model in ``columns`` columns; one that cannot be opened says why."""
     if entry.reason:
         title = cut(entry.title, _title_width(columns)).ljust(_title_width(columns))
         return f"{title}  {cut(entry.reason, max(10, columns - _title_width(columns) - 2))}"

@@ -16,7 +16,7 @@ class Paced(Generic[Reading]):
     """Keeps the last value until the next one is due.
 
     Args:
-        read: takes the reading; whatever it raises means that there is none.
+        read: takes the reading; any exception means that no reading is available.
         period_s: least time between two readings.
         cost_clock: what a reading's cost is measured with.
     """

@@ -14,7 +14,7 @@ from app.text.record import record
 TIMES_THE_MEDIAN = 3.0
 LEAST_EXCESS_S = 0.05
 LEAST_GAPS = 8
-"""Before so many the median says nothing."""
+"""Gaps below which their median says nothing."""
 _MOST_KEPT = 64
 _GAPS_KEPT = 501
 _OTHERS_LEAST_CORES = 0.3
@@ -116,7 +116,7 @@ def cause_of(stutter: Stutter, faults: Mapping[int, int], samples: Sequence[Mach
     seen = [sample for sample in samples[first:] if sample.at_s - sample.interval_s < stutter.end_s]
     if not seen:
         is_past = not samples or samples[-1].at_s >= stutter.end_s
-        return "cause unknown: nothing was looking" if is_past else "looking for the cause"
+        return "cause not recorded (view closed)" if is_past else "looking for the cause"
     return _cause_in(seen, samples) or "no cause seen"
 
 

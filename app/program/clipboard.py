@@ -1,6 +1,6 @@
 """Copying text out: the desktop's clipboard, else the terminal, else a file; and saying truthfully which.
 
-A terminal never answers OSC 52, so that route is "sent", never "copied". A file is always to be had, and always named.
+A terminal never answers OSC 52, so that route is "sent", never "copied". The file is the last resort, and always named.
 """
 
 from __future__ import annotations

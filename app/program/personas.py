@@ -28,13 +28,13 @@ def load_persona(name: str, directory: Path | None = None) -> str:
     """Return the system prompt of a persona.
 
     Raises:
-        Refusal: there is none of that name, or its file cannot be used.
+        Refusal: the name is unknown, or its file cannot be used.
     """
     files = _files(directory)
     if name not in files:
         near = difflib.get_close_matches(name, files, n=1, cutoff=0.0)
         hint = f"nearest: {near[0]}" if near else how_to_add(directory)
-        raise Refusal(f"there is no persona {clean_line(name, 60)!r} ({hint})", exit_codes.USAGE)
+        raise Refusal(f"unknown persona {clean_line(name, 60)!r} ({hint})", exit_codes.USAGE)
     return read_system_file(files[name])
 
 

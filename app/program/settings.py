@@ -44,7 +44,7 @@ class SamplingSettings:
     temperature: float = _setting(least=0, most=10)
     """How freely words are chosen; 0 = always the likeliest token."""
     top_k: int = _setting(least=0, most=_MAX_COUNT)
-    """Choose among so many of the likeliest tokens; 0 = among all."""
+    """Number of likeliest tokens to choose among; 0 = all."""
     top_p: float = _setting(least=0, most=1)
     """Choose among the likeliest tokens that together reach this probability; 1 = among all."""
     min_p: float = _setting(least=0, most=1)

@@ -26,7 +26,7 @@ def read_bounded(path: Path, most_bytes: int) -> bytes | None:
 
 
 def read_json_object(path: Path, most_bytes: int) -> dict[str, Any]:
-    """Return the JSON object of a file that can be done without; {} where there is none that can be used."""
+    """Return the JSON object of a file that can be done without; {} if it is missing or unusable."""
     try:
         content = json.loads(read_bounded(path, most_bytes) or b"null")
     except (OSError, ValueError, RecursionError):
@@ -85,7 +85,7 @@ class JsonFile:
         self._path, self._version, self._most_bytes, self._oldest = path, version, most_bytes, oldest
 
     def read(self) -> dict[str, Any]:
-        """Return the object; {} where there is none that can be used."""
+        """Return the object; {} if it is missing or unusable."""
         content = self._content()
         version = content.get("version")
         return content if type(version) is int and self._oldest <= version <= self._version else {}

@@ -21,7 +21,7 @@ from engine import KV_TYPES
 VERSION = 1
 _MAX_FILE_BYTES = 1 << 20
 _MAX_TUNED = 200
-"""So many pairs of machine and model are remembered; the oldest go first."""
+"""At most this many pairs of machine and model are remembered; the oldest go first."""
 _MOST = 1e9
 """Of tokens, and of tokens a second: what is beyond was never measured."""
 WEIGHTS = ("", "mmap", "huge")

@@ -15,7 +15,7 @@ from app.text.record import record
 _WITHIN = {"prompt": "chat", "message": "chat"}
 """Scopes of widgets by the scope of the screen they stand in."""
 NO_KEY = "no-key"
-"""Stands where Textual wants a key and there is none."""
+"""Placeholder for actions without a key, where Textual requires one."""
 _COMMAND_LINE = re.compile(r"/([A-Za-z]*)(?:\s+(.*))?", re.DOTALL)
 
 
@@ -63,7 +63,7 @@ ACTIONS = _table(
     Action("newer", "Recall what was sent after that", "prompt", "alt+down"),
     Action("page_up", "Scroll the conversation up", "prompt", "pageup"),
     Action("page_down", "Scroll the conversation down", "prompt", "pagedown"),
-    Action("stop", "Stop the reply, keep what there is; back to the prompt", "chat", "escape"),
+    Action("stop", "Stop the reply, keep its text; back to the prompt", "chat", "escape"),
     Action("new", "Start a new conversation", "chat", command="new", aliases=("clear",)),
     Action("regenerate", "Answer the last message again", "chat", "ctrl+r", command="regen", aliases=("retry",)),
     Action("continue_reply", "Go on with a reply that was stopped", "chat", command="continue", aliases=("go",)),
@@ -75,7 +75,7 @@ ACTIONS = _table(
     Action("take_back", "Take back the message that waits", "chat", command="unsend"),
     Action("unfold", "Show pasted text whole, or folded again", "chat", "ctrl+o", command="unfold"),
     Action("read", "Attach a text file to the next message", "chat", command="read", argument="file"),
-    Action("copy", "Copy the last reply", "chat", command="copy", argument="[code [n]|thinking] [file]"),
+    Action("copy", "Copy the last reply", "chat", command="copy", argument="[code 2|thinking] [file]"),
     Action(
         "save", "Save the conversation as Markdown", "chat", "ctrl+s", command="save", argument="[path] [+thinking]"
     ),
@@ -144,7 +144,7 @@ ACTIONS = _table(
     Action("edit_here", "Edit it, then ask again or let a reply go on", "message", "e"),
     Action("fork_here", "Go on from here with a copy of the conversation", "message", "f"),
     Action("toggle_thinking", "Show or fold what the model thought", "message", "t"),
-    Action("command_palette", "Choose from all there is to do", "app", "ctrl+p", hint="all"),
+    Action("command_palette", "Command palette", "app", "ctrl+p", hint="palette"),
     Action(
         "conversations",
         "Open an earlier conversation: list and search",
@@ -152,7 +152,7 @@ ACTIONS = _table(
         "f8",
         command="conversations",
         aliases=("history", "sessions"),
-        hint="talks",
+        hint="history",
     ),
     Action("interrupt", "Stop the reply; twice quits; copies selected text", "app", "ctrl+c", priority=True),
     Action("quit", "Quit", "app", "ctrl+q", priority=True, command="quit", aliases=("exit", "bye")),

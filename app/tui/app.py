@@ -78,13 +78,13 @@ DOWNLOAD_LOOK_S = 1.0
 """How often a download is looked at while its screen is not shown."""
 
 LENT_SIGNALS_S = 0.2
-"""So long after another program had the terminal, ctrl+c still means that one."""
+"""Seconds after another program ($EDITOR) returned during which ctrl+c is ignored: it was meant for that program."""
 
 EXIT_PATIENCE_S = 1.5
 """After a signal the process ends within this time, whatever a dead terminal does to Textual's shutdown."""
 
 SAVING_PATIENCE_S = 1.0
-"""So long leaving waits for a slow disk; a signal's exit code comes within ``EXIT_PATIENCE_S``."""
+"""Limit on the wait for a slow disk when leaving; a signal's exit code comes within ``EXIT_PATIENCE_S``."""
 
 _SIGNAL_EXITS = {
     signal.SIGTERM: exit_codes.TERMINATED,
@@ -192,13 +192,13 @@ class JalopyApp(App[None], inherit_bindings=False):
 
         A download is left to be gone on with.
         """
-        self._save_what_there_is()
+        self._save_now()
         self.parting_line = self.downloads.leave()
         self.bridge.close()
         self.unsaved = self.chat.turns.journal.close(SAVING_PATIENCE_S)
 
-    def _save_what_there_is(self) -> None:
-        """Save what there is of a running reply, whatever else is wrong."""
+    def _save_now(self) -> None:
+        """Save the running reply as far as it is written, whatever else is wrong."""
         with suppress(Exception):
             self.chat.turns.save_partial()
 
@@ -430,7 +430,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         watchdog.daemon = True
         with suppress(RuntimeError, MemoryError):  # the system refuses another thread
             watchdog.start()
-        self._save_what_there_is()  # now: the exit may be cut short before it comes to that
+        self._save_now()  # now: the exit may be cut short before it comes to that
         self._keep_unsent()
         self.exit(return_code=code)
 

@@ -13,7 +13,7 @@ from dataclasses import field
 from app.text.record import record
 
 FOLD_FROM_CHARS = 512
-"""Pastes of so many characters are folded: a prompt of ten lines on a small screen holds hardly more."""
+"""Pastes of at least this many characters are folded: a prompt of ten lines on a small screen holds hardly more."""
 FOLD_FROM_LINES = 8
 MAX_PASTE_CHARS = 4_000_000
 """Larger pastes are taken nowhere: no context holds them, and the prompt would stand still."""

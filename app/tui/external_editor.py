@@ -38,7 +38,7 @@ class Edited:
 
 
 def find_editor(environ: Mapping[str, str]) -> list[str]:
-    """Return the command of the user's editor with its arguments; [] where there is none."""
+    """Return the command of the user's editor with its arguments; [] if none is set."""
     wanted = environ.get("VISUAL", "").strip() or environ.get("EDITOR", "").strip()
     if wanted:
         try:

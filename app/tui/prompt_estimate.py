@@ -68,7 +68,7 @@ class PromptEstimator:
         self._text, self._tokens, self._ready_tokens = None, 0, 0
 
     def learn_read(self, tokens: int, seconds: float) -> None:
-        """So many tokens of a prompt took so long to read."""
+        """Record that reading ``tokens`` tokens of a prompt took ``seconds``."""
         if tokens >= _LEAST_TOKENS_TO_LEARN and seconds > 0:
             self._reads.append((tokens, seconds))
 

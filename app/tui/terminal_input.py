@@ -41,12 +41,12 @@ _KEYS_TOO = (b"\x1b", b"\x1b[")
 """Of the beginnings of a mark those that are keys as well, Esc and alt+[, if nothing follows soon."""
 
 MOST_PASTE_BYTES = 4 * (MAX_PASTE_CHARS + 1)
-"""What comes beyond is dropped: so much is more characters than are taken, whichever they are."""
+"""Limit on a paste; the rest is dropped. At four bytes a character it is more than ``MAX_PASTE_CHARS``."""
 PASTE_PATIENCE_S = 3.0
-"""A paste that brings nothing for so long is handed over as far as it came; what comes then is part of it still."""
+"""Seconds without a byte after which the beginning of a paste is handed over; later bytes are still part of it."""
 KEY_PAUSE_S = 0.5
-"""But one key with nothing behind it for so long is a key, and so is what follows: no text contains a pause, and of a
-paste that was only held up there comes more, or its end."""
+"""Seconds of silence after a single key that end the paste: the key and what follows it are keys. Text contains no such
+pause, and a paste that was only held up continues or ends."""
 _ONE_KEY = re.compile(
     rb"\x1b|\x1b?[^\x1b]|[\xc2-\xf4][\x80-\xbf]{1,3}|\x1bO[A-Za-z]|\x1b\[[0-9;:]{0,12}[A-Za-z~]", re.DOTALL
 )

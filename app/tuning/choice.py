@@ -26,7 +26,7 @@ def best_choice(report: TuningReport, now: TunedChoice) -> TunedChoice:
 
 
 def choice_to_remember(report: TuningReport, now: TunedChoice, remembered: TunedChoice | None) -> TunedChoice:
-    """Return the same, but what was not measured stays as it is remembered: what the settings say is no finding."""
+    """Return this choice; fields that were not measured keep their remembered value, whatever the settings say."""
     best = best_choice(report, now)
     return TunedChoice(
         best.decode,

@@ -15,7 +15,7 @@ REPLIES = 5
 LEAST_TOKENS = 16
 """Shorter replies say nothing about speed."""
 FAR = 1.35
-"""So much faster, or slower, is no noise: choosing tokens and drawing them cost less."""
+"""Ratio of two speeds that is more than noise: choosing tokens and drawing them cost less."""
 
 
 @record
@@ -75,6 +75,6 @@ class RateDrift:
 
 
 def is_in_use(remembered: TunedChoice, now: TunedChoice) -> bool:
-    """Whether what is remembered is what is in use; what was not found out does not count."""
+    """True if the remembered choice is in use; empty fields match anything."""
     threads = (remembered.decode, remembered.prefill, remembered.pinned) == (now.decode, now.prefill, now.pinned)
     return threads and remembered.weights in ("", now.weights) and remembered.kv_type in ("", now.kv_type)

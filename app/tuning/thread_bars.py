@@ -43,7 +43,7 @@ class BarLine:
 
 
 def curve_lines(curve: Curve, in_use: int | None, columns: int, glyphs: Glyphs) -> list[BarLine]:
-    """Draw one curve in so many columns, the counts grouped by what their last thread runs on."""
+    """Draw one curve in ``columns`` columns, the counts grouped by the kind of core their last thread runs on."""
     cells = max(_LEAST_BAR_CELLS, columns - _FIXED_CELLS)
     most_tps = max((point.tps.high for point in curve.points if point.tps is not None), default=0.0)
     kinds = list(dict.fromkeys(point.kind for point in curve.points))

@@ -13,7 +13,7 @@ USAGE = "/threads N sets both, /threads N M writing and reading"
 
 
 class ThreadsRefused(Exception):
-    """What was typed is no choice of threads; the message is the line to show."""
+    """The typed text is not a choice of threads; the message is the line to show."""
 
 
 def parse_threads(text: str, in_use: ThreadsInUse) -> TunedChoice:

@@ -224,13 +224,13 @@ PAINTED = """\
  model  Some words of a reply, 31 tokens in all,
         and more.
 
-        2.0 tok/s · first token 1.9 s · 31 tokens · prompt 14 new, 3
-        reused
+        2.0 tok/s · first token 1.9 s · 31 tokens · read 14, 3 from
+        cache
 
         a note of 5 tokens
 ╭─ Enter sends · ctrl+j new line · / commands ─────────────────────────────────╮
 │ Type here                                                                    │
-╰────────── F1 help · F2 speed · F3 models · F4 tune · F5 doctor · ctrl+p all ─╯
+╰────── F1 help · F2 speed · F3 models · F4 tune · F5 doctor · ctrl+p palette ─╯
   2.0 tok/s │ 2 threads │ mem 118M │ ctx █▓▒░░░░░ 29 % │ ready"""
 
 
@@ -240,6 +240,6 @@ def test_the_painted_chat_is_understood():
     assert view.last_reply is not None
     assert view.last_reply.n_tokens == 31
     assert view.last_reply.reply_letters == "Somewordsofareply31tokensinallandmore"
-    assert not View(PAINTED.replace("ctrl+p all", "Esc stops the reply").split("\n")).is_home
+    assert not View(PAINTED.replace("ctrl+p palette", "Esc stops the reply").split("\n")).is_home
     assert not View(PAINTED.replace("Type here", "text here").split("\n")).is_home
     assert not View(PAINTED.replace("  2.0 tok/s │ 2", " reading 5 % │ 2").split("\n")).is_free

@@ -51,7 +51,7 @@ def wanted_block(text: str, number: str, to_file: bool = False) -> ToCopy:
     """Return one code block of a text, counted from 1.
 
     Raises:
-        Refusal: there is none of this number.
+        Refusal: no code block has this number.
     """
     blocks = code_blocks(text)
     if not blocks:

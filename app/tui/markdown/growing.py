@@ -12,9 +12,9 @@ from app.tui.markdown.lines import Line, Row, plain_lines, rows_of
 from app.tui.markdown.parser import tree_of
 
 SMALL_CHARS = 1000
-"""An open block is parsed whenever it grows until it is so long; from then on when it is a quarter longer."""
+"""An open block of at most this length is parsed whenever it grows; a longer one when it has grown by a quarter."""
 SMALL_LINE_CHARS = 8000
-"""The same for one that is a single line, in which what comes as it came would begin a row."""
+"""The same limit for an open block that is a single line: it is parsed whenever it grows up to this length."""
 
 Place = tuple[int, int, int]
 """Characters, rows and lines before it."""

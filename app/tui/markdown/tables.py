@@ -12,7 +12,7 @@ from app.tui.markdown.inline import inline_text
 from app.tui.markdown.lines import NOTHING, Line
 
 LEAST_COLUMN = 4
-"""Cells of a column; where not all of them get so much, a table is a list of its cells."""
+"""Least width of a column in cells; where one would be narrower, the table is drawn as a list of its cells."""
 
 Cells = list[Content]
 

@@ -30,10 +30,10 @@ from app.tui.screens.message_editing import MessageEditing
 from app.tui.screens.notes import busy_line
 from app.tui.widgets.message_view import MessageView, ReplyView, UserView
 
-_DROPPED_ABOVE = "---- what stands above is no part of the context any more ----"
+_DROPPED_ABOVE = "---- the model no longer sees what is above ----"
 _MISSING = "(missing: the file is damaged here)"
 DROP_STATES_PERIOD_S = 60.0
-"""So long the states may be larger together than they should."""
+"""Seconds between two checks of the saved states against their quota."""
 WORTH_A_LINE_TOKENS = 32
 """Fewer tokens that must be read again are not mentioned."""
 
@@ -53,7 +53,7 @@ class ConversationFlow:
     # ---- saving
 
     def save_what_comes(self) -> None:
-        """Save what there is of a running reply, and say once when saving fails and when it works again."""
+        """Save the running reply so far; say once when saving fails and once when it works again."""
         self._turns.save_partial()
         self._tell_state_trouble()
         if self._turns.journal.is_unlocked and not self._has_told_no_locks:
@@ -86,7 +86,7 @@ class ConversationFlow:
     # ---- going on with one
 
     def resume_last(self, model_path: Path) -> bool:
-        """Show the conversation that was used last with a model; False where there is none, or it is not wanted."""
+        """Show the conversation that was used last with a model; False if none exists or resuming is turned off."""
         at_hand = self._at_hand
         if not at_hand.resumes or at_hand.store is None:
             return False
@@ -156,19 +156,19 @@ class ConversationFlow:
             self._note("the last reply is not complete (/continue goes on with it)")
 
     def _bring_back(self, saved: Saved) -> None:
-        """Put into the prompt what was sent, but not asked or answered any more; behind a draft, where Up finds it."""
+        """Put an unanswered message back into the prompt, or, if a draft is there, into the history that Up recalls."""
         prompt, text = self._prompt, saved.not_sent
-        where = "what is in the prompt"
+        where = "it is back in the prompt"
         if not prompt.text:
             prompt.give_back(text)
         elif prompt.draft.text.strip() != text.strip():
             prompt.past.add(prompt.past.find(text) or Draft(text))
-            where = f"{self._keymap.first_key('prompt.older') or 'Up'} recalls what"
+            where = f"{self._keymap.first_key('prompt.older') or 'Up'} recalls it"
         self._turns.left_waiting = []  # it stays in the log until something else is asked
         if saved.waiting:
-            self._note(f"{where} was sent, but its turn did not come any more")
+            self._note(f"A queued message was not sent before Jalopy closed; {where}.")
         else:
-            self._note(f"{where} was sent in place of an earlier message, but not answered any more")
+            self._note(f"Your edit was not answered before Jalopy closed; {where}.")
 
     async def _fill_transcript(self) -> None:
         """Show the live conversation where nothing is shown yet."""

@@ -97,7 +97,7 @@ class DownloadScreen(ModalScreen[str | None]):
     def _lines(self, state: JobState) -> list[str]:
         lines = price_lines(state.prepared) if state.prepared is not None else [self._what]
         if state.stage is Stage.ASKING:
-            lines.append("asking what there is ...")
+            lines.append("asking for the list of files ...")
         elif state.stage is Stage.READY and self._refusal(state):
             lines.append(self._refusal(state))
         elif state.stage is Stage.DOWNLOADING and state.progress is not None:

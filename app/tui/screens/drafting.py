@@ -44,7 +44,7 @@ class PromptHabits:
 TICK_S = 0.5
 """The estimate follows the text at this pace."""
 QUIET_TICKS = 3
-"""After so many ticks without a change the user is thinking, and the engine may read ahead."""
+"""Ticks without a change after which the user is taken to be thinking, and the engine may read ahead."""
 
 
 class Drafting:

@@ -29,7 +29,7 @@ _WIDEST = 74
 _FRAME_COLUMNS = 6
 _GAP_COLUMNS = 2
 TWO_COLUMNS_FROM = 120
-"""So wide is what the style sheets call wide."""
+"""Least width in columns that the style sheets call wide."""
 _KEY_COLUMN = 21
 _NARROW_KEY_COLUMN = 15
 

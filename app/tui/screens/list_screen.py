@@ -53,10 +53,10 @@ class Listing(Protocol[Item]):
         """Whether the cursor belongs on the one after it was on the other."""
 
     def heading_line(self, columns: int) -> str:
-        """Write what stands above the rows."""
+        """Write the line above the rows."""
 
     def row_line(self, item: Item, columns: int) -> str:
-        """Write one row in so many columns."""
+        """Write one row in ``columns`` columns."""
 
     def detail_text(self, item: Item) -> str:
         """Say more about the row under the cursor."""

@@ -31,7 +31,7 @@ class MessageFocus:
         self._transcript.anchor()
 
     def step(self, step: int) -> None:
-        """Go to the message so many places below, from the prompt to the newest; behind that, to the prompt."""
+        """Go down by ``step`` messages, up if negative; below the newest message is the prompt."""
         views, focused = self._transcript.messages(), self._screen.focused
         at = views.index(focused) if isinstance(focused, MessageView) and focused in views else len(views)
         if at + step >= len(views):

@@ -131,12 +131,12 @@ class ModelList:
             return f"no model has all these words in its row: {self.typed}"
         if not any(entry.is_here for entry in found.entries):
             return f"{_NOTHING} Looked in: {', '.join(found.looked_in)}"
-        offers = "" if all(entry.is_here for entry in found.entries) else ", + can be downloaded"
+        offers = "" if all(entry.is_here for entry in found.entries) else "; + can be downloaded"
         if not found.read_gbps:
-            return f"speeds are unknown until this machine is measured: {key('models.measure')}{offers}"
+            return f"{key('models.measure')} measures this machine, for the speeds{offers}"
         if not found.advice:
             return rows.LEGEND
-        return f"{rows.ESTIMATE} estimate{offers}. Suits this machine now: {found.advice}"
+        return f"{rows.ESTIMATE} estimate{offers}. Suits this machine {found.advice}"
 
     @property
     def must_be_seen(self) -> bool:

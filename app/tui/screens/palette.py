@@ -15,7 +15,7 @@ MOST_CHARS = 100
 
 
 class Commands(Provider):
-    """Finds what there is to do; unlike Textual's own it takes "[name]" for text, not for markup."""
+    """Finds actions by name; unlike Textual's own provider it takes "[name]" for text, not for markup."""
 
     async def discover(self) -> Hits:
         """List all, by name."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from textual.worker import Worker
 
-from app.chat.turns import Admission
+from app.chat.turns import MAX_QUEUED, Admission
 from app.conversations.records import fits
 from app.program.refusals import Refusal
 from app.program.text_file import attached, read_text_file
@@ -40,7 +40,7 @@ class PromptFlow:
     async def take(self, message: PromptSubmitted) -> None:
         """Send a message, or carry out a command."""
         if not (fits(message.text) and fits(message.draft.shown)):
-            self._note("not sent: longer than any context holds")
+            self._note("Not sent: the message is too long.")
             self._prompt.give_back(message.text)
             return
         if self._editing.is_editing_reply:
@@ -66,7 +66,7 @@ class PromptFlow:
         if admission is Admission.NO_MODEL:
             self._note(how_to_load(self._keymap))
         elif admission is Admission.FULL:
-            self._note("several messages wait already; this one was not sent")
+            self._note(f"Queue full ({MAX_QUEUED} messages). Not sent.")
         else:
             self._show_question(text, folded, admission)
             return True
@@ -85,13 +85,13 @@ class PromptFlow:
         action = find_command(word)
         if action is None:
             nearest = nearest_command(word) if word else "help"
-            self._note(f"/{word} is no command; the nearest is /{nearest}. Nothing was sent.", is_error=True)
+            self._note(f"Unknown command /{word}. Did you mean /{nearest}?", is_error=True)
             return False
         if action.needs_argument and not argument:
             self._note(f"usage: /{action.command} {action.argument}")
             return False
         if argument and not action.takes_argument:
-            self._note(f"/{action.command} takes nothing behind it. Nothing was done.", is_error=True)
+            self._note(f"/{action.command} takes no argument.", is_error=True)
             return False
         await self._carry_out(action, argument)
         return True

@@ -61,7 +61,7 @@ class ThemePicker(ModalScreen[str | None]):
         picker = _Lines(*(Option(Content(theme_line(themes[name]))) for name in self._names), markup=False)
         picker.highlighted = self._names.index(self._before) if self._before in self._names else 0
         picker.border_title = "Colours"
-        leave = self._keymap.hint("theme.leave", "leaves them")
+        leave = self._keymap.hint("theme.leave", "undoes")
         picker.border_subtitle = " · ".join(filter(None, ("Enter keeps", leave)))  # that key is Textual's own
         yield picker
 
@@ -72,7 +72,7 @@ class ThemePicker(ModalScreen[str | None]):
 
     @on(OptionList.OptionSelected)
     def keep(self, event: OptionList.OptionSelected) -> None:
-        """This is the one."""
+        """Keep the chosen theme."""
         dismiss_once(self, self._names[event.option_index])
 
     def action_leave(self) -> None:

@@ -12,7 +12,7 @@ from app.tui.speed.lines import Line, Role, Span
 LABEL_COLUMNS = 6
 _STEPS = (1, 1.5, 2, 3, 4, 5, 6, 8, 10)
 _CEILING_WITHIN = 2.5
-"""A ceiling further above the speed than so many times is left out: the curve would lie flat."""
+"""Largest ratio of ceiling to speed that is drawn; above it the ceiling is left out, or the curve would lie flat."""
 
 
 @record
@@ -43,7 +43,7 @@ def next_round(value: float) -> float:
 
 
 def graph_lines(graph: Graph, width: int, height: int, glyphs: Glyphs, top: float = 0.0) -> list[Line]:
-    """Draw in so many columns and rows, the last of which is the base line.
+    """Draw in ``width`` columns and ``height`` rows, the last of which is the base line.
 
     Args:
         top: at least this much is the graph high, so that it does not jump.

@@ -8,7 +8,7 @@ than one of decoding: the threads wait for the one that has lost its core."""
 RELAXED_SHARE = 0.01
 SLOWEST = 4
 TYPING_PAUSE_S = 0.5
-"""After so long without a key nobody is typing."""
+"""Seconds without a key after which nobody counts as typing."""
 _SMOOTHING = 0.3
 _SETTLING = 2
 """Samples between two changes, so that the effect of one shows before the next."""
@@ -87,5 +87,5 @@ class TypingRhythm:
         return now_s - self._key_s < TYPING_PAUSE_S
 
     def is_due(self, now_s: float, period_s: float) -> bool:
-        """Whether nothing was drawn for so long."""
+        """Whether the last drawing is at least ``period_s`` ago."""
         return now_s - self._drawn_s >= period_s

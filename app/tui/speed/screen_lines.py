@@ -18,10 +18,10 @@ from app.tui.speed.watch import PerformanceView
 _NAMES = {"qkv": "q k v", "attention output": "attn output"}
 _NAME_COLUMNS = 14
 _DATED_COLUMNS = 62
-"""So wide is the table of speeds with the day of the best one."""
+"""Columns that the table of speeds takes with the day of the best one."""
 _NO_REPLY = "no reply yet: send a message in the chat, and come back"
 _WORTH_A_WORD = 0.03
-"""A difference to earlier replies below this is none."""
+"""Smallest difference to earlier replies that is reported."""
 
 
 def speed_lines(view: PerformanceView, width: int) -> list[Line]:
@@ -80,7 +80,7 @@ def ceiling_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Lin
         return [line(muted("no model is loaded: /model PATH in the chat loads one"))]
     amount = lines.in_bytes(bytes_per_token(facts, view.status.context_used))
     if view.ceiling is None:
-        return [line(muted(f"ceiling not measured yet: a token reads {amount}"))]
+        return [line(muted(f"ceiling not measured yet (a token reads {amount})"))]
     share = strip_lines.ceiling_share(view)
     bar = Span(lines.bar(view.ceiling.share(strip_lines.shown_tps(view)), 10, glyphs), Role.BAR)
     parts = [f"of {figures.rate(view.ceiling.tps)} tok/s", "that memory allows"]
@@ -123,7 +123,7 @@ def time_lines(spent: TimeSpent | None, width: int, glyphs: Glyphs) -> list[Line
 def _parts(spent: TimeSpent) -> list[tuple[float, str]]:
     n_pages = spent.disk_pages
     pages = "" if n_pages is None else f" ({figures.count(n_pages)} page{'' if n_pages == 1 else 's'})"
-    reused = f", {figures.count(spent.reused_tokens)} reused" if spent.reused_tokens else ""
+    reused = f", {figures.count(spent.reused_tokens)} from cache" if spent.reused_tokens else ""
     prompt = f"reading {figures.count(spent.prompt_tokens)} tokens{reused}"
     return [
         (spent.waited_s, f"waiting {_short(spent.waited_s)}"),
@@ -200,7 +200,7 @@ def machine_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Lin
     if facts is not None:
         memory.append(f"model {strip_lines.resident(sample, facts)} resident")
         memory.append(f"KV {figures.size(facts.kv_bytes)}, {lines.in_bytes(facts.kv_bytes_per_position)} a token")
-    memory += [f"own {lines.size(sample.own_bytes)}", f"free {lines.size(sample.available_bytes)}"]
+    memory += [f"program {lines.size(sample.own_bytes)}", f"free {lines.size(sample.available_bytes)}"]
     if sample.swap_used_bytes is not None:
         memory.append(f"swap {figures.size(sample.swap_used_bytes)}")
     if sample.faults_per_s is not None:
@@ -234,16 +234,16 @@ def _thread_parts(view: PerformanceView, sample: MachineSample) -> list[str]:
     parts = []
     if sample.threads is not None:
         working = sample.threads_working if sample.threads_working is not None else "-"
-        parts.append(f"{working} working of {sample.threads}")
+        parts.append(f"{working} of {sample.threads} computing")
     if sample.others_cores is not None:
         parts.append(f"other programs {sample.others_cores:.1f} cores")
     cost = f"{100 * view.interface_cost:2.0f}" if view.interface_cost is not None else " -"
     parts.append(f"this interface {cost} % of a core")
     if view.slowed_by > 1:
         if view.costs_too_much:
-            parts.append(f"too much, so it draws {view.slowed_by} times more rarely")
+            parts.append(f"slowed {view.slowed_by}x until it costs less")
         else:
-            parts.append(f"draws 1 in {view.slowed_by} to leave the cores to the engine")
+            parts.append(f"slowed {view.slowed_by}x to leave the cores to the engine")
     return parts
 
 

@@ -40,12 +40,12 @@ def below_graph(view: PerformanceView, glyphs: Glyphs) -> list[Line]:
         found += _memory_lines(sample, view.figures.facts)
         if sample.threads is not None:
             working = sample.threads_working if sample.threads_working is not None else "-"
-            found.append(line(muted("threads "), f"{working}", muted(" working of "), f"{sample.threads}"))
+            found.append(line(muted("threads "), f"{working}", muted(" of "), f"{sample.threads}", muted(" busy")))
     return [*found, interface_line(view)]
 
 
 def flat_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
-    """Return the same in three lines, for a terminal that is too narrow for a column."""
+    """Return the figures in three lines, for a terminal that is too narrow for a column."""
     speed, sample = view.speed, view.sample
     first = [f"{lines.rate(speed.last_1_s)} tok/s", f"10 s {lines.rate(speed.last_10_s)}"]
     first.append(f"{lines.milliseconds(speed.last_1_s)} ms/tok")
@@ -56,12 +56,12 @@ def flat_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
     if sample is not None:
         cores = "".join(level(load, glyphs) for load in sample.core_loads[:16])
         second = [f"cores {cores}" if cores else "", *_clock_parts(sample), *second]
-        third = [f"own {lines.size(sample.own_bytes)}", f"free {lines.size(sample.available_bytes)}"]
+        third = [f"program {lines.size(sample.own_bytes)}", f"free {lines.size(sample.available_bytes)}"]
         facts = view.figures.facts
         if facts is not None:
             third.insert(0, f"model {resident(sample, facts)}")
         if sample.faults_per_s is not None:
-            third.append(f"faults {sample.faults_per_s:3.0f}/s")
+            third.append(f"disk {sample.faults_per_s:3.0f}/s")
     rows = [glyphs.between.join(filter(None, parts))[:width] for parts in (first, second, third)]
     return [line(row) for row in rows]
 
@@ -136,11 +136,11 @@ def _memory_lines(sample: MachineSample, facts: ModelFacts | None) -> list[Line]
         each = lines.in_bytes(facts.kv_bytes_per_position)
         found.append(line(muted("KV    "), lines.size(facts.kv_bytes), muted(f"  {each}/token")))
     own, free = lines.size(sample.own_bytes), lines.size(sample.available_bytes)
-    found.append(line(muted("own   "), own, muted("  free "), free))
+    found.append(line(muted("app   "), own, muted("  free "), free))
     if sample.faults_per_s is not None:
         # The disk light: pages of the model come from disk, so another program has pushed them out.
-        light = warning("  from disk!") if sample.faults_per_s >= 1 else muted("  disk idle")
-        found.append(line(muted("faults"), f"{sample.faults_per_s:4.0f}/s", light))
+        light = warning("  reading!") if sample.faults_per_s >= 1 else muted("  idle")
+        found.append(line(muted("disk  "), f"{sample.faults_per_s:4.0f}/s", light))
     return found
 
 
@@ -152,5 +152,5 @@ def interface_line(view: PerformanceView) -> Line:
 def interface_text(view: PerformanceView) -> str:
     """Write what the interface itself costs, and that it holds back."""
     cost = f"{100 * view.interface_cost:2.0f}" if view.interface_cost is not None else " -"
-    slowed = f", draws 1 in {view.slowed_by}" if view.slowed_by > 1 else ""
-    return f"UI {cost} %{slowed}"
+    slowed = f", slowed {view.slowed_by}x" if view.slowed_by > 1 else ""
+    return f"screen {cost} %{slowed}"

@@ -20,7 +20,7 @@ from app.tui.speed.interface_pace import MOST_SHARE, InterfacePace
 
 SAMPLE_PERIOD_S = 1.0
 PROBE_RETRY_S = 15.0
-"""A measurement of the memory that gave way, or had no room, is tried again after so long."""
+"""Seconds until a measurement of the memory that was given up, or had no room, is tried again."""
 _SAMPLES_KEPT = 600
 STUTTERS_SHOWN = 3
 SHORT_WINDOW_S, LONG_WINDOW_S = 1.0, 10.0

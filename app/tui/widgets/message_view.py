@@ -293,7 +293,7 @@ class ReplyView(MessageView):
             self.thinking.finish(thinking)
 
     def toggle_thinking(self) -> bool:
-        """Unfold or fold the thinking; False where there is none."""
+        """Unfold or fold the thinking; False if the reply has no thinking."""
         if self.thinking is None or not self.thinking.display:
             return False
         self.thinking.toggle()

@@ -25,7 +25,7 @@ class OptionTable(Static):
         self._shown: list[BarLine] = []
 
     def show(self, comparisons: tuple[tuple[Comparison, str], ...], glyphs: Glyphs, columns: int) -> None:
-        """Show comparisons, each with the way in use, in so many columns."""
+        """Show comparisons, each with the option in use, in ``columns`` columns."""
         lines = [line for found, in_use in comparisons for line in option_lines(found, in_use, glyphs)]
         lines = [wrapped for line in lines for wrapped in _wrapped(line, max(20, columns))]
         if lines != self._shown:

@@ -66,7 +66,7 @@ class Prompt(TextArea):
 
     @property
     def draft(self) -> Draft:
-        """What stands here, pastes included."""
+        """The whole text of the prompt, pastes included."""
         return Draft(self.text, self._folds)
 
     def action_send(self) -> None:
@@ -92,11 +92,11 @@ class Prompt(TextArea):
             self.show_text(f"/{matching[0].command}" + (" " if matching[0].takes_argument else ""))
 
     def action_page_up(self) -> None:
-        """Scroll what stands above, not this."""
+        """Scroll the conversation, not the prompt."""
         self.post_message(TranscriptScrolled(-1))
 
     def action_page_down(self) -> None:
-        """Scroll what stands above, not this."""
+        """Scroll the conversation, not the prompt."""
         self.post_message(TranscriptScrolled(1))
 
     def action_cursor_up(self, select: bool = False) -> None:

@@ -14,7 +14,7 @@ from app.conversations.thinking import Thinking
 TAIL_CHARS = 240
 TAIL_LINES = 3
 KEPT_BACK_CHARS = 2000
-"""The tail is cut from so much of the end, however long the thinking is."""
+"""Characters at the end of the thinking that the tail is cut from, however long the thinking is."""
 
 
 def tail_of(text: str) -> str:

@@ -19,10 +19,10 @@ from app.text.record import record
 from app.tui.widgets.message_view import MessageView, Note, ReplyView, UserView
 
 MOST_MOUNTED = 40
-"""Past so many messages and notes the oldest are put aside, down to ``KEPT_MOUNTED``."""
+"""Limit on mounted messages and notes; above it the oldest are put aside, down to ``KEPT_MOUNTED``."""
 KEPT_MOUNTED = 24
 EARLIER_AT_ONCE = 20
-"""So many of those come back at a time."""
+"""Number of those put aside that come back at a time."""
 
 _DROPPED = "-dropped"
 _DIVIDER = "-divider"
@@ -166,7 +166,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self._show_earlier_line()
 
     def show_earlier(self, n_entries: int = EARLIER_AT_ONCE) -> bool:
-        """Bring back the newest of what was put aside, where the user is; False when there is none."""
+        """Bring back the newest of what was put aside, where the user is; False when nothing is left."""
         if not self._earlier:
             return False
         put_aside = self._earlier[-n_entries:]

@@ -65,7 +65,7 @@ async def test_a_full_context_is_announced_then_the_oldest_turns_go_and_are_mark
         assert "tokens left" in told[0]
         assert "dropped from it" in told[1]
         assert len(texts(driver)) == 28
-        await driver.note("what stands above")
+        await driver.note("no longer sees what is above")
         conversation = driver.chat.turns.conversation
         assert 0 < conversation.n_dropped < 28
         session = script.opened[0].sessions[0]

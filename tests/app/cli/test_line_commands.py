@@ -72,7 +72,7 @@ def test_what_needs_the_screen_says_so_and_sends_nothing(talk: Talk, script: Scr
     assert script.opened[0].sessions[0].fed_counts == []
 
 
-@pytest.mark.parametrize(("line", "said"), [("/title", "usage: /title title"), ("/new x", "takes nothing behind it")])
+@pytest.mark.parametrize(("line", "said"), [("/title", "usage: /title title"), ("/new x", "takes no argument")])
 def test_an_argument_too_few_or_too_many_is_told(talk: Talk, line: str, said: str) -> None:
     assert said in talk(line)
 
@@ -140,7 +140,7 @@ def test_a_persona_begins_a_conversation(talk: Talk, script: Script, monkeypatch
     (directory / "pirate.md").write_text("Talk like a pirate.", encoding="utf-8")
     err = talk("/persona", "/persona nobody", "/persona pirate", "first")
     assert "personas: pirate" in err
-    assert "there is no persona 'nobody'" in err
+    assert "unknown persona 'nobody'" in err
     assert cache_text(script).startswith("Talk like a pirate.first")
 
 

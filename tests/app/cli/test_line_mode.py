@@ -49,7 +49,7 @@ def test_the_second_turn_reads_its_own_tokens_only(
     talk(script, monkeypatch, "first", "second")
     assert script.opened[0].sessions[0].fed_counts[1] < script.opened[0].sessions[0].fed_counts[0] + 3
     assert cache_text(script) == "firstone.secondtwo."
-    assert "reused" in capsys.readouterr().err
+    assert "from cache" in capsys.readouterr().err
 
 
 def test_empty_lines_send_nothing(

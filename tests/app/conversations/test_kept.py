@@ -459,7 +459,7 @@ def test_what_waited_when_the_chat_was_killed_stays_for_the_chat(script, monkeyp
     ask(script, "second")
     assert Store().read("000001").waiting == ["later", "last"]
     talk(script, monkeypatch, "third", "later", "fourth")
-    assert "its turn did not come any more: later" in capsys.readouterr().err
+    assert "queued, but not sent before Jalopy closed: later" in capsys.readouterr().err
     assert Store().read("000001").waiting == ["last"]
 
 

@@ -177,5 +177,5 @@ def test_hostile_text_in_a_reading_stays_on_its_line() -> None:
 
 def test_the_summary_counts_each_kind() -> None:
     marks = [Finding(mark, "t", "f") for mark in (OK, OK, WEAK, BAD)]
-    assert report.summary(marks) == "2 ok, 1 to mend (!), 1 broken (x)"
-    assert report.summary(marks[:2]) == "2 ok"
+    assert report.summary(marks) == "2 OK, 1 warning (!), 1 failure (x)"
+    assert report.summary(marks[:2]) == "2 OK"

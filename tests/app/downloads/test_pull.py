@@ -405,9 +405,9 @@ def test_an_endless_answer_of_the_hub_is_cut(server: LocalHub, target: Path, mon
         ("ftp://127.0.0.1/x", "redirects to ftp"),
         ("javascript:alert(1)", "redirects to javascript"),
         ("", "redirects to nowhere"),
-        ("http://[::1/x", "redirects to what is no address"),
-        ("http://user:password@127.0.0.1/", "is no http or https address"),
-        ("http://127.0.0.1/a b", "is no http or https address"),
+        ("http://[::1/x", "redirects to an invalid address"),
+        ("http://user:password@127.0.0.1/", "not an http or https address"),
+        ("http://127.0.0.1/a b", "not an http or https address"),
     ],
 )
 def test_a_redirect_to_something_else_is_not_followed(

@@ -68,7 +68,7 @@ def test_an_offer_is_an_estimate_and_says_how_to_get_it() -> None:
 
 def test_the_advice_names_memory_bandwidth_size_type_and_speed() -> None:
     line = advice_line(lister(6))
-    assert re.fullmatch(r"for 6\.0G and 12 GB/s: \S+ \S+, about [\d.]+ tok/s", line)
+    assert re.fullmatch(r"\(6\.0G free, 12 GB/s\): \S+ \S+, about [\d.]+ tok/s", line)
     assert "GB/s" not in advice_line(lister(6, None))
     assert all(entry.place == "download" for entry in offers(lister(6, None), []))
     assert advice_line(lister(0.1)) == ""

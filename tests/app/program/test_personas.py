@@ -67,7 +67,7 @@ def test_the_command_line_takes_one_source_of_the_system_prompt(directory: Path,
     assert system_prompt("run", "m.gguf", "-p", "x", "--persona", "teacher") == "You teach."
     with pytest.raises(Refusal, match="--system and --persona both give a system prompt"):
         system_prompt("--system", "x", "--persona", "teacher")
-    with pytest.raises(Refusal, match="no persona 'tutor'"):
+    with pytest.raises(Refusal, match="unknown persona 'tutor'"):
         system_prompt("--persona", "tutor")
 
 
@@ -85,6 +85,6 @@ async def test_a_persona_begins_a_new_conversation(directory: Path):
         await driver.note("persona teacher: You teach.")
         assert driver.chat.turns.conversation.system == "You teach."
         await driver.say("/persona tutor")
-        assert "nearest: teacher" in await driver.note("there is no persona")
+        assert "nearest: teacher" in await driver.note("unknown persona")
         titles = {command.title for command in driver.app.get_system_commands(driver.chat)}
         assert {"Persona: pirate", "Persona: teacher"} <= titles

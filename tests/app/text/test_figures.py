@@ -38,7 +38,7 @@ def test_a_bar_never_leaves_its_width():
 def test_the_footer_names_speed_first_token_tokens_and_reuse():
     measured = ReplyFigures(214, 2.1, 5.1, prompt_tokens=12, reused_tokens=31, range_tps=(4.8, 5.2))
     footer = "5.1 tok/s (4.8-5.2) · first token 2.1 s · 214 tokens"
-    assert lines.reply_footer(measured, Ending.COMPLETE) == f"{footer} · prompt 12 new, 31 reused"
+    assert lines.reply_footer(measured, Ending.COMPLETE) == f"{footer} · read 12, 31 from cache"
     assert lines.reply_footer(measured, Ending.COMPLETE, names_prompt=False) == footer
 
 
@@ -54,4 +54,4 @@ def test_thinking_is_summed_up_in_one_line():
 
 def test_the_footer_of_one_token_claims_no_speed_and_says_that_it_was_stopped():
     measured = ReplyFigures(tokens=1, first_token_s=2.1, decode_tps=None, prompt_tokens=12, reused_tokens=0)
-    assert lines.reply_footer(measured, Ending.STOPPED) == "first token 2.1 s · 1 token · prompt 12 new · stopped"
+    assert lines.reply_footer(measured, Ending.STOPPED) == "first token 2.1 s · 1 token · read 12 tokens · stopped"

@@ -138,12 +138,12 @@ async def test_escape_puts_the_focus_on_the_partial_reply_and_c_goes_on():
         partial = await stop_after(driver, 2)
         await driver.until(lambda: driver.app.focused is partial)
         await driver.until(lambda: "c goes on" in driver.screen_text())
-        assert partial.footer.endswith("2 tokens · prompt 5 new · stopped")
+        assert partial.footer.endswith("2 tokens · read 5 tokens · stopped")
         await driver.pilot.press("c")
         await driver.until(lambda: driver.transcript.replies() != [partial])
         whole = await driver.last_reply()
         assert whole.text == "one two three four five six"
-        assert whole.footer == "2.0 tok/s · first token 1.0 s · 6 tokens · prompt 5 new"
+        assert whole.footer == "2.0 tok/s · first token 1.0 s · 6 tokens · read 5 tokens"
         messages = driver.chat.turns.conversation.messages
         assert [m.text for m in messages] == ["count", "one two three four five six"]
         assert (messages[-1].ending, messages[-1].figures.tokens) == (Ending.COMPLETE, 6)
@@ -407,7 +407,7 @@ async def test_a_stopped_reply_is_edited_and_goes_on_from_the_new_text():
         await driver.until(lambda: driver.transcript.replies()[-1] is not partial)
         whole = await driver.last_reply()
         assert whole.text == "one two drei  vier fünf"
-        assert whole.footer.endswith("2 tokens · prompt 2 new, 7 reused · edited by you")
+        assert whole.footer.endswith("2 tokens · read 2, 7 from cache · edited by you")
         messages = driver.chat.turns.conversation.messages
         assert [m.text for m in messages] == ["count", "one two drei  vier fünf"]
         assert [view.text for view in driver.transcript.messages()] == ["count", "one two drei  vier fünf"]

@@ -56,8 +56,8 @@ async def test_the_second_turn_reuses_what_the_cache_holds_and_says_so():
     async with chatting() as driver:
         first = await driver.ask("hello")
         second = await driver.ask("and again")
-        assert first.footer == "2.0 tok/s · first token 1.0 s · 3 tokens · prompt 5 new"
-        assert second.footer == "2.0 tok/s · first token 1.1 s · 3 tokens · prompt 6 new, 8 reused"
+        assert first.footer == "2.0 tok/s · first token 1.0 s · 3 tokens · read 5 tokens"
+        assert second.footer == "2.0 tok/s · first token 1.1 s · 3 tokens · read 6, 8 from cache"
 
 
 async def test_a_footer_is_frozen_once_it_is_written():
@@ -286,7 +286,7 @@ async def test_a_message_that_does_not_fit_comes_back_with_counts():
 async def test_a_typo_in_a_command_names_the_nearest_and_sends_nothing():
     async with chatting() as driver:
         await driver.say("/hlep me")
-        await driver.note("/hlep is no command; the nearest is /help. Nothing was sent.")
+        await driver.note("Unknown command /hlep. Did you mean /help?")
         assert driver.prompt.text == "/hlep me"
         assert driver.chat.turns.conversation.is_empty
 
@@ -361,7 +361,7 @@ async def test_save_writes_a_private_markdown_file_and_never_over_another(tmp_pa
         text = path.read_text(encoding="utf-8")
         assert text.startswith('---\nprogram: "jalopy"\nmodel: "model Q4_K_M"\n')
         assert "## You\n\nhello\n" in text
-        assert "*2.0 tok/s · first token 1.0 s · 3 tokens · prompt 5 new*" in text
+        assert "*2.0 tok/s · first token 1.0 s · 3 tokens · read 5 tokens*" in text
         assert path.stat().st_mode & 0o777 == 0o600
         path.write_text("precious", encoding="utf-8")
         await driver.say(f"/save {path}")
@@ -433,7 +433,7 @@ async def test_the_palette_shows_brackets_as_text(monkeypatch: pytest.MonkeyPatc
         await driver.until(lambda: "Persona: [b]old" in driver.screen_text(), "the persona")
         shown = driver.screen_text()
         assert "Persona: x[@click=app.quit]y" in shown
-        assert "/copy [code [n]|thinking] [file]" in shown
+        assert "/copy [code 2|thinking] [file]" in shown
         assert "/theme [name]" in shown
         await driver.type("person")
         await driver.until(lambda: "Choose the colours" not in driver.screen_text(), "it is searched")

@@ -167,7 +167,7 @@ async def test_what_waits_for_a_model_is_on_the_disk_at_once_and_comes_back(tmp_
         path.unlink()
     _as_it_was(tmp_path / "killed")
     async with chatting() as driver:
-        await driver.note("what is in the prompt was sent, but its turn did not come any more")
+        await driver.note("A queued message was not sent before Jalopy closed; it is back in the prompt.")
         assert len(texts(driver)) == n_before
         assert driver.prompt.text == "first of all\n\nand then"
         await driver.ask("first of all\n\nand then")
@@ -241,7 +241,7 @@ async def test_a_message_that_no_record_holds_is_given_back_and_nothing_is_lost(
         driver.prompt.show_text("")
         driver.prompt.attach("long.txt", text)
         await driver.pilot.press("enter")
-        await driver.note("not sent: longer than any context holds")
+        await driver.note("Not sent: the message is too long.")
         assert "long.txt" in driver.prompt.text
         assert text in driver.prompt.draft.text
         assert driver.chat.editing.is_editing == bool(edit)
@@ -414,7 +414,7 @@ async def test_a_fork_keeps_the_cache_and_the_original():
         await driver.pilot.press("ctrl+up", "ctrl+up", "ctrl+up", "f")
         await driver.until(lambda: texts(driver) == ["first?", "One."])
         reply = await driver.ask("instead?")
-        assert "reused" in reply.footer
+        assert "from cache" in reply.footer
         assert reply.message is not None
         assert reply.message.figures is not None
         assert reply.message.figures.reused_tokens >= 5

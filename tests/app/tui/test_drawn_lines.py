@@ -50,10 +50,10 @@ def test_the_strip_says_what_the_drawing_says():
         "",
         "model 2.0G/2.0G resident",
         "KV    118M  112KB/token",
-        "own   141M  free 2.6G",
-        "faults   0/s  disk idle",
-        "threads 2 working of 9",
-        "UI  2 %",
+        "app   141M  free 2.6G",
+        "disk     0/s  idle",
+        "threads 2 of 9 busy",
+        "screen  2 %",
     ]
 
 
@@ -70,7 +70,7 @@ def test_the_screen_says_where_the_time_went():
         "Where the last reply's time went (43.9 s)",
         "×" + "▒" * 29 + "█" * 29 + "+",
         "░ waiting 0  × disk 0.40 s (212 pages)",
-        "▒ reading 840 tokens, 31 reused 21.6 s  ▓ first token 0",
+        "▒ reading 840 tokens, 31 from cache 21.6 s  ▓ first token 0",
         "█ writing 214 tokens 21.1 s  + interface 0.80 s",
     ]
 
@@ -141,15 +141,15 @@ def test_stutters_are_counted_and_the_newest_is_explained():
 def test_the_disk_light_and_the_held_back_interface_are_words():
     busy = view(sample=dataclasses.replace(SAMPLE, faults_per_s=212.0), slowed_by=2, interface_cost=0.13)
     shown = texts(strip_lines.below_graph(busy, BLOCKS))
-    assert "faults 212/s  from disk!" in shown
-    assert "UI 13 %, draws 1 in 2" in shown
-    assert "draws 2 times more rarely" in " ".join(texts(screen_lines.machine_lines(busy, 100, BLOCKS)))
+    assert "disk   212/s  reading!" in shown
+    assert "screen 13 %, slowed 2x" in shown
+    assert "slowed 2x until it costs less" in " ".join(texts(screen_lines.machine_lines(busy, 100, BLOCKS)))
 
 
 @pytest.mark.parametrize("cost", [None, 0.01])
 def test_an_interface_that_costs_little_is_not_said_to_cost_too_much(cost):
     shown = " ".join(texts(screen_lines.machine_lines(view(slowed_by=4, interface_cost=cost), 57, BLOCKS)))
-    assert "draws 1 in 4 to leave the cores to the engine" in shown
+    assert "slowed 4x to leave the cores to the engine" in shown
     assert "too much" not in shown
 
 

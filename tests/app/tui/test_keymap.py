@@ -141,7 +141,7 @@ async def test_every_screen_names_the_keys_that_are_the_users_own(file: Path):
         await driver.until(lambda: "(F9)" in driver.screen_text())
         await driver.pilot.press("f9")
         for command, said in (
-            ("/theme", "F12 leaves them"),
+            ("/theme", "F12 undoes"),
             ("/stats", "F12 back · arrows scroll"),
             ("/doctor", "F12 back · r examine again"),
             ("/tune", "No model is loaded: /models in the chat"),

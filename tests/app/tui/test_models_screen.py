@@ -387,7 +387,7 @@ async def test_measuring_asks_the_engine_and_fills_in_the_speeds(monkeypatch: py
     with_options(monkeypatch, examine=examine)
     async with chatting() as driver:
         await opened(driver)
-        await shows(driver, "speeds are unknown until this machine is measured: ctrl+r")
+        await shows(driver, "ctrl+r measures this machine, for the speeds")
         await driver.pilot.press("ctrl+r")
         text = await shows(driver, "12.0 GB/s")
         assert "~" in next(line for line in text.splitlines() if "first" in line)

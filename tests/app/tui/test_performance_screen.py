@@ -224,7 +224,7 @@ async def test_an_interface_that_costs_too_much_drains_more_rarely_and_says_so()
         for _ in range(30):
             watch.pace.note_cost(0.5, True)
         await driver.pilot.press("ctrl+t")
-        await driver.until(lambda: shown(driver, "draws 1 in 4"))
+        await driver.until(lambda: shown(driver, "slowed 4x"))
         driver.script.token_gate.open()
         reply = await driver.last_reply()
         assert reply.text.endswith("word29")

@@ -188,7 +188,7 @@ def test_a_crash_keeps_the_draft_and_what_waits(open_chat, fault, key):
 
     again = open_chat()
     again.until(lambda seen: seen["draft"] == "aä" * 1000 + " two\nlines")
-    again.terminal.read_until(b"recalls what was sent, but its turn did not come any more")
+    again.terminal.read_until(b"A queued message was not sent before Jalopy closed; ")
     assert _recalled(again, 1) == ["waits"]
     again.leave()
     assert b"not sent" not in again.terminal.output.rsplit(b"\x1b[?1049l", 1)[1]
