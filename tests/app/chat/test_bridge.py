@@ -320,7 +320,7 @@ def test_a_bug_is_named_by_type_and_its_text_is_written_nowhere(engine, script):
     assert reason.startswith("internal error in the engine: KeyError (details in ")
     log = paths.log_file().read_text(encoding="utf-8")
     assert "builtins.KeyError" in log
-    assert "engine_worker.py" in log
+    assert "worker.py" in log
     assert "what the user typed" not in log
 
 

@@ -128,7 +128,7 @@ def test_an_engine_that_cannot_run_is_a_finding(
     def fail(*_: Any) -> Any:
         raise ImportError("numba needs a processor with SSE2")
 
-    monkeypatch.setattr(examine, "_measure", fail)
+    monkeypatch.setattr(measure, "_measure", fail)
     readings, rates = measure.measure(0, 0, ["Q4_K"], None)
     assert readings.error == "ImportError: numba needs a processor with SSE2"
     assert rates == MachineRates()

@@ -18,7 +18,8 @@ DEADLINE_S = 120.0
 PROGRAM = """
 import os, sys, threading
 import pytest
-from app.cli import dispatch as command_line, engine_access, plain
+from app.chat import opening as engine_access
+from app.cli import dispatch as command_line, line_mode as plain
 from tests.app.fake_engine import Gate, Script
 from tests.app.scripted_access import use_script
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from app.doctor import examine
 from app.doctor.readings import CoreReadings
-from app.library import advice, examine
+from app.library import advice
 from app.library.measure import EngineReadings
 from app.tui.screens import doctor as module
 from app.tui.screens.doctor import DoctorScreen
