@@ -48,6 +48,8 @@ STEPS: dict[str, Callable[[Run, Random], None]] = {
 
 def main() -> int:
     """Run for some minutes, or some steps."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # nohup and background jobs hand theirs down
+        signal.signal(number, signal.SIG_DFL if number is not signal.SIGINT else signal.default_int_handler)
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long to go on (default: 10)")
     parser.add_argument(
