@@ -135,8 +135,14 @@ class Ledger:
                 continue
             if not any(_holds(text, said.text) for text in recorded):
                 yield f"lost: {said.marker} ({said.fate.value}): {said.text[:80]!r}"
-            elif said.fate is Fate.ANSWERED:
+            elif said.fate is Fate.ANSWERED and not self._went_with_replaced(said, recorded):
                 yield from _missing_reply(said, replies.get(said.text))
+
+    def _went_with_replaced(self, said: Said, recorded: Iterable[str]) -> bool:
+        """Whether an unanswered message went with this one, and something took the place of both."""
+        joined = (text for text in recorded if text.endswith(f"\n\n{said.text}"))
+        firsts = (self.said[marker] for text in joined if (marker := self.marker_in(text)) is not None)
+        return any(first.fate in (Fate.REPLACED, Fate.GONE) for first in firsts)
 
 
 def _holds(saved: str, said: str) -> bool:
