@@ -329,6 +329,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         from app.tui.screens.download import DownloadScreen
         from app.tui.screens.models import ModelsScreen
 
+        if not self.screen_stack:  # they go away before the timers do
+            return
         if ending := self.downloads.take_ending(is_seen=isinstance(self.screen, DownloadScreen)):
             line, is_error = ending
             key = self.keymap.first_key("app.models")

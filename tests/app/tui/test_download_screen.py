@@ -255,3 +255,10 @@ async def test_nothing_is_asked_of_any_network_before_somebody_asks(server: Loca
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is driver.chat)
     assert server.requests == []
+
+
+async def test_a_download_that_is_looked_at_while_the_screens_go_away_is_no_error() -> None:
+    async with chatting() as driver:
+        app = driver.app
+    assert not app.screen_stack
+    app._look_at_download()
