@@ -515,7 +515,8 @@ def test_a_disk_that_knows_no_locks_is_no_other_process(
 
 
 @pytest.mark.parametrize(
-    ("number", "words"), [(errno.EFBIG, "the disk holds no file so large"), (errno.EIO, "Input/output error")]
+    ("number", "words"),
+    [(errno.EFBIG, "the file is too large for this file system"), (errno.EIO, "Input/output error")],
 )
 def test_what_cannot_be_written_is_named(
     number: int, words: str, server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch

@@ -165,7 +165,7 @@ async def test_a_narrow_screen_gets_three_flat_lines_and_a_wide_one_the_column()
         await driver.until(lambda: strip.size.height == 3)
         await driver.pilot.resize_terminal(100, 30)
         await driver.until(lambda: not strip.has_class("-flat") and strip.size.height > 10)
-        await driver.until(lambda: shown(driver, "disk idle") or shown(driver, "own"))
+        await driver.until(lambda: shown(driver, "mem", "app"))
 
 
 async def test_a_console_is_drawn_in_plain_characters(monkeypatch):
