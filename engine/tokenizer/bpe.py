@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from engine.tokenizer.merging import merge_symbols
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, splitter
 from engine.tokenizer.vocabulary import TokenType, Vocabulary, no_token
-
-CACHED_WORDS = 1 << 16
-CACHED_WORD_CHARS = 64
+from engine.tokenizer.words import WordCache
 
 
 def _byte_alphabet() -> dict[int, str]:
@@ -32,7 +30,7 @@ class ByteLevelBpe:
         self._ignore_merges = PRE_TOKENIZERS[vocabulary.pre].ignore_merges
         self._ranks: dict[str, int] | None = None
         self._ids: dict[str, int] = {}
-        self._words: dict[str, list[int]] = {}
+        self._words = WordCache(self._encode_word)
 
     def encode(self, text: str) -> list[int]:
         """Ids of text without special tokens.
@@ -45,16 +43,8 @@ class ByteLevelBpe:
         if self._ranks is None:
             self._prepare()
         ids: list[int] = []
-        words = self._words
         for word in splitter(self._vocabulary.pre)(text):
-            found = words.get(word)
-            if found is None:
-                found = self._encode_word(word)
-                if len(words) >= CACHED_WORDS:
-                    words.clear()
-                if len(word) <= CACHED_WORD_CHARS:
-                    words[word] = found
-            ids += found
+            ids += self._words.ids_of(word)
         return ids
 
     def token_bytes(self, token_id: int) -> bytes:

@@ -3,11 +3,12 @@
 Source: ggml-org/llama.cpp, src/llama-vocab.cpp, ``LLAMA_VOCAB_PRE_TYPE_GEMMA4``.
 """
 
-from engine.tokenizer.bpe import CACHED_WORD_CHARS, CACHED_WORDS, tables_of
+from engine.tokenizer.bpe import tables_of
 from engine.tokenizer.merging import merge_symbols
 from engine.tokenizer.pretokenize import splitter
-from engine.tokenizer.spm import SPACE, SPACE_INSIDE, WORDS
-from engine.tokenizer.vocabulary import TokenType, Vocabulary, no_token
+from engine.tokenizer.spm import SPACE, SPACE_INSIDE, WORDS, spaced_bytes
+from engine.tokenizer.vocabulary import Vocabulary, no_token
+from engine.tokenizer.words import WordCache
 
 
 class CharacterBpe:
@@ -19,7 +20,7 @@ class CharacterBpe:
         self._ids: dict[str, int] = {}
         self._byte_ids = {byte: token_id for token_id, byte in vocabulary.byte_values.items()}
         self._words_are_apart = False
-        self._words: dict[str, list[int]] = {}
+        self._words = WordCache(self._encode_word)
 
     def encode(self, text: str) -> list[int]:
         """Ids of text without special tokens.
@@ -37,23 +38,12 @@ class CharacterBpe:
         ids: list[int] = []
         for line in splitter(self._vocabulary.pre)(text.replace(" ", SPACE)):
             for word in WORDS.findall(line) if self._words_are_apart else [line]:
-                found = self._words.get(word)
-                if found is None:
-                    found = self._encode_word(word)
-                    if len(self._words) >= CACHED_WORDS:
-                        self._words.clear()
-                    if len(word) <= CACHED_WORD_CHARS:
-                        self._words[word] = found
-                ids += found
+                ids += self._words.ids_of(word)
         return ids
 
     def token_bytes(self, token_id: int) -> bytes:
         """The raw bytes of an ordinary token."""
-        kind = self._vocabulary.types[token_id]
-        text = self._vocabulary.texts[token_id]
-        if kind == TokenType.BYTE:
-            return bytes([self._vocabulary.byte_values[token_id]])
-        return text.encode() if kind == TokenType.USER_DEFINED else text.replace(SPACE, " ").encode()
+        return spaced_bytes(self._vocabulary, token_id)
 
     def _encode_word(self, word: str) -> list[int]:
         if word in self._ids and not word.strip("\n"):

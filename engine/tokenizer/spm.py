@@ -10,10 +10,9 @@ import numpy as np
 
 from engine.tokenizer.merging import merge_symbols
 from engine.tokenizer.vocabulary import TokenType, Vocabulary
+from engine.tokenizer.words import WordCache
 
 SPACE = "\u2581"
-CACHED_WORDS = 1 << 16
-CACHED_WORD_CHARS = 64
 
 WORDS = re.compile(f"{SPACE}*[^{SPACE}]+|{SPACE}+")
 SPACE_INSIDE = re.compile(f"[^{SPACE}]{SPACE}")
@@ -28,7 +27,7 @@ class SentencePieceBpe:
         self._ids: dict[str, int] = {}
         self._byte_ids: dict[int, int] = {}
         self._words_are_apart = False
-        self._words: dict[str, list[int]] = {}
+        self._words = WordCache(self._encode_word)
 
     def encode(self, text: str) -> list[int]:
         """Ids of text without special tokens.
@@ -40,25 +39,13 @@ class SentencePieceBpe:
             self._prepare()
         text = text.replace(" ", SPACE)
         ids: list[int] = []
-        words = self._words
         for word in WORDS.findall(text) if self._words_are_apart else [text]:
-            found = words.get(word)
-            if found is None:
-                found = self._encode_word(word)
-                if len(words) >= CACHED_WORDS:
-                    words.clear()
-                if len(word) <= CACHED_WORD_CHARS:
-                    words[word] = found
-            ids += found
+            ids += self._words.ids_of(word)
         return ids
 
     def token_bytes(self, token_id: int) -> bytes:
         """The raw bytes of an ordinary token."""
-        kind = self._vocabulary.types[token_id]
-        text = self._vocabulary.texts[token_id]
-        if kind == TokenType.BYTE:
-            return bytes([self._vocabulary.byte_values[token_id]])
-        return text.encode() if kind == TokenType.USER_DEFINED else text.replace(SPACE, " ").encode()
+        return spaced_bytes(self._vocabulary, token_id)
 
     def _prepare(self) -> None:
         """Build the tables on first use, so that opening a file without encoding does not pay for them."""
@@ -85,3 +72,11 @@ class SentencePieceBpe:
             elif self._vocabulary.unknown_id is not None:
                 ids.append(self._vocabulary.unknown_id)
         return ids
+
+
+def spaced_bytes(vocabulary: Vocabulary, token_id: int) -> bytes:
+    """The raw bytes of an ordinary token where spaces are written as ``SPACE`` and bytes as ``<0xXX>``."""
+    kind, text = vocabulary.types[token_id], vocabulary.texts[token_id]
+    if kind == TokenType.BYTE:
+        return bytes([vocabulary.byte_values[token_id]])
+    return text.encode() if kind == TokenType.USER_DEFINED else text.replace(SPACE, " ").encode()

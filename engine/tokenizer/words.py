@@ -1,0 +1,31 @@
+"""Ids of words that were encoded before: most words of a text are repeated."""
+
+from collections.abc import Callable
+
+CACHED_WORDS = 1 << 16
+"""Limit on the words kept; then all are forgotten."""
+CACHED_WORD_CHARS = 64
+"""Limit on a kept word's characters."""
+
+
+class WordCache:
+    """Encodes words, each once.
+
+    Args:
+        encode_word: ids of one word.
+    """
+
+    def __init__(self, encode_word: Callable[[str], list[int]]) -> None:
+        self._encode_word = encode_word
+        self._known: dict[str, list[int]] = {}
+
+    def ids_of(self, word: str) -> list[int]:
+        """The word's ids; not to be changed."""
+        found = self._known.get(word)
+        if found is None:
+            found = self._encode_word(word)
+            if len(self._known) >= CACHED_WORDS:
+                self._known.clear()
+            if len(word) <= CACHED_WORD_CHARS:
+                self._known[word] = found
+        return found
