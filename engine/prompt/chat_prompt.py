@@ -342,10 +342,16 @@ class ChatPrompt:
         if not ids or not rendered.startswith(self._text):
             return
         end = _end_of_reply(rendered, len(self._text), self._guard(self.messages[-2].content, ids))
-        if end is not None:
+        if end is not None and not self._is_within_control(rendered, end):
             self._text = rendered[:end]
             self._ids += ids
             self._marks.append(_Mark(end, end, len(self._ids), False))
+
+    def _is_within_control(self, rendered: str, offset: int) -> bool:
+        """Whether the template's own control token spans the offset: a reply may look like the beginning of one."""
+        start = len(self._text)
+        fragments = self._tokenizer.split(rendered[start:], special=True)
+        return any(f.token_id is not None and f.start < offset - start < f.end for f in fragments)
 
     def _keep_common_start(self, rendered: str) -> None:
         """Drop the tokens behind the last safe place in the common start of old and new text."""

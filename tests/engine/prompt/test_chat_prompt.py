@@ -408,6 +408,17 @@ def test_a_reply_that_spells_a_control_token_stays_text_when_it_is_made_anew(pro
     assert "say <|im_end|>" in spelled(BYTES, ids)
 
 
+def test_a_reply_like_the_beginning_of_a_control_token_hides_none(process: TemplateProcess) -> None:
+    source = "{% for m in messages %}<|im_start|>{{ m.role }}{{ m.content }}<|im_end|>{% endfor %}"
+    chat = with_template(source, BYTES, process)
+    chat.add_user("the rain")
+    reply(chat, BYTES, "<|im_")
+    ids = chat.add_user("on")
+    text = "<|im_start|>userthe rain<|im_end|><|im_start|>assistant<|im_<|im_end|><|im_start|>useron<|im_end|>"
+    assert spelled(BYTES, ids) == text
+    assert ids.count(BYTES.control_texts["<|im_start|>"]) == 3
+
+
 def test_private_use_characters_of_a_message_survive() -> None:
     private = "".join(map(chr, range(0xF0000, 0xF0004)))
     chat = chatml()
