@@ -8,8 +8,9 @@ Public names:
     Text to token ids and back; the shared beginning of two lists of ids.
 ``read_gguf``, ``read_single``, ``glance``, ``part_name``, ``GGUFFile``
     Read and check GGUF files without opening a model.
-``memory_needs``, ``KV_TYPES``, ``QUANTS``, ``LEVEL``, ``MOST_THREADS``
-    Bytes of a KV cache; its types; supported weight types; the instruction set in use; the limit on threads.
+``memory_needs``, ``MemoryNeeds``, ``KV_TYPES``, ``QUANTS``, ``LEVEL``, ``MOST_THREADS``
+    Bytes of a KV cache, and how they grow with the context; its types; supported weight types; the instruction set in
+    use; the limit on threads.
 ``Crew``
     The threads that walk the plans.
 ``EngineError``
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from engine.cache.cached_tokens import common_prefix
     from engine.cache.kv_cache import memory_needs
     from engine.cache.kv_types import KV_TYPES
+    from engine.cache.layer_memory import MemoryNeeds
     from engine.errors import EngineError
     from engine.gguf.magic import glance
     from engine.gguf.parts import part_name
@@ -41,6 +43,7 @@ _HOMES = {
     "common_prefix": "engine.cache.cached_tokens",
     "memory_needs": "engine.cache.kv_cache",
     "KV_TYPES": "engine.cache.kv_types",
+    "MemoryNeeds": "engine.cache.layer_memory",
     "EngineError": "engine.errors",
     "glance": "engine.gguf.magic",
     "part_name": "engine.gguf.parts",
@@ -65,6 +68,7 @@ __all__ = [
     "Crew",
     "EngineError",
     "GGUFFile",
+    "MemoryNeeds",
     "Model",
     "Sampling",
     "Session",

@@ -14,6 +14,7 @@ import numpy as np
 
 from engine.cache.kv_cache import KVCache
 from engine.cache.kv_types import KVType
+from engine.cache.ring import RING_BLOCK
 from engine.cache.rotation import key_weights_of, rotations_of
 from engine.kernels.records import STEP
 from engine.machine.memory import Memory
@@ -207,4 +208,6 @@ def block_columns(config: ModelConfig) -> int:
     attended = max((one.q_dim for one in config.attentions.values()), default=0)
     hidden = max(layer.feed_forward.hidden_dim for layer in config.layers)
     floats = 4 * config.dim + 2 * attended + 3 * hidden
-    return max(NARROWEST_BLOCK, min(WIDEST_BLOCK, BLOCK_BYTES // (4 * floats)) // 32 * 32)
+    has_rings = any(one.window is not None for one in config.attentions.values())
+    widest = min(WIDEST_BLOCK, RING_BLOCK) if has_rings else WIDEST_BLOCK
+    return max(NARROWEST_BLOCK, min(widest, BLOCK_BYTES // (4 * floats)) // 32 * 32)

@@ -210,6 +210,7 @@ class Session:
         checked = self._check_ids(ids)
         if len(checked) > FEW_COLUMNS:
             raise EngineError(f"at most {FEW_COLUMNS} tokens are verified at once")
+        self.memory.extend(self.length + len(checked))
         rows = self._verified(checked, self.model.threads)
         self._grow(checked, rows[-1])
         return np.stack(rows)
@@ -231,9 +232,22 @@ class Session:
         if len(ids) > self.n_ctx:
             raise self._full(len(ids))
         start = time.monotonic()
-        reused = self.truncate(max(0, min(common_prefix(self._tokens, ids), len(ids) - 1)))
+        reused = self.truncate(self._shared(ids))
         self._feed(ids[reused:], False, on_progress)
         return Prefilled(reused, len(ids) - reused, time.monotonic() - start)
+
+    def reusable(self, ids: Sequence[int]) -> int:
+        """Return the number of tokens that ``prefill(ids)`` would not compute; nothing is changed."""
+        n = self._shared(ids)
+        return n if n == self.length else self.memory.reachable(n)
+
+    def has_lost(self, ids: Sequence[int]) -> bool:
+        """Whether ``prefill(ids)`` would compute tokens again because layers cannot go back to them."""
+        return self.reusable(ids) < self._shared(ids)
+
+    def _shared(self, ids: Sequence[int]) -> int:
+        """Return the tokens that a prompt shares with the cache, but for its last, which is always computed."""
+        return max(0, min(common_prefix(self._tokens, ids), len(ids) - 1))
 
     def generate(
         self,
@@ -361,8 +375,8 @@ class Session:
         if not rest:
             self.truncate(n_keep)
             return
-        if not self.memory.can_shift:
-            raise EngineError("this model's layers cannot forget tokens from the midst of a conversation")
+        if not self.memory.can_shift(n_keep, n_drop, length):
+            raise EngineError("this model's layers cannot forget these tokens from the midst of a conversation")
         self.cached.cut(n_keep)
         self._logits = None
         self.memory.shift(n_keep, n_drop, length)
@@ -376,8 +390,8 @@ class Session:
         Returns:
             Number of tokens dropped from the cache, 0 if it was left alone.
         """
-        gap = context_shift.find_gap(self._tokens, ids, FEWEST_SHIFTED) if self.memory.can_shift else None
-        if gap is None:
+        gap = context_shift.find_gap(self._tokens, ids, FEWEST_SHIFTED)
+        if gap is None or not self.memory.can_shift(*gap, self.length):
             return 0
         self.shift(*gap)
         return gap[1]
@@ -400,6 +414,7 @@ class Session:
                 self.cached.unwatch(watch)
                 if self.truncate(kept) == length:
                     self._logits = logits
+                self.memory.release()
 
     def stretch(self, n: int) -> None:
         """Fill the cache to n tokens by copying its keys and values, without computing: a context for measurements.
@@ -477,6 +492,7 @@ class Session:
     def _feed_block(self, ids: list[int], every: bool) -> list[Logits]:
         """Compute one block; the length grows only when all of it is done."""
         pos = len(self._tokens)
+        self.memory.extend(pos + len(ids))
         is_few = len(ids) <= FEW_UP_TO
         n_threads = self.model.threads if is_few else self.model.prefill_threads
         if len(ids) == 1:

@@ -6,13 +6,13 @@ no screen.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from app.chat.commands import Ask, Command, Continue, ContinueEdited, Weigh
 from app.chat.context_room import MIN_REPLY_TOKENS, Fitted, NoRoomError, Prompt, make_room, reply_room
 from app.chat.past_turns import take_over
-from app.chat.turn import EarlierPart, TurnPrompt, kept_tokens
+from app.chat.turn import EarlierPart, TurnPrompt
 from app.conversations.conversation import PastTurn
 from app.conversations.edited_reply import edited_ids
 from app.conversations.thinking import tag_ids
@@ -138,8 +138,12 @@ class LiveConversation:
         """The cache holds the conversation as far as it was read."""
         self.n_tokens = self._session.length
 
-    def weigh(self, command: Weigh) -> Weighed:
-        """Find out what a turn would cost; changes nothing."""
+    def weigh(self, command: Weigh, reusable: Callable[[Sequence[int]], int]) -> Weighed:
+        """Find out what a turn would cost; changes nothing.
+
+        Args:
+            reusable: number of tokens of a prompt that need not be computed.
+        """
         saved = self.chat.save()
         try:
             if command.is_reply:
@@ -150,7 +154,7 @@ class LiveConversation:
                 ids = self.chat.add_user(command.text)
         finally:
             self.chat.restore(saved)
-        kept = kept_tokens(self._session, ids)
+        kept = reusable(ids)
         return Weighed(kept, self._session.length - kept, len(ids) - kept)
 
     def _build(self, command: Command, dropped_turns: int) -> Prompt:

@@ -177,7 +177,7 @@ def state_files(settings: Settings, may_read_prefix: Callable[[], bool] = bool) 
 
     return StateFiles(
         restore=saved_state.restore_state,
-        count=lambda path: saved_state.read_summary(path).n_tokens,
+        restorable=saved_state.restorable,
         writer=lambda session, path: saved_state.StateWriter(session, path, quota_bytes),
         fingerprint=lambda model: str(model.fingerprint),
         prefixes=paths.prefixes_dir(),

@@ -14,7 +14,6 @@ from app.chat.status import Activity
 from app.program import exit_codes
 from app.program.refusals import exit_code_of
 from app.text.clean_text import clean_text
-from engine import common_prefix
 
 if TYPE_CHECKING:
     from app.chat.commands import Prepare
@@ -47,7 +46,8 @@ class ReadAhead:
         """Count the text, and read it ahead if that is wanted, until it is dropped."""
         text = clean_text(command.text)
         if not text:
-            session.truncate(self._settled_tokens)
+            if not session.has_lost(session.tokens[: self._settled_tokens + 1]):
+                session.truncate(self._settled_tokens)
             return
         if len(text) >= self._slow_chars or self._wire.idle_work.is_dropped:
             return
@@ -67,7 +67,9 @@ class ReadAhead:
         if self._wire.idle_work.is_dropped or len(text) >= self._slow_chars:
             return
         opening = chat.opening_ids(text)
-        shared = common_prefix(session.tokens, opening)
+        if session.has_lost(opening):  # not worth all that would be computed again for what is still being typed
+            return
+        shared = session.reusable([*opening, -1])
         if len(opening) - shared < MIN_TOKENS or self._wire.idle_work.is_dropped:
             return
         self._settled_tokens = min(self._settled_tokens, shared)
@@ -91,7 +93,7 @@ class ReadAhead:
             session.cancel()
 
     def _report(self, session: Session, given: str, ids: list[int], read_tokens: int = 0, read_s: float = 0.0) -> None:
-        shared = common_prefix(session.tokens, ids)
+        shared = session.reusable(ids)
         kept = min(shared, self._settled_tokens)
         self._wire.emit(PromptCounted(given, len(ids) - kept, shared - kept, read_tokens, read_s))
 

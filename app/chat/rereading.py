@@ -15,7 +15,6 @@ from app.chat.status import Activity
 from app.program import exit_codes
 from app.program.refusals import exit_code_of
 from app.text.figures import count
-from engine import common_prefix
 
 if TYPE_CHECKING:
     from app.chat.wire import Wire
@@ -40,7 +39,7 @@ class Rereading:
             ids: what the next prompt will begin with; the cache may hold some of it.
             least_free_tokens: room for a reply that must be left; without it nothing is read.
         """
-        n_ready = common_prefix(self._session.tokens, ids)
+        n_ready = self._session.reusable([*ids, -1])
         if len(ids) + least_free_tokens > self._session.n_ctx:
             sizes = f"the conversation has {count(len(ids))} tokens, this model's context holds {self._session.n_ctx:,}"
             return ConversationReread(0, len(ids), 0.0, f"{sizes}: the oldest turns go with the next message")

@@ -22,7 +22,6 @@ from app.program.crash_log import log_without_text
 from app.program.refusals import exit_code_of
 from app.text.clean_text import clean_line
 from app.text.record import record
-from engine import common_prefix
 
 if TYPE_CHECKING:
     from engine import Session
@@ -70,16 +69,16 @@ class StateFiles:
     """How states are written and read.
 
     Attributes:
-        restore: fills an empty session from a file; returns what has ``tokens`` and ``seconds``.
-        count: says how many tokens a file holds.
+        restore: fills an empty session from a file as far as it is wanted; returns what has ``tokens`` and ``seconds``.
+        restorable: says how many tokens of those wanted a file would bring back.
         writer: begins to keep a session's state in a file.
         fingerprint: names a model by its contents.
         prefixes: where the states of system prompts are; None keeps none.
         may_read_prefix: whether the engine may work before anything was asked.
     """
 
-    restore: Callable[[Any, Path], Any]
-    count: Callable[[Path], int]
+    restore: Callable[[Any, Path, Sequence[int]], Any]
+    restorable: Callable[[Any, Path, Sequence[int]], int]
     writer: Callable[[Any, Path], StateWriter]
     fingerprint: Callable[[Any], str]
     prefixes: Path | None = None
@@ -164,6 +163,29 @@ class SavedStates:
             return BroughtBack(trouble=f"the saved state is not used: {reason_in_a_line(error)}")
         return self._restore(file, ids)
 
+    def reusable(self, ids: Sequence[int]) -> int:
+        """Return the tokens of a prompt that need not be computed: the cache holds them, or the file kept from it."""
+        session = self._session
+        assert session is not None
+        n_cached = session.reusable(ids)
+        file = self._place.state_file
+        if self._files is None or self._writer is None or file is None or not session.has_lost(ids):
+            return n_cached
+        with suppress(Exception):  # what is wrong with the file is said where it is restored
+            return max(n_cached, min(self._files.restorable(session, file, ids), len(ids) - 1))
+        return n_cached
+
+    def go_back(self, ids: Sequence[int]) -> None:
+        """Read from the file what a prompt needs and the layers' memory does not hold any more.
+
+        A sliding layer keeps the end of the conversation only: an edit or another reply may begin before that.
+        """
+        session, file = self._session, self._place.state_file
+        if session is None or self._writer is None or file is None or not session.has_lost(ids):
+            return
+        self.leave()
+        self._restore(file, ids)
+
     def _restore(self, path: Path, ids: Sequence[int]) -> BroughtBack:
         session, files = self._session, self._files
         assert files is not None
@@ -172,11 +194,10 @@ class SavedStates:
         try:
             if not path.exists():
                 return BroughtBack()
-            before = common_prefix(session.tokens, ids)
-            if files.count(path) <= before:
+            if files.restorable(session, path, ids) <= session.reusable(ids):
                 return BroughtBack()
             session.truncate(0)
-            restored = files.restore(session, path)
+            restored = files.restore(session, path, ids)
             return BroughtBack(restored.tokens, restored.seconds)
         except Exception as error:
             if not getattr(error, "is_newer", False):  # a newer version may still want its own
@@ -192,7 +213,7 @@ class SavedStates:
         if files is None or session is None or files.prefixes is None or len(ids) < LEAST_PREFIX_TOKENS:
             return
         self._drop_writer()
-        if common_prefix(session.tokens, ids) == len(ids):
+        if session.reusable([*ids, -1]) == len(ids):
             return
         directory = paths.private_directory(files.prefixes)
         if directory is None:

@@ -21,7 +21,6 @@ from app.program.crash_log import bug_line
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 from app.text.record import record
-from engine import common_prefix
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
@@ -49,6 +48,11 @@ class TurnPrompt:
     """Of a reply that is continued; None for a new one."""
     chat: ChatPrompt | None = None
     """The conversation that ends with the message to answer and gets the reply; None for a plain text."""
+
+    @property
+    def all_ids(self) -> list[int]:
+        """Tokens that stand before the first new one: the prompt and the beginning of the reply."""
+        return [*self.ids, *(self.earlier.ids if self.earlier is not None else ())]
 
     @property
     def stops(self) -> Sequence[str]:
@@ -86,8 +90,8 @@ class EngineTurn:
         self._earlier = prompt.earlier or EarlierPart((), "", None)
         self._is_reopened, self._on_progress = prompt.earlier is None, on_progress
         self._tells_pieces = options.tells_pieces
-        ids = [*prompt.ids, *self._earlier.ids]
-        self._n_unread = len(ids) - kept_tokens(session, ids)
+        ids = prompt.all_ids
+        self._n_unread = len(ids) - session.reusable(ids)
         self._reply = Reply(
             session,
             ids,
@@ -176,11 +180,6 @@ class EngineTurn:
         self._text.finish()
         if self._prompt.chat is not None:
             self._prompt.chat.add_reply(list(self.ids()), self.text())
-
-
-def kept_tokens(session: Session, ids: Sequence[int]) -> int:
-    """How many tokens of a prompt need not be read, because the cache holds them."""
-    return min(common_prefix(session.tokens, ids), len(ids) - 1)  # the last token is always computed
 
 
 def reason_of(error: BaseException) -> str:

@@ -48,7 +48,7 @@ from app.chat.reply import ReplyMeter
 from app.chat.rereading import Rereading
 from app.chat.saved_states import SavedStates
 from app.chat.status import Activity, EngineStatus
-from app.chat.turn import EngineTurn, kept_tokens, reason_of
+from app.chat.turn import EngineTurn, reason_of
 from app.chat.wire import Wire
 from app.chat.worker_measures import EngineMeasures
 from app.chat.worker_tuning import EngineTuning
@@ -57,7 +57,6 @@ from app.program import garbage
 from app.text.clean_text import clean_line
 from app.text.record import record
 from app.tuning.remembered import kv_type_of
-from engine import common_prefix
 from engine.errors import Cancelled
 
 if TYPE_CHECKING:
@@ -278,7 +277,7 @@ class EngineWorker:
         try:
             ids = opened.live.take_up(turns, n_dropped)
             back = self._states.bring_back(state, ids)
-            ready = common_prefix(opened.session.tokens, ids)
+            ready = opened.session.reusable([*ids, -1])
             restored = min(back.tokens, ready)
             tps = self._measures.usual_prefill_tps(opened.model)
             read_s = restored / tps if tps else None
@@ -293,7 +292,7 @@ class EngineWorker:
         try:
             ids = opened.live.take_up(turns, n_dropped)
             back = self._states.bring_back(state, ids)  # this model may have had the conversation before
-            restored = min(back.tokens, common_prefix(opened.session.tokens, ids))
+            restored = min(back.tokens, opened.session.reusable([*ids, -1]))
             reread = Rereading(self._wire, opened.session).run(ids, MIN_REPLY_TOKENS)
             reread = replace(reread, restored_tokens=restored, trouble=reread.trouble or back.trouble)
         except BaseException as error:
@@ -362,6 +361,7 @@ class EngineWorker:
         prompt, fitted = begun
         if fitted is not None and fitted.dropped_turns:
             self._tell_dropped(session, fitted)
+        self._states.go_back(prompt.all_ids)
         return EngineTurn(self._wire, session, prompt, self._options, self._note_progress, live.tags)
 
     def _refuse(self, command: Command, needed_tokens: int, n_ctx: int) -> None:
@@ -373,7 +373,7 @@ class EngineWorker:
     def _tell_dropped(self, session: Session, fitted: Fitted) -> None:
         ids = [*fitted.prompt.ids, *fitted.prompt.begun]
         session.shift_towards(ids)  # what stays moves down in the cache: only what is new must be read
-        unread = len(ids) - kept_tokens(session, ids)
+        unread = len(ids) - self._states.reusable(ids)
         read_s = unread / self._prefill_tps if self._prefill_tps > 0 else None
         self._wire.emit(TurnsDropped(fitted.dropped_turns, fitted.dropped_tokens, unread, read_s))
 
@@ -398,7 +398,7 @@ class EngineWorker:
     def _weigh(self, command: Weigh) -> None:
         if self._opened is None:
             return
-        weighed = self._opened.live.weigh(command)
+        weighed = self._opened.live.weigh(command, self._states.reusable)
         read_s = weighed.read_tokens / self._prefill_tps if self._prefill_tps > 0 else None
         kept, dropped = weighed.kept_tokens, weighed.dropped_tokens
         self._wire.emit(PromptWeighed(command.text, kept, dropped, weighed.read_tokens, read_s))

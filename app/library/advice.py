@@ -11,7 +11,7 @@ from typing import Any
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
 from app.text.record import record
-from engine import KV_TYPES
+from engine import KV_TYPES, MemoryNeeds
 from engine.measure.fit import Fit, MachineMemory, MachineRates, ModelNeeds, fit
 
 READING_TPS = 4.0
@@ -106,7 +106,7 @@ def needs_of_size(parameters: float, quantization: str, kv: str = "f16") -> Mode
         weights_bytes=int(n_bytes),
         read_bytes={kernel: int(inner * bits / 8)},
         products={kernel: int(inner)},
-        kv_bytes_per_position=int(shape.kv_elements * KV_TYPES[kv].bytes_per_element),
+        memory=MemoryNeeds(int(shape.kv_elements * KV_TYPES[kv].bytes_per_element)),
         context_length=shape.context,
         n_layers=shape.layers,
         is_estimate=True,

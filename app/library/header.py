@@ -16,7 +16,7 @@ from app.program.refusals import exit_code_of
 from app.text.record import record
 
 if TYPE_CHECKING:
-    from engine import GGUFFile
+    from engine import GGUFFile, MemoryNeeds
     from engine.measure.fit import ModelNeeds
 
 _LONGEST_TEXT = 120
@@ -33,7 +33,7 @@ class ModelHeader:
         licence: where the file states one.
         reason: why the engine cannot run it, in one clean line; "" where nothing is against it.
         needs: what it asks of a machine; None where the engine cannot run it.
-        kv_bytes: of one position, by type of the cache.
+        memory: size of the layers' memory, by type of the cache.
     """
 
     name: str = ""
@@ -45,13 +45,13 @@ class ModelHeader:
     licence: str = ""
     reason: str = ""
     needs: ModelNeeds | None = None
-    kv_bytes: Mapping[str, int] = field(default_factory=dict)
+    memory: Mapping[str, MemoryNeeds] = field(default_factory=dict)
 
     def needs_with(self, kv_type: str) -> ModelNeeds | None:
         """What it asks of a machine with a cache of some type."""
         if self.needs is None:
             return None
-        return replace(self.needs, kv_bytes_per_position=self.kv_bytes.get(kv_type, self.needs.kv_bytes_per_position))
+        return replace(self.needs, memory=self.memory.get(kv_type, self.needs.memory))
 
 
 def read_header(path: Path) -> ModelHeader:
@@ -111,7 +111,7 @@ def _with_needs(header: ModelHeader, gguf: GGUFFile) -> ModelHeader:
         quantization=needs.quantization,
         context_length=needs.context_length,
         needs=needs,
-        kv_bytes={name: memory_needs(config, kv_type).position_bytes for name, kv_type in KV_TYPES.items()},
+        memory={name: memory_needs(config, kv_type) for name, kv_type in KV_TYPES.items()},
     )
 
 

@@ -17,8 +17,9 @@ from app.library.find import FoundFile
 from app.library.header import ModelHeader, read_header, supported_names
 from app.program import paths
 from app.program.small_file import JsonFile
+from engine import MemoryNeeds
 
-VERSION = 1
+VERSION = 2
 FILE_NAME = "models.json"
 MOST_ENTRIES = 2_000
 _MOST_FILE_BYTES = 8 << 20
@@ -88,14 +89,30 @@ def header_of(values: Any) -> ModelHeader | None:
     if not isinstance(values, dict):
         return None
     values = dict(values)
-    needs = values.pop("needs", None)
+    needs, memory = values.pop("needs", None), values.pop("memory", None)
+    if not isinstance(memory, dict):
+        return None
+    sizes = {kv_type: size for kv_type, one in memory.items() if (size := _memory_of(one)) is not None}
     if needs is not None:
-        if not _fits(ModelNeeds, needs):
+        needs = {**needs, "memory": _memory_of(needs.get("memory"))} if isinstance(needs, dict) else {}
+        if not _fits(ModelNeeds, needs) or needs["memory"] is None:
             return None
         needs = ModelNeeds(**needs)
-    if not _fits(ModelHeader, {**values, "needs": None}):
+    if len(sizes) < len(memory) or not _fits(ModelHeader, {**values, "needs": None, "memory": {}}):
         return None
-    return ModelHeader(**values, needs=needs)
+    return ModelHeader(**values, needs=needs, memory=sizes)
+
+
+def _memory_of(values: Any) -> MemoryNeeds | None:
+    """Return the size of a memory as the file holds it; None where that is not sound."""
+    if not isinstance(values, dict) or set(values) != {"position_bytes", "fixed_bytes", "rings"}:
+        return None
+    rings = values["rings"]
+    if not isinstance(rings, list) or not all(isinstance(one, list) and len(one) == 2 for one in rings):
+        return None
+    if not all(map(_is_count, (values["position_bytes"], values["fixed_bytes"], *(n for one in rings for n in one)))):
+        return None
+    return MemoryNeeds(values["position_bytes"], values["fixed_bytes"], tuple((most, each) for most, each in rings))
 
 
 def _fits(kind: Any, values: Any) -> bool:
@@ -112,6 +129,8 @@ def _is_sound(kind: str, value: Any) -> bool:
         return _is_count(value)
     if kind == "bool":
         return isinstance(value, bool)
+    if kind == "MemoryNeeds":
+        return isinstance(value, MemoryNeeds)
     if kind.startswith("Mapping"):
         return isinstance(value, Mapping) and all(_is_count(one) for one in value.values())
     return value is None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from engine.cache.cached_tokens import common_prefix
 
 if TYPE_CHECKING:
-    from engine.cache.kv_cache import LayerCache
+    from engine.cache.layer_cache import LayerCache
 
 
 def drop_positions(layer: LayerCache, n_keep: int, n_drop: int, length: int) -> None:

@@ -1,19 +1,22 @@
-"""The KV cache: memory layout of every position of every head, for each KV type.
+"""The KV cache: keys and values of all layers that attend.
 
 Allocated once for the chosen context. Positions below the session's length are valid, those above it are unused, so
-dropping tokens only changes the length. Knows no architecture; the layouts are explained in ``kernels/kv_*.py``.
+dropping tokens only changes the length. Layers that see a window keep a ring (``ring.py``): going back further than it
+reaches means starting anew, unless the position was kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from engine.cache import context_shift
 from engine.cache.kv_types import KV_TYPES, KVType
+from engine.cache.layer_cache import POSITIONS, Bytes, Floats, LayerCache, Part, parts_of
 from engine.cache.layer_memory import MemoryNeeds
+from engine.cache.ring import RingReach, ring_slots
 from engine.errors import MemoryPlanError
 from engine.machine import residency
 from engine.machine.memory import Memory
@@ -23,13 +26,8 @@ if TYPE_CHECKING:
     from engine.config import Attention, ModelConfig, Rope
 
 _GLANCE_PAGES = 16 << 10
-POSITIONS = 8
-"""Positions in a tile of K; the context is rounded up to a multiple of it."""
 LAYOUT_VERSION = 1
 """Version of the memory layout and its meaning; incremented with every change, checked when a state is restored."""
-
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def kv_type_of(name: str, config: ModelConfig) -> KVType:
@@ -57,107 +55,15 @@ def memory_needs(config: ModelConfig, kv_type: KVType) -> MemoryNeeds:
         config: the model's hyperparameters.
         kv_type: a value of ``KV_TYPES``.
     """
-    return MemoryNeeds(sum(_position_bytes(one, kv_type) for one in config.attentions.values()))
+    sizes: Counter[int | None] = Counter()
+    for one in config.attentions.values():
+        sizes[None if one.window is None else ring_slots(one.window)] += _position_bytes(one, kv_type)
+    whole = sizes.pop(None, 0)
+    return MemoryNeeds(whole, rings=tuple(sorted((slots, n_bytes) for slots, n_bytes in sizes.items() if slots)))
 
 
 def _position_bytes(attention: Attention, kv_type: KVType) -> int:
     return attention.n_kv_heads * (kv_type.bytes_of(attention.key_dim) + kv_type.bytes_of(attention.value_dim))
-
-
-class Heads:
-    """Keys or values of one layer: elements, and scales where the type has them, one KV head behind the other.
-
-    Args:
-        memory: the region that holds the layer.
-        at: offsets in it of the elements and of the scales, in bytes.
-    """
-
-    def __init__(
-        self, kv_type: KVType, n_heads: int, width: int, max_seq_len: int, memory: Memory, at: tuple[int, int]
-    ) -> None:
-        self._type, self._n_heads, self.width = kv_type, n_heads, width
-        self.max_seq_len = max_seq_len
-        self.head_bytes = max_seq_len * width * kv_type.item_bytes
-        self.scale_bytes = 4 * max_seq_len * kv_type.n_scales(width)
-        self.address, self.scales_address = memory.address + at[0], memory.address + at[1]
-        self.elements = memory.array(np.uint8, (n_heads, self.head_bytes), at[0])
-        self.scales = memory.array(np.uint8, (n_heads, self.scale_bytes), at[1])
-
-    def move(self, to: int, first: int, last: int) -> None:
-        """Move the rows of positions first to last down to ``to``; for values, which are stored in rows."""
-        for rows, each in ((self.elements, self.head_bytes), (self.scales, self.scale_bytes)):
-            each //= self.max_seq_len
-            rows[:, to * each : (to + last - first) * each] = rows[:, first * each : last * each].copy()
-
-    def read_tiles(self, first: int, last: int) -> Floats:
-        """Keys of some positions: (n_heads, last - first, width) float32."""
-        from_tile, upto_tile = first // POSITIONS, -(-last // POSITIONS)
-        elements, scales = (_rows(tiles[:, from_tile:upto_tile]) for tiles in self._tiles())
-        found = self._type.unpack(elements, scales if self.scale_bytes else None)
-        part: Floats = found[:, first - from_tile * POSITIONS : last - from_tile * POSITIONS].copy()
-        return part
-
-    def write_tiles(self, first: int, keys: Floats) -> None:
-        """Write keys at positions from ``first`` on, as the kernels do."""
-        position = np.arange(first, first + keys.shape[1])
-        for tiles, rows in zip(self._tiles(), self._type.pack(keys), strict=True):
-            if rows is not None:
-                tiles[:, position // POSITIONS, :, position % POSITIONS] = rows.swapaxes(0, 1)
-
-    def _tiles(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Elements as (n_heads, n_tiles, width, 8), scales as (n_heads, n_tiles, n_scales, 8)."""
-        n_tiles = self.max_seq_len // POSITIONS
-        shape = self._n_heads, n_tiles, self.width, POSITIONS
-        return (
-            self.elements.view(self._type.dtype).reshape(shape),
-            self.scales.view(np.float32).reshape(*shape[:2], self._type.n_scales(self.width), POSITIONS),
-        )
-
-
-def _rows(tiles: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """(n_heads, n_tiles, width, 8) as (n_heads, positions, width)."""
-    n_heads, n_tiles, width, positions = tiles.shape
-    rows: np.ndarray[Any, Any] = tiles.swapaxes(2, 3).reshape(n_heads, n_tiles * positions, width)
-    return rows
-
-
-class LayerCache:
-    """Keys and values of one layer, in the memory of the whole cache from ``at`` on.
-
-    Attributes:
-        rotation: how keys are turned by their positions; None where they are not.
-        key_weight: (key_dim,) float32 that keys were multiplied by after they were turned; None for nothing.
-    """
-
-    def __init__(
-        self,
-        attention: Attention,
-        rotation: Rotation | None,
-        kv_type: KVType,
-        max_seq_len: int,
-        memory: Memory,
-        at: int,
-        key_weight: Floats | None = None,
-    ) -> None:
-        self.rotation, self.key_weight = rotation, key_weight
-        n_heads = attention.n_kv_heads
-        widths = attention.key_dim, attention.value_dim
-        elements = [n_heads * max_seq_len * width * kv_type.item_bytes for width in widths]
-        scales = [n_heads * max_seq_len * 4 * kv_type.n_scales(width) for width in widths]
-        starts = np.cumsum([at, *elements, *scales]).tolist()
-        self.keys = Heads(kv_type, n_heads, widths[0], max_seq_len, memory, (starts[0], starts[2]))
-        self.values = Heads(kv_type, n_heads, widths[1], max_seq_len, memory, (starts[1], starts[3]))
-
-    def turn(self, keys: Floats, positions: int) -> None:
-        """Turn (n_heads, n, key_dim) keys by a number of positions, in place."""
-        if self.rotation is None:
-            return
-        if self.key_weight is None:
-            self.rotation.turn(keys, positions)
-            return
-        keys /= np.where(self.key_weight == 0, 1, self.key_weight)
-        self.rotation.turn(keys, positions)
-        keys *= self.key_weight
 
 
 class KVCache:
@@ -173,8 +79,6 @@ class KVCache:
         n_bytes: of all of them.
     """
 
-    can_shift = True
-
     def __init__(
         self,
         config: ModelConfig,
@@ -185,31 +89,88 @@ class KVCache:
     ) -> None:
         self.kv_type = kv_type
         self.max_seq_len = _whole(max_seq_len)
-        self._needs = memory_needs(config, kv_type)
-        self.n_bytes = self._needs.bytes_for(self.max_seq_len)
+        self.n_bytes = memory_needs(config, kv_type).bytes_for(self.max_seq_len)
         self._memory = Memory(self.n_bytes, fills_slowly=True)
         self.layers: dict[int, LayerCache] = {}
         at = 0
         for number, attention in config.attentions.items():
             rotation = None if attention.rope is None else rotations[attention.rope]
             weight = (key_weights or {}).get(number)
-            self.layers[number] = LayerCache(attention, rotation, kv_type, self.max_seq_len, self._memory, at, weight)
-            at += self.max_seq_len * _position_bytes(attention, kv_type)
+            n_slots = self.max_seq_len
+            if attention.window is not None:
+                n_slots = min(ring_slots(attention.window), n_slots)
+            self.layers[number] = LayerCache(attention, rotation, kv_type, n_slots, self._memory, at, weight)
+            at += n_slots * _position_bytes(attention, kv_type)
+        layers = list(self.layers.values())
+        self._parts = parts_of(layers)
+        self._whole_parts = parts_of([one for one in layers if one.window is None])
+        self._ring_parts = parts_of([one for one in layers if one.window is not None])
+        self._reach = RingReach(frozenset((one.window, one.n_slots) for one in layers if one.window is not None))
+        self._kept: _Kept | None = None
+
+    def extend(self, n: int) -> None:
+        """Note that positions up to n are about to be written, which rings have their oldest positions overwritten for.
+
+        Raises:
+            MemoryError: a kept position needs a copy of the rings, and there is no memory for it.
+        """
+        kept = self._kept
+        if kept is not None and kept.rows is None and self._reach.reaches(kept.n):
+            ahead = replace(self._reach, end=max(n, self._reach.end))
+            if not ahead.reaches(kept.n):
+                self._kept = _Kept(kept.n, [part.rows.copy() for part in self._ring_parts], replace(self._reach))
+        self._reach.write(n)
 
     def reach(self, n: int) -> None:
         """Do nothing: written positions stay valid."""
 
     def keep(self, n: int) -> None:
-        """Do nothing: ``rewind`` can reach every position."""
+        """Make the present end n reachable; what the rings hold is copied once that is necessary."""
+        self._kept = _Kept(n) if self._ring_parts else None
+
+    def release(self) -> None:
+        """Keep no position any longer, and free the copy."""
+        self._kept = None
+
+    def reachable(self, n: int) -> int:
+        """Return where ``rewind(n)`` would go back to."""
+        if self._reach.reaches(n):
+            return n
+        kept = self._kept
+        if kept is not None and kept.reach is not None:
+            there = min(n, kept.n)
+            return there if kept.reach.reaches(there) else 0
+        return 0
 
     def rewind(self, n: int) -> int:
-        """Return n: every position can be reached, at no cost."""
-        return n
+        """Go back to n; to a kept position or to the start where a ring does not reach back so far."""
+        there, kept = self.reachable(n), self._kept
+        if kept is not None and there <= kept.n:
+            if there and kept.rows is not None and kept.reach is not None:
+                for part, rows in zip(self._ring_parts, kept.rows, strict=True):
+                    part.rows[...] = rows
+                self._reach = kept.reach
+            self._kept = _Kept(there)
+        if not there:
+            self._reach.clear()
+        return there
+
+    def can_shift(self, n_keep: int, n_drop: int, length: int) -> bool:
+        """Whether the rings hold what the last position sees once the others have moved down."""
+        for window, n_slots in self._reach.rings:
+            seen = max(0, length - n_drop - window + 1)
+            if seen < n_keep and self._reach.first(n_slots) > seen:
+                return False
+        return True
 
     def shift(self, n_keep: int, n_drop: int, length: int) -> None:
         """Move the positions behind the dropped ones down; keys are rotated by each layer's own rotation."""
         for layer in self.layers.values():
-            context_shift.drop_positions(layer, n_keep, n_drop, length)
+            held = 0 if layer.window is None else self._reach.first(layer.n_slots)
+            first = max(n_keep + n_drop, held)
+            context_shift.drop_positions(layer, first - n_drop, n_drop, length)
+        self._reach.shift(n_keep, n_drop, length)
+        self._kept = None
 
     def resident_bytes(self) -> int | None:
         """Estimate the bytes in memory from a sample of pages; None if the system does not tell."""
@@ -223,59 +184,75 @@ class KVCache:
         Args:
             n, upto: multiples of eight, since K lies in tiles of eight positions.
         """
-        for heads, each in self._parts():
-            for at in range(n, upto, n):
-                count = min(n, upto - at) * each
-                heads[:, at * each : at * each + count] = heads[:, :count]
+        self.extend(upto)
+        for part in self._parts:
+            part.repeat(n, upto)
 
     def copied_bytes(self, first: int, last: int) -> int:
-        """Bytes of the tiles that hold these positions."""
-        return (_whole(last) - first) * self._needs.position_bytes
+        """Return the most bytes that ``copy_out`` writes for these positions."""
+        return _copied_bytes(self._parts, first, last)
+
+    def is_copy(self, first: int, last: int, n_bytes: int) -> bool:
+        """Whether ``copy_out`` may have written this number of bytes for these positions."""
+        return n_bytes in (self.copied_bytes(first, last), _copied_bytes(self._whole_parts, first, last))
 
     def copy_out(self, first: int, last: int, out: Bytes) -> int:
         """Copy the tiles of positions from first up to last: elements by layer and head, then scales likewise.
 
-        Releases the GIL; positions that a kernel writes meanwhile have undefined content.
+        Layers with a window are left out where their rings do not hold these positions any more. Releases the GIL;
+        positions that a kernel writes meanwhile have undefined content.
 
         Args:
             first: a multiple of eight.
-            out: (at least the bytes of those tiles,) uint8.
+            out: (at least ``copied_bytes(first, last)``,) uint8.
 
         Returns:
             Bytes written to ``out``.
         """
-        at = 0
-        for heads, each in self._parts():
-            part = heads[:, first * each : _whole(last) * each]
-            out[at : at + part.size].reshape(part.shape)[...] = part
-            at += part.size
-        return at
+        if self._reach.holds(first):
+            n_bytes = _copy_out(self._parts, first, last, out)
+            if self._reach.holds(first):  # still: another thread may have computed further meanwhile
+                return n_bytes
+        return _copy_out(self._whole_parts, first, last, out)
+
+    def goes_on(self, n: int, lost: int) -> bool:
+        """Whether every position that a window sees at n is at or behind ``lost``."""
+        return RingReach(self._reach.rings, lost=lost).reaches(n)
 
     def copy_in(self, first: int, last: int, data: Bytes) -> None:
         """Restore the result of ``copy_out`` for the same positions; positions beyond the cache are skipped."""
-        at = 0
-        for heads, each in self._parts():
-            shape = (len(heads), (_whole(last) - first) * each)
-            size = int(np.prod(shape))
-            room = heads[:, first * each : _whole(last) * each]
-            room[...] = data[at : at + size].reshape(shape)[:, : room.shape[1]]
+        is_all = len(data) == self.copied_bytes(first, last)
+        n, upto, at = _whole(last) - first, min(_whole(last), self.max_seq_len), 0
+        for part in self._parts if is_all else self._whole_parts:
+            size = part.copied_bytes(n)
+            if first < upto:
+                part.copy_in(first, upto, data[at : at + size].reshape(len(part.rows), -1))
             at += size
+        self._reach.write(min(last, self.max_seq_len))
+        if not is_all:
+            self._reach.lost = max(self._reach.lost, last)
 
-    def _parts(self) -> Iterator[tuple[Bytes, int]]:
-        """All heads in the order in which states keep them, each with the bytes of one position of one head.
 
-        First the elements of every layer, its keys before its values, then the scales likewise.
-        """
-        for heads in self._heads():
-            yield heads.elements, heads.head_bytes // self.max_seq_len
-        for heads in self._heads():
-            if heads.scale_bytes:
-                yield heads.scales, heads.scale_bytes // self.max_seq_len
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """A position to go back to; with the rings' rows and reach once these are about to lose it."""
 
-    def _heads(self) -> Iterator[Heads]:
-        for layer in self.layers.values():
-            yield layer.keys
-            yield layer.values
+    n: int
+    rows: list[Bytes] | None = None
+    reach: RingReach | None = None
+
+
+def _copied_bytes(parts: Sequence[Part], first: int, last: int) -> int:
+    return sum(part.copied_bytes(_whole(last) - first) for part in parts)
+
+
+def _copy_out(parts: Sequence[Part], first: int, last: int, out: Bytes) -> int:
+    at = 0
+    for part in parts:
+        size = part.copied_bytes(_whole(last) - first)
+        part.copy_out(first, _whole(last), out[at : at + size].reshape(len(part.rows), -1))
+        at += size
+    return at
 
 
 def _whole(n: int) -> int:

@@ -1,8 +1,8 @@
 """The layers' memory of past tokens: the protocol that sessions use, and its size in bytes.
 
 Keys and values are the first implementation (``kv_cache``): positions above the session's length are unused, so going
-back costs nothing. A recurrent state cannot be cut: it goes back to a kept position or to the start, returns where it
-is, and the session computes the rest again.
+back costs nothing as far as a sliding layer's ring reaches. A recurrent state cannot be cut. What cannot go back to a
+position goes to a kept one or to the start, returns where it is, and the session computes the rest again.
 """
 
 from __future__ import annotations
@@ -23,21 +23,32 @@ class MemoryNeeds:
     Attributes:
         position_bytes: bytes per position of the context.
         fixed_bytes: bytes that do not depend on the context.
+        rings: (positions at most, bytes per position) of layers that keep a window only, fewest positions first.
     """
 
     position_bytes: int
     fixed_bytes: int = 0
+    rings: tuple[tuple[int, int], ...] = ()
 
     def __add__(self, other: MemoryNeeds) -> MemoryNeeds:
-        return MemoryNeeds(self.position_bytes + other.position_bytes, self.fixed_bytes + other.fixed_bytes)
+        rings = tuple(sorted(self.rings + other.rings))
+        return MemoryNeeds(self.position_bytes + other.position_bytes, self.fixed_bytes + other.fixed_bytes, rings)
 
     def bytes_for(self, n_ctx: int) -> int:
         """Return the bytes for a context of ``n_ctx`` tokens."""
-        return n_ctx * self.position_bytes + self.fixed_bytes
+        in_rings = sum(min(n_ctx, most) * n_bytes for most, n_bytes in self.rings)
+        return n_ctx * self.position_bytes + in_rings + self.fixed_bytes
 
     def largest_context(self, n_bytes: int) -> int:
         """Return the largest context, a multiple of eight tokens, that fits into ``n_bytes``; 0 if none does."""
-        return max(0, n_bytes - self.fixed_bytes) // max(1, self.position_bytes) // 8 * 8
+        left, n_ctx = max(0, n_bytes - self.fixed_bytes), 0
+        each = self.position_bytes + sum(ring_bytes for _, ring_bytes in self.rings)
+        for most, ring_bytes in self.rings:
+            if left < (most - n_ctx) * each:
+                break
+            left -= (most - n_ctx) * each
+            n_ctx, each = most, each - ring_bytes
+        return (n_ctx + left // max(1, each)) // 8 * 8
 
 
 class LayerMemory(Protocol):
@@ -45,20 +56,32 @@ class LayerMemory(Protocol):
 
     Attributes:
         n_bytes: bytes allocated.
-        can_shift: whether ``shift`` works.
     """
 
     n_bytes: int
-    can_shift: bool
+
+    def extend(self, n: int) -> None:
+        """Note that positions up to n are about to be written."""
 
     def reach(self, n: int) -> None:
         """Note that positions up to n were computed; positions written by a failed walk do not count."""
 
     def keep(self, n: int) -> None:
-        """Make the present end n reachable by ``rewind(n)``, until positions before it are dropped."""
+        """Make the present end n reachable by ``rewind`` until ``release``; a position before it, once gone back to."""
+
+    def release(self) -> None:
+        """Keep no position any longer."""
+
+    def reachable(self, n: int) -> int:
+        """Return the number of positions that ``rewind(n)`` would leave."""
+        ...
 
     def rewind(self, n: int) -> int:
         """Go back to n positions, or to fewer if that is not possible; returns the number left."""
+        ...
+
+    def can_shift(self, n_keep: int, n_drop: int, length: int) -> bool:
+        """Whether ``shift`` works for these positions."""
         ...
 
     def shift(self, n_keep: int, n_drop: int, length: int) -> None:
@@ -72,12 +95,24 @@ class LayerMemory(Protocol):
         ...
 
     def copied_bytes(self, first: int, last: int) -> int:
-        """Bytes that ``copy_out`` writes for these positions."""
+        """Return the most bytes that ``copy_out`` writes for these positions."""
+        ...
+
+    def is_copy(self, first: int, last: int, n_bytes: int) -> bool:
+        """Whether ``copy_out`` may have written this number of bytes for these positions."""
         ...
 
     def copy_out(self, first: int, last: int, out: Bytes) -> int:
-        """Copy positions first to last into ``out``; first is a multiple of eight. Returns the bytes written."""
+        """Copy positions first to last into ``out``; first is a multiple of eight. Returns the bytes written.
+
+        Layers that do not hold these positions any more are left out: the bytes are fewer then.
+        """
+        ...
+
+    def goes_on(self, n: int, lost: int) -> bool:
+        """Whether n restored positions can be continued if those below ``lost`` were not restored completely."""
         ...
 
     def copy_in(self, first: int, last: int, data: Bytes) -> None:
-        """Restore the result of ``copy_out`` for the same positions; positions beyond the context are skipped."""
+        """Restore the result of ``copy_out`` for the same positions, in order from the first; those beyond the context
+        are skipped. Go back to the end by ``rewind`` then: it says whether enough was restored."""

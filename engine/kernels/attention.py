@@ -185,10 +185,10 @@ def attend_chunk(cache, op, group, q, kv_head, seen, end, scores, partial, parti
     k_scales, v_scales = load_i64(op + F.k_scales) + scale_offset, load_i64(op + F.v_scales) + scale_offset
     scale_row = 4 * ((head_dim + block - 1) // block)
     start = seen - seen % 8
-    n, quads = end - start, group - group % 4
-    for p in range(start, end, 8):
-        tile, tile_scales = keys + p * head_dim * item_bytes, k_scales + p * scale_row
-        at = scores + 4 * (p - start)
+    n, quads, slot = end - start, group - group % 4, start % load_i64(op + F.n_slots)
+    for p in range(0, n, 8):
+        tile, tile_scales = keys + (slot + p) * head_dim * item_bytes, k_scales + (slot + p) * scale_row
+        at = scores + 4 * p
         for h in range(0, quads, 4):
             four_scores(
                 load_k, scale_k, item_bytes, block, head_dim, q + 4 * h * head_dim, tile, tile_scales, factor,
@@ -205,7 +205,7 @@ def attend_chunk(cache, op, group, q, kv_head, seen, end, scores, partial, parti
             cap_scores(scores + 4 * CHUNK * h, n, cap)
         softmax_chunk(scores + 4 * CHUNK * h, n, seen - start, partial + h * partial_step)
     whole = head_dim - head_dim % 16
-    values, v_scales = values + start * head_dim * item_bytes, v_scales + start * scale_row
+    values, v_scales = values + slot * head_dim * item_bytes, v_scales + slot * scale_row
     for h in range(0, quads, 4):
         for i in range(0, whole, 16):
             four_values(

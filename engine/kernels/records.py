@@ -127,6 +127,7 @@ class Cache(NamedTuple):
     """One layer's KV cache, wherever k, v or a query meet it. Strides are bytes from one KV head to the next.
 
     ``window`` is how many positions a query sees, or 0 for all; ``soft_cap`` caps scores, or is 0.0 (all bits zero).
+    Position p lies in slot ``p % n_slots``: all of the context, or a ring of whole chunks of attention.
     """
 
     step: int = 0
@@ -150,6 +151,7 @@ class Cache(NamedTuple):
     end_kv_head: int = 144
     window: int = 152
     soft_cap: int = 160
+    n_slots: int = 168
 
 
 class Gate(NamedTuple):

@@ -21,15 +21,15 @@ def store_heads(store_head, item_bytes, block, op, thread, n_threads):
     groups = (head_dim + block - 1) // block
     first, last = share(load_i64(step + STEP.n_tokens) * n_kv_heads, 1, thread, n_threads)
     for i in range(first, last):
-        pos, head = load_i64(step + STEP.start_pos) + i // n_kv_heads, i % n_kv_heads
-        tile, lane = pos // 8 * 8, pos % 8
+        slot = (load_i64(step + STEP.start_pos) + i // n_kv_heads) % load_i64(op + F.n_slots)
+        head, tile, lane = i % n_kv_heads, slot // 8 * 8, slot % 8
         at = 4 * i * head_dim
         store_head(
             load_i64(op + F.x) + at,
             load_i64(op + F.v) + at,
             head_dim,
             k_cache + head * head_bytes + (tile * head_dim + lane) * item_bytes,
-            v_cache + head * head_bytes + pos * head_dim * item_bytes,
+            v_cache + head * head_bytes + slot * head_dim * item_bytes,
             k_scales + head * scale_bytes + 4 * (tile * groups + lane),
-            v_scales + head * scale_bytes + 4 * pos * groups,
+            v_scales + head * scale_bytes + 4 * slot * groups,
         )

@@ -54,11 +54,10 @@ class ModelNeeds:
         weights_bytes: bytes of all tensors.
         read_bytes: bytes of weights that a decode step reads, by weight type.
         products: multiplications per prompt token, by weight type.
-        kv_bytes_per_position: bytes of the layers' memory per token, for the requested KV type.
+        memory: size of the layers' memory, for the requested KV type.
         context_length: trained context in tokens.
         n_layers: number of layers.
         is_estimate: True if it describes a model size, not a file.
-        kv_fixed_bytes: bytes of the layers' memory that do not depend on the context.
     """
 
     name: str
@@ -66,16 +65,10 @@ class ModelNeeds:
     weights_bytes: int
     read_bytes: Mapping[str, int]
     products: Mapping[str, int]
-    kv_bytes_per_position: int
+    memory: MemoryNeeds
     context_length: int
     n_layers: int
     is_estimate: bool = False
-    kv_fixed_bytes: int = 0
-
-    @property
-    def memory(self) -> MemoryNeeds:
-        """Size of the layers' memory."""
-        return MemoryNeeds(self.kv_bytes_per_position, self.kv_fixed_bytes)
 
     @property
     def bytes_per_token(self) -> int:
@@ -159,7 +152,6 @@ def needs_of(gguf: GGUFFile, kv: str = "f16") -> ModelNeeds:
     kind_of_vocabulary(gguf.metadata, gguf.shown_name)
     tensors = checked_tensors(gguf, config, expected_tensors(config))
     specs = multiplied(tensors, expected_tensors(config))
-    remembered = memory_needs(config, kv_type_of(kv, config))
     name = gguf.metadata.get("general.name")
     return ModelNeeds(
         name=name if isinstance(name, str) and name else gguf.path.stem,
@@ -167,10 +159,9 @@ def needs_of(gguf: GGUFFile, kv: str = "f16") -> ModelNeeds:
         weights_bytes=sum(tensor.size_bytes for tensor in gguf.tensors.values()),
         read_bytes=_read_bytes(tensors, specs),
         products=_products(matrices, specs),
-        kv_bytes_per_position=remembered.position_bytes,
+        memory=memory_needs(config, kv_type_of(kv, config)),
         context_length=config.context_length,
         n_layers=config.n_layers,
-        kv_fixed_bytes=remembered.fixed_bytes,
     )
 
 

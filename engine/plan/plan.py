@@ -353,6 +353,7 @@ def _cache_words(cache: KVCache, layer: int) -> dict[str, int]:
     return {
         "k_cache": keys.address, "v_cache": values.address, "k_scales": keys.scales_address,
         "v_scales": values.scales_address, "head_bytes": keys.head_bytes, "scale_bytes": keys.scale_bytes,
+        "n_slots": keys.n_slots,
     }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ refused, move it aside and compute the tokens again. Importing this package does
 """
 
 from engine.saved_state.layout import StateRefusedError, StateSummary
-from engine.saved_state.restore import Restored, read_summary, restore_state
+from engine.saved_state.restore import Restored, read_summary, restorable, restore_state
 from engine.saved_state.writer import StateWriter
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "StateSummary",
     "StateWriter",
     "read_summary",
+    "restorable",
     "restore_state",
 ]

@@ -32,7 +32,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.cache.kv_cache import LAYOUT_VERSION, POSITIONS
+from engine.cache.kv_cache import LAYOUT_VERSION
+from engine.cache.layer_cache import POSITIONS
 from engine.config import Rope
 from engine.errors import EngineError
 

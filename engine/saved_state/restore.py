@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.cache.cached_tokens import common_prefix
 from engine.errors import EngineError, shown
 from engine.saved_state.layout import Header, StateRefusedError, StateSummary, refuse_other
 from engine.saved_state.origin import Origin
@@ -18,6 +19,9 @@ from engine.saved_state.record import Record
 from engine.saved_state.state_file import Chain, opened, read_chain, read_into
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.cache.layer_memory import LayerMemory
     from engine.session import Session
 
 
@@ -51,10 +55,14 @@ def read_summary(path: Path) -> StateSummary:
     return StateSummary(len(chain.token_ids), n_bytes, chain.header.fingerprint, chain.header.kv_type)
 
 
-def restore_state(session: Session, path: Path) -> Restored:
+def restore_state(session: Session, path: Path, wanted: Sequence[int] | None = None) -> Restored:
     """Fill an empty session from a file, up to the first record that is damaged or does not fit the context.
 
-    The session's length is set only after all restored records were verified.
+    The session's length is set only after all restored records were verified. It stays empty where the layers' memory
+    cannot go on from there: the file may lack positions that a sliding window sees.
+
+    Args:
+        wanted: token ids of the next prompt: what the file holds beyond their common prefix is left out; None for all.
 
     Raises:
         StateRefusedError: damaged from its first record on, or saved with another model, KV type or version.
@@ -65,27 +73,46 @@ def restore_state(session: Session, path: Path) -> Restored:
     if session.length:
         raise EngineError("only an empty session takes over saved tokens")
     name = shown(path.name)
-    wanted = Header.of(session, bytes(16))
+    expected = Header.of(session, bytes(16))
     with opened(path) as fd:
         if os.fstat(fd).st_size == 0:
             return Restored(0, time.monotonic() - started_s, 0)
         chain = read_chain(fd, name, session.memory)
-        refuse_other(chain.header, wanted, name)
-        length, n_bytes = _copy_payloads(fd, session, chain)
+        refuse_other(chain.header, expected, name)
+        most = session.n_ctx if wanted is None else min(session.n_ctx, common_prefix(chain.token_ids, wanted))
+        length, n_bytes = _copy_payloads(fd, session.memory, chain, most)
         has_more = os.fstat(fd).st_size > chain.end
-    if not length and (chain.records or has_more):
+    if not length and most and (chain.records or has_more):
         raise StateRefusedError(f"{name}: is damaged")
+    length = session.memory.rewind(length)
     if length:
         session.adopt(chain.token_ids[:length])
     Origin(path, chain.header, chain.end, chain.digest, length, session.cached.watch()).remember(session)
-    lost = max(0, min(len(chain.token_ids), session.n_ctx) - length)
+    lost = max(0, min(len(chain.token_ids), most) - length)
     return Restored(length, time.monotonic() - started_s, n_bytes, lost=lost)
 
 
-def _copy_payloads(fd: int, session: Session, chain: Chain) -> tuple[int, int]:
-    """Verify the live payloads and copy them into the cache; returns (valid tokens, bytes read)."""
-    memory = session.memory
-    length, n_bytes = min(len(chain.token_ids), session.n_ctx), 0
+def restorable(session: Session, path: Path, wanted: Sequence[int]) -> int:
+    """Return the number of tokens that ``restore_state(session, path, wanted)`` would bring back, payloads unchecked.
+
+    Raises:
+        StateRefusedError: saved with another model, KV type or version, or damaged in its header.
+        EngineError: the session's model file was changed.
+        OSError: it cannot be read.
+    """
+    name, memory = shown(path.name), session.memory
+    with opened(path) as fd:
+        chain = read_chain(fd, name, memory)
+        refuse_other(chain.header, Header.of(session, bytes(16)), name)
+    n = min(common_prefix(chain.token_ids, wanted), session.n_ctx)
+    parts = [record for record in chain.live() if record.first < n]
+    short = [one.last for one in parts if one.payload_bytes < memory.copied_bytes(one.first, one.last)]
+    return n if memory.goes_on(n, max(short, default=0)) else 0
+
+
+def _copy_payloads(fd: int, memory: LayerMemory, chain: Chain, most: int) -> tuple[int, int]:
+    """Verify the payloads of up to ``most`` tokens and copy them into memory; returns (valid tokens, bytes read)."""
+    length, n_bytes = min(len(chain.token_ids), most), 0
     buffer = np.empty(max((record.payload_bytes for record in chain.records), default=0), np.uint8)
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)

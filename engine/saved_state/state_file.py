@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.cache.kv_cache import POSITIONS
+from engine.cache.layer_cache import POSITIONS
 from engine.errors import shown
 from engine.saved_state.layout import (
     HEADER_BYTES,
@@ -122,7 +122,7 @@ def _fits(record: Record, header: Header, length: int, size_bytes: int, memory: 
         record.first % POSITIONS == 0
         and record.first <= length
         and record.end <= size_bytes
-        and (memory is None or record.payload_bytes == memory.copied_bytes(record.first, record.last))
+        and (memory is None or memory.is_copy(record.first, record.last, record.payload_bytes))
         and int(record.token_ids.min()) >= 0
         and int(record.token_ids.max()) < header.vocab_size
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.cache.kv_cache import POSITIONS
+from engine.cache.layer_cache import POSITIONS
 from engine.errors import EngineError, shown
 from engine.machine.memory import shown_bytes
 from engine.saved_state.appending import RESERVE_BYTES, NoRoomError, StateFile, refuse_newer

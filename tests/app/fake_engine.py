@@ -20,6 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from engine import common_prefix
 from engine.config import Attention, Dense, Layer, ModelConfig, Rope
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError, MemoryPlanError, TemplateError
 
@@ -514,6 +515,14 @@ class FakeSession:
         self.truncate(shared)
         self._take_in(wanted[shared:], on_progress)
         return Prefilled(shared, len(wanted) - shared, self._script.clock() - started_s)
+
+    def reusable(self, ids: Sequence[int]) -> int:
+        """Tokens that ``prefill`` would keep."""
+        return min(common_prefix(self.tokens, ids), len(ids) - 1)
+
+    def has_lost(self, ids: Sequence[int]) -> bool:
+        """It can always go back."""
+        return False
 
     def shift_towards(self, ids: Sequence[int]) -> int:
         """Drop the tokens from the midst that a prompt lacks, if it goes on with what lies behind them."""

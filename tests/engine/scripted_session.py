@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from engine.cache.cached_tokens import CachedTokens
-from engine.cache.kv_cache import POSITIONS, KVCache, kv_type_of
+from engine.cache.kv_cache import KVCache, kv_type_of
+from engine.cache.layer_cache import POSITIONS
 from engine.cache.rotation import rotations_of
 from engine.config import Attention, Dense, Layer, ModelConfig, Rope
 
@@ -99,8 +100,8 @@ class ScriptedSession:
                 (layer.keys.scales, layer.values.scales, 4),
             ):
                 if keys.size:
-                    shape = len(keys), self.cache.max_seq_len // POSITIONS, -1, POSITIONS, item_bytes
+                    shape = len(keys), layer.n_slots // POSITIONS, -1, POSITIONS, item_bytes
                     found.append(keys.reshape(shape)[:, tile, :, lane])
-                    each = values.shape[1] // self.cache.max_seq_len
+                    each = values.shape[1] // layer.n_slots
                     found.append(values[:, at * each : (at + 1) * each])
         return found

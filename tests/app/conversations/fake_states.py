@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 from app.chat.saved_states import StateFiles
+from engine import common_prefix
 from engine.errors import EngineError
 
 
@@ -27,19 +28,24 @@ class FakeWriter:
         self.is_closed = True
 
 
-def restore(session, path):
+def restore(session, path, wanted):
     assert session.length == 0
     tokens = json.loads(path.read_text())
     if tokens == "other":
         raise EngineError("kv.state: saved with another model")
-    session.tokens += tokens
-    return SimpleNamespace(tokens=len(tokens), seconds=0.25)
+    session.tokens += tokens[: common_prefix(tokens, wanted)]
+    return SimpleNamespace(tokens=session.length, seconds=0.25)
+
+
+def restorable(session, path, wanted):
+    tokens = json.loads(path.read_text())
+    return len(wanted) if tokens == "other" else common_prefix(tokens, wanted)
 
 
 def files(prefixes=None):
     return StateFiles(
         restore=restore,
-        count=lambda path: len(json.loads(path.read_text())),
+        restorable=restorable,
         writer=FakeWriter,
         fingerprint=lambda model: f"{model.name:f<64}",
         prefixes=prefixes,

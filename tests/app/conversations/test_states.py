@@ -11,6 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from app.chat.commands import Prepare
+from app.chat.opening import state_files
+from app.chat.read_ahead import ReadAhead
 from app.chat.saved_states import BroughtBack, SavedStates, StateFiles
 from app.cli.run import RunOptions, run
 from app.conversations.conversation import Conversation
@@ -21,6 +24,7 @@ from app.conversations.store import Store
 from app.program import paths
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
+from engine import Model
 from engine.errors import EngineError
 from tests.app import chat_driver
 from tests.app.chat_driver import chatting
@@ -28,6 +32,7 @@ from tests.app.conversations.fake_states import files
 from tests.app.conversations.talk import saved_talk, texts_in
 from tests.app.fake_engine import Script
 from tests.app.scripted_access import use_script
+from tests.engine.architectures.test_gemma3 import tiny as sliding
 
 pytestmark = pytest.mark.slow
 
@@ -349,10 +354,46 @@ def test_the_state_of_a_newer_version_is_left_where_it_is(tmp_path):
 
     model = Script().open_model()
     place = SimpleNamespace(state_path=tmp_path / "kv.state", state_file=None, state_trouble="")
-    states = SavedStates(place, dataclasses.replace(files(), count=refuse))
+    states = SavedStates(place, dataclasses.replace(files(), restorable=refuse))
     states.note_opened(model, model.session())
     states.note_progress()
     states.leave()
     assert place.state_file is not None
     assert "another version" in states.bring_back(tmp_path / "kv.state", [1]).trouble
     assert place.state_file.exists()
+
+
+def test_a_window_goes_back_through_the_file_where_its_ring_does_not_reach(tmp_path):
+    model = Model.open(sliding(context_length=4096).write(tmp_path / "m.gguf"), threads=1)
+    session, fresh = (model.session(n_ctx=2048) for _ in range(2))
+    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_file=None, state_trouble="")
+    states = SavedStates(place, state_files(built_in_settings()))
+    states.note_opened(model, session)
+    ids = list(range(3, 203)) * 6
+    for at in range(0, len(ids), 100):
+        session.feed(ids[at : at + 100])
+        states.note_progress()
+        states.leave(60)
+    states.note_progress()
+    wanted = [*ids[:500], 7, 8]
+    assert session.reusable(wanted) == 0
+    assert states.reusable(wanted) == 500
+    states.go_back(wanted)
+    assert session.prefill(wanted).fed == 2
+    fresh.feed(wanted[:500])
+    fresh.feed(wanted[500:])
+    assert session.feed([9]).tobytes() == fresh.feed([9]).tobytes()
+    states.note_closing(60)
+    model.close()
+
+
+def test_typed_text_that_is_dropped_leaves_a_cache_that_cannot_go_back(tmp_path):
+    model = Model.open(sliding(context_length=4096).write(tmp_path / "m.gguf"), threads=1)
+    session = model.session(n_ctx=2048)
+    ahead = ReadAhead(SimpleNamespace())
+    for settled, left in ((1150, 1150), (600, 1200)):
+        session.prefill(list(range(3, 203)) * 6)
+        ahead.settle(settled)
+        ahead.prepare(session, None, Prepare("", True))
+        assert session.length == left
+    model.close()

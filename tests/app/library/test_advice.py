@@ -31,7 +31,7 @@ def test_estimated_files_are_as_large_as_real_ones(size: str, quantization: str,
 def test_an_8b_model_reads_what_the_real_one_reads() -> None:
     needs = advice.needs_of_size(8.03e9, "Q4_K_M")
     assert needs.bytes_per_token / 1e9 == pytest.approx(4.6, rel=0.02)
-    assert needs.kv_bytes_per_position == 2 * 32 * 8 * 128 * 2
+    assert needs.memory.position_bytes == 2 * 32 * 8 * 128 * 2
     assert set(needs.read_bytes) == {"Q4_K"}
 
 

@@ -13,6 +13,7 @@ from app.library.find import FoundFile, find_files
 from app.library.header import ModelHeader, read_header
 from app.library.header_cache import HeaderCache
 from app.library.places import Place
+from engine import MemoryNeeds
 from tests.engine import tiny_gguf
 
 
@@ -44,7 +45,7 @@ def test_a_header_says_what_a_list_needs(file: FoundFile) -> None:
     for kv_type, item_bytes in (("f16", 2), ("f32", 4)):
         needs = header.needs_with(kv_type)
         assert needs is not None
-        assert needs.kv_bytes_per_position == 2 * 2 * 2 * 16 * item_bytes
+        assert needs.memory == MemoryNeeds(2 * 2 * 2 * 16 * item_bytes)
 
 
 def test_the_second_time_nothing_is_read(file: FoundFile, tmp_path: Path) -> None:
@@ -82,6 +83,9 @@ def test_an_engine_that_can_run_more_reads_everything_again(
         lambda content: content.replace(b'"context_length": 128', b'"context_length": -1'),
         lambda content: content.replace(b'"n_layers": 2', b'"n_layers": 1e400'),
         lambda content: content.replace(b'"needs": {', b'"needs": {"more": 1, '),
+        lambda content: content.replace(b'"rings": []', b'"rings": [[1]]'),
+        lambda content: content.replace(b'"rings": []', b'"rings": [[1, -1]]'),
+        lambda content: content.replace(b'"fixed_bytes": 0', b'"fixed_bytes": null'),
         lambda content: content.replace(b'"type_bytes": {', b'"type_bytes": {"x": null, '),
     ],
 )

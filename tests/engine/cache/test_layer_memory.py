@@ -26,8 +26,6 @@ class Checkpoints:
     What lies behind is wiped, as a recurrent state would have moved on: whoever relies on it computes nonsense.
     """
 
-    can_shift = False
-
     def __init__(self, cache: Any) -> None:
         self._cache = cache
         self._end = 0
@@ -41,18 +39,27 @@ class Checkpoints:
     def keep(self, n: int) -> None:
         self._kept.add(n)
 
+    def release(self) -> None:
+        self._kept.clear()
+
+    def can_shift(self, n_keep: int, n_drop: int, length: int) -> bool:
+        return False
+
+    def reachable(self, n: int) -> int:
+        return n if n in (self._end, *self._kept) else n // EVERY * EVERY
+
     def rewind(self, n: int) -> int:
         self.asked.append(n)
         if n == self._end:
             return n
         self._kept = {kept for kept in self._kept if kept <= n}
-        self._end = n if n in self._kept else n // EVERY * EVERY
+        self._end = self.reachable(n)
         self._wipe(self._end)
         return self._end
 
     def _wipe(self, n: int) -> None:
-        for heads, each in self._cache._parts():
-            heads[:, -(-n // 8) * 8 * each :] = 0
+        for part in self._cache._parts:
+            part.rows[:, -(-n // 8) * 8 * part.each :] = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cache, name)
@@ -108,7 +115,7 @@ def test_a_conversation_is_not_shifted_where_layers_cannot(model: Model) -> None
     session, _ = with_checkpoints(model)
     session.feed(IDS[:100])
     assert session.shift_towards([*IDS[:20], *IDS[40:100], 5]) == 0
-    with pytest.raises(EngineError, match="cannot forget tokens from the midst"):
+    with pytest.raises(EngineError, match="cannot forget these tokens from the midst"):
         session.shift(20, 20)
     assert session.tokens == IDS[:100]
 

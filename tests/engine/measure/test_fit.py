@@ -7,6 +7,7 @@ import pytest
 
 from engine import Model
 from engine.cache.kv_cache import kv_type_of, memory_needs
+from engine.cache.layer_memory import MemoryNeeds
 from engine.errors import EngineError, GGUFError, UnsupportedArchitectureError
 from engine.measure import fit
 from engine.measure.fit import MachineMemory, MachineRates, ModelNeeds
@@ -20,7 +21,7 @@ NEEDS = ModelNeeds(
     weights_bytes=5_000_000_000,
     read_bytes={"Q4_K": 3_000_000_000, "Q6_K": 1_000_000_000},
     products={"Q4_K": 6_000_000_000, "Q6_K": 1_000_000_000},
-    kv_bytes_per_position=131_072,
+    memory=MemoryNeeds(131_072),
     context_length=131_072,
     n_layers=32,
 )
@@ -34,7 +35,7 @@ def test_needs_read_from_the_header_are_those_of_the_opened_model(tmp_path: Path
     needs, model = fit.needs_of_file(path, "f32"), Model.open(path, threads=1)
     assert needs.weights_bytes == model.weights_bytes
     assert needs.bytes_per_token == pytest.approx(model.bytes_per_token, abs=model.config.dim * 4)
-    assert needs.kv_bytes_per_position == memory_needs(model.config, kv_type_of("f32", model.config)).position_bytes
+    assert needs.memory == memory_needs(model.config, kv_type_of("f32", model.config))
     assert (needs.quantization, needs.context_length) == (model.quantization, model.config.context_length)
     matrices = [tensor for tensor in model._weights.tensors.values() if tensor.name.startswith("blk.")]
     assert sum(needs.products.values()) == sum(t.n_rows * t.n_cols for t in matrices if t.n_rows > 1)
@@ -92,7 +93,7 @@ def test_memory_is_weights_and_cache_and_program() -> None:
 
 
 def test_what_layers_remember_whatever_the_context_counts_too() -> None:
-    fixed = replace(NEEDS, kv_fixed_bytes=GIB)
+    fixed = replace(NEEDS, memory=MemoryNeeds(131_072, GIB))
     assert fit.fit(fixed, ROOMY, RATES, 4096).kv_bytes == 4096 * 131_072 + GIB
     assert fit.largest_context(fixed, 8 * GIB) == fit.largest_context(NEEDS, 7 * GIB)
 
