@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.cache.kv_cache import KVCache
 from engine.cache.kv_types import KVType
-from engine.cache.ring import RING_BLOCK
+from engine.cache.ring import RING_BLOCK, ring_slots
 from engine.cache.rotation import key_weights_of, rotations_of
 from engine.kernels.records import STEP
 from engine.machine.memory import Memory
@@ -73,7 +73,7 @@ class Pipeline:
         self._room = n_threads
         self._config = config
         self._weights = weights
-        self.columns = block_columns(config)
+        self.columns = block_columns(config, max_seq_len)
         self.rotations = rotations_of(config, weights, max_seq_len)
         self._cache = KVCache(config, kv_type, max_seq_len, self.rotations, key_weights_of(config, weights))
         self.memory: LayerMemory = self._cache
@@ -203,11 +203,12 @@ class Pipeline:
         return self._buffers.vector("x", self._config.dim).array()
 
 
-def block_columns(config: ModelConfig) -> int:
-    """Tokens of a prefill block: as many as keep the activations small, a multiple of 32."""
+def block_columns(config: ModelConfig, max_seq_len: int) -> int:
+    """Tokens of a prefill block: as many as keep the activations small and rings hold, a multiple of 32."""
     attended = max((one.q_dim for one in config.attentions.values()), default=0)
     hidden = max(layer.feed_forward.hidden_dim for layer in config.layers)
     floats = 4 * config.dim + 2 * attended + 3 * hidden
-    has_rings = any(one.window is not None for one in config.attentions.values())
+    windows = {one.window for one in config.attentions.values() if one.window is not None}
+    has_rings = any(ring_slots(window) < max_seq_len for window in windows)
     widest = min(WIDEST_BLOCK, RING_BLOCK) if has_rings else WIDEST_BLOCK
     return max(NARROWEST_BLOCK, min(widest, BLOCK_BYTES // (4 * floats)) // 32 * 32)
