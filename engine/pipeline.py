@@ -21,6 +21,7 @@ from engine.machine.memory import Memory
 from engine.models import decoder, load_architecture
 from engine.plan.buffers import FEW_COLUMNS, Buffers
 from engine.plan.compilation import ProgressCallback, compile_kernels
+from engine.plan.lookahead import ahead_of
 from engine.plan.plan import Plan, scratch_bytes_per_thread
 from engine.plan.profile import ProfileTable
 
@@ -109,6 +110,7 @@ class Pipeline:
             architecture.compose(d)
         if name not in ("few", "block"):
             architecture.head(d)
+        plan.look_ahead(ahead_of)
         return plan
 
     def compile(self, progress: ProgressCallback | None) -> None:
@@ -116,6 +118,12 @@ class Pipeline:
         names = [name for plan in self.plans.values() for name in plan.kernels()]
         self._addresses = compile_kernels(names, progress)
         self._tables = {name: plan.table(self._addresses) for name, plan in self.plans.items()}
+
+    def look_ahead(self) -> None:
+        """Ask memory ahead as it is chosen now (``engine.plan.lookahead``), from the next walk on."""
+        for plans in (self.plans, *(kept.plans for kept in self._kept)):
+            for plan in plans.values():
+                plan.look_ahead(ahead_of)
 
     def use_weights(self, weights: Weights, keep_others: bool = False) -> None:
         """Read the same weights at another place from the next walk on.

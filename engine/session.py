@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from engine.pipeline import Pipeline
     from engine.plan.crew import Crew
     from engine.tokenizer import Tokenizer
-    from engine.weights.weights import Weights
+    from engine.weights.weights import Tensor, Weights
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
 PrefillProgress = Callable[[int, int], None]
@@ -432,6 +432,14 @@ class Session:
             self.memory.repeat(length, n)
             self._tokens += [self._tokens[i % length] for i in range(length, n)]
             self._logits = None
+
+    def matrices(self) -> list[Tensor]:
+        """Return the matrices that a decode step multiplies, where they lie now."""
+        return self._pipeline.plans["decode"].matrices()
+
+    def look_ahead(self) -> None:
+        """Ask memory ahead as it is chosen now (``engine.plan.lookahead``), from the next step on."""
+        self._pipeline.look_ahead()
 
     def use_weights(self, weights: Weights, keep_others: bool) -> None:
         """Read the weights from another place from the next step on; called by the model."""

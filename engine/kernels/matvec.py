@@ -1,7 +1,7 @@
 """Weight rows times one activation column, or a few: the loops of decode, shared by the quantised types.
 
 A type supplies ``dot``, which adds one block's contribution to f32 lanes; the loops walk contiguous rows and prefetch
-ahead of them. Distances in bytes were swept per type (PERFORMANCE.md). Several columns are several calls of the same
+ahead of them, as the record says. Several columns are several calls of the same
 ``dot`` on the same block: the compiler unpacks its weights once for all of them, and every column comes out as it would
 alone, to the bit.
 """
@@ -19,6 +19,7 @@ from engine.simd import (
     load_f32x8,
     load_i64,
     prefetch_l2,
+    prefetch_once,
     splat_f32x8,
     store_f32,
     sum_f32x8,
@@ -49,6 +50,29 @@ def prefetch_block(at, n_bytes):
 
 
 @inner
+def stream_block(at, n_bytes):
+    """Ask for the same lines as data that is read once: no other level of the cache need keep them."""
+    prefetch_once(at)
+    if n_bytes > 64:
+        prefetch_once(at + 64)
+    if n_bytes > 128:
+        prefetch_once(at + 128)
+    if n_bytes > 192:
+        prefetch_once(at + 192)
+    if n_bytes > 256:
+        prefetch_once(at + 256)
+
+
+@inner
+def ask_ahead(at, ahead, n_bytes):
+    """Ask for lines ahead: ``ahead`` bytes into the second level, or -``ahead`` as data read once, or 0 for none."""
+    if ahead < 0:
+        stream_block(at - ahead, n_bytes)
+    elif ahead > 0:
+        prefetch_block(at + ahead, n_bytes)
+
+
+@inner
 def finish_four(op, c, row, v0, v1, v2, v3):
     """Write one row's results for three or four columns."""
     finish(op, c, row, v0)
@@ -59,7 +83,7 @@ def finish_four(op, c, row, v0, v1, v2, v3):
 
 
 @inner
-def one_column_float(load8, load1, item_bytes, far_bytes, op, c, row):
+def one_column_float(load8, load1, item_bytes, op, c, row):
     """One row of floats with one column of f32 activations, four accumulators of eight lanes.
 
     Args:
@@ -72,9 +96,10 @@ def one_column_float(load8, load1, item_bytes, far_bytes, op, c, row):
     a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
     rest = np.float32(0.0)
     w = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
+    ahead = load_i64(op + F.ahead)
     for k in range(0, n_32s, 32):
         at, y_at = w + item_bytes * k, y + 4 * k
-        prefetch_block(at + far_bytes, 32 * item_bytes)
+        ask_ahead(at, ahead, 32 * item_bytes)
         a0 = fma(load8(at), load_f32x8(y_at), a0)
         a1 = fma(load8(at + 8 * item_bytes), load_f32x8(y_at + 32), a1)
         a2 = fma(load8(at + 16 * item_bytes), load_f32x8(y_at + 64), a2)
@@ -87,17 +112,17 @@ def one_column_float(load8, load1, item_bytes, far_bytes, op, c, row):
 
 
 @inner
-def matvec_float(load8, load1, item_bytes, far_bytes, op, thread, n_threads):
+def matvec_float(load8, load1, item_bytes, op, thread, n_threads):
     """All rows with one column."""
     turn = 0
     while turn < n_threads:
         first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
         for row in range(first, last):
-            one_column_float(load8, load1, item_bytes, far_bytes, op, 0, row)
+            one_column_float(load8, load1, item_bytes, op, 0, row)
 
 
 @inner
-def few_float(load8, load1, item_bytes, far_bytes, op, thread, n_threads):
+def few_float(load8, load1, item_bytes, op, thread, n_threads):
     """All rows with the few columns of the step: a row is in the cache from its first column on."""
     n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
     turn = 0
@@ -105,4 +130,4 @@ def few_float(load8, load1, item_bytes, far_bytes, op, thread, n_threads):
         first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
         for row in range(first, last):
             for c in range(n_tokens):
-                one_column_float(load8, load1, item_bytes, far_bytes, op, c, row)
+                one_column_float(load8, load1, item_bytes, op, c, row)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from engine.jit import inner
-from engine.kernels.matvec import finish, finish_four, prefetch_block
+from engine.kernels.matvec import ask_ahead, finish, finish_four
 from engine.kernels.records import MATMUL as F
 from engine.kernels.records import STEP
 from engine.kernels.share import claim_rows
@@ -75,7 +75,7 @@ def columns_32(op, c):
 
 
 @inner
-def one_column_32(dot8, dot1, block_bytes, far_bytes, op, c, row):
+def one_column_32(dot8, dot1, block_bytes, op, c, row):
     """One row of 32-weight blocks with one column, eight blocks at a time: lane = block.
 
     Args:
@@ -86,8 +86,9 @@ def one_column_32(dot8, dot1, block_bytes, far_bytes, op, c, row):
     q, d, sums = columns_32(op, c)
     acc, rest = splat_f32x8(0.0), np.float32(0.0)
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
+    ahead = load_i64(op + F.ahead)
     for i in range(0, n_blocks & ~7, 8):
-        prefetch_block(block + far_bytes, 8 * block_bytes)
+        ask_ahead(block, ahead, 8 * block_bytes)
         acc = dot8(block, q + 32 * i, d + 4 * i, sums + 4 * i, acc)
         block += 8 * block_bytes
     for i in range(n_blocks & ~7, n_blocks):
@@ -97,15 +98,16 @@ def one_column_32(dot8, dot1, block_bytes, far_bytes, op, c, row):
 
 
 @inner
-def two_columns_32(dot8, dot1, block_bytes, far_bytes, op, c, row):
+def two_columns_32(dot8, dot1, block_bytes, op, c, row):
     """The same with two."""
     n_blocks = load_i64(op + F.n_cols) // 32
     q, d, sums = columns_32(op, c)
     r, e, tums = columns_32(op, c + 1)
     a, b, a_rest, b_rest = splat_f32x8(0.0), splat_f32x8(0.0), np.float32(0.0), np.float32(0.0)
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
+    ahead = load_i64(op + F.ahead)
     for i in range(0, n_blocks & ~7, 8):
-        prefetch_block(block + far_bytes, 8 * block_bytes)
+        ask_ahead(block, ahead, 8 * block_bytes)
         a = dot8(block, q + 32 * i, d + 4 * i, sums + 4 * i, a)
         b = dot8(block, r + 32 * i, e + 4 * i, tums + 4 * i, b)
         block += 8 * block_bytes
@@ -118,7 +120,7 @@ def two_columns_32(dot8, dot1, block_bytes, far_bytes, op, c, row):
 
 
 @inner
-def four_columns_32(dot8, dot1, block_bytes, far_bytes, op, c, row):
+def four_columns_32(dot8, dot1, block_bytes, op, c, row):
     """The same with four."""
     n_blocks, zero = load_i64(op + F.n_cols) // 32, np.float32(0.0)
     (q0, d0, s0), (q1, d1, s1) = columns_32(op, c), columns_32(op, c + 1)
@@ -126,8 +128,9 @@ def four_columns_32(dot8, dot1, block_bytes, far_bytes, op, c, row):
     a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
     r0, r1, r2, r3 = zero, zero, zero, zero
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
+    ahead = load_i64(op + F.ahead)
     for i in range(0, n_blocks & ~7, 8):
-        prefetch_block(block + far_bytes, 8 * block_bytes)
+        ask_ahead(block, ahead, 8 * block_bytes)
         a0 = dot8(block, q0 + 32 * i, d0 + 4 * i, s0 + 4 * i, a0)
         a1 = dot8(block, q1 + 32 * i, d1 + 4 * i, s1 + 4 * i, a1)
         a2 = dot8(block, q2 + 32 * i, d2 + 4 * i, s2 + 4 * i, a2)
@@ -144,17 +147,17 @@ def four_columns_32(dot8, dot1, block_bytes, far_bytes, op, c, row):
 
 
 @inner
-def matvec_32(dot8, dot1, block_bytes, far_bytes, op, thread, n_threads):
+def matvec_32(dot8, dot1, block_bytes, op, thread, n_threads):
     """All rows with one column."""
     turn = 0
     while turn < n_threads:
         first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
         for row in range(first, last):
-            one_column_32(dot8, dot1, block_bytes, far_bytes, op, 0, row)
+            one_column_32(dot8, dot1, block_bytes, op, 0, row)
 
 
 @inner
-def few_32(dot8, dot1, block_bytes, far_bytes, op, thread, n_threads):
+def few_32(dot8, dot1, block_bytes, op, thread, n_threads):
     """All rows with the few columns of the step, a row with all of them before the next row."""
     n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
     turn = 0
@@ -163,8 +166,8 @@ def few_32(dot8, dot1, block_bytes, far_bytes, op, thread, n_threads):
         for row in range(first, last):
             for c in range(0, n_tokens, 4):
                 if n_tokens - c >= 3:
-                    four_columns_32(dot8, dot1, block_bytes, far_bytes, op, c, row)
+                    four_columns_32(dot8, dot1, block_bytes, op, c, row)
                 elif n_tokens - c == 2:
-                    two_columns_32(dot8, dot1, block_bytes, far_bytes, op, c, row)
+                    two_columns_32(dot8, dot1, block_bytes, op, c, row)
                 else:
-                    one_column_32(dot8, dot1, block_bytes, far_bytes, op, c, row)
+                    one_column_32(dot8, dot1, block_bytes, op, c, row)

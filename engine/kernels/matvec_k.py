@@ -1,11 +1,23 @@
 """Rows of 256-weight blocks times one column of activations in q8_k form, or a few: decode of the K types."""
 
 from engine.jit import inner
-from engine.kernels.matvec import finish, finish_four, prefetch_block
+from engine.kernels.matvec import ask_ahead, finish, finish_four
 from engine.kernels.records import MATMUL as F
 from engine.kernels.records import STEP
 from engine.kernels.share import claim_rows
-from engine.simd import add, fsub, load_f32, load_i8x32, load_i64, maddubs, maddwd, splat_f32x8, sum_f32x8
+from engine.simd import (
+    add,
+    fsub,
+    high_half_f32,
+    load_f32,
+    load_i8x32,
+    load_i64,
+    low_half_f32,
+    maddubs,
+    maddwd,
+    splat_f32x8,
+    sum_f32x8,
+)
 
 
 @inner
@@ -30,34 +42,35 @@ def columns_k(op, y_bytes, c):
 
 
 @inner
-def one_column_k(dot, y_bytes, block_bytes, far_bytes, op, c, row):
+def one_column_k(dot, y_bytes, block_bytes, op, c, row):
     """One row of 256-weight blocks with one column.
 
     Args:
         dot: (block, y, d_y, sums, acc, acc_min) -> (acc, acc_min), f32x8; the result is their difference.
         y_bytes: of 256 activations in the order that ``dot`` wants.
         block_bytes: type_size of the quantised type.
-        far_bytes: how far ahead lines are asked for.
     """
     q, d, sums = columns_k(op, y_bytes, c)
     acc, acc_min = splat_f32x8(0.0), splat_f32x8(0.0)
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
+    ahead = load_i64(op + F.ahead)
     for i in range(load_i64(op + F.n_cols) // 256):
-        prefetch_block(block + far_bytes, block_bytes)
+        ask_ahead(block, ahead, block_bytes)
         acc, acc_min = dot(block, q + y_bytes * i, load_f32(d + 4 * i), sums + 48 * i, acc, acc_min)
         block += block_bytes
     finish(op, c, row, sum_f32x8(fsub(acc, acc_min)))
 
 
 @inner
-def two_columns_k(dot, y_bytes, block_bytes, far_bytes, op, c, row):
+def two_columns_k(dot, y_bytes, block_bytes, op, c, row):
     """The same with two."""
     q, d, sums = columns_k(op, y_bytes, c)
     r, e, tums = columns_k(op, y_bytes, c + 1)
     a, b, a_min, b_min = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
+    ahead = load_i64(op + F.ahead)
     for i in range(load_i64(op + F.n_cols) // 256):
-        prefetch_block(block + far_bytes, block_bytes)
+        ask_ahead(block, ahead, block_bytes)
         a, a_min = dot(block, q + y_bytes * i, load_f32(d + 4 * i), sums + 48 * i, a, a_min)
         b, b_min = dot(block, r + y_bytes * i, load_f32(e + 4 * i), tums + 48 * i, b, b_min)
         block += block_bytes
@@ -66,15 +79,16 @@ def two_columns_k(dot, y_bytes, block_bytes, far_bytes, op, c, row):
 
 
 @inner
-def four_columns_k(dot, y_bytes, block_bytes, far_bytes, op, c, row):
+def four_columns_k(dot, y_bytes, block_bytes, op, c, row):
     """The same with four."""
     (q0, d0, s0), (q1, d1, s1) = columns_k(op, y_bytes, c), columns_k(op, y_bytes, c + 1)
     (q2, d2, s2), (q3, d3, s3) = columns_k(op, y_bytes, c + 2), columns_k(op, y_bytes, c + 3)
     a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
     m0, m1, m2, m3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
+    ahead = load_i64(op + F.ahead)
     for i in range(load_i64(op + F.n_cols) // 256):
-        prefetch_block(block + far_bytes, block_bytes)
+        ask_ahead(block, ahead, block_bytes)
         a0, m0 = dot(block, q0 + y_bytes * i, load_f32(d0 + 4 * i), s0 + 48 * i, a0, m0)
         a1, m1 = dot(block, q1 + y_bytes * i, load_f32(d1 + 4 * i), s1 + 48 * i, a1, m1)
         a2, m2 = dot(block, q2 + y_bytes * i, load_f32(d2 + 4 * i), s2 + 48 * i, a2, m2)
@@ -85,17 +99,55 @@ def four_columns_k(dot, y_bytes, block_bytes, far_bytes, op, c, row):
 
 
 @inner
-def matvec_k(dot, y_bytes, block_bytes, far_bytes, op, thread, n_threads):
+def matvec_k(dot, y_bytes, block_bytes, op, thread, n_threads):
     """All rows with one column."""
     turn = 0
     while turn < n_threads:
         first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
         for row in range(first, last):
-            one_column_k(dot, y_bytes, block_bytes, far_bytes, op, 0, row)
+            one_column_k(dot, y_bytes, block_bytes, op, 0, row)
 
 
 @inner
-def few_k(dot, y_bytes, block_bytes, far_bytes, op, thread, n_threads):
+def two_rows_k(dots, y_bytes, block_bytes, op, row, far_row, room):
+    """Two rows with one column: what stands in front of their blocks is unpacked in one register.
+
+    Args:
+        dots: (block, other, y, d_y, sums, acc, other_acc, acc_min, room) -> (acc, other_acc, acc_min); acc_min holds
+            the first row's minima in its lower half, the other's in its upper half.
+        room: address of 64 bytes of this thread.
+    """
+    q, d, sums = columns_k(op, y_bytes, 0)
+    a, b, low = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+    block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
+    other = load_i64(op + F.weights) + far_row * load_i64(op + F.row_bytes)
+    ahead = load_i64(op + F.ahead)
+    for i in range(load_i64(op + F.n_cols) // 256):
+        ask_ahead(block, ahead, block_bytes)
+        ask_ahead(other, ahead, block_bytes)
+        a, b, low = dots(block, other, q + y_bytes * i, load_f32(d + 4 * i), sums + 48 * i, a, b, low, room)
+        block, other = block + block_bytes, other + block_bytes
+    finish(op, 0, row, sum_f32x8(fsub(a, low_half_f32(low))))
+    finish(op, 0, far_row, sum_f32x8(fsub(b, high_half_f32(low))))
+
+
+@inner
+def matvec_in_twos_k(dots, dot, y_bytes, block_bytes, op, thread, n_threads):
+    """All rows with one column, two at a time: each claim is read in two long runs, which memory likes better than
+    neighbours in turn."""
+    room = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
+    turn = 0
+    while turn < n_threads:
+        first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
+        half = (last - first) // 2
+        for row in range(first, first + half):
+            two_rows_k(dots, y_bytes, block_bytes, op, row, row + half, room)
+        if first + 2 * half < last:
+            one_column_k(dot, y_bytes, block_bytes, op, 0, last - 1)
+
+
+@inner
+def few_k(dot, y_bytes, block_bytes, op, thread, n_threads):
     """All rows with the few columns of the step, a row with all of them before the next row."""
     n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
     turn = 0
@@ -104,8 +156,8 @@ def few_k(dot, y_bytes, block_bytes, far_bytes, op, thread, n_threads):
         for row in range(first, last):
             for c in range(0, n_tokens, 4):
                 if n_tokens - c >= 3:
-                    four_columns_k(dot, y_bytes, block_bytes, far_bytes, op, c, row)
+                    four_columns_k(dot, y_bytes, block_bytes, op, c, row)
                 elif n_tokens - c == 2:
-                    two_columns_k(dot, y_bytes, block_bytes, far_bytes, op, c, row)
+                    two_columns_k(dot, y_bytes, block_bytes, op, c, row)
                 else:
-                    one_column_k(dot, y_bytes, block_bytes, far_bytes, op, c, row)
+                    one_column_k(dot, y_bytes, block_bytes, op, c, row)

@@ -17,6 +17,7 @@ from engine.machine.memory import Memory
 from engine.measure.fit import MachineRates
 from engine.plan.buffers import Activations
 from engine.plan.compilation import ProgressCallback, compile_kernels
+from engine.plan.lookahead import ahead_of
 from engine.plan.plan import Plan
 from engine.plan.profile import read_bandwidth_gbps
 from engine.quants import load_quant
@@ -91,6 +92,7 @@ def _best_s(crew: Crew, matrix: Tensor, columns: int, threads: int, progress: Pr
     plan.barrier()
     plan.matmul(matrix, x, out)
     plan.barrier()
+    plan.look_ahead(ahead_of)
     table = plan.table(compile_kernels(plan.kernels(), progress))
     seconds = []
     for _ in range(ROUNDS + 1):

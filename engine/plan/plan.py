@@ -7,6 +7,7 @@ named here and found later, so a plan can be printed before anything compiles.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -92,6 +93,7 @@ class Plan:
         self._claim_bytes = COUNTER_BYTES * n_threads
         self._memory: list[Memory] = []
         self._parts: Memory | None = None
+        self._records: Memory | None = None
         self._product: tuple[Activations, Activations, list[Operation]] | None = None
         self._add("reset claims", records.CLAIMS)
 
@@ -173,7 +175,7 @@ class Plan:
                 n_rows=min(part, weight.n_rows - first), n_cols=weight.n_cols, q=form.q, d=form.d, sums=form.sums,
                 out=out.address + 4 * first, out_stride=weight.n_rows,
                 add=0 if bias is None else bias.address + 4 * first, add_stride=0,
-                scratch=self._scratch[0], scratch_bytes=self._scratch[1],
+                scratch=self._scratch[0], scratch_bytes=self._scratch[1], ahead=0,
             )  # fmt: skip
             if part < weight.n_rows:
                 self.barrier()
@@ -313,6 +315,20 @@ class Plan:
         first = self.operations[0].arguments
         first["address"], first["n_bytes"] = memory.address, self._claim_bytes * len(matmuls)
 
+    def matrices(self) -> list[Tensor]:
+        """Return the weights of all products, each once."""
+        found = {id(one.weight): one.weight for one in self.operations if one.record is records.MATMUL and one.weight}
+        return list(found.values())
+
+    def look_ahead(self, ahead_of: Callable[[str], int]) -> None:
+        """Ask memory ahead as chosen for each weight type, from the next walk on."""
+        for i, operation in enumerate(self.operations):
+            if operation.record is records.MATMUL and operation.weight is not None:
+                operation.arguments["ahead"] = ahead_of(operation.weight.quant)
+                if self._records is not None:
+                    at = i * RECORD_BYTES + records.MATMUL.ahead
+                    self._records.array(np.int64, (1,), at)[0] = operation.arguments["ahead"]
+
     def table(self, addresses: dict[str, int]) -> tuple[int, int]:
         """Write the table for the interpreter; the plan keeps it.
 
@@ -333,7 +349,8 @@ class Plan:
             rows[i] = addresses[operation.kernel], arguments.address + i * RECORD_BYTES, flags
         table = Memory(rows.nbytes)
         table.array(np.int64, rows.shape)[:] = rows
-        self._memory += [arguments, table]
+        self._memory.append(table)
+        self._records = arguments
         return table.address, n
 
 

@@ -9,7 +9,6 @@ from engine.quants.base import QuantType
 from engine.simd import load_f32, load_f32x8, store_f32
 
 ITEM_BYTES = 4
-FAR_BYTES = 2048
 
 
 @inner
@@ -33,13 +32,13 @@ def embed(op, thread, n_threads):
 @kernel
 def matvec(op, thread, n_threads):
     """Rows times one column."""
-    matvec_float(load_f32x8, load_f32, ITEM_BYTES, FAR_BYTES, op, thread, n_threads)
+    matvec_float(load_f32x8, load_f32, ITEM_BYTES, op, thread, n_threads)
 
 
 @kernel
 def few(op, thread, n_threads):
     """Rows times a few columns."""
-    few_float(load_f32x8, load_f32, ITEM_BYTES, FAR_BYTES, op, thread, n_threads)
+    few_float(load_f32x8, load_f32, ITEM_BYTES, op, thread, n_threads)
 
 
 @kernel

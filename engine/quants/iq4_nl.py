@@ -45,7 +45,6 @@ from engine.simd import (
 )
 
 BLOCK_BYTES = 18
-FAR_BYTES = 2048
 VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 codebook = constant_i8x32(VALUES * 2)
@@ -124,13 +123,13 @@ def embed(op, thread, n_threads):
 @kernel
 def matvec(op, thread, n_threads):
     """Rows times one column."""
-    matvec_32(dot8, dot1, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    matvec_32(dot8, dot1, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel
 def few(op, thread, n_threads):
     """Rows times a few columns."""
-    few_32(dot8, dot1, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    few_32(dot8, dot1, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel

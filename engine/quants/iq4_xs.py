@@ -29,7 +29,9 @@ from engine.simd import (
     constant_i16x16,
     each_twice_i16x8,
     f32_of_i32x8,
+    first_f32,
     fma,
+    fmul,
     half_lane0,
     half_lane1,
     half_lane2,
@@ -37,6 +39,7 @@ from engine.simd import (
     high_half_i8,
     join_i8,
     load_f16,
+    load_f16x4,
     load_i8x32,
     load_u8,
     load_u16,
@@ -51,7 +54,7 @@ from engine.simd import (
     or_,
     rolled,
     shift_right,
-    splat_f32x8,
+    splat_f32x4,
     splat_i8x32,
     splat_i16x16,
     store_f32,
@@ -67,7 +70,6 @@ from engine.simd import (
 from engine.simd.level import SUMS_FOURS
 
 BLOCK_BYTES = 136
-FAR_BYTES = 2048
 SCALES_H, SCALES_L, QS = 2, 4, 8
 FOUR, TWO = 0x0F0F0F0F, 0x03030303
 
@@ -118,7 +120,7 @@ def dot(block, y, d_y, sums, acc, acc_min):
         add(pair(block, y, 0, half_lane0(s)), pair(block, y, 1, half_lane1(s))),
         add(pair(block, y, 2, half_lane2(s)), pair(block, y, 3, half_lane3(s))),
     )
-    return fma(splat_f32x8(load_f16(block) * d_y), f32_of_i32x8(total), acc), acc_min
+    return fma(first_f32(fmul(load_f16x4(block), splat_f32x4(d_y))), f32_of_i32x8(total), acc), acc_min
 
 
 @inner
@@ -198,13 +200,13 @@ def embed(op, thread, n_threads):
 @kernel
 def matvec(op, thread, n_threads):
     """Rows times one column."""
-    matvec_k(dot, 512, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    matvec_k(dot, 512, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel
 def few(op, thread, n_threads):
     """Rows times a few columns."""
-    few_k(dot, 512, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    few_k(dot, 512, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel

@@ -63,7 +63,6 @@ from engine.simd import (
 )
 
 BLOCK_BYTES = 84
-FAR_BYTES = 2048
 QS, D, DMIN = 16, 80, 82
 
 
@@ -138,13 +137,13 @@ def embed(op, thread, n_threads):
 @kernel
 def matvec(op, thread, n_threads):
     """Rows times one column."""
-    matvec_k(dot, 256, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    matvec_k(dot, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel
 def few(op, thread, n_threads):
     """Rows times a few columns."""
-    few_k(dot, 256, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    few_k(dot, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel

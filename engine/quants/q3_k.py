@@ -56,7 +56,6 @@ from engine.simd import (
 )
 
 BLOCK_BYTES = 110
-FAR_BYTES = 2048
 QS, SCALES, D = 32, 96, 108
 FOUR, TWO = 0x0F0F0F0F, 0x03030303
 
@@ -145,13 +144,13 @@ def embed(op, thread, n_threads):
 @kernel
 def matvec(op, thread, n_threads):
     """Rows times one column."""
-    matvec_k(dot, 256, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    matvec_k(dot, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel
 def few(op, thread, n_threads):
     """Rows times a few columns."""
-    few_k(dot, 256, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    few_k(dot, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel

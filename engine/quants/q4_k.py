@@ -21,7 +21,8 @@ from engine.kernels.matmul import (
     minima_of_32,
     sum_columns,
 )
-from engine.kernels.matvec_k import few_k, matvec_k
+from engine.kernels.matvec_k import few_k, matvec_in_twos_k
+from engine.kernels.scales_k import dots_of_two, scale_of, scale_words
 from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
@@ -47,7 +48,6 @@ from engine.simd import (
     load_i8x32,
     load_i16x8,
     load_u8,
-    load_u32,
     maddubs,
     maddwd_128,
     maddwd_folded,
@@ -64,20 +64,6 @@ from engine.simd import (
 )
 
 BLOCK_BYTES = 144
-FAR_BYTES = 2048
-SIX, FOUR, TWO = 0x3F3F3F3F, 0x0F0F0F0F, 0x03030303
-
-
-@inner
-def scale_words(block):
-    """The eight scales and eight minima of a block, a byte each: (low scales, high, low minima, high) as u32."""
-    u0, u1, u2 = load_u32(block + 4), load_u32(block + 8), load_u32(block + 12)
-    return (
-        u0 & SIX,
-        (u2 & FOUR) | (((u0 >> 6) & TWO) << 4),
-        u1 & SIX,
-        ((u2 >> 4) & FOUR) | (((u1 >> 6) & TWO) << 4),
-    )
 
 
 @inner
@@ -108,6 +94,27 @@ def dot(block, y, d_y, sums, acc, acc_min):
         add(pair(block, y, 2, half_lane4(s), half_lane5(s)), pair(block, y, 3, half_lane6(s), half_lane7(s))),
     )
     return fma(first_f32(d), f32_of_i32x8(total), acc), acc_min
+
+
+@inner
+def total(block, y, room):
+    """Integer contribution of one of two blocks whose scales lie at ``room``."""
+    return add(
+        add(
+            pair(block, y, 0, scale_of(room, 0), scale_of(room, 1)),
+            pair(block, y, 1, scale_of(room, 2), scale_of(room, 3)),
+        ),
+        add(
+            pair(block, y, 2, scale_of(room, 4), scale_of(room, 5)),
+            pair(block, y, 3, scale_of(room, 6), scale_of(room, 7)),
+        ),
+    )
+
+
+@inner
+def dots(block, other, y, d_y, sums, acc, other_acc, acc_min, room):
+    """Add the products of two rows' blocks with 256 activations."""
+    return dots_of_two(total, block, other, y, d_y, sums, acc, other_acc, acc_min, room)
 
 
 @inner
@@ -151,13 +158,13 @@ def embed(op, thread, n_threads):
 @kernel
 def matvec(op, thread, n_threads):
     """Rows times one column."""
-    matvec_k(dot, 256, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    matvec_in_twos_k(dots, dot, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel
 def few(op, thread, n_threads):
     """Rows times a few columns."""
-    few_k(dot, 256, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    few_k(dot, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel

@@ -22,10 +22,10 @@ from engine.kernels.matmul import (
     minima_of_32,
     sum_columns,
 )
-from engine.kernels.matvec_k import few_k, matvec_k
+from engine.kernels.matvec_k import few_k, matvec_in_twos_k
+from engine.kernels.scales_k import dots_of_two, scale_of, scale_words
 from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
 from engine.quants.base import QuantType
-from engine.quants.q4_k import scale_words
 from engine.simd import (
     add,
     and_,
@@ -68,7 +68,6 @@ from engine.simd import (
 )
 
 BLOCK_BYTES = 176
-FAR_BYTES = 2048
 QH, QS = 16, 48
 
 
@@ -102,6 +101,27 @@ def dot(block, y, d_y, sums, acc, acc_min):
         pair(block, y, 3, shift_right(qh, 2), shift_right(qh, 3), half_lane6(s), half_lane7(s)),
     )
     return fma(first_f32(d), f32_of_i32x8(add(low, high)), acc), acc_min
+
+
+@inner
+def total(block, y, room):
+    """Integer contribution of one of two blocks whose scales lie at ``room``."""
+    qh = load_i8x32(block + QH)
+    low = add(
+        pair(block, y, 0, shift_left(qh, 4), shift_left(qh, 3), scale_of(room, 0), scale_of(room, 1)),
+        pair(block, y, 1, shift_left(qh, 2), shift_left(qh, 1), scale_of(room, 2), scale_of(room, 3)),
+    )
+    high = add(
+        pair(block, y, 2, qh, shift_right(qh, 1), scale_of(room, 4), scale_of(room, 5)),
+        pair(block, y, 3, shift_right(qh, 2), shift_right(qh, 3), scale_of(room, 6), scale_of(room, 7)),
+    )
+    return add(low, high)
+
+
+@inner
+def dots(block, other, y, d_y, sums, acc, other_acc, acc_min, room):
+    """Add the products of two rows' blocks with 256 activations."""
+    return dots_of_two(total, block, other, y, d_y, sums, acc, other_acc, acc_min, room)
 
 
 @inner
@@ -148,13 +168,13 @@ def embed(op, thread, n_threads):
 @kernel
 def matvec(op, thread, n_threads):
     """Rows times one column."""
-    matvec_k(dot, 256, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    matvec_in_twos_k(dots, dot, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel
 def few(op, thread, n_threads):
     """Rows times a few columns."""
-    few_k(dot, 256, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    few_k(dot, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel

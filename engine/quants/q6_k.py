@@ -23,6 +23,8 @@ from engine.simd import (
     even_then_odd,
     f32_of_i32x8,
     fma,
+    fmul,
+    fourth_f32,
     half_lane0,
     half_lane1,
     half_lane2,
@@ -34,6 +36,7 @@ from engine.simd import (
     high_half_i16,
     keep_order,
     load_f16,
+    load_f16x4,
     load_i8,
     load_i8x16,
     load_i8x32,
@@ -45,6 +48,7 @@ from engine.simd import (
     shift_lanes_left,
     shift_left,
     shift_right,
+    splat_f32x4,
     splat_f32x8,
     splat_i8x32,
     splat_i16x16,
@@ -54,9 +58,9 @@ from engine.simd import (
     sub,
     widen_i8x16,
 )
+from engine.simd.level import HAS_F16C
 
 BLOCK_BYTES = 210
-FAR_BYTES = 2048
 QH, SCALES, D = 128, 192, 208
 
 
@@ -74,6 +78,21 @@ def half(block, n):
 
 
 @inner
+def scale_of_four(block, d_y):
+    """The block's scale times that of the activations: taken out of four halves, so that no register waits for it."""
+    return fourth_f32(fmul(load_f16x4(block + D - 6), splat_f32x4(d_y)))
+
+
+@inner
+def scale_of_one(block, d_y):
+    """The same where halves are widened by integer operations."""
+    return splat_f32x8(load_f16(block + D) * d_y)
+
+
+scale_of = scale_of_four if HAS_F16C else scale_of_one
+
+
+@inner
 def dot(block, y, d_y, sums, acc, acc_min):
     """Add one block's products with 256 activations."""
     scales = load_i8x16(block + SCALES)
@@ -83,7 +102,7 @@ def dot(block, y, d_y, sums, acc, acc_min):
     keep_order()
     high = four_groups(half(block, 1), y + 128, half_lane4(s), half_lane5(s), half_lane6(s), half_lane7(s))
     total = sub(add(low, high), offset)
-    return fma(splat_f32x8(load_f16(block + D) * d_y), f32_of_i32x8(total), acc), acc_min
+    return fma(scale_of(block, d_y), f32_of_i32x8(total), acc), acc_min
 
 
 @inner
@@ -130,13 +149,13 @@ def embed(op, thread, n_threads):
 @kernel
 def matvec(op, thread, n_threads):
     """Rows times one column."""
-    matvec_k(dot, 256, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    matvec_k(dot, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel
 def few(op, thread, n_threads):
     """Rows times a few columns."""
-    few_k(dot, 256, BLOCK_BYTES, FAR_BYTES, op, thread, n_threads)
+    few_k(dot, 256, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel

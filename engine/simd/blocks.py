@@ -96,6 +96,70 @@ def _read(builder, address, value):
 
 
 @intrinsic
+def written(typingctx):
+    """Let LLVM take no load beyond this point for what was stored before it: it would shuffle registers instead."""
+
+    def emit(context, builder, signature, args):
+        builder.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", side_effect=True), [])
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+def _within_halves(kind, lanes):
+    """The same choice of lanes of a, and of b behind them, in each 128-bit half."""
+    half = kind.n // 2
+    chosen = [at % half + (kind.n if at >= half else 0) + half * k for k in range(2) for at in lanes]
+
+    @intrinsic
+    def choose(typingctx, a, b):
+        """A fixed choice of lanes of two registers."""
+        return kind(kind, kind), lambda context, builder, signature, args: shuffle(builder, tuple(args), chosen)
+
+    return choose
+
+
+interleave_low_i8 = _within_halves(i8x32, [at for k in range(8) for at in (k, 16 + k)])
+interleave_high_i8 = _within_halves(i8x32, [at for k in range(8, 16) for at in (k, 16 + k)])
+"""Bytes of a and of b in turn, of the lower or upper eight of each half."""
+interleave_low_i16 = _within_halves(i16x16, [at for k in range(4) for at in (k, 8 + k)])
+interleave_high_i16 = _within_halves(i16x16, [at for k in range(4, 8) for at in (k, 8 + k)])
+"""The same of int16."""
+words_1323 = _within_halves(i8x32, [4 * word + byte for word in (1, 3, 2, 3) for byte in range(4)])
+words_1122 = _within_halves(i8x32, [4 * word + byte for word in (1, 1, 2, 2) for byte in range(4)])
+"""Four of a's 32-bit words in each half; b counts for nothing."""
+last_word_of_b = _within_halves(i8x32, [*range(12), *range(28, 32)])
+"""a, but for the last 32-bit word of each half."""
+
+
+@intrinsic
+def join_halves_f32(typingctx, low, high):
+    """Lower half of one register and upper half of another."""
+    lanes = [0, 1, 2, 3, 12, 13, 14, 15]
+    return f32x8(f32x8, f32x8), lambda context, builder, signature, args: shuffle(builder, tuple(args), lanes)
+
+
+@intrinsic
+def low_half_f32(typingctx, v):
+    """Lower half of a register, zeros behind it."""
+
+    def emit(context, builder, signature, args):
+        return shuffle(builder, (args[0], f32x8.constant([0.0] * 8)), [0, 1, 2, 3, 8, 9, 10, 11])
+
+    return f32x8(f32x8), emit
+
+
+@intrinsic
+def high_half_f32(typingctx, v):
+    """Upper half of a register in the lower one, zeros behind it."""
+
+    def emit(context, builder, signature, args):
+        return shuffle(builder, (args[0], f32x8.constant([0.0] * 8)), [4, 5, 6, 7, 8, 9, 10, 11])
+
+    return f32x8(f32x8), emit
+
+
+@intrinsic
 def load_two_i8x16(typingctx, low, high):
     """Sixteen bytes from each of two addresses as one i8x32."""
 

@@ -235,6 +235,7 @@ def _prefetch(locality):
 
 
 prefetch_l2 = _prefetch(2)
+prefetch_once = _prefetch(0)
 
 
 @intrinsic

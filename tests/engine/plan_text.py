@@ -14,8 +14,8 @@ N_CTX = 256
 _ADDRESSES = frozenset(
     ("weights", "weight", "x", "q", "d", "sums", "out", "add", "scratch", "frequencies", "angles", "v", "gate", "up")
 ) | {"k_cache", "v_cache", "k_scales", "v_scales"}
-_LEFT_OUT = frozenset({"step", "claims", "address", "n_bytes"})
-"""Fields left out: equal in every row, or assigned when the table is written."""
+_LEFT_OUT = frozenset({"step", "claims", "address", "n_bytes", "ahead"})
+"""Fields left out: equal in every row, assigned when the table is written, or of the processor at hand."""
 
 
 class _Names:

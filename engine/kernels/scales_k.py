@@ -1,0 +1,95 @@
+"""Scales and minima of Q4_K and Q5_K: eight of 6 bits each in twelve bytes behind the block's d and dmin.
+
+Decode reads them for two rows at once, one in each half of a register, and leaves them in a little memory, from where a
+broadcast costs a load and no shuffle.
+"""
+
+from engine.jit import inner
+from engine.simd import (
+    and_,
+    as_i16x16,
+    broadcast_4_bytes,
+    broadcast_16_bytes,
+    constant_i8x32,
+    f32_of_i32x8,
+    first_f32,
+    fma,
+    fmul,
+    interleave_high_i8,
+    interleave_high_i16,
+    interleave_low_i8,
+    interleave_low_i16,
+    join_halves_f32,
+    last_word_of_b,
+    load_f16x4,
+    load_two_i8x16,
+    load_u32,
+    maddwd,
+    or_,
+    second_f32,
+    shift_right,
+    splat_f32x4,
+    splat_i8x32,
+    store_i16x16,
+    words_1122,
+    words_1323,
+    written,
+)
+
+SIX, FOUR, TWO = 0x3F3F3F3F, 0x0F0F0F0F, 0x03030303
+
+
+@inner
+def scale_words(block):
+    """The eight scales and eight minima of a block, a byte each: (low scales, high, low minima, high) as u32."""
+    u0, u1, u2 = load_u32(block + 4), load_u32(block + 8), load_u32(block + 12)
+    return (
+        u0 & SIX,
+        (u2 & FOUR) | (((u0 >> 6) & TWO) << 4),
+        u1 & SIX,
+        ((u2 >> 4) & FOUR) | (((u1 >> 6) & TWO) << 4),
+    )
+
+
+low_fields = constant_i8x32(([0x3F] * 4 + [0x0F] * 4) * 4)
+high_fields = constant_i8x32(([0] * 4 + [0x30] * 4) * 4)
+
+
+@inner
+def scales_of_two(block, other):
+    """Eight scales and eight minima of two blocks, a byte each, one block in each half."""
+    header = load_two_i8x16(block, other)
+    low = words_1323(header, header)
+    low = and_(last_word_of_b(low, shift_right(low, 4)), low_fields())
+    return or_(low, and_(shift_right(words_1122(header, header), 2), high_fields()))
+
+
+@inner
+def scale_of(room, j):
+    """Scale of sub-block j in all lanes; the second four lie 32 bytes behind the first, the other row's in between."""
+    return as_i16x16(broadcast_4_bytes(room + 32 * (j >> 2) + 4 * (j & 3)))
+
+
+@inner
+def dots_of_two(total, block, other, y, d_y, sums, acc, other_acc, acc_min, room):
+    """Add the products of two rows' blocks with 256 activations, each as the type's ``dot`` does.
+
+    Args:
+        total: (block, y, room) -> i32x8, the integer contribution of one block, with scales from ``scale_of``.
+        acc_min: minima of the first row in the lower half, of the other in the upper half.
+        room: address of 64 bytes of this thread.
+
+    Returns:
+        (acc, other_acc, acc_min).
+    """
+    fields, zero = scales_of_two(block, other), splat_i8x32(0)
+    s = as_i16x16(interleave_low_i8(fields, zero))
+    store_i16x16(room, interleave_low_i16(s, s))
+    store_i16x16(room + 32, interleave_high_i16(s, s))
+    written()
+    d, e = fmul(load_f16x4(block), splat_f32x4(d_y)), fmul(load_f16x4(other), splat_f32x4(d_y))
+    minima = maddwd(as_i16x16(interleave_high_i8(fields, zero)), as_i16x16(broadcast_16_bytes(sums + 32)))
+    acc_min = fma(join_halves_f32(second_f32(d), second_f32(e)), f32_of_i32x8(minima), acc_min)
+    acc = fma(first_f32(d), f32_of_i32x8(total(block, y, room)), acc)
+    other_acc = fma(first_f32(e), f32_of_i32x8(total(other, y, room + 16)), other_acc)
+    return acc, other_acc, acc_min

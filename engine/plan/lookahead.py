@@ -1,0 +1,111 @@
+"""How decode asks memory for the weights it reads next: the choices, the default, and what was measured to be best.
+
+A choice is a number of bytes: ahead into the second level of the cache where it is positive, ahead as data that is read
+once (non-temporal) where it is negative, 0 for no request at all. Which is best depends on the processor's own
+prefetchers; results never depend on it. ``engine.tuning.lookahead_trials`` measures; the file lies beside the machine
+code, so that other kernels begin anew.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+CHOICES = (0, 2048, 4096, -1024, -2048, -4096, -8192)
+_USUAL = 2048
+_BY_PROCESSOR = {"znver4": -4096, "znver5": -4096}
+"""LLVM's name of a processor -> what was measured to be best there (PERFORMANCE.md)."""
+FILE_NAME = "lookahead.json"
+_MOST_FILE_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Lookahead:
+    """A choice for one weight type on this machine, and its figures.
+
+    Attributes:
+        ahead: one of ``CHOICES``.
+        gbps: weights read with it by the decode kernel, in GB/s.
+        usual_gbps: the same with the default.
+    """
+
+    ahead: int
+    gbps: float
+    usual_gbps: float
+
+
+def usual() -> int:
+    """Return the default for this processor."""
+    return _BY_PROCESSOR.get(_processor(), _USUAL)
+
+
+def ahead_of(quant: str) -> int:
+    """Return what decode uses for a weight type: what was measured, else the default."""
+    found = remembered().get(quant)
+    return usual() if found is None else found.ahead
+
+
+@cache
+def remembered() -> dict[str, Lookahead]:
+    """Return what was measured on this processor with these kernels, by weight type; changed by ``remember`` only."""
+    path = _path()
+    if path is None:
+        return {}
+    try:
+        if path.stat().st_size > _MOST_FILE_BYTES:
+            return {}
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    types = content.get(_processor()) if isinstance(content, dict) else None
+    if not isinstance(types, dict):
+        return {}
+    return {quant: found for quant, one in types.items() if (found := _checked(one)) is not None}
+
+
+def remember(quant: str, found: Lookahead) -> None:
+    """Use a choice from now on, in later processes too; a file that cannot be written costs only these."""
+    remembered()[quant] = found
+    path = _path()
+    if path is None:
+        return
+    content = {_processor(): {name: asdict(one) for name, one in remembered().items()}}
+    own = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with suppress(OSError):
+        try:
+            own.write_text(json.dumps(content), encoding="ascii")
+            os.replace(own, path)
+        finally:
+            own.unlink(missing_ok=True)
+
+
+def _checked(values: Any) -> Lookahead | None:
+    if not isinstance(values, dict) or set(values) != {"ahead", "gbps", "usual_gbps"}:
+        return None
+    figures = values["gbps"], values["usual_gbps"]
+    if type(values["ahead"]) is not int or values["ahead"] not in CHOICES:
+        return None
+    if not all(isinstance(one, (int, float)) and math.isfinite(one) and 0 < one < 1e5 for one in figures):
+        return None
+    return Lookahead(values["ahead"], *map(float, figures))
+
+
+def _path() -> Path | None:
+    from engine.jit import CACHE_DIRECTORY
+
+    return CACHE_DIRECTORY / FILE_NAME if CACHE_DIRECTORY is not None else None
+
+
+@cache
+def _processor() -> str:
+    from llvmlite.binding import get_host_cpu_name
+
+    name: str = get_host_cpu_name()
+    return name

@@ -1,0 +1,161 @@
+"""How decode asks memory ahead: any choice gives the same bits, trials choose what is fastest, the file is checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine import Model
+from engine.errors import Cancelled
+from engine.kernels import records
+from engine.plan import lookahead
+from engine.plan.lookahead import CHOICES, Lookahead, ahead_of, remember, remembered, usual
+from engine.tuning import lookahead_trials
+from engine.tuning.lookahead_trials import try_lookahead
+from tests.engine import tiny_gguf
+
+IDS = list(range(3, 40))
+
+
+@pytest.fixture(autouse=True)
+def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A file of the test's own, and a memory of what it holds that is read anew."""
+    monkeypatch.setattr(lookahead, "_path", lambda: tmp_path / "lookahead.json")
+    remembered.cache_clear()
+    yield tmp_path / "lookahead.json"
+    remembered.cache_clear()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Iterator[Model]:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", quant="Q8_0"), threads=2)
+    yield model
+    model.close()
+
+
+class Clock:
+    """Walks take as long as the test says for their choice."""
+
+    def __init__(self, seconds: dict[int, float]) -> None:
+        self._seconds, self.now_s, self.walked = seconds, 0.0, []
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    def walk(self, ahead: int) -> None:
+        self.walked.append(ahead)
+        self.now_s += self._seconds.get(ahead, 1.0)
+
+
+@pytest.fixture
+def clock(model: Model, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Times by the choice in the first product's record, instead of the machine's."""
+    clock = Clock({})
+    walk = model.crew.walk_whole
+
+    def timed(table: tuple[int, int], threads: int) -> None:
+        walk(table, threads)
+        ahead = next(one.ahead for one in made if one.table == table)
+        clock.walk(ahead)
+
+    made = []
+
+    class Walk(lookahead_trials._Walk):
+        def __init__(self, sample: object, threads: int, ahead: int) -> None:
+            super().__init__(sample, threads, ahead)  # type: ignore[arg-type]
+            self.ahead = ahead
+            made.append(self)
+
+    monkeypatch.setattr(lookahead_trials, "_Walk", Walk)
+    monkeypatch.setattr(model.crew, "walk_whole", timed)
+    monkeypatch.setattr(lookahead_trials.time, "perf_counter", clock.perf_counter)
+    return clock
+
+
+def used(model: Model) -> set[int]:
+    session = model._sessions[0]
+    operations = [one for plan in session._pipeline.plans.values() for one in plan.operations]
+    return {one.arguments["ahead"] for one in operations if one.record is records.MATMUL}
+
+
+@pytest.mark.parametrize("quant", ["Q4_K", "Q5_K", "Q6_K", "Q8_0", "F16"])
+def test_no_choice_changes_a_bit(quant: str, tmp_path: Path) -> None:
+    path = tiny_gguf.write(tmp_path / "m.gguf", quant=quant, dim=256, hidden_dim=512)
+    found = []
+    for ahead in CHOICES:
+        remembered()[quant] = Lookahead(ahead, 1.0, 1.0)
+        model = Model.open(path, threads=2)
+        session = model.session(n_ctx=64)
+        session.feed(IDS[:20])
+        found.append([session.feed([token]).tobytes() for token in IDS[20:24]])
+        model.close()
+    assert all(one == found[0] for one in found)
+
+
+def test_the_fastest_is_used_at_once_and_remembered(model: Model, clock: Clock, place: Path) -> None:
+    session = model.session(n_ctx=64)
+    assert used(model) == {usual()}
+    clock._seconds = {-2048: 0.5, 4096: 0.9}
+    found = try_lookahead(model, session)
+    assert found.keys() == {"Q8_0"}
+    assert found["Q8_0"].ahead == -2048
+    assert found["Q8_0"].gbps == pytest.approx(2 * found["Q8_0"].usual_gbps)
+    assert used(model) == {-2048}
+    assert clock.walked[: len(CHOICES)] == list(CHOICES)
+    remembered.cache_clear()
+    assert ahead_of("Q8_0") == -2048
+    assert try_lookahead(model, session) == {}
+
+
+def test_what_is_hardly_faster_stays_as_it_was(model: Model, clock: Clock) -> None:
+    clock._seconds = {-8192: 0.99}
+    assert try_lookahead(model, model.session(n_ctx=64))["Q8_0"].ahead == usual()
+
+
+def test_it_gives_way_and_begins_anew(model: Model, clock: Clock) -> None:
+    session = model.session(n_ctx=64)
+    with pytest.raises(Cancelled):
+        try_lookahead(model, session, is_unwanted=lambda: len(clock.walked) == 3)
+    assert len(clock.walked) == 3
+    assert remembered() == {}
+    assert try_lookahead(model, session).keys() == {"Q8_0"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        None,
+        [],
+        {"ahead": -2048},
+        {"ahead": -2049, "gbps": 1.0, "usual_gbps": 1.0},
+        {"ahead": True, "gbps": 1.0, "usual_gbps": 1.0},
+        {"ahead": 2048.0, "gbps": 1.0, "usual_gbps": 1.0},
+        {"ahead": 2048, "gbps": -1.0, "usual_gbps": 1.0},
+        {"ahead": 2048, "gbps": float("nan"), "usual_gbps": 1.0},
+        {"ahead": 2048, "gbps": "fast", "usual_gbps": 1.0},
+        {"ahead": 2048, "gbps": 1.0, "usual_gbps": 1.0, "more": 1},
+    ],
+)
+def test_what_is_not_sound_in_the_file_is_not_used(values: object, place: Path) -> None:
+    sound = {"ahead": 4096, "gbps": 2.0, "usual_gbps": 1.0}
+    place.write_text(json.dumps({lookahead._processor(): {"Q4_K": sound, "Q8_0": values}, "other": {"Q6_K": sound}}))
+    assert (ahead_of("Q4_K"), ahead_of("Q8_0"), ahead_of("Q6_K")) == (4096, usual(), usual())
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000, b"[]", b'{"x": 1}', b" " * 100_000, b"\xff"])
+def test_a_damaged_file_is_as_none(content: bytes, place: Path) -> None:
+    place.write_bytes(content)
+    assert remembered() == {}
+    remember("Q8_0", Lookahead(-1024, 2.0, 1.0))
+    remembered.cache_clear()
+    assert ahead_of("Q8_0") == -1024
+
+
+def test_a_place_that_cannot_be_written_costs_only_later_processes(place: Path) -> None:
+    place.mkdir()
+    remember("Q8_0", Lookahead(-1024, 2.0, 1.0))
+    assert ahead_of("Q8_0") == -1024
+    assert [one.name for one in place.parent.iterdir()] == [place.name]
