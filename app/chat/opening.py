@@ -6,7 +6,7 @@ these functions by those of a scripted engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -24,6 +24,7 @@ from app.tuning.remembered import Place, Recalled, keys_to_remember, recall
 if TYPE_CHECKING:
     from engine import Model, Sampling, Session
     from engine.loader import Checked
+    from engine.tuning.lookahead_trials import Lookahead
     from engine.tuning.report import TuningReport
     from engine.tuning.sweep import Sweep
 
@@ -139,6 +140,19 @@ def _place(model: Model) -> Place:
     machine = f"{clean_line(host.cores().identity, 160)}, {cpu_level()}"
     model_name = f"{name}, {clean_line(model.quantization, 12)}, {model.weights_bytes} bytes"
     return Place(machine, model_name, kernels_version(), is_on_battery())
+
+
+def try_lookahead(
+    model: Model, session: Session, is_unwanted: Callable[[], bool] = lambda: False, anew: bool = False
+) -> Mapping[str, Lookahead]:
+    """Find out how decode should ask memory ahead for the model's weight types, as far as that is not known.
+
+    Raises:
+        EngineError: it was not wanted any more (exit code of an interrupt), or the file was changed.
+    """
+    from engine.tuning.lookahead_trials import try_lookahead
+
+    return try_lookahead(model, session, is_unwanted, anew)
 
 
 def make_sweep(

@@ -66,6 +66,8 @@ class ChatOptions:
     """What looks at the machine while something is measured; by default it sees nothing."""
     kernels_version: Callable[[], str] = str
     """Called in the engine's thread: names the compiled code."""
+    try_lookahead: Callable[[Model, Session, Callable[[], bool]], object] | None = None
+    """Called in the engine's thread once a reply is written and nothing is asked: tunes the kernels; None does not."""
     state_files: Callable[[], StateFiles | None] | None = None
     """Called in the engine's thread: how the state of the cache is kept; None keeps none."""
     may_pin: bool = True

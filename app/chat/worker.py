@@ -57,7 +57,7 @@ from app.program import garbage
 from app.text.clean_text import clean_line
 from app.text.record import record
 from app.tuning.remembered import kv_type_of
-from engine.errors import Cancelled
+from engine.errors import Cancelled, EngineError
 
 if TYPE_CHECKING:
     from engine import Model, Session
@@ -83,6 +83,7 @@ class EngineWorker:
     def __init__(self, wire: Wire, options: ChatOptions) -> None:
         self._wire, self._options = wire, options
         self._opened: Opened | None = None
+        self._has_tuned: Opened | None = None
         self._prefill_tps = 0.0
         self._is_opening_new = False
         """A new model, which may be stopped; the one from before, if it is wanted back, is not."""
@@ -131,6 +132,16 @@ class EngineWorker:
             self._tune(command)
         else:
             self._take_turn(command)
+
+    def _tune_kernels(self, opened: Opened) -> None:
+        """Find out how decode should ask memory ahead, once for a model, unless something is asked meanwhile."""
+        if self._options.try_lookahead is None or self._has_tuned is opened or self._is_wanted():
+            return
+        try:
+            self._options.try_lookahead(opened.model, opened.session, self._is_wanted)
+            self._has_tuned = opened
+        except (EngineError, MemoryError):  # given way to something better: after the next reply, then
+            return
 
     def _is_wanted(self) -> bool:
         return self._wire.closing.is_set() or not self._wire.commands.empty()
@@ -346,6 +357,8 @@ class EngineWorker:
             opened.live.end_turn(is_kept)
             self._states.note_progress()
             self._settle(turn.meter if turn is not None else None)
+        if is_kept:
+            self._tune_kernels(opened)
 
     def _prepare(self, opened: Opened, command: Command) -> EngineTurn | None:
         """Bring the conversation to where the reply begins; None where it cannot be asked for."""

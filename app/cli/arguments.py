@@ -182,6 +182,7 @@ def _tune_parser(command: str | None) -> argparse.ArgumentParser:
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
     parser.add_argument("--try-weights", action="store_true", help="compare the file's map with huge pages, too")
     parser.add_argument("--try-kv", action="store_true", help="compare types of the KV cache in a filled context, too")
+    parser.add_argument("--kernels", action="store_true", help="only find out how to ask memory ahead, per weight type")
     parser.add_argument(
         "--seconds", type=_seconds, metavar="N", help="take no longer than this (60; 45 more for weights, 60 for KV)"
     )

@@ -114,6 +114,7 @@ def obey(options: argparse.Namespace) -> int:
                 remember=not options.dry_run,
                 try_weights=options.try_weights,
                 try_kv=options.try_kv,
+                only_kernels=options.kernels,
             ),
             settings,
         )

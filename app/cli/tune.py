@@ -6,6 +6,7 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +25,12 @@ from app.text.glyphs import choose_glyphs
 from app.text.json_line import json_line
 from app.text.record import record
 from app.tuning.choice import best_choice, choice_to_remember, measured_of
+from app.tuning.lookahead_lines import lookahead_lines
 from app.tuning.option_lines import option_lines
 from app.tuning.thread_bars import TITLES, curve_lines, pinning_line, progress_text
 
 if TYPE_CHECKING:
+    from engine.tuning.lookahead_trials import Lookahead
     from engine.tuning.report import TuningReport
     from engine.tuning.sweep import Sweep
 
@@ -48,6 +51,7 @@ class TuneOptions:
     remember: bool = True
     try_weights: bool = False
     try_kv: bool = False
+    only_kernels: bool = False
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -66,9 +70,11 @@ def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic
     search = _Search(model, options, settings, progress, clock)
     report = engine.run(search.run, on_interrupt=search.cancel)
     progress.clear()
+    if options.only_kernels:
+        return _tell_kernels(search, options)
     if report is None:
         raise Refusal("jalopy tune: stopped before anything was measured", exit_codes.INTERRUPTED)
-    found = _Found(model, report, search.in_use, search.conditions)
+    found = _Found(model, report, search.in_use, search.conditions, search.lookahead)
     trouble = _remember(engine, found, options)
     if options.as_json:
         print(json_line(_as_json(found, trouble is None)), flush=True)
@@ -85,6 +91,7 @@ class _Found:
     report: TuningReport
     in_use: TunedChoice
     conditions: Conditions
+    lookahead: Mapping[str, Lookahead]
 
     @property
     def best(self) -> TunedChoice:
@@ -105,6 +112,7 @@ class _Search:
         self._sweep: Sweep | None = None
         self._watch = watch_machine()
         self.conditions = Conditions()
+        self.lookahead: Mapping[str, Lookahead] = {}
         self.in_use = TunedChoice(1, 1)
         """While it was measured."""
 
@@ -129,13 +137,20 @@ class _Search:
         for line in self._model.notices:
             say(f"jalopy: {line}")
         try:
-            return self._search(n_context)
+            if self._options.remember:
+                self._tune_kernels()
+            return None if self._options.only_kernels else self._search(n_context)
         except Exception as error:
             if getattr(error, "exit_code", None) == exit_codes.INTERRUPTED:
                 return None
             raise
         finally:
             self._session.close()
+
+    def _tune_kernels(self) -> None:
+        self._progress.show("kernels: how to ask memory ahead")
+        is_stopped, anew = self._stopped.is_set, self._options.only_kernels
+        self.lookahead = engine_access.try_lookahead(self._model, self._session, is_stopped, anew)
 
     @property
     def _longest(self) -> int:
@@ -177,6 +192,21 @@ class _Search:
         self._progress.show(f"filling a context of {total} tokens: {done}")
 
 
+def _tell_kernels(search: _Search, options: TuneOptions) -> int:
+    """Print what was found for the kernels alone.
+
+    Raises:
+        Refusal: it was stopped before.
+    """
+    if not search.lookahead:
+        raise Refusal("jalopy tune: stopped before anything was measured", exit_codes.INTERRUPTED)
+    if options.as_json:
+        print(json_line({"engine": "jalopy", "kernels": {key: asdict(one) for key, one in search.lookahead.items()}}))
+    else:
+        print("\n".join(lookahead_lines(search.lookahead)), flush=True)
+    return exit_codes.OK
+
+
 def _remember(engine: EngineThread, found: _Found, options: TuneOptions) -> str | None:
     """Remember the best of a search that was not stopped; returns why not."""
     model, report, conditions = found.model, found.report, found.conditions
@@ -208,6 +238,7 @@ def _as_json(found: _Found, is_remembered: bool) -> dict[str, Any]:
         "weights": now.weights,
         "kv_type": now.kv_type,
         "best": asdict(found.best),
+        "kernels": {quant: asdict(one) for quant, one in found.lookahead.items()},
         "remembered": is_remembered,
         **asdict(found.report),
         "conditions": asdict(found.conditions),
@@ -221,6 +252,8 @@ def _print(found: _Found, trouble: str | None) -> None:
     glyphs = choose_glyphs(encoding=sys.stdout.encoding)
     columns = min(_MOST_COLUMNS, shutil.get_terminal_size((80, 24)).columns - 1)
     print(f"{clean_line(model.name, 60)} · {clean_line(model.quantization, 12)} · context {report.n_context} tokens")
+    for text in lookahead_lines(found.lookahead):
+        print(text)
     for curve in report.curves:
         print(f"\n{TITLES[curve.phase]} (samples of {curve.n_tokens} tokens)")
         in_use = now.decode if curve.phase == "decode" else now.prefill

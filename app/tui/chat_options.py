@@ -30,6 +30,7 @@ def chat_options(settings: Settings) -> ChatOptions:
         recall_tuned=engine_access.recall_tuned,
         remember_tuned=engine_access.remember_tuned,
         kernels_version=engine_access.kernels_version,
+        try_lookahead=engine_access.try_lookahead,
         watch_conditions=watch_machine,
         state_files=partial(engine_access.state_files, settings, partial(may_read_ahead, settings)),
         may_pin=settings.pin_threads == "auto",

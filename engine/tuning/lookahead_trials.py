@@ -18,7 +18,8 @@ from engine.machine.memory import Memory
 from engine.plan import lookahead
 from engine.plan.buffers import Activations
 from engine.plan.compilation import compile_kernels
-from engine.plan.lookahead import CHOICES, Lookahead
+from engine.plan.lookahead import CHOICES
+from engine.plan.lookahead import Lookahead as Lookahead
 from engine.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ CLEARLY = 1.02
 
 
 def try_lookahead(
-    model: Model, session: Session, is_unwanted: Callable[[], bool] = lambda: False
+    model: Model, session: Session, is_unwanted: Callable[[], bool] = lambda: False, anew: bool = False
 ) -> dict[str, Lookahead]:
     """Measure the model's weight types that were not measured yet on this processor; use and remember the results.
 
@@ -43,6 +44,7 @@ def try_lookahead(
     Args:
         session: of that model; its tokens stay as they are.
         is_unwanted: asked before every walk, each some milliseconds long; returns True to end the measurement.
+        anew: measure all types again.
 
     Returns:
         Weight type -> what was found now.
@@ -60,7 +62,7 @@ def try_lookahead(
             sample.append(tensor)
     found = {}
     try:
-        for quant in [quant for quant in by_type if quant not in lookahead.remembered()]:
+        for quant in [quant for quant in by_type if anew or quant not in lookahead.remembered()]:
             found[quant] = _best(model.crew, by_type[quant], model.threads, is_unwanted)
             lookahead.remember(quant, found[quant])
     finally:

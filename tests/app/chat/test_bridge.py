@@ -22,7 +22,7 @@ from app.chat.status import Activity
 from app.chat.wire import QUEUE_LENGTH, Wire
 from app.conversations.conversation import Ending
 from app.program import paths
-from engine.errors import BrokenModelError, GGUFError
+from engine.errors import BrokenModelError, Cancelled, GGUFError
 from tests.app.fake_engine import Gate, Script
 
 _PATIENCE_S = 60.0
@@ -76,6 +76,28 @@ def engine(script: Script) -> Iterator[Engine]:
         if gate:
             gate.open()
     assert engine.bridge.close(_PATIENCE_S)
+
+
+def test_kernels_are_tuned_behind_a_reply_until_that_was_finished_once(script):
+    found, gives_way = [], threading.Event()
+
+    def try_lookahead(model, session, is_unwanted):
+        found.append(is_unwanted())
+        if len(found) == 1:
+            gives_way.set()
+            while not is_unwanted():
+                threading.Event().wait(0.001)
+            raise Cancelled("stopped")
+
+    engine = Engine(script, try_lookahead=try_lookahead)
+    engine.load()
+    assert not found
+    engine.ask("first")
+    assert gives_way.wait(_PATIENCE_S)
+    for text in ("second", "third"):
+        engine.ask(text)
+    assert engine.bridge.close(_PATIENCE_S)
+    assert found == [False, False]
 
 
 def test_what_nobody_waits_for_leaves_room_for_a_message(script):

@@ -21,6 +21,7 @@ from engine.errors import Cancelled, MemoryPlanError
 from engine.machine import host
 from engine.machine.topology import Cores
 from engine.tuning import option_trials
+from engine.tuning.lookahead_trials import Lookahead
 from tests.app.fake_engine import Script
 from tests.app.scripted_access import use_script
 from tests.app.scripted_machine import ScriptedMachine
@@ -141,6 +142,31 @@ def test_what_was_measured_on_battery_is_said_to_be_and_kept_apart(
     assert key.endswith(" | on battery")
     assert choice == TunedChoice(2, 2)
     assert kept.tuned_when == {key: Measured("kernels-1", True, pytest.approx(85.0), 64)}
+
+
+def test_kernels_are_tuned_first_or_alone(
+    script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def try_lookahead(model: Any, session: Any, is_unwanted: Any, anew: bool) -> dict[str, Lookahead]:
+        asked.append((anew, is_unwanted()))
+        return {"Q4_K": Lookahead(-4096, 24.1, 16.54), "F16": Lookahead(0, 20.0, 20.0), "Q8_0": Lookahead(2048, 9, 9)}
+
+    monkeypatch.setattr(engine_access, "try_lookahead", try_lookahead)
+    lines = (
+        "Q4_K: prefetch 4 kB, non-temporal: 24.1 instead of 16.5 GB/s\n"
+        "F16: no prefetch, as usual: 20.0 GB/s\n"
+        "Q8_0: prefetch 2 kB, as usual: 9.0 GB/s\n"
+    )
+    assert run(script, only_kernels=True) == exit_codes.OK
+    assert capsys.readouterr().out == lines
+    assert run(script) == exit_codes.OK
+    assert lines in capsys.readouterr().out
+    assert run(script, only_kernels=True, as_json=True) == exit_codes.OK
+    assert json.loads(capsys.readouterr().out)["kernels"]["Q4_K"]["ahead"] == -4096
+    assert run(script, remember=False) == exit_codes.OK
+    assert asked == [(True, False), (False, False), (True, False)]
 
 
 def test_a_dry_run_remembers_nothing(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
