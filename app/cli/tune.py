@@ -116,6 +116,11 @@ class _Search:
         self.in_use = TunedChoice(1, 1)
         """While it was measured."""
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was cancelled."""
+        return self._stopped.is_set()
+
     def cancel(self) -> None:
         """Stop; for another thread."""
         self._stopped.set()
@@ -149,8 +154,8 @@ class _Search:
 
     def _tune_kernels(self) -> None:
         self._progress.show("kernels: how to ask memory ahead")
-        is_stopped, anew = self._stopped.is_set, self._options.only_kernels
-        self.lookahead = engine_access.try_lookahead(self._model, self._session, is_stopped, anew)
+        anew = self._options.only_kernels
+        self.lookahead = engine_access.try_lookahead(self._model, self._session, self._stopped.is_set, anew)
 
     @property
     def _longest(self) -> int:
@@ -198,9 +203,11 @@ def _tell_kernels(search: _Search, options: TuneOptions) -> int:
     Raises:
         Refusal: it was stopped before.
     """
-    if not search.lookahead:
-        raise Refusal("jalopy tune: stopped before anything was measured", exit_codes.INTERRUPTED)
-    if options.as_json:
+    if search.is_stopped:
+        raise Refusal("jalopy tune: stopped before everything was measured", exit_codes.INTERRUPTED)
+    if not search.lookahead and not options.as_json:
+        print("Nothing to choose: the model's weights are few enough for the processor's cache.")
+    elif options.as_json:
         print(json_line({"engine": "jalopy", "kernels": {key: asdict(one) for key, one in search.lookahead.items()}}))
     else:
         print("\n".join(lookahead_lines(search.lookahead)), flush=True)

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from engine.weights.weights import Tensor
 
 SAMPLE_BYTES = 64 << 20
-"""Weights of one type that a walk reads at least, where the model has as many: more than caches hold."""
+"""Weights of one type that a walk reads, about: more than caches hold."""
+LEAST_SAMPLE_BYTES = 32 << 20
+"""Types of which a model has less are not measured: caches may hold them, and for those the choice hardly matters."""
 ROUNDS = 6
 CLEARLY = 1.02
 
@@ -47,7 +49,7 @@ def try_lookahead(
         anew: measure all types again.
 
     Returns:
-        Weight type -> what was found now.
+        Weight type -> what was found now; types of which the model has little are left out.
 
     Raises:
         Cancelled: ``is_unwanted`` returned True, or the session was cancelled; finished types count.
@@ -62,9 +64,11 @@ def try_lookahead(
             sample.append(tensor)
     found = {}
     try:
-        for quant in [quant for quant in by_type if anew or quant not in lookahead.remembered()]:
-            found[quant] = _best(model.crew, by_type[quant], model.threads, is_unwanted)
-            lookahead.remember(quant, found[quant])
+        for quant, sample in by_type.items():
+            is_large = sum(one.size_bytes for one in sample) >= LEAST_SAMPLE_BYTES
+            if is_large and (anew or quant not in lookahead.remembered()):
+                found[quant] = _best(model.crew, sample, model.threads, is_unwanted)
+                lookahead.remember(quant, found[quant])
     finally:
         session.look_ahead()
     return found

@@ -24,6 +24,7 @@ IDS = list(range(3, 40))
 def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """A file of the test's own, and a memory of what it holds that is read anew."""
     monkeypatch.setattr(lookahead, "_path", lambda: tmp_path / "lookahead.json")
+    monkeypatch.setattr(lookahead_trials, "LEAST_SAMPLE_BYTES", 0)
     remembered.cache_clear()
     yield tmp_path / "lookahead.json"
     remembered.cache_clear()
@@ -113,6 +114,13 @@ def test_the_fastest_is_used_at_once_and_remembered(model: Model, clock: Clock, 
 def test_what_is_hardly_faster_stays_as_it_was(model: Model, clock: Clock) -> None:
     clock._seconds = {-8192: 0.99}
     assert try_lookahead(model, model.session(n_ctx=64))["Q8_0"].ahead == usual()
+
+
+def test_what_caches_hold_is_not_measured(model: Model, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookahead_trials, "LEAST_SAMPLE_BYTES", 32 << 20)
+    assert try_lookahead(model, model.session(n_ctx=64)) == {}
+    assert remembered() == {}
+    assert not clock.walked
 
 
 def test_it_gives_way_and_begins_anew(model: Model, clock: Clock) -> None:
