@@ -37,7 +37,7 @@ def finish(op, c, row, value):
 
 @inner
 def prefetch_block(at, n_bytes):
-    """Ask for the cache lines of the next ``n_bytes``, at most 320; without a loop, whose branches would cost more."""
+    """Ask for the cache lines of the next ``n_bytes``, at most 384; without a loop, whose branches would cost more."""
     prefetch_l2(at)
     if n_bytes > 64:
         prefetch_l2(at + 64)
@@ -47,6 +47,8 @@ def prefetch_block(at, n_bytes):
         prefetch_l2(at + 192)
     if n_bytes > 256:
         prefetch_l2(at + 256)
+    if n_bytes > 320:
+        prefetch_l2(at + 320)
 
 
 @inner
@@ -61,6 +63,8 @@ def stream_block(at, n_bytes):
         prefetch_once(at + 192)
     if n_bytes > 256:
         prefetch_once(at + 256)
+    if n_bytes > 320:
+        prefetch_once(at + 320)
 
 
 @inner

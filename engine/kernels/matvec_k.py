@@ -109,8 +109,10 @@ def matvec_k(dot, y_bytes, block_bytes, op, thread, n_threads):
 
 
 @inner
-def two_rows_k(dots, y_bytes, block_bytes, op, row, far_row, room):
-    """Two rows with one column: what stands in front of their blocks is unpacked in one register.
+def two_rows_k(dots, y_bytes, block_bytes, op, row, room):
+    """Two neighbouring rows with one column: what stands in front of their blocks is unpacked in one register.
+
+    Memory is asked for both rows in the order of addresses: two streams of a row each were half as fast.
 
     Args:
         dots: (block, other, y, d_y, sums, acc, other_acc, acc_min, room) -> (acc, other_acc, acc_min); acc_min holds
@@ -120,29 +122,27 @@ def two_rows_k(dots, y_bytes, block_bytes, op, row, far_row, room):
     q, d, sums = columns_k(op, y_bytes, 0)
     a, b, low = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    other = load_i64(op + F.weights) + far_row * load_i64(op + F.row_bytes)
-    ahead = load_i64(op + F.ahead)
+    other = load_i64(op + F.weights) + (row + 1) * load_i64(op + F.row_bytes)
+    ahead, asked = load_i64(op + F.ahead), other
     for i in range(load_i64(op + F.n_cols) // 256):
-        ask_ahead(block, ahead, block_bytes)
-        ask_ahead(other, ahead, block_bytes)
+        ask_ahead(asked, ahead, 2 * block_bytes)
+        asked += 2 * block_bytes
         a, b, low = dots(block, other, q + y_bytes * i, load_f32(d + 4 * i), sums + 48 * i, a, b, low, room)
         block, other = block + block_bytes, other + block_bytes
     finish(op, 0, row, sum_f32x8(fsub(a, low_half_f32(low))))
-    finish(op, 0, far_row, sum_f32x8(fsub(b, high_half_f32(low))))
+    finish(op, 0, row + 1, sum_f32x8(fsub(b, high_half_f32(low))))
 
 
 @inner
 def matvec_in_twos_k(dots, dot, y_bytes, block_bytes, op, thread, n_threads):
-    """All rows with one column, two at a time: each claim is read in two long runs, which memory likes better than
-    neighbours in turn."""
+    """All rows with one column, two at a time."""
     room = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
     turn = 0
     while turn < n_threads:
         first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
-        half = (last - first) // 2
-        for row in range(first, first + half):
-            two_rows_k(dots, y_bytes, block_bytes, op, row, row + half, room)
-        if first + 2 * half < last:
+        for row in range(first, last - 1, 2):
+            two_rows_k(dots, y_bytes, block_bytes, op, row, room)
+        if (last - first) & 1:
             one_column_k(dot, y_bytes, block_bytes, op, 0, last - 1)
 
 

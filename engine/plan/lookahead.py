@@ -18,10 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-CHOICES = (0, 2048, 4096, -1024, -2048, -4096, -8192)
-_USUAL = 2048
-_BY_PROCESSOR = {"znver4": -4096, "znver5": -4096}
-"""LLVM's name of a processor -> what was measured to be best there (PERFORMANCE.md)."""
+CHOICES = (0, 2048, 8192, 16384, 32768, -2048, -4096)
+USUAL = 8192
+"""Used until something was measured: on no processor so far was another choice much better (PERFORMANCE.md)."""
 FILE_NAME = "lookahead.json"
 _MOST_FILE_BYTES = 64 << 10
 
@@ -41,15 +40,10 @@ class Lookahead:
     usual_gbps: float
 
 
-def usual() -> int:
-    """Return the default for this processor."""
-    return _BY_PROCESSOR.get(_processor(), _USUAL)
-
-
 def ahead_of(quant: str) -> int:
     """Return what decode uses for a weight type: what was measured, else the default."""
     found = remembered().get(quant)
-    return usual() if found is None else found.ahead
+    return USUAL if found is None else found.ahead
 
 
 @cache

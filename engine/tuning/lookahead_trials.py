@@ -18,7 +18,7 @@ from engine.machine.memory import Memory
 from engine.plan import lookahead
 from engine.plan.buffers import Activations
 from engine.plan.compilation import compile_kernels
-from engine.plan.lookahead import CHOICES
+from engine.plan.lookahead import CHOICES, USUAL
 from engine.plan.lookahead import Lookahead as Lookahead
 from engine.plan.plan import Plan
 
@@ -85,12 +85,11 @@ def _best(crew: Crew, sample: Sequence[Tensor], threads: int, is_unwanted: Calla
             crew.walk_whole(walk.table, threads)
             if n:  # the first round brings the weights in
                 best_s[ahead] = min(best_s[ahead], time.perf_counter() - started_s)
-    usual = lookahead.usual()
     ahead = min(best_s, key=lambda one: best_s[one])
-    if best_s[usual] < CLEARLY * best_s[ahead]:
-        ahead = usual
+    if best_s[USUAL] < CLEARLY * best_s[ahead]:
+        ahead = USUAL
     n_bytes = sum(tensor.size_bytes for tensor in sample)
-    return Lookahead(ahead, n_bytes / best_s[ahead] / 1e9, n_bytes / best_s[usual] / 1e9)
+    return Lookahead(ahead, n_bytes / best_s[ahead] / 1e9, n_bytes / best_s[USUAL] / 1e9)
 
 
 class _Walk:

@@ -12,7 +12,7 @@ from engine import Model
 from engine.errors import Cancelled
 from engine.kernels import records
 from engine.plan import lookahead
-from engine.plan.lookahead import CHOICES, Lookahead, ahead_of, remember, remembered, usual
+from engine.plan.lookahead import CHOICES, USUAL, Lookahead, ahead_of, remember, remembered
 from engine.tuning import lookahead_trials
 from engine.tuning.lookahead_trials import try_lookahead
 from tests.engine import tiny_gguf
@@ -98,8 +98,8 @@ def test_no_choice_changes_a_bit(quant: str, tmp_path: Path) -> None:
 
 def test_the_fastest_is_used_at_once_and_remembered(model: Model, clock: Clock, place: Path) -> None:
     session = model.session(n_ctx=64)
-    assert used(model) == {usual()}
-    clock._seconds = {-2048: 0.5, 4096: 0.9}
+    assert used(model) == {USUAL}
+    clock._seconds = {-2048: 0.5, 32768: 0.9}
     found = try_lookahead(model, session)
     assert found.keys() == {"Q8_0"}
     assert found["Q8_0"].ahead == -2048
@@ -112,8 +112,8 @@ def test_the_fastest_is_used_at_once_and_remembered(model: Model, clock: Clock, 
 
 
 def test_what_is_hardly_faster_stays_as_it_was(model: Model, clock: Clock) -> None:
-    clock._seconds = {-8192: 0.99}
-    assert try_lookahead(model, model.session(n_ctx=64))["Q8_0"].ahead == usual()
+    clock._seconds = {-4096: 0.99}
+    assert try_lookahead(model, model.session(n_ctx=64))["Q8_0"].ahead == USUAL
 
 
 def test_what_caches_hold_is_not_measured(model: Model, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,22 +148,22 @@ def test_it_gives_way_and_begins_anew(model: Model, clock: Clock) -> None:
     ],
 )
 def test_what_is_not_sound_in_the_file_is_not_used(values: object, place: Path) -> None:
-    sound = {"ahead": 4096, "gbps": 2.0, "usual_gbps": 1.0}
+    sound = {"ahead": 16384, "gbps": 2.0, "usual_gbps": 1.0}
     place.write_text(json.dumps({lookahead._processor(): {"Q4_K": sound, "Q8_0": values}, "other": {"Q6_K": sound}}))
-    assert (ahead_of("Q4_K"), ahead_of("Q8_0"), ahead_of("Q6_K")) == (4096, usual(), usual())
+    assert (ahead_of("Q4_K"), ahead_of("Q8_0"), ahead_of("Q6_K")) == (16384, USUAL, USUAL)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000, b"[]", b'{"x": 1}', b" " * 100_000, b"\xff"])
 def test_a_damaged_file_is_as_none(content: bytes, place: Path) -> None:
     place.write_bytes(content)
     assert remembered() == {}
-    remember("Q8_0", Lookahead(-1024, 2.0, 1.0))
+    remember("Q8_0", Lookahead(-2048, 2.0, 1.0))
     remembered.cache_clear()
-    assert ahead_of("Q8_0") == -1024
+    assert ahead_of("Q8_0") == -2048
 
 
 def test_a_place_that_cannot_be_written_costs_only_later_processes(place: Path) -> None:
     place.mkdir()
-    remember("Q8_0", Lookahead(-1024, 2.0, 1.0))
-    assert ahead_of("Q8_0") == -1024
+    remember("Q8_0", Lookahead(-2048, 2.0, 1.0))
+    assert ahead_of("Q8_0") == -2048
     assert [one.name for one in place.parent.iterdir()] == [place.name]
