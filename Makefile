@@ -6,7 +6,9 @@ BIN = $(VENV)/bin
 
 # More workers than two cores have something to do: some wait for processes. Stealing leaves no worker idle at the end.
 # Compiled sources are kept: every worker, and every process that a test starts, would else parse all of them anew.
-PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+# One process more than processors: tests wait a quarter of their time, for screens and for other processes.
+WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min((os.cpu_count() or 1) + 1, 5))')
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: help run test test-quick test-shuffled format-check lint types contracts pytest fix pictures bench clean
 
