@@ -39,6 +39,12 @@ def squared_relu(x: Array) -> Array:
     return np.maximum(x, 0) ** 2
 
 
+def xielu(x: Array, alpha_p: float, alpha_n: float, beta: float, eps: float) -> Array:
+    """As the model's authors wrote it down, with the parameters as they are trained."""
+    above, below = np.log1p(np.exp(alpha_p)), beta + np.log1p(np.exp(alpha_n))
+    return np.where(x > 0, above * x * x + beta * x, (np.expm1(np.minimum(x, eps)) - x) * below + beta * x)
+
+
 def yarn_frequencies(frequencies: Array, theta: float, factor: float, original: int, fast: float, slow: float) -> Array:
     """Each pair's frequency, divided by the factor as far as the pair turns too seldom within the original context."""
     n_pairs, mixed = len(frequencies), []

@@ -97,6 +97,11 @@ class TinyGGUF:
         """Find a key."""
         return next(key for key in self.keys if key.name == name)
 
+    def value(self, name: str) -> Any:
+        """A key's value, of one that holds a single number."""
+        key = self.key(name)
+        return struct.unpack("<" + _FORMATS[key.kind], key.payload)[0]
+
     def tensor(self, name: str) -> TensorEntry:
         """Find a tensor."""
         return next(tensor for tensor in self.tensors if tensor.name == name)
