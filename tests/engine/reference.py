@@ -175,6 +175,7 @@ class Twin:
         *,
         has_head_norms: bool = False,
         has_whole_norms: bool = False,
+        has_head_layer_norms: bool = False,
         query_growth: Array | None = None,
         scale: float | None = None,
         window: int | None = None,
@@ -188,6 +189,8 @@ class Twin:
         q = q.reshape(n, -1, k.shape[-1])
         if has_head_norms:
             q, k = self.norm(q, block + "attn_q_norm"), self.norm(k, block + "attn_k_norm")
+        if has_head_layer_norms:
+            q, k = (self.layer_norm(x, block + f"attn_{letter}_norm") for x, letter in ((q, "q"), (k, "k")))
         q, k = turn(q) * (scale or k.shape[-1] ** -0.5), turn(k)
         q = q if query_growth is None else q * query_growth[:, None, None]
         return self.project(causal_attention(q, k, v, window, soft_cap).reshape(n, -1), block + "attn_output")
