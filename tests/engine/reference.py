@@ -226,5 +226,8 @@ class Twin:
         return x
 
     def head(self, x: Array) -> Array:
-        output = self.tensor("output.weight")
-        return self.norm(x, "output_norm") @ (self.tensor("token_embd.weight") if output is None else output).T
+        return self.unembed(self.norm(x, "output_norm"))
+
+    def unembed(self, normed: Array) -> Array:
+        """Logits, by the embedding where the file has no output of its own."""
+        return self.project(normed, "token_embd" if self.tensor("output.weight") is None else "output")

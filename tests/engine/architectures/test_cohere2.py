@@ -37,7 +37,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
         attended = twin.attention(block, h, turn if slides else np.copy, window=window)
         x = x + attended + twin.feed_forward(block, h)
     normed = twin.layer_norm(x, "output_norm")
-    return normed @ twin.tensor("token_embd.weight").T * twin.key("logit_scale", 1.0)
+    return twin.unembed(normed) * twin.key("logit_scale", 1.0)
 
 
 @pytest.mark.parametrize("quant", ["F32", "Q8_0"])

@@ -31,7 +31,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
         attended = twin.attention(block, h, turn, has_head_layer_norms=has_norms)
         x = x + attended + twin.feed_forward(block, h)
     normed = twin.layer_norm(x, "output_norm")
-    return normed @ twin.tensor("token_embd.weight").T * twin.key("logit_scale", 1.0)
+    return twin.unembed(normed) * twin.key("logit_scale", 1.0)
 
 
 def test_sixty_four_layers_with_norms_of_heads_equal_the_numpy_twin(tmp_path: Path) -> None:

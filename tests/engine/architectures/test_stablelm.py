@@ -32,7 +32,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
         if twin.tensor(block + "ffn_norm.weight") is not None:
             h = twin.layer_norm(x + attended, block + "ffn_norm")
         x = x + attended + twin.feed_forward(block, h)
-    return twin.project(twin.layer_norm(x, "output_norm"), "output")
+    return twin.unembed(twin.layer_norm(x, "output_norm"))
 
 
 def test_biases_equal_the_numpy_twin(tmp_path: Path) -> None:
