@@ -25,7 +25,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         return Layer(replace(attention, head_layer_norms=has_norms), feed_forward, side_by_side=True)
 
-    scale = read.positive("logit_scale", 1.0)
+    scale = reading.multiplier(read, "logit_scale")
     return reading.decoder_config(read, layer, neighbours=True, layer_norm=True, logit_scale=scale)
 
 
