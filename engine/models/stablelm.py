@@ -22,7 +22,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
     ``use_parallel_residual`` is a converter's guess.
     """
     has_norms = any(f"blk.0.attn_{letter}_norm.weight" in read.tensors for letter in "qk")
-    side_by_side = "blk.0.attn_norm.weight" in read.tensors and "blk.0.ffn_norm.weight" not in read.tensors
+    side_by_side = not any(f"blk.0.ffn_norm.{kind}" in read.tensors for kind in ("weight", "bias"))
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         return Layer(replace(attention, head_layer_norms=has_norms), feed_forward, side_by_side=side_by_side)
