@@ -72,6 +72,8 @@ class Attention:
         head_norms: every head of queries and keys is normalised before it is turned.
         norms_turned: heads are normalised after they are turned, instead.
         whole_norms: queries are normalised over all heads together, keys too, before they are turned.
+        head_layer_norms: every head has a LayerNorm of its own, without bias, before it is turned.
+        norm_within: the heads' results are normalised together before the output projection.
     """
 
     n_heads: int
@@ -85,6 +87,8 @@ class Attention:
     head_norms: bool = False
     norms_turned: bool = False
     whole_norms: bool = False
+    head_layer_norms: bool = False
+    norm_within: bool = False
 
     @property
     def q_dim(self) -> int:
@@ -108,20 +112,37 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class Xielu:
+    """A trained function (arXiv:2411.13010), made of parabola, line and exponential.
+
+    f(x) = above x^2 + slope x for x > 0, else below (exp(min(x, bound)) - 1 - x) + slope x.
+    """
+
+    above: float
+    below: float
+    slope: float
+    bound: float
+
+
+@dataclass(frozen=True)
 class Dense:
     """A feed-forward: down(function(gate(x)) * up(x)), or down(function(up(x))) where there is no gate.
 
     Attributes:
-        gate: the function: ``"silu"`` or ``"gelu"`` (the approximation by tanh); without a gate, ``"gelu"`` or
-            ``"relu squared"``.
+        gate: the function: ``"silu"`` or ``"gelu"`` (the approximation by tanh); without a gate, ``"gelu"``,
+            ``"relu squared"`` or ``"xielu"``.
         has_no_gate: whether the function is of ``up`` itself.
         is_fused: gate and up are one tensor, the gate first.
+        xielu: what the function of that name is made of.
+        norm_within: what ``down`` reads is normalised.
     """
 
     hidden_dim: int
     gate: str = "silu"
     has_no_gate: bool = False
     is_fused: bool = False
+    xielu: Xielu | None = None
+    norm_within: bool = False
 
 
 Mixer = Attention

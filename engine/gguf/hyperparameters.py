@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,20 @@ class Hyperparameters:
         metadata: of the file.
         architecture: ``general.architecture``.
         file_name: begins each message.
+        tensors: names of the file's tensors, which tell some models of a family apart.
     """
 
-    def __init__(self, metadata: Mapping[str, Any], architecture: str, file_name: str) -> None:
+    def __init__(
+        self, metadata: Mapping[str, Any], architecture: str, file_name: str, tensors: Collection[str] = ()
+    ) -> None:
         self.metadata = metadata
         self.architecture = architecture
+        self.tensors = tensors
         self._file_name = file_name
+
+    def under(self, prefix: str) -> Hyperparameters:
+        """Look at keys of the same file that stand under another name than the architecture's."""
+        return Hyperparameters(self.metadata, prefix, self._file_name, self.tensors)
 
     def key(self, name: str) -> str:
         """Spell a key as it stands in the file."""
@@ -56,6 +64,19 @@ class Hyperparameters:
         if value.dtype.kind not in "iu":
             raise self.fail(f"{self.key(name)} is an array of {value.dtype}: must be integers")
         return [self._bounded(name, int(one), least, most) for one in value]
+
+    def numbers(self, name: str, n_layers: int) -> list[float]:
+        """Read a finite float that is given once, or once per layer; returns it for every layer."""
+        value = self.raw(name)
+        if not isinstance(value, np.ndarray):
+            return [self.number(name)] * n_layers
+        if len(value) != n_layers:
+            raise self.fail(f"{self.key(name)} has {len(value)} values for {n_layers} layers")
+        if value.dtype.kind != "f":
+            raise self.fail(f"{self.key(name)} is an array of {value.dtype}: must be floats")
+        if not np.isfinite(value).all():
+            raise self.fail(f"{self.key(name)} holds NaN or infinity: must be finite")
+        return [float(one) for one in value]
 
     def number(self, name: str, default: float | None = None) -> float:
         """Read a finite float; required where there is no default."""

@@ -3,6 +3,7 @@
 KERNELS: dict[str, str] = {
     "rmsnorm": "engine.kernels.rmsnorm:rmsnorm",
     "layernorm": "engine.kernels.layernorm:layernorm",
+    "layernorm heads": "engine.kernels.layernorm:layernorm_heads",
     "quantize q8_k": "engine.kernels.quantize_activations:q8_k",
     "quantize q8_k paired": "engine.kernels.quantize_activations:q8_k_paired",
     "quantize q8_k bytes": "engine.kernels.quantize_activations:q8_k_bytes",
@@ -20,6 +21,7 @@ KERNELS: dict[str, str] = {
     "geglu": "engine.kernels.geglu:geglu",
     "squared relu": "engine.kernels.activate:squared_relu",
     "gelu": "engine.kernels.activate:gelu",
+    "xielu": "engine.kernels.xielu:xielu",
     "add": "engine.kernels.add:add",
     "add normed": "engine.kernels.add:add_normed",
     "scale": "engine.kernels.scale:scale",

@@ -2,7 +2,7 @@
 
 from engine.jit import inner, kernel
 from engine.kernels.records import RMSNORM as F
-from engine.kernels.records import STEP
+from engine.kernels.records import ROPE, STEP
 from engine.kernels.share import share
 from engine.simd import fadd, fma, fmul, fsub, load_f32x8, load_f64, load_i64, splat_f32x8, store_f32x8, sum_f32x8
 
@@ -26,6 +26,17 @@ def inverse_deviation(x, mean, dim, eps):
     return 1.0 / (sum_f32x8(total) / dim + eps) ** 0.5
 
 
+@inner
+def norm_by(x, mean, inverse, weight, bias, out, first, last):
+    """out = (x - mean) * inverse * weight, + bias unless that is 0, for elements first <= i < last."""
+    middle, factor = splat_f32x8(mean), splat_f32x8(inverse)
+    for at in range(4 * first, 4 * last, 32):
+        normed = fmul(fmul(fsub(load_f32x8(x + at), middle), factor), load_f32x8(weight + at))
+        if bias != 0:
+            normed = fadd(normed, load_f32x8(bias + at))
+        store_f32x8(out + at, normed)
+
+
 @kernel
 def layernorm(op, thread, n_threads):
     """Every thread finds mean and deviation of every token and writes its own share of elements."""
@@ -34,9 +45,16 @@ def layernorm(op, thread, n_threads):
     for t in range(load_i64(load_i64(op + F.step) + STEP.n_tokens)):
         x, out = load_i64(op + F.x) + 4 * t * dim, load_i64(op + F.out) + 4 * t * dim
         mean = mean_of(x, dim)
-        middle, factor = splat_f32x8(mean), splat_f32x8(inverse_deviation(x, mean, dim, eps))
-        for at in range(4 * first, 4 * last, 32):
-            normed = fmul(fmul(fsub(load_f32x8(x + at), middle), factor), load_f32x8(weight + at))
-            if bias != 0:
-                normed = fadd(normed, load_f32x8(bias + at))
-            store_f32x8(out + at, normed)
+        norm_by(x, mean, inverse_deviation(x, mean, dim, eps), weight, bias, out, first, last)
+
+
+@kernel
+def layernorm_heads(op, thread, n_threads):
+    """Every head of x[(token), n_heads, head_dim] in place, by its own row of weights; heads are dealt to threads."""
+    n_heads, head_dim = load_i64(op + ROPE.n_heads), load_i64(op + ROPE.head_dim)
+    x, weight, eps = load_i64(op + ROPE.x), load_i64(op + ROPE.weight), load_f64(op + ROPE.eps)
+    first, last = share(load_i64(load_i64(op + ROPE.step) + STEP.n_tokens) * n_heads, 1, thread, n_threads)
+    for i in range(first, last):
+        head, row = x + 4 * i * head_dim, weight + 4 * (i % n_heads) * head_dim
+        mean = mean_of(head, head_dim)
+        norm_by(head, mean, inverse_deviation(head, mean, head_dim, eps), row, 0, head, 0, head_dim)

@@ -165,6 +165,18 @@ class Gate(NamedTuple):
     n: int = 24
 
 
+class Xielu(NamedTuple):
+    """up[(token), n] = f(up), f32, in place; the rest are f's parameters, see ``engine.config.Xielu``."""
+
+    step: int = 0
+    up: int = 16
+    n: int = 24
+    above: int = 32
+    below: int = 40
+    slope: int = 48
+    bound: int = 56
+
+
 class Add(NamedTuple):
     """x[(token), n] += branch, or rmsnorm(branch) where ``weight`` is not 0."""
 
@@ -204,4 +216,4 @@ class Probe(NamedTuple):
 
 STEP, EMBED, RMSNORM, QUANTIZE, MATMUL = Step(), Embed(), RmsNorm(), Quantize(), Matmul()
 ANGLES, ROPE, CACHE, GATE, TAKE_COLUMN, PROBE = Angles(), Rope(), Cache(), Gate(), TakeColumn(), Probe()
-CLAIMS, ADD, SCALE = Claims(), Add(), Scale()
+CLAIMS, ADD, SCALE, XIELU = Claims(), Add(), Scale(), Xielu()

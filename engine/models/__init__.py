@@ -44,6 +44,8 @@ ARCHITECTURES: dict[str, str] = {
     "starcoder2": "engine.models.starcoder2",
     "phi2": "engine.models.phi2",
     "nemotron": "engine.models.nemotron",
+    "apertus": "engine.models.apertus",
+    "bitnet": "engine.models.bitnet",
 }
 
 
@@ -71,13 +73,8 @@ def read_config(gguf: GGUFFile) -> ModelConfig:
         UnsupportedArchitectureError: a sound file of an architecture that is not in ``ARCHITECTURES``.
         GGUFError: a key is missing, has the wrong type, or contradicts another or the engine's bounds.
     """
-    return config_of(gguf.metadata, gguf.shown_name)
-
-
-def config_of(metadata: Mapping[str, Any], file_name: str) -> ModelConfig:
-    """Do what ``read_config`` does for bare metadata; ``file_name`` begins each message."""
-    name = _architecture(metadata, file_name)
-    return load_architecture(name).read(Hyperparameters(metadata, name, file_name))
+    name = _architecture(gguf.metadata, gguf.shown_name)
+    return load_architecture(name).read(Hyperparameters(gguf.metadata, name, gguf.shown_name, gguf.tensors))
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, TensorSpec]:

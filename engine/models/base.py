@@ -65,6 +65,12 @@ def attention_tensors(block: str, attention: Attention, dim: int) -> dict[str, T
     widths = (attention.q_dim, attention.k_dim) if attention.whole_norms else (attention.key_dim, attention.key_dim)
     if attention.head_norms or attention.whole_norms:
         tensors |= {block + f"attn_{x}_norm.weight": TensorSpec((n,)) for x, n in zip("qk", widths, strict=True)}
+    if attention.head_layer_norms:
+        heads = zip("qk", (attention.n_heads, attention.n_kv_heads), strict=True)
+        shapes = {x: (n, attention.key_dim) for x, n in heads}
+        tensors |= {block + f"attn_{x}_norm.weight": TensorSpec(n, is_vectors=True) for x, n in shapes.items()}
+    if attention.norm_within:
+        tensors[block + "attn_sub_norm.weight"] = TensorSpec((attention.out_dim,))
     return tensors
 
 
@@ -88,8 +94,10 @@ def dense_tensors(block: str, feed_forward: Dense, dim: int) -> dict[str, Tensor
     hidden = feed_forward.hidden_dim
     gate = {} if feed_forward.has_no_gate or feed_forward.is_fused else {"gate": hidden}
     widths = {**gate, "up": 2 * hidden if feed_forward.is_fused else hidden}
+    norm = {"ffn_sub_norm.weight": TensorSpec((hidden,))} if feed_forward.norm_within else {}
     return {
         **{block + f"ffn_{name}.weight": TensorSpec((n, dim)) for name, n in widths.items()},
+        **{block + name: spec for name, spec in norm.items()},
         block + "ffn_down.weight": TensorSpec((dim, hidden)),
     }
 
@@ -107,6 +115,11 @@ def fused_first(tensors: dict[str, TensorSpec]) -> dict[str, TensorSpec]:
     return dict(sorted(tensors.items(), key=lambda one: ".attn_qkv." not in one[0]))
 
 
+def output_biases(config: ModelConfig) -> dict[str, TensorSpec]:
+    """Biases of what attention's heads are projected by."""
+    return {f"blk.{number}.attn_output.bias": TensorSpec((config.dim,), False) for number in config.attentions}
+
+
 def other_biases(config: ModelConfig, required: bool = False) -> dict[str, TensorSpec]:
     """Biases of the other projections of every layer."""
     tensors: dict[str, TensorSpec] = {}
@@ -117,6 +130,12 @@ def other_biases(config: ModelConfig, required: bool = False) -> dict[str, Tenso
             del widths["ffn_gate"]
         tensors |= {f"{block}{name}.bias": TensorSpec((n,), required) for name, n in widths.items()}
     return tensors
+
+
+def scales(config: ModelConfig) -> dict[str, TensorSpec]:
+    """What the product with a matrix of a layer is multiplied by, one number for each matrix that has one."""
+    names = [f"attn_{name}" for name in ("q", "k", "v", "output")] + [f"ffn_{name}" for name in ("gate", "up", "down")]
+    return {f"blk.{n}.{name}.scale": TensorSpec((1,), required=False) for n in range(config.n_layers) for name in names}
 
 
 def norm_biases(config: ModelConfig) -> dict[str, TensorSpec]:

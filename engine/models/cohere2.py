@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from engine.gguf.hyperparameters import Hyperparameters
     from engine.weights.weights import TensorSpec
 
-WINDOW, PERIOD = 4096, 4
+PERIOD = 4
 """Where the file does not say."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope turns neighbouring elements."""
-    window, slides = reading.window(read, WINDOW), reading.sliding_layers(read, PERIOD)
+    window, slides = reading.window(read), reading.sliding_layers(read, PERIOD)
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         mixer = replace(attention, window=window) if slides[number] else replace(attention, rope=None)
         return Layer(mixer, feed_forward, side_by_side=True)
 
-    scale = read.positive("logit_scale", 1.0)
+    scale = reading.multiplier(read, "logit_scale", None)
     return reading.decoder_config(
         read, layer, neighbours=True, factors="rope_freqs.weight", layer_norm=True, logit_scale=scale
     )

@@ -1,7 +1,8 @@
-"""The command-r architecture (Command R, Aya): attention and feed-forward side by side from one LayerNorm."""
+"""The command-r architecture (Command R and R+, Aya): attention and feed-forward side by side from one LayerNorm."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.config import Attention, Dense, Layer
@@ -13,14 +14,19 @@ if TYPE_CHECKING:
     from engine.gguf.hyperparameters import Hyperparameters
 
 
-def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-    return Layer(attention, feed_forward, side_by_side=True)
+LAYERS_OF_PLUS = 64
+"""From so many layers on, every head has a LayerNorm."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements. Command R+ (norms of queries and keys) is refused for its tensors."""
-    scale = read.positive("logit_scale", 1.0)
-    return reading.decoder_config(read, _layer, neighbours=True, layer_norm=True, logit_scale=scale)
+    """Rope turns neighbouring elements."""
+    has_norms = read.integer("block_count", 1, reading.MAX_LAYERS) >= LAYERS_OF_PLUS
+
+    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+        return Layer(replace(attention, head_layer_norms=has_norms), feed_forward, side_by_side=True)
+
+    scale = reading.multiplier(read, "logit_scale")
+    return reading.decoder_config(read, layer, neighbours=True, layer_norm=True, logit_scale=scale)
 
 
 ARCHITECTURE = Architecture(_read, decoder_tensors)

@@ -149,6 +149,7 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
     for weight, out, bias in products:
         plan.matmul(weight, x, out, bias)
     plan.barrier()
+    _scaled(d, products)
     plan.phase = "attention"
     _norm_and_turn(d, layer, attention, q, k)
     plan.store_kv(d.cache, layer, k, v)
@@ -157,6 +158,8 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
     plan.attention(d.cache, layer, attention, q, attended)
     plan.barrier()
     plan.phase = "attention output"
+    if attention.norm_within:
+        attended = _normed_within(d, layer, "attn_sub_norm", attended)
     return _product(d, d.weight(layer, "attn_output.weight"), attended, d.optional(layer, "attn_output.bias"))
 
 
@@ -170,6 +173,11 @@ def _norm_and_turn(d: Decoder, layer: int, attention: Attention, q: Activations,
         for (x, _), norm in zip(turned, norms, strict=True):
             plan.rope(x, x.n, None, None, norm, eps)  # one head of all the width
         plan.barrier()
+        norms = [None, None]
+    if attention.head_layer_norms:
+        for (x, _), norm in zip(turned, norms, strict=True):
+            assert norm is not None
+            plan.layernorm_heads(x, width, norm, eps)  # the threads have the same heads when they turn them: no barrier
         norms = [None, None]
     for (x, angles), norm in zip(turned, norms, strict=True):
         if attention.norms_turned:  # the threads have the same heads in both rows: no barrier
@@ -195,11 +203,17 @@ def feed_forward(d: Decoder, layer: int, dense: Dense, x: Activations) -> Activa
     for weight, out, bias in products:
         plan.matmul(weight, x, out, bias)
     plan.barrier()
-    if dense.has_no_gate:
+    _scaled(d, products)
+    if dense.xielu is not None:
+        plan.xielu(dense.xielu, up)
+    elif dense.has_no_gate:
         plan.activate(dense.gate, up)
     else:
         plan.gate(dense.gate, gate, up)
     hidden = up if dense.has_no_gate else gate
+    if dense.norm_within:
+        plan.barrier()
+        hidden = _normed_within(d, layer, "ffn_sub_norm", hidden)
     plan.quantize(hidden, w_down)
     plan.barrier()
     return _product(d, w_down, hidden, d.optional(layer, "ffn_down.bias"), is_quantized=True)
@@ -217,7 +231,26 @@ def _product(
             d.plan.barrier()
     d.plan.matmul(weight, x, branch, bias)
     d.plan.barrier()
+    _scaled(d, [(weight, branch, bias)])
     return branch
+
+
+def _scaled(d: Decoder, products: Sequence[tuple[Tensor, Activations, Tensor | None]]) -> None:
+    """Multiply what lies behind a barrier by the scales of the weights it was made with, where the file has them."""
+    scales = [(out, weight.name.removesuffix("weight") + "scale") for weight, out, _ in products]
+    found = [(out, name) for out, name in scales if d.weights.get(name) is not None]
+    for out, name in found:
+        d.plan.scale(out, float(d.weights.float32(name)[0, 0]))
+    if found:
+        d.plan.barrier()
+
+
+def _normed_within(d: Decoder, layer: int, name: str, x: Activations) -> Activations:
+    """What a branch's last product reads, normed."""
+    normed = d.buffers.vector(f"normed {x.n}", x.n)
+    d.plan.rmsnorm(x, d.weight(layer, name + ".weight"), normed, d.config.norm_eps)
+    d.plan.barrier()
+    return normed
 
 
 def output_head(d: Decoder) -> None:

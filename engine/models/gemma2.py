@@ -14,20 +14,24 @@ if TYPE_CHECKING:
     from engine.gguf.hyperparameters import Hyperparameters
 
 WINDOW, PERIOD = 4096, 2
+SCORE_CAP, LOGIT_CAP = 50.0, 30.0
 """Where the file does not say."""
 LAYERS_OF_27B = 46
 """The model whose queries are scaled by the width of the model instead of the head's."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head."""
+    """Rope pairs the two halves of a head; that of windows may have a base of its own."""
     dim, window, slides = reading.width(read), reading.window(read, WINDOW), reading.sliding_layers(read, PERIOD)
-    cap = read.positive_or_none(reading.SCORE_CAP)
+    cap = read.positive(reading.SCORE_CAP, SCORE_CAP)
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         scale = attention.scale if len(slides) != LAYERS_OF_27B else (dim / attention.n_heads) ** -0.5
-        seen = window if slides[number] else None
-        mixer = replace(attention, scale=scale, soft_cap=cap, window=seen)
+        mixer = replace(attention, scale=scale, soft_cap=cap)
+        if slides[number]:
+            assert attention.rope is not None
+            theta = read.positive("rope.freq_base_swa", attention.rope.theta)
+            mixer = replace(mixer, window=window, rope=replace(attention.rope, theta=theta))
         return Layer(mixer, replace(feed_forward, gate="gelu"), norm_behind=True)
 
     return reading.decoder_config(
@@ -35,7 +39,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
         layer,
         neighbours=False,
         embedding_scale=dim**0.5,
-        logit_soft_cap=read.positive_or_none(reading.LOGIT_CAP),
+        logit_soft_cap=read.positive(reading.LOGIT_CAP, LOGIT_CAP),
     )
 
 

@@ -21,7 +21,7 @@ LAYERS_OF_27B = 62
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the two halves of a head; that of windows is never stretched."""
-    dim, window = reading.width(read), reading.window(read)
+    dim, window = reading.width(read), reading.window_or_none(read)
     slides = reading.sliding_layers(read, PERIOD)
     theta = read.positive("rope.freq_base_swa", 10000.0)
 
@@ -39,7 +39,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
         layer,
         neighbours=False,
         embedding_scale=dim**0.5,
-        logit_soft_cap=read.positive_or_none(reading.LOGIT_CAP),
+        logit_soft_cap=read.positive(reading.LOGIT_CAP) if read.number(reading.LOGIT_CAP, 0.0) else None,
     )
 
 

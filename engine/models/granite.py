@@ -29,9 +29,9 @@ def _read(read: Hyperparameters) -> ModelConfig:
         layer,
         neighbours=True,
         factors="rope_freqs.weight",
-        embedding_scale=read.positive("embedding_scale", 1.0),
-        residual_scale=read.positive("residual_scale", 1.0),
-        logit_scale=1.0 / read.positive("logit_scale", 1.0),
+        embedding_scale=reading.multiplier(read, "embedding_scale"),
+        residual_scale=reading.multiplier(read, "residual_scale"),
+        logit_scale=1.0 / read.positive("logit_scale"),
     )
 
 

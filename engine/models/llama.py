@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, qkv_biases, rope_factors
+from engine.models.base import Architecture, decoder_tensors, other_biases, qkv_biases, rope_factors
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
@@ -19,7 +19,8 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {**decoder_tensors(config), **qkv_biases(config, required=False), **rope_factors(config)}
+    biases = {**qkv_biases(config, required=False), **other_biases(config)}
+    return {**decoder_tensors(config), **biases, **rope_factors(config)}
 
 
 ARCHITECTURE = Architecture(_read, _tensors)

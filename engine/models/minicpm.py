@@ -24,8 +24,8 @@ def _read(read: Hyperparameters) -> ModelConfig:
         reading.plain_layer,
         neighbours=True,
         factors="rope_freqs.weight",
-        embedding_scale=read.positive("embedding_scale", EMBEDDING_SCALE),
-        residual_scale=read.positive("residual_scale", DEPTH_SCALE / n_layers**0.5),
+        embedding_scale=reading.multiplier(read, "embedding_scale", EMBEDDING_SCALE),
+        residual_scale=reading.multiplier(read, "residual_scale", DEPTH_SCALE / n_layers**0.5),
         logit_scale=1.0 / read.positive("logit_scale", BASE_WIDTH / dim),
     )
 

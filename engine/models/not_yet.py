@@ -36,8 +36,6 @@ NOT_YET: dict[str, tuple[str, str]] = {
     "ernie4_5-moe": ("ERNIE 4.5 with experts", "Qwen 3"),
     "exaone": ("EXAONE 3", "Qwen 3"),
     "minicpm3": ("MiniCPM 3", "Qwen 3"),
-    "bitnet": ("BitNet, in types of three values", "Qwen 3 or SmolLM 3"),
-    "apertus": ("Apertus", "Qwen 3 or OLMo 2"),
     "nanbeige": ("Nanbeige with loops", "Qwen 3"),
     "bailingmoe2": ("Ling with experts", "Qwen 3"),
     "hunyuan-moe": ("Hunyuan with experts", "a dense Hunyuan"),

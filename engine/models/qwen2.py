@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, qkv_biases
+from engine.weights.weights import TensorSpec
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
     from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -19,7 +19,8 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {**decoder_tensors(config), **qkv_biases(config, required=True)}
+    biases = {**qkv_biases(config, required=True), "output.bias": TensorSpec((config.vocab_size,), required=False)}
+    return {**decoder_tensors(config), **biases}
 
 
 ARCHITECTURE = Architecture(_read, _tensors)

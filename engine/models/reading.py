@@ -169,14 +169,27 @@ def original_context(read: Hyperparameters) -> int:
     return read.integer("rope.scaling.original_context_length", 1, MAX_CONTEXT_LENGTH, default=trained)
 
 
-def window(read: Hyperparameters, default: int = 0) -> int | None:
-    """Positions that the queries of sliding layers see; None where no layer slides.
+def window(read: Hyperparameters, default: int | None = None) -> int:
+    """Positions that the queries of sliding layers see, of a family that has such layers.
 
     Args:
-        default: where the file does not say; 0 for no window.
+        default: where the file does not say; None where it must.
     """
-    n = read.integer("attention.sliding_window", 0, MAX_CONTEXT_LENGTH, default=default)
-    return n or None
+    return read.integer("attention.sliding_window", 1, MAX_CONTEXT_LENGTH, default=default)
+
+
+def window_or_none(read: Hyperparameters) -> int | None:
+    """The same of a family whose models may do without; None where no layer slides."""
+    return read.integer("attention.sliding_window", 0, MAX_CONTEXT_LENGTH, default=0) or None
+
+
+def multiplier(read: Hyperparameters, name: str, default: float | None = 1.0) -> float:
+    """What something is multiplied by; a file's 0 stands for no multiplication.
+
+    Args:
+        default: where the file does not say; None where it must.
+    """
+    return read.positive(name, default) if read.number(name, default) else 1.0
 
 
 def sliding_layers(read: Hyperparameters, period: int) -> list[bool]:

@@ -1,9 +1,11 @@
-"""The stablelm architecture (StableLM 3B, Zephyr, 2 1.6B): llama's layers with LayerNorm and heads turned in part."""
+"""The stablelm architecture (StableLM 3B, Zephyr, 2 1.6B and 12B): LayerNorm, and heads turned in part."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.config import Attention, Dense, Layer
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, norm_biases, qkv_biases
 
@@ -14,8 +16,18 @@ if TYPE_CHECKING:
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the halves of what it turns. The 12B, whose heads have LayerNorms, is refused for its tensors."""
-    return reading.decoder_config(read, reading.plain_layer, neighbours=False, layer_norm=True)
+    """Rope pairs the halves of what it turns.
+
+    The 12B's heads have LayerNorms, and its branches stand side by side. Its tensors say so: what files have under
+    ``use_parallel_residual`` is a converter's guess.
+    """
+    has_norms = any(f"blk.0.attn_{letter}_norm.weight" in read.tensors for letter in "qk")
+    side_by_side = not any(f"blk.0.ffn_norm.{kind}" in read.tensors for kind in ("weight", "bias"))
+
+    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+        return Layer(replace(attention, head_layer_norms=has_norms), feed_forward, side_by_side=side_by_side)
+
+    return reading.decoder_config(read, layer, neighbours=False, layer_norm=True)
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from engine.cache.kv_cache import KVCache
     from engine.cache.rotation import Rotation
-    from engine.config import Attention, ModelConfig
+    from engine.config import Attention, ModelConfig, Xielu
     from engine.plan.buffers import Activations
     from engine.weights.weights import Tensor
 
@@ -34,7 +34,7 @@ RECORD_BYTES = 192
 GATES = {"silu": "swiglu", "gelu": "geglu"}
 """Kernel of each gate function."""
 FUNCTIONS = {"gelu": "gelu", "relu squared": "squared relu"}
-"""Kernel of each function of a feed-forward without a gate."""
+"""Kernel of each function of a feed-forward without a gate, but for the one that has parameters."""
 PRODUCTS_PER_OPERATION = 1 << 31
 """A prefill matmul of more products is split by rows: cancelling waits for one operation."""
 
@@ -253,6 +253,13 @@ class Plan:
             weight=norm.address if norm else 0, eps=_bits(eps),
         )  # fmt: skip
 
+    def layernorm_heads(self, x: Activations, head_dim: int, weight: Tensor, eps: float) -> None:
+        """Norm every head by a LayerNorm of its own; heads are dealt to the threads as ``rope`` deals them."""
+        self._add(
+            "layernorm heads", records.ROPE, x=x.address, n_heads=x.n // head_dim, head_dim=head_dim,
+            weight=weight.address, eps=_bits(eps),
+        )  # fmt: skip
+
     def store_kv(self, cache: KVCache, layer: int, k: Activations, v: Activations) -> None:
         """Write the step's keys and values behind the cache's length."""
         width = cache.layers[layer].keys.width
@@ -296,6 +303,11 @@ class Plan:
     def activate(self, function: str, up: Activations) -> None:
         """up = function(up), with a function of ``FUNCTIONS``."""
         self._add(FUNCTIONS[function], records.GATE, up=up.address, n=up.n)
+
+    def xielu(self, parameters: Xielu, up: Activations) -> None:
+        """up = xielu(up)."""
+        words = {name: _bits(value) for name, value in asdict(parameters).items()}
+        self._add("xielu", records.XIELU, None, up=up.address, n=up.n, **words)
 
     def kernels(self) -> list[str]:
         """Names of the kernels this plan needs, each once, in order of first use."""

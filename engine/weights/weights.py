@@ -40,6 +40,7 @@ class TensorSpec:
         read_share: of the whole, what a token reads: less than 1 where only some of the experts are asked.
         replaces: a table that is multiplied with in this one's place where the file does without it.
         instead_of: another tensor that a file may have in this one's place; one of the two is required.
+        is_vectors: rows of a matrix that is no factor of a product: norms of heads.
     """
 
     shape: tuple[int, ...]
@@ -48,6 +49,12 @@ class TensorSpec:
     read_share: float = 1.0
     replaces: str = ""
     instead_of: str = ""
+    is_vectors: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its type must be F32, and its values be sound."""
+        return len(self.shape) == 1 or self.is_vectors
 
     def bytes_read(self, size_bytes: int) -> int:
         """What a decode step reads of a tensor of this size."""
@@ -110,7 +117,8 @@ class Weights:
             BrokenModelError: a norm, bias or rope factor is NaN or infinite, or a rope factor is not above zero.
         """
         weights = cls(gguf, checked_tensors(gguf, config, expected))
-        weights._check_vectors(gguf, [name for rope in config.ropes for name in rope.factor_names])
+        plain = [name for name in weights.tensors if expected[name].is_plain]
+        weights._check_vectors(gguf, plain, [name for rope in config.ropes for name in rope.factor_names])
         return weights
 
     def copied_to_huge_pages(self, progress: Callable[[int, int], None]) -> Weights:
@@ -206,16 +214,16 @@ class Weights:
             return claimed
         return counts.most_common(1)[0][0]
 
-    def _check_vectors(self, gguf: GGUFFile, factors: Iterable[str]) -> None:
+    def _check_vectors(self, gguf: GGUFFile, names: Iterable[str], factors: Iterable[str]) -> None:
         """Refuse damaged vectors at once; damaged matrices show in the first logits.
 
         Args:
-            factors: names of tensors that frequencies are divided by.
+            factors: those of tensors that frequencies are divided by.
         """
-        for tensor in self.tensors.values():
-            if tensor.n_rows == 1 and tensor.quant == "F32" and not np.isfinite(self.float32(tensor.name)).all():
+        for name in names:
+            if not np.isfinite(self.float32(name)).all():
                 raise BrokenModelError(
-                    f"{gguf.shown_name}: tensor {tensor.name} holds NaN or infinity: "
+                    f"{gguf.shown_name}: tensor {name} holds NaN or infinity: "
                     f"its weights are damaged (download it again)"
                 )
         for name in factors:
@@ -239,7 +247,7 @@ def checked_tensors(gguf: GGUFFile, config: ModelConfig, expected: Mapping[str, 
     present = _present(gguf, expected)
     _refuse_unexpected(gguf, expected, config)
     for name, info in present.items():
-        _check_tensor(gguf, info, expected[name].shape)
+        _check_tensor(gguf, info, expected[name])
     return present
 
 
@@ -297,9 +305,9 @@ def _refuse_unexpected(gguf: GGUFFile, expected: Mapping[str, TensorSpec], confi
         raise _fail(gguf, f"tensor {name} is unknown to the architecture {config.architecture}")
 
 
-def _check_tensor(gguf: GGUFFile, info: TensorInfo, expected: tuple[int, ...]) -> None:
-    if _without_leading_ones(info.shape) != _without_leading_ones(expected):
-        found, wanted = _shape(info.shape), _shape(expected)
+def _check_tensor(gguf: GGUFFile, info: TensorInfo, expected: TensorSpec) -> None:
+    if _without_leading_ones(info.shape) != _without_leading_ones(expected.shape):
+        found, wanted = _shape(info.shape), _shape(expected.shape)
         raise _fail(gguf, f"tensor {info.name} has shape {found}, the hyperparameters say {wanted}")
     if info.type_name not in QUANTS:
         raise _fail(
@@ -307,7 +315,7 @@ def _check_tensor(gguf: GGUFFile, info: TensorInfo, expected: tuple[int, ...]) -
             f"tensor {info.name} is {info.type_name} (ggml type {info.ggml_type}); supported: {', '.join(QUANTS)}",
             UnsupportedQuantError,
         )
-    if len(expected) == 1 and info.type_name != "F32":
+    if expected.is_plain and info.type_name != "F32":
         raise _fail(gguf, f"tensor {info.name} is {info.type_name}; norms, biases and rope factors must be F32")
 
 

@@ -39,6 +39,12 @@ def squared_relu(x: Array) -> Array:
     return np.maximum(x, 0) ** 2
 
 
+def xielu(x: Array, alpha_p: float, alpha_n: float, beta: float, eps: float) -> Array:
+    """As the model's authors wrote it down, with the parameters as they are trained."""
+    above, below = np.log1p(np.exp(alpha_p)), beta + np.log1p(np.exp(alpha_n))
+    return np.where(x > 0, above * x * x + beta * x, (np.expm1(np.minimum(x, eps)) - x) * below + beta * x)
+
+
 def yarn_frequencies(frequencies: Array, theta: float, factor: float, original: int, fast: float, slow: float) -> Array:
     """Each pair's frequency, divided by the factor as far as the pair turns too seldom within the original context."""
     n_pairs, mixed = len(frequencies), []
@@ -169,6 +175,7 @@ class Twin:
         *,
         has_head_norms: bool = False,
         has_whole_norms: bool = False,
+        has_head_layer_norms: bool = False,
         query_growth: Array | None = None,
         scale: float | None = None,
         window: int | None = None,
@@ -182,6 +189,8 @@ class Twin:
         q = q.reshape(n, -1, k.shape[-1])
         if has_head_norms:
             q, k = self.norm(q, block + "attn_q_norm"), self.norm(k, block + "attn_k_norm")
+        if has_head_layer_norms:
+            q, k = (self.layer_norm(x, block + f"attn_{letter}_norm") for x, letter in ((q, "q"), (k, "k")))
         q, k = turn(q) * (scale or k.shape[-1] ** -0.5), turn(k)
         q = q if query_growth is None else q * query_growth[:, None, None]
         return self.project(causal_attention(q, k, v, window, soft_cap).reshape(n, -1), block + "attn_output")
@@ -217,5 +226,8 @@ class Twin:
         return x
 
     def head(self, x: Array) -> Array:
-        output = self.tensor("output.weight")
-        return self.norm(x, "output_norm") @ (self.tensor("token_embd.weight") if output is None else output).T
+        return self.unembed(self.norm(x, "output_norm"))
+
+    def unembed(self, normed: Array) -> Array:
+        """Logits, by the embedding where the file has no output of its own."""
+        return self.project(normed, "token_embd" if self.tensor("output.weight") is None else "output")

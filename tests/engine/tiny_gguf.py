@@ -97,6 +97,13 @@ class TinyGGUF:
         """Find a key."""
         return next(key for key in self.keys if key.name == name)
 
+    def value(self, name: str) -> Any:
+        """A key's value, of one that holds a single number or a string."""
+        key = self.key(name)
+        if key.kind == STRING:
+            return key.payload[8:].decode()
+        return struct.unpack("<" + _FORMATS[key.kind], key.payload)[0]
+
     def tensor(self, name: str) -> TensorEntry:
         """Find a tensor."""
         return next(tensor for tensor in self.tensors if tensor.name == name)
@@ -128,6 +135,18 @@ class TinyGGUF:
         self.drop(name)
         self.set(name.replace("rms_", ""), 1e-5)
         self.add_biases(".attn_norm", ".ffn_norm", "output_norm")
+
+    def with_head_layer_norms(self) -> None:
+        """Give every head of queries and keys a LayerNorm of its own."""
+        rng = np.random.default_rng(11)
+        for tensor in [one for one in self.tensors if str(one.name).endswith(("attn_q.weight", "attn_k.weight"))]:
+            width = self.value(f"{self.value('general.architecture')}.attention.key_length")
+            rows = tensor.dims[1] // width
+            data = 1 + 0.3 * rng.standard_normal((rows, width))
+            name = str(tensor.name).replace(".weight", "_norm.weight")
+            self.tensors.append(
+                TensorEntry(name, [width, rows], GGMLQuantizationType.F32, data.astype("<f4").tobytes())
+            )
 
     def fuse(self, name: str, *parts: str) -> None:
         """Make the tensors of every layer whose names end so one tensor, their rows behind each other."""

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from engine import Model
 from tests.engine import tiny_gguf
 from tests.engine.reference import Array, Twin
 from tests.engine.refusals import refusal
+from tests.engine.test_models import IDS, nmse
 
 
 def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
@@ -23,14 +25,26 @@ def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
 
 def logits(twin: Twin, ids: list[int]) -> Array:
     x, turn = twin.embed(ids), twin.turner(len(ids), neighbours=True)
+    has_norms = len(twin.blocks) >= 64
     for block in twin.blocks:
         h = twin.layer_norm(x, block + "attn_norm")
-        x = x + twin.attention(block, h, turn) + twin.feed_forward(block, h)
+        attended = twin.attention(block, h, turn, has_head_layer_norms=has_norms)
+        x = x + attended + twin.feed_forward(block, h)
     normed = twin.layer_norm(x, "output_norm")
-    return normed @ twin.tensor("token_embd.weight").T * twin.key("logit_scale", 1.0)
+    return twin.unembed(normed) * twin.key("logit_scale", 1.0)
 
 
-def test_norms_of_queries_are_refused(tmp_path: Path) -> None:
+def test_sixty_four_layers_with_norms_of_heads_equal_the_numpy_twin(tmp_path: Path) -> None:
+    described = tiny(n_layers=64, dim=32, hidden_dim=16)
+    assert "blk.0.attn_q_norm.weight is missing" in refusal(described.write(tmp_path / "model.gguf"))
+    described.with_head_layer_norms()
+    model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
+    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
+    assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-9
+    model.close()
+
+
+def test_norms_of_queries_in_fewer_layers_are_refused(tmp_path: Path) -> None:
     described = tiny()
     described.add_vector("blk.0.attn_q_norm.weight", np.ones(64))
     assert "blk.0.attn_q_norm.weight is unknown" in refusal(described.write(tmp_path / "model.gguf"))

@@ -37,13 +37,13 @@ def logits(twin: Twin, ids: list[int]) -> Array:
             turn,
             scale=scale,
             window=twin.key("attention.sliding_window", 4096) if number % 2 == 0 else None,
-            soft_cap=twin.key("attn_logit_softcapping"),
+            soft_cap=twin.key("attn_logit_softcapping", 50.0),
         )
         x = x + twin.norm(attended, block + "post_attention_norm")
         hidden = twin.feed_forward(block, twin.norm(x, block + "ffn_norm"), gelu)
         x = x + twin.norm(hidden, block + "post_ffw_norm")
-    found, cap = twin.head(x), twin.key("final_logit_softcapping")
-    return cap * np.tanh(found / cap) if cap else found
+    cap = twin.key("final_logit_softcapping", 30.0)
+    return cap * np.tanh(twin.head(x) / cap)
 
 
 @pytest.mark.parametrize("key", ["attention.sliding_window", "attn_logit_softcapping", "final_logit_softcapping"])

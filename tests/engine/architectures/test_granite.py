@@ -26,20 +26,23 @@ def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
 
 
 def logits(twin: Twin, ids: list[int]) -> Array:
-    x, turn = twin.embed(ids) * twin.key("embedding_scale", 1.0), twin.turner(len(ids), neighbours=True)
+    x, turn = twin.embed(ids) * (twin.key("embedding_scale") or 1.0), twin.turner(len(ids), neighbours=True)
     if twin.key("rope.scaling.finetuned") is False:
         turn = np.copy
-    residual_scale, scale = twin.key("residual_scale", 1.0), twin.key("attention.scale") or None
+    residual_scale, scale = twin.key("residual_scale") or 1.0, twin.key("attention.scale") or None
     for block in twin.blocks:
         x = x + residual_scale * twin.attention(block, twin.norm(x, block + "attn_norm"), turn, scale=scale)
         x = x + residual_scale * twin.feed_forward(block, twin.norm(x, block + "ffn_norm"))
-    return twin.head(x) / twin.key("logit_scale", 1.0)
+    return twin.head(x) / twin.key("logit_scale")
 
 
-@pytest.mark.parametrize("key", SCALES)
-def test_each_multiplier_counts_and_may_be_left_out(key: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_nought", [False, True])
+@pytest.mark.parametrize("key", [key for key in SCALES if key != "logit_scale"])
+def test_each_multiplier_counts_and_may_be_left_out_or_nought(key: str, is_nought: bool, tmp_path: Path) -> None:
     described = tiny()
     described.drop(f"granite.{key}")
+    if is_nought:
+        described.set(f"granite.{key}", 0.0)
     model, full = Model.open(described.write(tmp_path / "m.gguf")), Model.open(tiny().write(tmp_path / "full.gguf"))
     found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
     assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-9
@@ -63,10 +66,13 @@ def test_a_model_without_rope_and_with_biases_equals_the_numpy_twin(tmp_path: Pa
 
 def test_multipliers_that_are_no_positive_numbers_are_refused(tmp_path: Path) -> None:
     for key in ("embedding_scale", "residual_scale", "logit_scale"):
-        for value in (0.0, -1.0, float("nan"), "x"):
+        for value in (-1.0, float("nan"), "x"):
             described = tiny()
             described.set(f"granite.{key}", value)
             assert f"granite.{key}" in refusal(described.write(tmp_path / "model.gguf"))
+    described = tiny()
+    described.set("granite.logit_scale", 0.0)
+    assert "granite.logit_scale" in refusal(described.write(tmp_path / "model.gguf"))
     described = tiny()
     described.set("granite.rope.scaling.finetuned", "yes")
     assert "rope.scaling.finetuned" in refusal(described.write(tmp_path / "model.gguf"))

@@ -32,6 +32,15 @@ def test_variants_equal_the_numpy_twin(arguments: dict[str, Any], tmp_path: Path
     model.close()
 
 
+def test_biases_of_every_projection_equal_the_numpy_twin(tmp_path: Path) -> None:
+    described = tiny(biases=True)
+    described.add_biases("attn_output", "ffn_gate", "ffn_up", "ffn_down")
+    model = Model.open(described.write(tmp_path / "m.gguf"), threads=1)
+    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
+    assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-9
+    model.close()
+
+
 def test_stretched_positions_equal_the_numpy_twin(tmp_path: Path) -> None:
     described = tiny(n_layers=1)
     described.set("llama.rope.scaling.factor", 4.0)

@@ -25,7 +25,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
     for block in twin.blocks:
         x = x + twin.attention(block, twin.layer_norm(x, block + "attn_norm"), turn)
         x = x + twin.plain_feed_forward(block, twin.layer_norm(x, block + "ffn_norm"), squared_relu)
-    return twin.project(twin.layer_norm(x, "output_norm"), "output")
+    return twin.unembed(twin.layer_norm(x, "output_norm"))
 
 
 def test_biases_of_projections_equal_the_numpy_twin(tmp_path: Path) -> None:

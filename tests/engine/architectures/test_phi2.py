@@ -23,4 +23,4 @@ def logits(twin: Twin, ids: list[int]) -> Array:
     for block in twin.blocks:
         h = twin.layer_norm(x, block + "attn_norm")
         x = x + twin.attention(block, h, turn) + twin.plain_feed_forward(block, h, gelu)
-    return twin.project(twin.layer_norm(x, "output_norm"), "output")
+    return twin.unembed(twin.layer_norm(x, "output_norm"))

@@ -26,7 +26,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
     for block in twin.blocks:
         x = x + twin.attention(block, twin.layer_norm(x, block + "attn_norm"), turn)
         x = x + twin.plain_feed_forward(block, twin.layer_norm(x, block + "ffn_norm"), gelu)
-    return twin.project(twin.layer_norm(x, "output_norm"), "output")
+    return twin.unembed(twin.layer_norm(x, "output_norm"))
 
 
 def test_a_width_of_no_multiple_of_eight_and_a_mean_far_from_zero_equal_the_numpy_twin(tmp_path: Path) -> None:

@@ -1,0 +1,145 @@
+"""Keys that a family's files may leave out: what llama.cpp takes in their place, and those that must be there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.config import Attention, ModelConfig
+from engine.errors import GGUFError
+from engine.gguf.read import GGUFFile, read_gguf
+from engine.models import ARCHITECTURES, read_config
+from tests.engine import tiny_gguf
+from tests.engine.refusals import refusal
+from tests.engine.test_config import config_of
+
+Value = Callable[[ModelConfig], Any]
+SLIDING, WHOLE = 0, 3
+
+
+def _attention(number: int, read: Callable[[Attention], Any]) -> Value:
+    return lambda config: read(config.layers[number].mixer)
+
+
+def _rope(number: int, field: str) -> Value:
+    return _attention(number, lambda one: getattr(one.rope, field))
+
+
+EVERYWHERE: list[tuple[str, Value, Any]] = [
+    ("attention.head_count_kv", _attention(0, lambda one: one.n_kv_heads), 4),
+    ("attention.key_length", _attention(0, lambda one: (one.key_dim, one.value_dim)), (16, 16)),
+    ("attention.value_length", _attention(0, lambda one: one.value_dim), 16),
+    ("rope.dimension_count", _rope(0, "dim"), 16),
+    ("rope.freq_base", _rope(0, "theta"), 10000.0),
+    ("rope.scaling.type", _rope(0, "yarn"), None),
+]
+"""Key, what becomes of it, and what that is where the file does not say."""
+OF_FAMILIES: dict[str, list[tuple[str, Value, Any]]] = {
+    "gemma2": [
+        ("attention.sliding_window", _attention(SLIDING, lambda one: one.window), 4096),
+        ("attention.sliding_window_pattern", _attention(1, lambda one: one.window), None),
+        ("attn_logit_softcapping", _attention(0, lambda one: one.soft_cap), 50.0),
+        ("final_logit_softcapping", lambda config: config.logit_soft_cap, 30.0),
+    ],
+    "gemma3": [
+        ("attention.sliding_window", _attention(SLIDING, lambda one: one.window), None),
+        ("attention.sliding_window_pattern", _attention(1, lambda one: one.window), 6),
+        ("rope.freq_base_swa", _rope(SLIDING, "theta"), 10000.0),
+        ("final_logit_softcapping", lambda config: config.logit_soft_cap, None),
+    ],
+    "cohere2": [("attention.sliding_window_pattern", _attention(2, lambda one: one.window), 6)],
+    "command-r": [("logit_scale", lambda config: config.logit_scale, 1.0)],
+    "granite": [
+        ("embedding_scale", lambda config: config.embedding_scale, 1.0),
+        ("residual_scale", lambda config: config.residual_scale, 1.0),
+        ("attention.scale", _attention(0, lambda one: one.scale), 0.25),
+        ("rope.scaling.finetuned", _rope(0, "dim"), 16),
+    ],
+    "minicpm": [
+        ("embedding_scale", lambda config: config.embedding_scale, 12.0),
+        ("residual_scale", lambda config: config.residual_scale, 0.7),
+        ("logit_scale", lambda config: config.logit_scale, 0.25),
+    ],
+    "mistral3": [
+        ("attention.temperature_scale", _rope(0, "query_growth"), 0.0),
+        ("rope.scaling.original_context_length", _rope(0, "original_context"), 128),
+        ("rope.scaling.attn_factor", lambda config: config.ropes[0].magnitude, 1.0),
+    ],
+    "phi3": [
+        ("rope.scaling.original_context_length", _rope(0, "original_context"), 128),
+        ("rope.scaling.attn_factor", _rope(0, "magnitude"), 1.0),
+    ],
+    "hunyuan-dense": [("rope.scaling.alpha", _rope(0, "theta"), 10000.0)],
+}
+REQUIRED = {
+    **{name: ["attention.layer_norm_rms_epsilon"] for name in ARCHITECTURES},
+    **{name: ["attention.layer_norm_epsilon"] for name in ("stablelm", "starcoder2", "phi2", "nemotron", "command-r")},
+    "cohere2": ["attention.layer_norm_epsilon", "attention.sliding_window", "logit_scale"],
+    "granite": ["attention.layer_norm_rms_epsilon", "logit_scale"],
+}
+"""Beside those of every model."""
+
+
+@pytest.fixture(params=ARCHITECTURES)
+def gguf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[GGUFFile]:
+    opened = read_gguf(tiny_gguf.write(tmp_path / "model.gguf", request.param, n_layers=4, n_kv_heads=4))
+    yield opened
+    opened.close()
+
+
+def _without(gguf: GGUFFile, *keys: str) -> GGUFFile:
+    names = {f"{gguf.metadata['general.architecture']}.{key}" for key in keys}
+    return replace(gguf, metadata={name: value for name, value in gguf.metadata.items() if name not in names})
+
+
+def test_a_key_that_a_file_leaves_out_has_the_value_of_the_reference(gguf: GGUFFile) -> None:
+    architecture = gguf.metadata["general.architecture"]
+    for key, value_of, wanted in [*EVERYWHERE, *OF_FAMILIES.get(architecture, [])]:
+        if architecture == "gemma3" and key == "rope.freq_base":
+            value_of = _rope(1, "theta")  # of the layers without a window
+        keys = [key, "attention.value_length"] if key == "attention.key_length" else [key]
+        assert value_of(read_config(_without(gguf, *keys))) == pytest.approx(wanted), key
+
+
+def test_a_key_that_the_reference_asks_for_must_be_there(gguf: GGUFFile) -> None:
+    architecture = gguf.metadata["general.architecture"]
+    shared = ["block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count"]
+    for key in [*shared, *REQUIRED[architecture]]:
+        with pytest.raises(GGUFError, match=f"^model.gguf: {architecture}.{key} is missing$"):
+            read_config(_without(gguf, key))
+
+
+@pytest.mark.parametrize("architecture", ["gemma2", "cohere2", "olmo2"])
+def test_windows_have_the_base_of_the_other_layers_but_for_gemma_2s_key(architecture: str, tmp_path: Path) -> None:
+    described = tiny_gguf.model(architecture, n_layers=4)
+    described.set(f"{architecture}.rope.freq_base", 5000.0)
+    described.set(f"{architecture}.attention.sliding_window", 6)
+    sliding = _rope(SLIDING, "theta")
+    assert sliding(config_of(described.write(tmp_path / "m.gguf"))) == 5000.0
+    described.set(f"{architecture}.rope.freq_base_swa", 700.0)
+    config = config_of(described.write(tmp_path / "m.gguf"))
+    assert sliding(config) == (700.0 if architecture == "gemma2" else 5000.0)
+    others = {one.rope.theta for one in config.attentions.values() if one.rope is not None and one.window is None}
+    assert others <= {5000.0}
+
+
+@pytest.mark.parametrize("architecture", ["gemma2", "cohere2", "exaone4"])
+def test_a_window_of_nought_is_refused_where_layers_slide(architecture: str, tmp_path: Path) -> None:
+    described = tiny_gguf.model(architecture, n_layers=64, dim=32, hidden_dim=16, n_heads=2)
+    for window in (0, -1, 1 << 40):
+        kind = tiny_gguf.I64 if window else None
+        described.set(f"{architecture}.attention.sliding_window", window, kind)
+        path = described.write(tmp_path / "model.gguf")
+        assert f"{architecture}.attention.sliding_window is {window}" in refusal(path)
+
+
+@pytest.mark.parametrize("architecture", ["gemma3", "olmo2"])
+def test_a_window_of_nought_is_none_where_models_may_do_without(architecture: str, tmp_path: Path) -> None:
+    described = tiny_gguf.model(architecture)
+    described.set(f"{architecture}.attention.sliding_window", 0)
+    config = config_of(described.write(tmp_path / "m.gguf"))
+    assert {one.window for one in config.attentions.values()} == {None}

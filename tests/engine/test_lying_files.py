@@ -1,0 +1,250 @@
+"""Files that lie, of every architecture: each key that it reads and each tensor that it asks for, made wrong in turn.
+
+The cases are made of what the architecture itself asks for: keys are noted while a sound file is read, tensors are
+those that it holds. A file is read once; what is made wrong afterwards is its metadata or its table of tensors, which
+``gguf/test_faults.py`` breaks at the level of bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.errors import EngineError
+from engine.gguf.hyperparameters import Hyperparameters
+from engine.gguf.read import GGUFFile, read_gguf
+from engine.models import ARCHITECTURES, expected_tensors, read_config
+from tests.engine import tiny_gguf
+from tests.engine.refusals import refusal, weights_of
+
+NAN, INF = float("nan"), float("inf")
+N_LAYERS = 2
+HUGE = 1 << 40
+SCALED: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "yarn": {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 32},
+    "linear": {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0},
+}
+"""Each kind of stretched rope has keys of its own."""
+NO_NUMBERS = (NAN, INF, -INF, "x", "\x1b[2J\n", ["x"], np.array([], "<f4"), np.full(N_LAYERS + 1, 7, "<u4"))
+"""What no key is that holds a number, for all layers or for each."""
+NO_COUNTS = (-1, HUGE, 2.0, True, np.full(N_LAYERS, -1, "<i4"), np.full(N_LAYERS, NAN, "<f4"), *NO_NUMBERS)
+WORDS = {"rope.scaling.type", "general.type"}
+FLAGS = {"attention.causal", "rope.scaling.finetuned"}
+MAY_BE_NOUGHT = {"attention.sliding_window", "expert_count"}
+COUNTS = {
+    "block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size",
+    "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
+    "attention.sliding_window", "attention.sliding_window_pattern", "rope.dimension_count",
+    "rope.scaling.original_context_length", "expert_count",
+}  # fmt: skip
+POSITIVE = {
+    "rope.freq_base", "rope.freq_base_swa",
+    "rope.scaling.factor", "rope.scaling.attn_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
+    "embedding_scale", "residual_scale", "logit_scale", "attn_logit_softcapping", "final_logit_softcapping",
+}  # fmt: skip
+CONTRADICTIONS: dict[str, tuple[Any, ...]] = {
+    "block_count": (0, 1, 3),
+    "embedding_length": (0, 32, 65, 72, 128),
+    "feed_forward_length": (0, 95, 104, np.array([96, 104], "<u4")),
+    "attention.head_count": (0, 3, 5, 8, np.array([4, 8], "<u4")),
+    "attention.head_count_kv": (0, 3, 1, 8, np.array([2, 1], "<u4")),
+    "attention.key_length": (0, 4, 12, 24, 4096),
+    "attention.value_length": (0, 8, 24),
+    "rope.dimension_count": (0, 1, 15, 18, 32),
+    "attention.sliding_window_pattern": (0, np.ones(N_LAYERS - 1, bool), np.ones(N_LAYERS + 1, bool)),
+    "vocab_size": (0, 1, 10**6),
+}
+"""Values that are numbers of the right kind and cannot be: other keys or the tensors say so."""
+NAMED_INSTEAD = {
+    "block_count": ("xielu.alpha_p has 2 values for",),
+    "attention.head_count": ("attention.head_count_kv",),
+    "attention.key_length": ("attention.value_length", "rope.dimension_count"),
+}
+"""Keys that a contradiction may be told by, beside the wrong one and the tensors."""
+
+
+@contextmanager
+def _sound(architecture: str, tmp_path: Path, **keys: Any) -> Iterator[GGUFFile]:
+    described = tiny_gguf.model(architecture, n_layers=N_LAYERS)
+    for key, value in keys.items():
+        described.set(f"{architecture}.{key}", value)
+    gguf = read_gguf(described.write(tmp_path / "model.gguf"))
+    try:
+        assert _refused(gguf) == ""
+        yield gguf
+    finally:
+        gguf.close()
+
+
+def _refused(gguf: GGUFFile, **changed: Any) -> str:
+    """The one line that a file is refused with, or nothing."""
+    try:
+        weights_of(replace(gguf, **changed))
+    except EngineError as error:
+        message = str(error)
+        assert message.isprintable()
+        assert len(message) < 300
+        assert message.startswith("model.gguf: ")
+        return message
+    return ""
+
+
+def _keys_asked(gguf: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of the keys, without the architecture's, that reading the file looks at."""
+    asked: set[str] = set()
+    plain = Hyperparameters.raw
+
+    def raw(self: Hyperparameters, name: str) -> Any:
+        asked.add(self.key(name).removeprefix(gguf.metadata["general.architecture"] + "."))
+        return plain(self, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Hyperparameters, "raw", raw)
+        read_config(gguf)
+    return asked
+
+
+def _bad_values(key: str) -> tuple[Any, ...]:
+    if key in WORDS:
+        return (7, 1.5, True, "yam", "\x1b[2J\n", ["linear"], np.ones(1, "<f4"))
+    if key in FLAGS:
+        return (7, 1.5, "x", np.ones(1, bool))
+    if key in COUNTS:
+        return (*NO_COUNTS, *(() if key in MAY_BE_NOUGHT else (0,)))
+    if key.endswith("epsilon"):
+        return (*NO_NUMBERS, True, 0.0, -1e-5, 1.0, 1e-40)
+    return (*NO_NUMBERS, True, *((-1.0, 1e-40) if key in POSITIVE else ()))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_key_that_is_no_sound_value_is_refused_by_its_name(
+    architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: set[str] = set()
+    for entries in SCALED.values():
+        with _sound(architecture, tmp_path, **entries) as gguf:
+            asked = _keys_asked(gguf, monkeypatch) - known
+            for key in asked:
+                name = key if key.startswith("xielu.") else f"{architecture}.{key}"
+                for value in _bad_values(key):
+                    message = _refused(gguf, metadata={**gguf.metadata, name: value})
+                    assert name in message, f"{name} {value!r}: {message}"
+            known |= asked
+    assert {"attention.head_count_kv", "rope.scaling.type", "block_count"} <= known
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_keys_that_contradict_each_other_or_the_tensors_are_refused(
+    architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _sound(architecture, tmp_path) as gguf:
+        asked = _keys_asked(gguf, monkeypatch)
+        for key in asked & set(CONTRADICTIONS):
+            name = f"{architecture}.{key}"
+            for value in CONTRADICTIONS[key]:
+                message = _refused(gguf, metadata={**gguf.metadata, name: value})
+                words = (name, "tensor ", *NAMED_INSTEAD.get(key, ()))
+                assert any(word in message for word in words), f"{name} {value!r}: {message}"
+
+
+def _other_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Longer and shorter by a block of elements in each dimension, turned, and with one dimension more."""
+    found = [(*shape[:i], shape[i] + by, *shape[i + 1 :]) for i in range(len(shape)) for by in (-8, 8, 32)]
+    turned = [shape[::-1]] if shape[::-1] != shape else []
+    return [*[one for one in found if min(one) > 0], *turned, (2, *shape)]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_tensors_that_are_missing_doubled_or_of_another_shape_are_refused_by_their_name(
+    architecture: str, tmp_path: Path
+) -> None:
+    with _sound(architecture, tmp_path) as gguf:
+        config = read_config(gguf)
+        expected = expected_tensors(config)
+        for name, info in gguf.tensors.items():
+            for shape in _other_shapes(info.shape):
+                tensors = {**gguf.tensors, name: replace(info, shape=shape)}
+                assert f"tensor {name} has shape" in _refused(gguf, tensors=tensors), f"{name} {shape}"
+            without = {one: found for one, found in gguf.tensors.items() if one != name}
+            message = _refused(gguf, tensors=without)
+            if not expected[name].required:
+                assert not message, name
+            else:
+                wanted = (name, expected[name].instead_of or name)
+                assert any(f"tensor {one} is missing" in message for one in wanted), f"{name}: {message}"
+            other = expected[name].instead_of
+            if other and other not in gguf.tensors:
+                doubled = {**gguf.tensors, other: replace(info, name=other)}
+                assert "is there twice" in _refused(gguf, tensors=doubled), name
+            block = name.replace("blk.1.", f"blk.{N_LAYERS}.")
+            if block != name:
+                beyond = {**gguf.tensors, block: replace(info, name=block)}
+                assert f"tensor {block} is beyond" in _refused(gguf, tensors=beyond)
+            stray = {**gguf.tensors, name + "x": replace(info, name=name + "x")}
+            assert f"tensor {name}x is unknown" in _refused(gguf, tensors=stray)
+        some = next(iter(gguf.tensors.values()))
+        for name, spec in expected.items():
+            if name in gguf.tensors or spec.instead_of in gguf.tensors:
+                continue
+            for shape in _other_shapes(spec.shape):
+                more = {**gguf.tensors, name: replace(some, name=name, shape=shape)}
+                assert f"tensor {name} has shape" in _refused(gguf, tensors=more), f"{name} {shape}"
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_vectors_of_another_type_or_that_hold_no_numbers_are_refused_by_their_name(
+    architecture: str, tmp_path: Path
+) -> None:
+    with _sound(architecture, tmp_path) as gguf:
+        expected = expected_tensors(read_config(gguf))
+        vectors = [name for name in gguf.tensors if len(expected[name].shape) == 1]
+        for name in vectors:
+            tensors = {**gguf.tensors, name: replace(gguf.tensors[name], type_name="F16", ggml_type=1)}
+            assert f"tensor {name} is F16" in _refused(gguf, tensors=tensors)
+    assert vectors
+    for name in [one for one in vectors if not one.startswith("blk.0.")]:
+        described = tiny_gguf.model(architecture, n_layers=N_LAYERS)
+        values = np.ones(len(described.tensor(name).data) // 4, "<f4")
+        values[-1] = NAN if len(name) % 2 else INF
+        described.tensor(name).data = values.tobytes()
+        assert f"tensor {name} holds NaN" in refusal(described.write(tmp_path / "model.gguf"))
+
+
+WITH_FACTORS = [
+    name for name in ARCHITECTURES if name in {
+        "llama", "granite", "mistral3", "exaone4", "minicpm", "arcee", "cohere2", "phi3", "apertus",
+    }
+]  # fmt: skip
+"""Architectures whose files may divide frequencies."""
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_factors_of_frequencies_are_refused_unless_each_pair_has_one_above_nought(
+    architecture: str, tmp_path: Path
+) -> None:
+    names = ["rope_freqs.weight"]
+    if architecture == "phi3":
+        names = ["rope_factors_short.weight", "rope_factors_long.weight"]
+    n_pairs = 8
+    for name in names:
+        for values in (
+            [1.0] * (n_pairs - 1),
+            [1.0] * (n_pairs + 1),
+            [0.0] * n_pairs,
+            [-1.0] * n_pairs,
+            [NAN] * n_pairs,
+        ):
+            described = tiny_gguf.model(architecture, n_layers=N_LAYERS)
+            described.drop_tensors(name)
+            described.set(f"{architecture}.rope.dimension_count", 2 * n_pairs)
+            described.add_vector(name, np.array(values))
+            message = refusal(described.write(tmp_path / "model.gguf"))
+            assert f"tensor {name}" in message
+            assert ("is unknown" in message) == (architecture not in WITH_FACTORS)

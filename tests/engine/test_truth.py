@@ -1,0 +1,43 @@
+"""Quantised weights: results lie about as near to the exact ones as rounded activations let them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import Model
+from engine.models import ARCHITECTURES
+from tests.engine import architectures, tiny_gguf
+from tests.engine.reference import Array, Twin
+from tests.engine.truth import FARTHEST, distance
+
+pytestmark = pytest.mark.slow
+
+IDS = np.random.default_rng(4).integers(0, 250, 40).tolist()
+GROUPS = {"Q8_0": 32, "Q4_K": 256}
+"""Elements of an activation that share a scale where they meet weights of a type."""
+
+
+class RoundedTwin(Twin):
+    """A twin that is exact but for what it multiplies with: eight bits for an element, a scale for each group."""
+
+    def project(self, x: Array, name: str, rows: slice = slice(None)) -> Array:
+        groups = x.reshape(*x.shape[:-1], -1, GROUPS[self.weights[name + ".weight"].quant])
+        scale = np.abs(groups).max(-1, keepdims=True) / 127
+        rounded = np.round(groups / np.where(scale, scale, 1)) * scale
+        return super().project(rounded.reshape(x.shape), name, rows)
+
+
+@pytest.mark.parametrize(("architecture", "quant"), [*((name, "Q8_0") for name in ARCHITECTURES), ("glm4", "Q4_K")])
+def test_results_are_as_near_to_the_exact_ones_as_rounded_activations_let_them(
+    architecture: str, quant: str, tmp_path: Path
+) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture, quant), threads=2)
+    module = architectures.load(architecture)
+    exact, rounded = (module.logits(kind(model._checked), IDS) for kind in (Twin, RoundedTwin))
+    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
+    model.close()
+    assert 1e-7 < distance(rounded, exact) < 1e-2
+    assert distance(found, exact) < FARTHEST * distance(rounded, exact)

@@ -1,0 +1,161 @@
+"""A prompt in one block, in odd blocks, token by token, restored, forked and shifted: the families where it matters.
+
+All of them see windows, or stretch positions beyond the context they were trained for, within these few tokens. What
+the prompt in one block must be is what the family's twin computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import Model, Session
+from engine.saved_state import StateWriter, restore_state
+from tests.engine import architectures, tiny_gguf
+from tests.engine.architectures.test_phi3 import longrope
+from tests.engine.reference import Array, Twin
+from tests.engine.test_models import nmse
+
+pytestmark = pytest.mark.slow
+
+WINDOW, ORIGINAL, N_CTX = 24, 64, 256
+IDS = np.random.default_rng(3).integers(3, 250, 170).tolist()
+OTHERS = np.random.default_rng(9).integers(3, 250, 40).tolist()
+N_STEPS = 80
+ODD_BLOCKS = 7, 31, 5, 64, 23, 11, 29
+Described = tiny_gguf.TinyGGUF
+
+
+def _with(described: Described, **keys: Any) -> Described:
+    architecture = described.value("general.architecture")
+    for key, value in keys.items():
+        described.set(f"{architecture}.{key}", value)
+    return described
+
+
+def _sliding(architecture: str, pattern: Any, **arguments: Any) -> Described:
+    described = tiny_gguf.model(architecture, **{"n_layers": 2, **arguments})
+    keys = {"attention.sliding_window": WINDOW, "attention.sliding_window_pattern": pattern}
+    return _with(described, **(keys if pattern is not None else {"attention.sliding_window": WINDOW}))
+
+
+def _olmo3(pattern: list[bool]) -> Described:
+    described = _sliding("olmo2", np.array(pattern), n_layers=len(pattern))
+    yarn = {"type": "yarn", "factor": 8.0, "original_context_length": ORIGINAL}
+    return _with(described, **{f"rope.scaling.{key}": value for key, value in yarn.items()})
+
+
+FAMILIES: dict[str, Callable[[], Described]] = {
+    "gemma3": lambda: _sliding("gemma3", 2),
+    "gemma2": lambda: _sliding("gemma2", None),
+    "phi3": lambda: longrope(context_length=N_CTX),
+    "mistral3": lambda: tiny_gguf.model("mistral3"),
+    "olmo3": lambda: _olmo3([True, False, True]),
+    "cohere2": lambda: _sliding("cohere2", 2),
+    "exaone4": lambda: _sliding("exaone4", None, n_layers=64, dim=32, hidden_dim=16, n_heads=2, n_kv_heads=1),
+}
+"""Two or three layers of each kind; EXAONE 4 has windows in its largest only."""
+OF_ONE_LAYER: dict[str, Callable[[], Described]] = {
+    "gemma3, window": lambda: _sliding("gemma3", 2, n_layers=1),
+    "gemma3, whole": lambda: _sliding("gemma3", 1, n_layers=1),
+    "gemma2, window": lambda: _sliding("gemma2", None, n_layers=1),
+    "gemma2, whole": lambda: _sliding("gemma2", 1, n_layers=1),
+    "phi3": lambda: longrope(n_layers=1),
+    "mistral3": lambda: tiny_gguf.model("mistral3", n_layers=1),
+    "olmo3, window": lambda: _olmo3([True]),
+    "olmo3, whole": lambda: _olmo3([False]),
+    "cohere2, window": lambda: _sliding("cohere2", 2, n_layers=1),
+    "cohere2, whole": lambda: _sliding("cohere2", 1, n_layers=1),
+}
+"""With one layer keys depend on token and position alone, so that moving them is exact."""
+
+
+class Fed:
+    """A family's model, and the logits of each position of ``IDS`` in one block."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.model = Model.open(FAMILIES[name]().write(directory / "m.gguf"), threads=2)
+        self.rows = self.session().feed(IDS, every=True)
+
+    def session(self) -> Session:
+        return self.model.session(n_ctx=N_CTX, kv="f32")
+
+    def exact(self) -> Array:
+        architecture, twin = self.model.config.architecture, Twin(self.model._checked)
+        logits: Array = architectures.load(architecture).logits(
+            twin, IDS, *(["long"] if architecture == "phi3" else [])
+        )
+        return logits
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def fed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
+    found = Fed(request.param, tmp_path_factory.mktemp("model"))
+    yield found
+    found.model.close()
+
+
+def test_one_block_beyond_windows_and_the_original_context_equals_the_numpy_twin(fed: Fed) -> None:
+    attentions = fed.model.config.attentions.values()
+    beyond = [one.window for one in attentions if one.window] + [
+        one.rope.original_context for one in attentions if one.rope is not None and one.rope.original_context
+    ]
+    assert beyond
+    assert max(beyond) < len(IDS) // 2
+    assert nmse(fed.rows, fed.exact()) < 1e-8
+
+
+def test_odd_blocks_change_no_bit(fed: Fed) -> None:
+    assert sum(ODD_BLOCKS) == len(IDS)
+    session, at, rows = fed.session(), 0, []
+    for n in ODD_BLOCKS:
+        rows.append(session.feed(IDS[at : at + n], every=True))
+        at += n
+    assert np.vstack(rows).tobytes() == fed.rows.tobytes()
+
+
+def test_token_by_token_computes_the_same(fed: Fed) -> None:
+    session = fed.session()
+    steps = np.stack([session.feed([token]) for token in IDS[:N_STEPS]])
+    assert nmse(steps, fed.rows[:N_STEPS]) < 1e-8
+
+
+@pytest.mark.parametrize("length", [20, 67, 128])
+def test_a_restored_state_goes_on_to_the_bit(fed: Fed, length: int, tmp_path: Path) -> None:
+    saved, restored = fed.session(), fed.session()
+    saved.feed(IDS[:length])
+    saving = StateWriter(saved, tmp_path / "kv.state")
+    assert saving.flush(60), saving.problem
+    saving.close()
+    assert restore_state(restored, tmp_path / "kv.state").tokens == length
+    assert restored.feed(IDS[length:], every=True).tobytes() == fed.rows[length:].tobytes()
+
+
+@pytest.mark.parametrize("length", [20, 67, 128])
+def test_a_fork_and_the_way_back_change_no_bit(fed: Fed, length: int) -> None:
+    session, fresh = fed.session(), fed.session()
+    session.feed(IDS)
+    forked = [*IDS[:length], *OTHERS]
+    assert session.prefill(forked).fed == fresh.prefill(forked).fed - length
+    assert session.feed(OTHERS[:6], every=True).tobytes() == fresh.feed(OTHERS[:6], every=True).tobytes()
+    assert session.truncate(length) == length
+    assert session.feed(IDS[length:], every=True).tobytes() == fed.rows[length:].tobytes()
+
+
+@pytest.mark.parametrize(("n_keep", "n_drop"), [(8, 16), (40, 77), (0, 120)])
+@pytest.mark.parametrize("name", OF_ONE_LAYER)
+def test_shifted_tokens_are_as_if_computed_at_their_new_place(
+    name: str, n_keep: int, n_drop: int, tmp_path: Path
+) -> None:
+    model = Model.open(OF_ONE_LAYER[name]().write(tmp_path / "m.gguf"))
+    moved, fresh = (model.session(n_ctx=N_CTX, kv="f32") for _ in range(2))
+    moved.feed(IDS)
+    moved.shift(n_keep, n_drop)
+    fresh.feed(IDS[:n_keep] + IDS[n_keep + n_drop :])
+    found, wanted = (session.feed(OTHERS[:7], every=True) for session in (moved, fresh))
+    assert np.abs(found - wanted).max() < 1e-4 * np.abs(wanted).max()
+    model.close()
