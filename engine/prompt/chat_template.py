@@ -53,6 +53,7 @@ class ChatTemplate:
         self._owns_process = process is None
         self._notice: str | None = None
         self._supports_system = True
+        self._tools: list[str] | None = None
         self._probed = False
         refusal = _refusal(source)
         if refusal is not None:
@@ -121,7 +122,7 @@ class ChatTemplate:
         variables = {
             "messages": [{"role": message["role"], "content": message["content"]} for message in messages],
             "add_generation_prompt": add_generation_prompt,
-            "tools": None,
+            "tools": self._tools,
             "documents": None,
             **self._specials,
         }
@@ -134,20 +135,28 @@ class ChatTemplate:
         self._probed = True
         if self.source is None:
             return
+        reason = self._why_unusable()
+        if reason:
+            self._tools = []  # templates made for tools alone loop over them
+            reason = reason if self._why_unusable() else None
+        if reason:
+            self._fall_back(reason)
+            return
         user = {"role": "user", "content": _USER_NEEDLE}
         system = {"role": "system", "content": _SYSTEM_NEEDLE}
-        try:
-            if _USER_NEEDLE not in self._render([user], True, None):
-                self._fall_back("does not print the messages")
-                return
-        except TemplateError as error:
-            self._fall_back(str(error))
-            return
         try:
             text = self._render([system, user], True, None)
             self._supports_system = _SYSTEM_NEEDLE in text and _USER_NEEDLE in text
         except TemplateError:
             self._supports_system = False
+
+    def _why_unusable(self) -> str | None:
+        """Return what is wrong with the template if it cannot render one message, None if it can."""
+        try:
+            text = self._render([{"role": "user", "content": _USER_NEEDLE}], True, None)
+        except TemplateError as error:
+            return str(error)
+        return None if _USER_NEEDLE in text else "does not print the messages"
 
     def _fall_back(self, reason: str) -> None:
         self.source = None
