@@ -11,7 +11,7 @@ from dataclasses import replace
 from enum import Enum
 
 from app.text.record import record
-from engine.prompt.thought_markers import ANSWER_FRAMES, THOUGHT_MARKERS, ThoughtMarker
+from engine.prompt.thought_markers import ANSWER_FRAMES, THOUGHT_MARKERS, ThoughtMarker, closed_by, opened_by
 
 
 @record
@@ -59,6 +59,24 @@ def answer_start(text: str, opened: ThoughtMarker | None) -> int:
     return len(text) - splitter.part_chars
 
 
+def is_opening_of(reply: str, opening: str, has_thought: bool) -> bool:
+    """Whether a reply may have been written behind these last words of a prompt.
+
+    Args:
+        reply: its text so far, with its tags.
+        opening: may open a thought, or an empty one that leaves none to the reply.
+        has_thought: whether the reply was seen to think.
+    """
+    text, opened = reply.lstrip(), opened_by(opening)
+    if not text:
+        return True
+    if any(text.startswith(marker.opening) for marker in THOUGHT_MARKERS):
+        return closed_by(opening) is None
+    if opened is not None:
+        return has_thought or opened.closing in text
+    return not has_thought
+
+
 class _Where(Enum):
     """Which part of a reply its text has come to."""
 
@@ -92,13 +110,19 @@ class ThinkingSplitter:
         self.part_chars = 0
 
     @property
+    def marker(self) -> ThoughtMarker | None:
+        """The marker of the newest block, also of one that only the prompt has opened; None without a block."""
+        return self._marker or self._opened
+
+    @property
     def is_thinking(self) -> bool:
         """Whether the text so far ends inside a block, or where another may follow."""
-        if self._where is _Where.START:
-            return self._opened is not None
-        return self._where is _Where.THOUGHT or (
-            self._where is _Where.BEHIND and bool(self._marker and self._marker.again)
-        )
+        return self.is_open or (self._where is _Where.BEHIND and bool(self._marker and self._marker.again))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the text so far ends inside a block that was not closed."""
+        return self._where is _Where.THOUGHT or (self._where is _Where.START and self._opened is not None)
 
     def push(self, text: str) -> Split:
         """Take the next piece; what may be the beginning of a tag is held back until that is decided."""
