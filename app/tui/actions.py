@@ -81,10 +81,10 @@ ACTIONS = _table(
     ),
     Action(
         "thinking",
-        "Show or fold the last thought; or have the model think: on, off, auto, low, high, or 500 tokens",
+        "Show or fold a thought; think more or less",
         "chat",
         command="think",
-        argument="[on|off|auto|low|500]",
+        argument="[on|off|low|500]",
     ),
     Action("focus_older", "Go up to a message", "chat", "ctrl+up,shift+tab"),
     Action("focus_newer", "Go down to a message or the prompt", "chat", "ctrl+down"),
