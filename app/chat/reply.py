@@ -208,13 +208,13 @@ class Reply:
             end = self._limit.end() if self._limit is not None and not self._session.finish_reason else None
             if end is None or self._cancelled.is_set():
                 break
-            self.ids += end.ids
-            self._pieces.append(end.text)
-            yield end.text
-            held = [*self._prompt_ids, *self.ids]
+            held = [*self._prompt_ids, *self.ids, *end.ids]
             if len(held) >= self._session.n_ctx:
                 self.meter.finish_reason = "context"
                 return
+            self.ids += end.ids
+            self._pieces.append(end.text)
+            yield end.text
             self._session.prefill(held)
             if self._cancelled.is_set():
                 self.meter.finish_reason = "cancelled"

@@ -71,7 +71,7 @@ def is_opening_of(reply: str, opening: str, has_thought: bool) -> bool:
     if not text:
         return True
     if any(text.startswith(marker.opening) for marker in THOUGHT_MARKERS):
-        return closed_by(opening) is None
+        return opened is None and closed_by(opening) is None
     if opened is not None:
         return has_thought or opened.closing in text
     return not has_thought

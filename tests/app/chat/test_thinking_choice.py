@@ -1,4 +1,4 @@
-"""How much a model thinks: asked for, kept for it, ended when a budget is used up, and kept to by a reply that goes on."""
+"""How much a model thinks: asked for, kept for it, and ended when a budget is used up."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +20,9 @@ from engine import Model, Sampling
 from engine.prompt.chat_prompt import ChatPrompt
 from engine.prompt.chat_template import ChatTemplate
 from engine.prompt.thinking_mode import ThinkingMode
-from engine.prompt.thought_markers import THOUGHT_MARKERS
+from engine.prompt.thought_markers import THOUGHT_MARKERS, opened_by
 from tests.app.chat.test_bridge import Engine
-from tests.app.chat.test_bridge_replies import collect, texts
+from tests.app.chat.test_bridge_replies import ask_and_stop, collect, texts
 from tests.app.fake_engine import Script
 from tests.engine import tiny_gguf
 
@@ -93,13 +93,11 @@ def test_a_thought_within_its_budget_is_left_alone(engine: Engine) -> None:
 
 
 def test_a_reply_that_goes_on_counts_what_it_thought_before(engine: Engine) -> None:
-    engine.script.replies = [["<think>", "a", "b", "c"], ["Yes", "."]]
     engine.load()
-    assert engine.ask("hi").raw == "<think>abc"
+    assert ask_and_stop(engine, "hi", 3).raw == "<think>ab"
     choose(engine, "2")
-    engine.script.replies = [["so"], ["Yes", "."]]
-    engine.bridge.send(Continue(Thinking("abc", 4, 1.0)))
-    assert engine.wait_for(GenerationFinished).raw == "<think>abcso\n</think>\n\nYes."
+    engine.bridge.send(Continue(Thinking("ab", 3, 1.0)))
+    assert engine.wait_for(GenerationFinished).raw == "<think>abc\n</think>\n\nYes."
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +137,7 @@ def test_the_engine_goes_on_behind_the_end_of_a_thought(model: Model) -> None:
 def test_limits_of_the_reply_hold_at_the_end_of_a_thought(model: Model) -> None:
     end = model.tokenizer.encode(THINK.end, bos=False)
     full = limited(model, 4, n_ctx=5 + 4 + len(end) - 1)
-    assert (full.meter.finish_reason, full.meter.tokens) == ("context", 4)
+    assert (full.meter.finish_reason, full.meter.tokens, len(full.ids)) == ("context", 4, 4)
     short = limited(model, 4, max_tokens=4)
     assert (short.meter.finish_reason, short.meter.tokens) == ("length", 4)
 
@@ -170,7 +168,9 @@ def test_a_reply_goes_on_behind_the_opening_it_was_written_behind(model: Model) 
             chat.thinking = ThinkingMode.parse(now)
             begun = live.begin_turn(Continue(thinking))
             assert begun is not None
-            if not (written == "off" and now == "auto"):  # a plain answer fits behind both
+            if written == "off" != now:  # what a plain answer goes on behind opens no thought
+                assert opened_by(chat.opening) is None
+            else:
                 assert list(begun[0].ids) == prompt, (written, now)
             assert begun[0].earlier is not None
             assert list(begun[0].earlier.ids) == ids
@@ -184,6 +184,7 @@ def test_which_opening_fits_a_reply() -> None:
     assert not is_opening_of("yes", "<think>\n", has_thought=False)
     assert is_opening_of("\n</think>yes", "<think>\n", has_thought=False)
     assert not is_opening_of("<think>hm", "<think>\n\n</think>\n\n", has_thought=True)
+    assert not is_opening_of("<think>hm", "<think>\n", has_thought=True)
     assert not is_opening_of("hm", "assistant\n", has_thought=True)
 
 

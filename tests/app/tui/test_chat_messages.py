@@ -514,7 +514,7 @@ async def test_how_much_the_model_thinks_is_chosen_and_shown():
         await driver.pilot.press("escape")
         await driver.say("/think auto")
         await driver.note("thinking is left to the model from the next message on")
-        await driver.hides("thinking off")
+        await driver.hides("Q4_K_M · thinking")
 
 
 async def test_copies_and_exports_leave_the_thinking_out_unless_asked(terminal_clipboard: None, tmp_path):
