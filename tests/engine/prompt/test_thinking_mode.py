@@ -153,3 +153,41 @@ def test_replies_in_channels_are_rendered_again(shared_data: Path, process: Temp
     text = made.render([*USER, {"role": "assistant", "content": reply}, *USER])
     assert "<|start|>assistant<|channel|>final<|message|>Yes.<|end|>" in text
     assert "hm" not in text.partition("Hello")[2]
+
+
+REPLIES = {
+    "Qwen-Qwen3-0.6B": "<think>\nhm\n</think>\n\nYes.",
+    "Qwen3.5-4B": "hm\n</think>\n\nYes.",
+    "HuggingFaceTB-SmolLM3-3B": "<think>\nhm\n</think>\nYes.",
+    "google-gemma-4-31B-it": "<|channel>thought\nhm\n<channel|>Yes.",
+    "ibm-granite-granite-3.3-2B-Instruct": "<think>hm</think><response>Yes.</response>",
+    "mistralai-Ministral-3-14B-Reasoning-2512": "[THINK]hm[/THINK]Yes.",
+    "LFM2.5-Instruct": "<think>hm</think>Yes.",
+    "openai-gpt-oss-120b": HARMONY.empty.replace("<|end|>", "hm<|end|>") + "Yes.",
+    "upstage-Solar-Open-100B": SOLAR.empty.replace("<|end|>", "hm<|end|>") + "Yes.",
+}
+
+
+@pytest.mark.parametrize("mode", ["auto", "on", "off", "high", "500"])
+def test_a_conversation_that_goes_on_holds_what_its_template_prints(
+    mode: str, shared_data: Path, process: TemplateProcess
+) -> None:
+    """Also where the template drops earlier thoughts, and where the mode changes in between."""
+    sources = {path.stem: path.read_text(encoding="utf-8") for path in (shared_data / "templates").glob("*/*.jinja")}
+    markers = [THOUGHT_MARKERS[0], *(m for m in THOUGHT_MARKERS if m.opening in ("[THINK]", "<|channel>thought"))]
+    texts = dict.fromkeys(t for m in markers for t in (m.tokens or (m.opening, m.closing)))
+    texts |= dict.fromkeys([*HARMONY.tokens, *SOLAR.tokens])
+    tokenizer = with_tokens(dict.fromkeys(texts, CONTROL))
+    for name, reply in REPLIES.items():
+        made = ChatTemplate(sources[name], "<s>", "</s>", name, process)
+        chat = ChatPrompt(tokenizer, made)
+        chat.start("Be brief.")
+        for chosen in (mode, mode, "auto", mode):
+            chat.thinking = ThinkingMode.parse(chosen)
+            ids = chat.add_user("why")
+            messages = [{"role": m.role, "content": m.content} for m in chat.messages]
+            wanted = made.render(messages, now=chat._now, thinking=chat.thinking)
+            assert "".join(tokenizer.token_text(i) for i in ids[ids[0] == tokenizer.bos_id :]) == "".join(
+                tokenizer.token_text(i) for i in tokenizer.encode(wanted, bos=False)
+            ), (name, chosen)
+            chat.add_reply(tokenizer.encode(reply, bos=False), reply)
