@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from engine.prompt.chat_prompt import ChatPrompt
 from engine.prompt.chat_template import ChatTemplate
 from engine.prompt.template_process import TemplateProcess
 from engine.prompt.thinking_mode import ThinkingMode
-from engine.prompt.thought_markers import THOUGHT_MARKERS, closed_by, opened_by, parts_of_channels
+from engine.prompt.thought_markers import HARMONY, SOLAR, THOUGHT_MARKERS, closed_by, opened_by, parts_of_channels
+from tests.engine.prompt.test_chat_prompt import spelled
+from tests.engine.tokenizer.test_tokenizer import CONTROL, with_special
 
 USER = [{"role": "user", "content": "Hello"}]
 PLAIN = "{% for m in messages %}[{{ m.content }}]{% endfor %}"
@@ -174,10 +177,8 @@ def test_a_conversation_that_goes_on_holds_what_its_template_prints(
 ) -> None:
     """Also where the template drops earlier thoughts, and where the mode changes in between."""
     sources = {path.stem: path.read_text(encoding="utf-8") for path in (shared_data / "templates").glob("*/*.jinja")}
-    markers = [THOUGHT_MARKERS[0], *(m for m in THOUGHT_MARKERS if m.opening in ("[THINK]", "<|channel>thought"))]
-    texts = dict.fromkeys(t for m in markers for t in (m.tokens or (m.opening, m.closing)))
-    texts |= dict.fromkeys([*HARMONY.tokens, *SOLAR.tokens])
-    tokenizer = with_tokens(dict.fromkeys(texts, CONTROL))
+    spelt = ["<think>", "</think>", "[THINK]", "[/THINK]", "<|channel>", "<channel|>", *HARMONY.tokens, *SOLAR.tokens]
+    tokenizer = with_special(*((text, CONTROL) for text in dict.fromkeys(spelt)))
     for name, reply in REPLIES.items():
         made = ChatTemplate(sources[name], "<s>", "</s>", name, process)
         chat = ChatPrompt(tokenizer, made)
@@ -187,7 +188,5 @@ def test_a_conversation_that_goes_on_holds_what_its_template_prints(
             ids = chat.add_user("why")
             messages = [{"role": m.role, "content": m.content} for m in chat.messages]
             wanted = made.render(messages, now=chat._now, thinking=chat.thinking)
-            assert "".join(tokenizer.token_text(i) for i in ids[ids[0] == tokenizer.bos_id :]) == "".join(
-                tokenizer.token_text(i) for i in tokenizer.encode(wanted, bos=False)
-            ), (name, chosen)
+            assert spelled(tokenizer, ids) == wanted, (name, chosen)
             chat.add_reply(tokenizer.encode(reply, bos=False), reply)
