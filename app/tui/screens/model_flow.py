@@ -137,6 +137,8 @@ class ModelFlow:
             return
         if self._turns.model is None or not self._bridge.send(Think(mode)):
             self._note(how_to_load(self._keymap))
+        elif self._turns.is_busy:
+            self._note(f"{describe_thinking(mode)} once the engine is free")
 
     def _show_name(self) -> None:
         model, mode = self._turns.model, self._bridge.thinking
