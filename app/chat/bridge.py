@@ -86,6 +86,11 @@ class EngineBridge:
         return self._wire.threads.in_use
 
     @property
+    def thinking(self) -> str:
+        """How much the open model is asked to think, in the words of the setting; "" while none is open."""
+        return self._wire.thinking
+
+    @property
     def is_alive(self) -> bool:
         """Whether the thread runs."""
         return self._thread.is_alive()

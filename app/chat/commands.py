@@ -141,6 +141,14 @@ class Weigh:
 
 
 @record
+class Think:
+    """Have the model think more or less from the next message on, and remember it for this model."""
+
+    mode: str
+    """As ``engine.prompt.thinking_mode.ThinkingMode`` writes it."""
+
+
+@record
 class Close:
     """End the thread."""
 
@@ -160,5 +168,6 @@ Command = (
     | Examine
     | Tune
     | GrantThreads
+    | Think
     | Close
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from app.conversations.conversation import Ending, ReplyFigures
 from app.text.record import record
 from app.tuning.threads_in_use import ThreadsInUse
+from engine.prompt.thinking_mode import AUTO
 
 
 @record
@@ -23,6 +24,8 @@ class ModelLoaded:
     notices: tuple[str, ...] = ()
     full_name: str = ""
     """As the file has it, uncleaned; for programs."""
+    thinking: str = AUTO
+    """How much it is asked to think."""
 
 
 @record
@@ -213,6 +216,15 @@ class ThreadsChanged:
 
 
 @record
+class ThinkingChosen:
+    """The model thinks more or less from the next message on."""
+
+    mode: str
+    trouble: str = ""
+    """Why it is not remembered; "" if it is."""
+
+
+@record
 class TuningDoubted:
     """What was tuned may not hold any more; nothing was changed."""
 
@@ -249,6 +261,7 @@ Event = (
     | UnansweredLeftOut
     | TurnsDropped
     | ThreadsChanged
+    | ThinkingChosen
     | TuningDoubted
     | TuningEnded
 )

@@ -6,7 +6,8 @@ no screen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from app.chat.commands import Ask, Command, Continue, ContinueEdited, Weigh
@@ -15,9 +16,10 @@ from app.chat.past_turns import take_over
 from app.chat.turn import EarlierPart, TurnPrompt
 from app.conversations.conversation import PastTurn
 from app.conversations.edited_reply import edited_ids
-from app.conversations.thinking import tag_ids
+from app.conversations.thinking import Thinking, is_opening_of, tag_ids
 from app.program.refusals import Refusal
 from app.text.record import record
+from engine.prompt.thinking_mode import ThinkingMode
 
 if TYPE_CHECKING:
     from engine import Model, Session
@@ -147,7 +149,7 @@ class LiveConversation:
         saved = self.chat.save()
         try:
             if command.is_reply:
-                prompt = self._edit_reply(command.text, command.n_turn, self._n_dropped)
+                prompt = self._edit_reply(command.text, command.n_turn, self._n_dropped, None)
                 ids = [*prompt.ids, *prompt.begun]
             else:
                 self._rewind(command.n_turn - self._n_dropped)
@@ -164,16 +166,34 @@ class LiveConversation:
                 self._rewind(command.keep_turns - n_dropped)
             return Prompt(list(chat.add_user(command.text)))
         if isinstance(command, ContinueEdited):
-            return self._edit_reply(command.text, command.n_turn, n_dropped)
+            return self._edit_reply(command.text, command.n_turn, n_dropped, command.thinking)
         taken = chat.take_reply()
-        return Prompt(list(chat.prompt_ids()), taken.ids if isinstance(command, Continue) else ())
+        if not isinstance(command, Continue):
+            return Prompt(list(chat.prompt_ids()))
+        with self._thinking_as_in(taken.text, command.thinking):
+            return Prompt(list(chat.prompt_ids()), taken.ids)
 
-    def _edit_reply(self, text: str, n_turn: int, n_dropped: int) -> Prompt:
+    def _edit_reply(self, text: str, n_turn: int, n_dropped: int, thinking: Thinking | None) -> Prompt:
         """Take a reply and all after it out of the conversation; what it is now begins the next one."""
         self._rewind(n_turn + 1 - n_dropped)
         taken = self.chat.take_reply()
-        ids = list(self.chat.prompt_ids())
+        with self._thinking_as_in(taken.text, thinking):
+            ids = list(self.chat.prompt_ids())
         return Prompt(ids, edited_ids(self._model.tokenizer, taken.ids, text, self.chat.opening, self.tags))
+
+    @contextmanager
+    def _thinking_as_in(self, reply: str, thinking: Thinking | None) -> Iterator[None]:
+        """Open the prompt as it was for a reply that goes on, however much the model shall think from now on."""
+        chat, chosen = self.chat, self.chat.thinking
+        try:
+            for mode in (chosen, ThinkingMode(), ThinkingMode(True), ThinkingMode(False), chosen):
+                chat.thinking = mode
+                chat.prompt_ids()
+                if is_opening_of(reply, chat.opening, thinking is not None):
+                    break
+            yield
+        finally:
+            chat.thinking = chosen
 
     def _rewind(self, n_turns: int) -> None:
         """Keep the first turns, and the system message."""

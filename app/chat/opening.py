@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.chat.saved_states import StateFiles
+from app.conversations.recent import model_key
 from app.machine.low_power import is_on_battery
 from app.program import paths, state
 from app.program.settings import AUTO, Settings
@@ -124,6 +125,18 @@ def remember_tuned(model: Model, choice: TunedChoice | None, measured: Measured 
     """Remember a choice for this machine and model, or forget it; returns a line where that failed."""
     key, without = keys_to_remember(_place(model), measured)
     return state.remember_tuned(key, choice, measured, without=without)
+
+
+def recall_thinking(settings: Settings, path: Path) -> str:
+    """Return how much a model is asked to think: as the settings say, else as was chosen for it."""
+    if settings.thinking != AUTO:
+        return settings.thinking
+    return state.load_state()[0].thinking.get(model_key(path), AUTO)
+
+
+def remember_thinking(path: Path, mode: str) -> str | None:
+    """Keep how much a model shall think; returns a line where that failed."""
+    return state.remember_thinking(model_key(path), mode)
 
 
 def kernels_version() -> str:

@@ -29,6 +29,10 @@ def _recall_nothing(model: Model) -> Recalled:
     return Recalled()
 
 
+def _think_by_default(path: Path) -> str:
+    return AUTO
+
+
 def _watch_nothing() -> ConditionsWatch:
     return ConditionsWatch(None)
 
@@ -62,6 +66,10 @@ class ChatOptions:
     recall_tuned: Callable[[Model], Recalled] = _recall_nothing
     remember_tuned: Callable[[Model, TunedChoice | None, Measured | None], str | None] | None = None
     """Both called in the engine's thread; see ``engine_access``."""
+    recall_thinking: Callable[[Path], str] = _think_by_default
+    """How much a model is asked to think, in the words of the setting."""
+    remember_thinking: Callable[[Path, str], str | None] | None = None
+    """Keeps the user's choice for a model; returns a line where that failed. None keeps nothing."""
     watch_conditions: Callable[[], ConditionsWatch] = _watch_nothing
     """What looks at the machine while something is measured; by default it sees nothing."""
     kernels_version: Callable[[], str] = str

@@ -8,9 +8,11 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing
 from itertools import pairwise
 from typing import Any
 
+from app.chat.thought_limit import ThoughtLimit
 from app.conversations.conversation import Ending, ReplyFigures
 from app.program import exit_codes
 from app.program.refusals import exit_code_of
@@ -133,6 +135,7 @@ class Reply:
         stop: texts that end the reply.
         after: the beginning of a reply that is continued, as it stands at the end of ``prompt_ids``.
         spelled: control tokens that are part of the text.
+        limit: ends the thought before the answer when it has used up its tokens; None for no limit.
         on_prompt_progress: called with (tokens read, tokens to read) while the prompt is read.
         clock: monotonic seconds.
     """
@@ -147,6 +150,7 @@ class Reply:
         stop: Sequence[str] = (),
         after: Sequence[int] = (),
         spelled: Collection[int] = (),
+        limit: ThoughtLimit | None = None,
         on_prompt_progress: PromptProgress | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
@@ -155,6 +159,7 @@ class Reply:
         self._sampling = sampling
         self._max_tokens = max_tokens or None
         self._stop, self._after, self._spelled = stop, after, spelled
+        self._limit = limit
         self._on_prompt_progress = on_prompt_progress
         self._clock = clock
         self._cancelled = threading.Event()
@@ -198,19 +203,50 @@ class Reply:
         if self._cancelled.is_set():
             self.meter.finish_reason = "cancelled"
             return
-        how = self._sampling, self._max_tokens, self._stop, self._after, self._spelled
-        for generated in self._session.generate(*how):
-            if not self._session.finish_reason:
-                self.meter.token_times_s.append(self._clock())
-                self.ids.append(generated.token_id)
-            # Otherwise the reply is over, and this is text that was held back: it repeats its token's id.
-            self._pieces.append(generated.text)
+        while True:
+            yield from self._generate()
+            end = self._limit.end() if self._limit is not None and not self._session.finish_reason else None
+            if end is None or self._cancelled.is_set():
+                break
+            held = [*self._prompt_ids, *self.ids, *end.ids]
+            if len(held) >= self._session.n_ctx:
+                self.meter.finish_reason = "context"
+                return
+            self.ids += end.ids
+            self._pieces.append(end.text)
+            yield end.text
+            self._session.prefill(held)
             if self._cancelled.is_set():
-                # The session forgets a cancel that came just before it began to generate.
-                self._session.cancel()
-            if generated.text:
-                yield generated.text
-        self.meter.finish_reason = self._session.finish_reason
+                self.meter.finish_reason = "cancelled"
+                return
+        self.meter.finish_reason = self._session.finish_reason or "cancelled"
+
+    def _generate(self) -> Iterator[str]:
+        """Generate until the session says why the reply is over, or until a thought is to end."""
+        left = self._max_tokens - self.meter.tokens if self._max_tokens else None
+        how = self._sampling, left, self._stop, [*self._after, *self.ids], self._spelled
+        with closing(self._session.generate(*how)) as generating:
+            for generated in generating:
+                is_over = bool(self._session.finish_reason)
+                if not is_over:
+                    self.meter.token_times_s.append(self._clock())
+                    self.ids.append(generated.token_id)
+                # Otherwise the reply is over, and this is text that was held back: it repeats its token's id.
+                self._pieces.append(generated.text)
+                if self._cancelled.is_set():
+                    # The session forgets a cancel that came just before it began to generate.
+                    self._session.cancel()
+                if generated.text:
+                    yield generated.text
+                if not is_over and self._ends_thought(generated.token_id):
+                    return
+
+    def _ends_thought(self, token_id: int) -> bool:
+        """Whether the limit ends the thought behind this token; never while text of it is held back."""
+        if self._limit is None:
+            return False
+        self._limit.note(token_id)
+        return self._limit.is_used_up and self._limit.n_chars == sum(map(len, self._pieces))
 
     def _read_prompt(self) -> None:
         prefilled = self._session.prefill(self._prompt_ids, on_progress=self._note_progress)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from app.chat.events import Event, TextGenerated, ThinkingFinished, ThoughtGenerated
 from app.chat.reply import ReplyMeter
-from app.conversations.thinking import Split, Thinking, ThinkingSplitter, opened_by
+from app.conversations.thinking import Split, Thinking, ThinkingSplitter
 from app.text.clean_text import TextCleaner
+from engine.prompt.thought_markers import opened_by
 
 
 class ReplyText:

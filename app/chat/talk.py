@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from app.chat.bridge import EngineBridge
-from app.chat.commands import Complete
+from app.chat.commands import Complete, Think
 from app.chat.events import (
     ConversationReread,
     ConversationTakenUp,
@@ -29,6 +29,7 @@ from app.chat.events import (
     PromptStopped,
     ReplyReopened,
     TextGenerated,
+    ThinkingChosen,
     ThinkingFinished,
     ThoughtGenerated,
     ThreadsChanged,
@@ -171,6 +172,14 @@ class Talk:
         self._settle()
         self._awaited = ThreadsChanged
         self.bridge.wish_threads(wanted)
+        return self._follow()
+
+    def think(self, mode: str) -> Iterator[Event]:
+        """Have the model think more or less from the next message on."""
+        self._settle()
+        if self.turns.model is None or not self.bridge.send(Think(mode)):
+            raise NothingToDoError("no model is loaded")
+        self._awaited = ThinkingChosen
         return self._follow()
 
     def stop(self) -> None:

@@ -14,6 +14,7 @@ from app.chat.options import ChatOptions
 from app.chat.reply import Reply, ReplyMeter
 from app.chat.reply_text import ReplyText
 from app.chat.status import Activity
+from app.chat.thought_limit import ThoughtLimit
 from app.chat.wire import Wire
 from app.conversations.conversation import Ending
 from app.conversations.thinking import Thinking
@@ -22,6 +23,7 @@ from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 from app.text.record import record
 from engine.errors import EngineError
+from engine.prompt.thought_markers import opened_by
 
 if TYPE_CHECKING:
     from engine import Model, Session
@@ -100,10 +102,18 @@ class EngineTurn:
             stop=prompt.stops,
             after=self._earlier.ids,
             spelled=spelled,
+            limit=self._thought_limit(spelled),
             on_prompt_progress=self._show_progress,
             clock=wire.clock,
         )
         self._text = ReplyText(wire.emit, self._reply.meter, prompt.opening, self._earlier.thinking)
+
+    def _thought_limit(self, spelled: Collection[int]) -> ThoughtLimit | None:
+        budget = self._prompt.chat.thought_budget_tokens if self._prompt.chat is not None else None
+        if budget is None:
+            return None
+        opened = opened_by(self._prompt.opening)
+        return ThoughtLimit(self._session.model.tokenizer, budget, opened, spelled, self._earlier.ids)
 
     @property
     def meter(self) -> ReplyMeter:

@@ -54,6 +54,8 @@ class Wire:
         """The running one."""
         self.written: Written | None = None
         """The running reply as far as it is written."""
+        self.thinking = ""
+        """How much the open model is asked to think; "" while none is open."""
         self.idle_work = IdleWork()
         """What runs only until something is asked for."""
         self.sweep: Sweep | None = None

@@ -25,6 +25,7 @@ from app.chat.commands import (
     OpenConversation,
     Prepare,
     StartConversation,
+    Think,
     Tune,
     Weigh,
 )
@@ -38,6 +39,7 @@ from app.chat.events import (
     ModelLoaded,
     PromptRefused,
     PromptWeighed,
+    ThinkingChosen,
     TuningEnded,
     TurnsDropped,
 )
@@ -58,6 +60,7 @@ from app.text.clean_text import clean_line
 from app.text.record import record
 from app.tuning.remembered import kv_type_of
 from engine.errors import Cancelled, EngineError
+from engine.prompt.thinking_mode import ThinkingMode
 
 if TYPE_CHECKING:
     from engine import Model, Session
@@ -130,6 +133,8 @@ class EngineWorker:
             self._tuning.grant()
         elif isinstance(command, Tune):
             self._tune(command)
+        elif isinstance(command, Think):
+            self._think(command)
         else:
             self._take_turn(command)
 
@@ -162,6 +167,15 @@ class EngineWorker:
             self._tuning.tune(command, self._opened.session)
         finally:
             self._settle(meter)
+
+    def _think(self, command: Think) -> None:
+        opened, remember = self._opened, self._options.remember_thinking
+        if opened is None:
+            return
+        opened.live.chat.thinking = ThinkingMode.parse(command.mode)
+        self._wire.thinking = str(opened.live.chat.thinking)
+        trouble = remember(opened.path, self._wire.thinking) if remember is not None else None
+        self._wire.emit(ThinkingChosen(self._wire.thinking, trouble or ""))
 
     def _report(self, command: Command, error: BaseException) -> None:
         reason = reason_of(error)
@@ -250,12 +264,15 @@ class EngineWorker:
                 weights_bytes=model.weights_bytes,
                 notices=tuple(model.notices),
                 full_name=model.name,
+                thinking=self._wire.thinking,
             )
         )
         return opened
 
     def _begin(self, path: Path, model: Model) -> Opened:
         chat = model.chat()  # before the session: it starts a process, which no thread should precede
+        chat.thinking = ThinkingMode.parse(self._options.recall_thinking(path))
+        self._wire.thinking = str(chat.thinking)
         kv_type = self._tuning.note_model(model)
         session = model.session(self._context_size(model, chat), kv_type)
         return Opened(path, model, session, LiveConversation(model, session, chat, self._options.least_reply_tokens))
@@ -333,6 +350,7 @@ class EngineWorker:
     def _unload(self) -> None:
         opened, self._opened = self._opened, None
         self._measures.note_no_model()
+        self._wire.thinking = ""
         self._tuning.note_closed()
         self._states.note_closing(self._wire.patience_s)
         if opened is not None:

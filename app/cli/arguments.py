@@ -42,6 +42,7 @@ _SETTING_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "kv_type": (("--kv",), {"metavar": "TYPE", "help": f"KV cache: {', '.join(KV_TYPES)} or auto (as tuned)"}),
     "weights": (("--weights",), {"metavar": "MODE", "help": "weights in memory: mmap, huge or auto (as tuned)"}),
     "system_prompt": (("--system",), {"metavar": "TEXT", "help": "system prompt"}),
+    "thinking": (("--think",), {"metavar": "HOW", "help": "auto, on, off, low, medium, high, or a number of tokens"}),
     "sampling.max_tokens": (("-n", "--max-tokens"), {"type": int, "metavar": "N", "help": "longest answer in tokens"}),
     "sampling.temperature": (("--temp",), {"type": float, "metavar": "X", "help": "0 = always the likeliest token"}),
     "sampling.top_k": (("--top-k",), {"type": int, "metavar": "N", "help": "choose among the N likeliest"}),
@@ -54,7 +55,7 @@ _SETTING_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 }
 _SYSTEM_WAYS = {"--system": "system_prompt", "--persona": "persona", "--system-file": "system_file"}
 _ENGINE_KEYS = ("prefill_threads", "pin_threads", "context_size", "kv_type", "weights")
-_SAMPLING_KEYS = ("system_prompt", *(key for key in _SETTING_OPTIONS if key.startswith("sampling.")))
+_SAMPLING_KEYS = ("system_prompt", "thinking", *(key for key in _SETTING_OPTIONS if key.startswith("sampling.")))
 
 
 class _Parser(argparse.ArgumentParser):

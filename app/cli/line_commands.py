@@ -12,6 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from app.chat.talk import NothingToDoError
+from app.chat.thinking_command import USAGE as USAGE_OF_THINK
+from app.chat.thinking_command import describe_thinking, parse_thinking
 from app.cli.line_dialogue import Dialogue
 from app.conversations.conversation import Role
 from app.conversations.export import save_as
@@ -22,6 +25,7 @@ from app.program import clipboard
 from app.program.bundled_model import model_path
 from app.program.personas import how_to_add, load_persona, persona_names
 from app.program.refusals import Refusal, say
+from app.program.settings import AUTO
 from app.program.text_file import attached, read_text_file
 from app.text.clean_text import clean_line, clean_text
 from app.text.figures import count
@@ -186,11 +190,19 @@ class LineCommands:
 
     # ---- answers
 
-    def thinking(self) -> None:
-        """Show what the model thought before the last answer."""
+    def thinking(self, wanted: str = "") -> None:
+        """Have the model think more or less; without a word, show what it thought before the last answer."""
+        if wanted:
+            try:
+                for event in self._talk.think(parse_thinking(wanted)):
+                    self._dialogue.tell(event)
+            except NothingToDoError as error:
+                raise Refusal(f"{error}: /model PATH opens one") from None
+            return
         reply = self._talk.turns.conversation.last_reply
         if reply is None or reply.thinking is None:
-            raise Refusal("there is no thinking in the last reply")
+            now = describe_thinking(self._talk.bridge.thinking or AUTO)
+            raise Refusal(f"there is no thinking in the last reply; {now} ({USAGE_OF_THINK})")
         say_text(reply.thinking.text.strip())
 
     def copy(self, what: str = "") -> None:

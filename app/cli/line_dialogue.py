@@ -21,12 +21,14 @@ from app.chat.events import (
     ModelLoaded,
     PromptRefused,
     PromptStopped,
+    ThinkingChosen,
     ThreadsChanged,
     TuningDoubted,
     TurnsDropped,
     UnansweredLeftOut,
 )
 from app.chat.talk import NothingToDoError, Talk
+from app.chat.thinking_command import chosen_thinking, describe_thinking
 from app.chat.turns import LEFT_OUT, SENT_TOGETHER
 from app.cli.answer_output import AnswerOutput, interrupt_stops, write_answer
 from app.cli.progress_line import ProgressLine
@@ -36,6 +38,7 @@ from app.conversations.lock import NO_LOCKS
 from app.conversations.rows import moment_text
 from app.conversations.store import Opened
 from app.program.refusals import say
+from app.program.settings import AUTO
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.figures import count, size
@@ -48,7 +51,8 @@ WORTH_A_LINE_TOKENS = 32
 def model_line(model: ModelLoaded, n_threads: int) -> str:
     """Name the model that answers."""
     tokens = f"context {count(model.n_ctx)} tokens ({size(model.kv_bytes)})"
-    return f"{model.full_name} · {model.quantization} · {tokens} · {n_threads} threads"
+    thinking = f" · {describe_thinking(model.thinking)}" if model.thinking != AUTO else ""
+    return f"{model.full_name} · {model.quantization} · {tokens} · {n_threads} threads{thinking}"
 
 
 class Dialogue:
@@ -160,6 +164,8 @@ class Dialogue:
             say(f"jalopy: {event.reason} (jalopy tune MODEL measures again)")
         elif isinstance(event, ThreadsChanged):
             say(event.trouble or f"from now on {describe(event.in_use.now)}")
+        elif isinstance(event, ThinkingChosen):
+            say(chosen_thinking(event.mode, event.trouble))
         elif isinstance(event, ModelLoaded):
             for line in (*event.notices, model_line(event, self.talk.bridge.status.threads)):
                 say(f"jalopy: {line}")

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from app.conversations.thinking import answer_start, opened_by
+from app.conversations.thinking import answer_start
 from app.text.clean_text import TextCleaner
+from engine.prompt.thought_markers import opened_by
 
 if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer

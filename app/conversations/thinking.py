@@ -8,21 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from enum import Enum
 
 from app.text.record import record
-
-TAGS = {
-    "<think>": "</think>",
-    "<thinking>": "</thinking>",
-    "<thought>": "</thought>",
-    "<reasoning>": "</reasoning>",
-    "<seed:think>": "</seed:think>",
-    "[THINK]": "[/THINK]",
-    "◁think▷": "◁/think▷",
-    "<|begin_of_thought|>": "<|end_of_thought|>",
-    "<|START_THINKING|>": "<|END_THINKING|>",
-}
-"""Opening and closing tags of the models in use."""
+from engine.prompt.thought_markers import ANSWER_FRAMES, THOUGHT_MARKERS, ThoughtMarker, closed_by, opened_by
 
 
 @record
@@ -54,93 +43,190 @@ def tag_ids(control_texts: Mapping[str, int]) -> frozenset[int]:
     Args:
         control_texts: spelling to id of the vocabulary's control tokens.
     """
-    return frozenset(control_texts[tag] for pair in TAGS.items() for tag in pair if tag in control_texts)
+    return frozenset().union(*(marker.in_vocabulary(control_texts) for marker in THOUGHT_MARKERS))
 
 
-def answer_start(text: str, closing: str | None) -> int:
+def answer_start(text: str, opened: ThoughtMarker | None) -> int:
     """Return where in a reply's text the answer begins; where there is only thinking so far, the thinking.
 
     Args:
         text: the whole reply, cleaned, with its tags.
-        closing: the tag that ends the block which the prompt has opened already, or None.
+        opened: the marker of the block which the prompt has opened already, or None.
     """
-    splitter = ThinkingSplitter(closing)
-    pieces = splitter.push(text), splitter.flush()
-    shown = "".join(piece.thought if splitter.is_thinking else piece.answer for piece in pieces)
-    return len(text) - len(shown)
+    splitter = ThinkingSplitter(opened)
+    splitter.push(text)
+    splitter.flush()
+    return len(text) - splitter.part_chars
 
 
-def opened_by(opening: str) -> str | None:
-    """Return the tag that ends the block which a prompt's last words open; None if they open none."""
-    opening = opening.rstrip()
-    return next((closing for tag, closing in TAGS.items() if opening.endswith(tag)), None)
+def is_opening_of(reply: str, opening: str, has_thought: bool) -> bool:
+    """Whether a reply may have been written behind these last words of a prompt.
+
+    Args:
+        reply: its text so far, with its tags.
+        opening: may open a thought, or an empty one that leaves none to the reply.
+        has_thought: whether the reply was seen to think.
+    """
+    text, opened = reply.lstrip(), opened_by(opening)
+    if not text:
+        return True
+    if any(text.startswith(marker.opening) for marker in THOUGHT_MARKERS):
+        return opened is None and closed_by(opening) is None
+    if opened is not None:
+        return has_thought or opened.closing in text
+    return not has_thought
+
+
+class _Where(Enum):
+    """Which part of a reply its text has come to."""
+
+    START = "start"
+    THOUGHT = "thought"
+    BEHIND = "behind"
+    """Between a thought and what follows it."""
+    ANSWER = "answer"
 
 
 class ThinkingSplitter:
     """Tell thinking and answer apart; the pieces joined are the same however the text was split.
 
     Args:
-        closing: the tag that ends the block which the prompt has opened already, or None.
+        opened: the marker of the block which the prompt has opened already, or None.
+
+    Attributes:
+        has_block: whether there is a block, open or closed.
+        part_chars: characters of the newest part, the thought or the answer, with the tag that ends it.
     """
 
-    def __init__(self, closing: str | None = None) -> None:
-        self._closing = closing
+    def __init__(self, opened: ThoughtMarker | None = None) -> None:
+        self._opened = opened
+        self._marker: ThoughtMarker | None = None
+        self._where = _Where.START
         self._held = ""
-        self._is_start = True
         self._trims = False
-        self.has_block = closing is not None
-        """Whether there is a block, open or closed."""
+        self._frame = ""
+        """The tag that ends the answer; "" for none."""
+        self.has_block = opened is not None
+        self.part_chars = 0
+
+    @property
+    def marker(self) -> ThoughtMarker | None:
+        """The marker of the newest block, also of one that only the prompt has opened; None without a block."""
+        return self._marker or self._opened
 
     @property
     def is_thinking(self) -> bool:
-        """Whether the text so far ends inside a block."""
-        return self._closing is not None
+        """Whether the text so far ends inside a block, or where another may follow."""
+        return self.is_open or (self._where is _Where.BEHIND and bool(self._marker and self._marker.again))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the text so far ends inside a block that was not closed."""
+        return self._where is _Where.THOUGHT or (self._where is _Where.START and self._opened is not None)
 
     def push(self, text: str) -> Split:
         """Take the next piece; what may be the beginning of a tag is held back until that is decided."""
-        if self._is_start:
-            text, self._held = self._held + text, ""
-            if not self._begin(text):
-                self._held = text
-                return Split()
-            text, self._held = self._held, ""
-        if self._closing is None:
-            return Split(answer=self._trimmed(text))
-        return self._think(text)
+        self._held += text
+        thought, answer = "", ""
+        where = None
+        while where is not self._where:
+            where = self._where
+            if where is _Where.START:
+                self._begin()
+            elif where is _Where.THOUGHT:
+                thought += self._think()
+            elif where is _Where.BEHIND:
+                self._go_on()
+            else:
+                answer += self._answer()
+        return Split(thought, answer)
 
     def flush(self) -> Split:
         """The text is complete: return what was held back."""
         held, self._held = self._held, ""
-        if self.is_thinking:
-            return Split(thought=held.lstrip() if self._is_start else held)
+        if self._where is _Where.START and self._opened is not None:
+            self._enter_thought(self._opened, "")
+            held = held.lstrip()
+        elif self._where is _Where.START:
+            self._where = _Where.ANSWER
+        elif self._where is _Where.BEHIND:
+            self._enter_answer("")
+        self.part_chars += len(held)
+        if self._where is _Where.THOUGHT:
+            return Split(thought=held)
+        held = held.lstrip() if self._trims else held
+        if self._frame and held.rstrip().endswith(self._frame):
+            held = held.rstrip().removesuffix(self._frame).rstrip()
         return Split(answer=held)
 
-    def _begin(self, text: str) -> bool:
-        """Find out how the reply begins; False while it could still be either. Leaves the rest in ``_held``."""
-        stripped = text.lstrip()
-        opening = next((tag for tag in TAGS if stripped.startswith(tag)), None)
-        if opening is None and any(tag.startswith(stripped) for tag in TAGS):
-            return False
-        self._is_start = False
-        if opening is not None:
-            self._closing, text = TAGS[opening], stripped[len(opening) :]
-        elif self._closing is not None:
-            text = stripped
-        self._trims = self.has_block = self.is_thinking
-        self._held = text
-        return True
+    def _begin(self) -> None:
+        """Find out how the reply begins, unless it could still be either."""
+        text = self._held.lstrip()
+        for marker in THOUGHT_MARKERS:
+            if text.startswith(marker.opening):
+                self._enter_thought(marker, text[len(marker.opening) :])
+                return
+            if marker.answer and text.startswith(marker.answer):
+                self._enter_answer(text[len(marker.answer) :])
+                return
+        if any(beginning.startswith(text) for beginning in _BEGINNINGS):
+            return
+        if self._opened is not None:
+            self._enter_thought(self._opened, text)
+        else:
+            self._where = _Where.ANSWER
 
-    def _think(self, text: str) -> Split:
-        assert self._closing is not None
-        text = self._trimmed(self._held + text)
-        self._held = ""
-        thought, tag, answer = text.partition(self._closing)
+    def _think(self) -> str:
+        assert self._marker is not None
+        self._held = self._trimmed(self._held)
+        text, tag, rest = self._held.partition(self._marker.closing)
         if tag:
-            self._closing, self._trims = None, True
-            return Split(thought, self._trimmed(answer))
-        keep = _overlap(text, self._closing)
+            self._where, self._held = _Where.BEHIND, rest
+            return text
+        keep = _overlap(text, self._marker.closing)
         self._held = text[len(text) - keep :]
-        return Split(thought=text[: len(text) - keep])
+        return self._counted(text[: len(text) - keep])
+
+    def _go_on(self) -> None:
+        """Find out what follows a thought, unless it could still be either."""
+        assert self._marker is not None
+        text, again = self._held.lstrip(), self._marker.again
+        more = again + self._marker.opening
+        frames = {again + self._marker.answer: ""} if again else ANSWER_FRAMES
+        if again and text.startswith(more):
+            self._enter_thought(self._marker, text[len(more) :])
+            return
+        for beginning, end in frames.items():
+            if text.startswith(beginning):
+                self._enter_answer(text[len(beginning) :], end)
+                return
+        if not any(beginning.startswith(text) for beginning in (*frames, *((more,) if again else ()))):
+            self._enter_answer(text)
+
+    def _answer(self) -> str:
+        text = self._trimmed(self._held)
+        keep = 0
+        if self._frame:
+            at = text.rfind(self._frame)
+            is_last = at >= 0 and not text[at + len(self._frame) :].strip()
+            end = at if is_last else len(text) - _overlap(text, self._frame)
+            keep = len(text) - len(text[:end].rstrip())
+        self._held = text[len(text) - keep :]
+        return self._counted(text[: len(text) - keep])
+
+    def _enter_thought(self, marker: ThoughtMarker, text: str) -> None:
+        self._marker, self._where, self._held = marker, _Where.THOUGHT, text
+        self.has_block = self._trims = True
+        self.part_chars = 0
+
+    def _enter_answer(self, text: str, frame: str = "") -> None:
+        self._where, self._held, self._frame = _Where.ANSWER, text, frame
+        self._trims = True
+        self.part_chars = 0
+
+    def _counted(self, text: str) -> str:
+        self.part_chars += len(text)
+        return text
 
     def _trimmed(self, text: str) -> str:
         """Drop the white space that stands between a tag and the text."""
@@ -148,6 +234,9 @@ class ThinkingSplitter:
             text = text.lstrip()
             self._trims = not text
         return text
+
+
+_BEGINNINGS = tuple(text for marker in THOUGHT_MARKERS for text in (marker.opening, marker.answer) if text)
 
 
 def _overlap(text: str, tag: str) -> int:

@@ -118,7 +118,10 @@ def _known_lines(examination: Examination) -> list[str]:
     known = best_known(examination.memory, examination.rates)
     if known is None:
         return []
-    return [f"    for instance {known.name}: jalopy pull {known.repository} (list of {checked_on()})"]
+    return [
+        f"    for instance {known.name}: {known.good_at}",
+        f"        jalopy pull {known.repository} ({known.licence}, list of {checked_on()})",
+    ]
 
 
 def _suggestion_lines(found: Iterable[Suggestion], best: Suggestion | None) -> list[str]:

@@ -32,6 +32,8 @@ class KnownModel:
     repository: str
     parameters: float
     licence: str
+    architecture: str
+    good_at: str
 
 
 @cache
@@ -82,7 +84,7 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
                 size_bytes=needs.weights_bytes,
                 n_parts=1,
                 name="",
-                architecture="",
+                architecture=model.architecture,
                 parameters=int(model.parameters),
                 quantization=chosen,
                 context_length=0,
@@ -90,6 +92,7 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
                 outlook=lister.outlook_of(needs),
                 repository=model.repository,  # without the type: not every repository has it
                 listed_on=checked_on(),
+                good_at=model.good_at,
             )
         )
     return rows

@@ -62,6 +62,7 @@ class ModelEntry:
         outlook: None where it cannot be opened.
         repository: where it can be downloaded, if it is not here; its size and outlook are estimates then.
         listed_on: the day the list of those was last checked.
+        good_at: what the list says it is good at.
     """
 
     path: Path
@@ -80,6 +81,7 @@ class ModelEntry:
     outlook: Outlook | None = None
     repository: str = ""
     listed_on: str = ""
+    good_at: str = ""
 
     @property
     def is_here(self) -> bool:
@@ -93,7 +95,8 @@ class ModelEntry:
 
     def matches(self, words: str) -> bool:
         """Whether every word typed is somewhere in the row."""
-        row = " ".join((self.title, self.name, self.architecture, self.quantization, self.place, self.licence)).lower()
+        said = self.title, self.name, self.architecture, self.quantization, self.place, self.licence, self.good_at
+        row = " ".join(said).lower()
         return all(word in row for word in words.lower().split())
 
 

@@ -85,6 +85,7 @@ def details(entry: ModelEntry) -> list[str]:
     """Write what the columns have no room for."""
     parts = [
         "suits this machine best" if entry.place == ADVISED else "",
+        f"good at: {entry.good_at}" if entry.good_at else "",
         entry.architecture,
         f"{figures.parameters(entry.parameters)} parameters" if entry.parameters else "",
         mix(entry.type_bytes),

@@ -16,6 +16,7 @@ from app.program.refusals import Refusal
 from app.program.toml_file import read_toml
 from app.text.record import record
 from engine import KV_TYPES
+from engine.prompt.thinking_mode import MOST_BUDGET_TOKENS, ThinkingMode
 
 MOST_THREADS = 128
 """``engine.plan.crew.MOST_THREADS``, which is dear to import; a test compares them."""
@@ -24,6 +25,7 @@ _MOST_SHOWN = 10**40
 _GIVEN = "given"
 AUTO = "auto"
 """Leaves a choice to the program."""
+THINKING_WORDS = "auto, on, off, low, medium, high, or the most tokens of a thought"
 DEFAULT_WEIGHTS, DEFAULT_KV_TYPE = "mmap", "f16"
 """What that is before anything was measured."""
 
@@ -33,8 +35,9 @@ class SettingsError(Refusal):
 
 
 def _setting(*, choices: tuple[str, ...] | None = None, least: float | None = None, most: float | None = None,
-             are_paths: bool = False) -> Any:  # fmt: skip
-    return field(metadata={"choices": choices, "least": least, "most": most, "are_paths": are_paths})
+             are_paths: bool = False, is_thinking: bool = False) -> Any:  # fmt: skip
+    rules = {"choices": choices, "least": least, "most": most, "are_paths": are_paths, "is_thinking": is_thinking}
+    return field(metadata=rules)
 
 
 @record
@@ -83,6 +86,9 @@ class Settings:
     """How weights come into memory; "auto" = as tuning has found it faster, else in the file's map."""
     system_prompt: str = _setting()
     """What the model is told before every conversation; "" = nothing."""
+    thinking: str = _setting(is_thinking=True)
+    """How much a model thinks before it answers: on, off, low, medium, high, or a number of tokens; "auto" = as chosen
+    for the model with /think, else as the model does by itself."""
     theme: str = _setting()
     """Colours of the interface: the name of a theme; "" = the one chosen last."""
     low_power: str = _setting(choices=("auto", "on", "off"))
@@ -244,7 +250,11 @@ def _checked(table: Any, name: str, value: object, where: str) -> Any:
         value = float(value)
     if wanted == tuple[str, ...] and isinstance(value, list) and all(isinstance(one, str) for one in value):
         value = tuple(value)
+    if rules["is_thinking"] and type(value) is int and 0 <= value <= MOST_BUDGET_TOKENS:
+        value = str(value)
     is_right = type(value) is (get_origin(wanted) or wanted)
+    if is_right and rules["is_thinking"]:
+        is_right = _is_thinking_mode(str(value))
     if is_right and choices is not None:
         is_right = value in choices
     if is_right and isinstance(value, (int, float)):
@@ -258,6 +268,14 @@ def _checked(table: Any, name: str, value: object, where: str) -> Any:
     raise SettingsError(f"{where} is {_kind(value)}; allowed: {_allowed(wanted, rules)}", exit_codes.BAD_DATA)
 
 
+def _is_thinking_mode(text: str) -> bool:
+    try:
+        ThinkingMode.parse(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _check_paths(texts: Any, where: str) -> None:
     """Refuse a path that means another place wherever the program is started."""
     for text in texts:
@@ -266,6 +284,8 @@ def _check_paths(texts: Any, where: str) -> None:
 
 
 def _allowed(wanted: Any, rules: Mapping[str, Any]) -> str:
+    if rules["is_thinking"]:
+        return THINKING_WORDS
     if rules["choices"]:
         return ", ".join(f'"{choice}"' for choice in rules["choices"])
     if wanted is str:

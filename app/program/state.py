@@ -17,6 +17,7 @@ from app.program.settings import MOST_THREADS
 from app.program.small_file import read_bounded, replace_file
 from app.text.record import record
 from engine import KV_TYPES
+from engine.prompt.thinking_mode import ThinkingMode
 
 VERSION = 1
 _MAX_FILE_BYTES = 1 << 20
@@ -73,6 +74,9 @@ class ProgramState:
     """The theme that was chosen last on the screen."""
     tuned_when: Mapping[str, Measured] = field(default_factory=dict)
     """Under the same names; choices made by hand were not measured."""
+    thinking: Mapping[str, str] = field(default_factory=dict)
+    """How much each model shall think, by the path of its file; models that think as they do by themselves are left
+    out."""
 
 
 class _DamagedStateError(Exception):
@@ -130,6 +134,19 @@ def remember_theme(name: str, path: Path | None = None) -> str | None:
     return save_state(dataclasses.replace(state, theme=name), path)
 
 
+def remember_thinking(model_key: str, mode: str, path: Path | None = None) -> str | None:
+    """Note how much a model shall think, or forget it where it is left to the model; returns a line where that failed.
+
+    Args:
+        model_key: the path of the model's file.
+    """
+    state, _ = load_state(path)
+    kept = {key: value for key, value in state.thinking.items() if key != model_key}
+    if ThinkingMode.parse(mode) != ThinkingMode():
+        kept = dict([*kept.items(), (model_key, mode)][-_MAX_TUNED:])
+    return save_state(dataclasses.replace(state, thinking=kept), path)
+
+
 def remember_tuned(
     key: str,
     choice: TunedChoice | None,
@@ -184,7 +201,19 @@ def _parse(raw: bytes) -> ProgramState:
     if not isinstance(when, dict):
         raise _DamagedStateError("not a state file")
     choices = {key: _parse_choice(value) for key, value in tuned.items()}
-    return ProgramState(last_model, choices, theme, {key: _parse_measured(value) for key, value in when.items()})
+    measured = {key: _parse_measured(value) for key, value in when.items()}
+    return ProgramState(last_model, choices, theme, measured, _parse_thinking(content.get("thinking", {})))
+
+
+def _parse_thinking(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise _DamagedStateError("not a state file")
+    for mode in value.values():
+        try:
+            ThinkingMode.parse(mode)
+        except (AttributeError, ValueError):
+            raise _DamagedStateError("thinking holds no way to think") from None
+    return value
 
 
 def _parse_choice(value: object) -> TunedChoice:

@@ -79,7 +79,13 @@ ACTIONS = _table(
     Action(
         "save", "Save the conversation as Markdown", "chat", "ctrl+s", command="save", argument="[path] [+thinking]"
     ),
-    Action("thinking", "Show or fold what the model thought", "chat", command="think"),
+    Action(
+        "thinking",
+        "Show or fold a thought; think more or less",
+        "chat",
+        command="think",
+        argument="[on|off|low|500]",
+    ),
     Action("focus_older", "Go up to a message", "chat", "ctrl+up,shift+tab"),
     Action("focus_newer", "Go down to a message or the prompt", "chat", "ctrl+down"),
     Action("model", "Load a model file", "chat", command="model", argument="path"),

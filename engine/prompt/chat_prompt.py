@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from engine.errors import TokenizerError
 from engine.prompt.chat_template import CHATML_TAGS, ChatTemplate
+from engine.prompt.thinking_mode import LEVEL_BUDGETS_TOKENS, ThinkingMode
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.special import spelled_in
 
@@ -96,10 +97,12 @@ class ChatPrompt:
 
     Attributes:
         messages: the conversation so far; change it only through the methods.
+        thinking: how much the model shall think before its next reply.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
         self.messages: list[Message] = []
+        self.thinking = ThinkingMode()
         self._tokenizer = tokenizer
         self._template = template
         self._control = dict(tokenizer.control_texts)
@@ -125,6 +128,16 @@ class ChatPrompt:
         """The text that the template printed behind the last user message of the last ``prompt_ids``."""
         places = self._user_messages()
         return self._text[places[-1].stop :] if places else self._text[-_OPENING_CHARS:]
+
+    @property
+    def thought_budget_tokens(self) -> int | None:
+        """Limit on the next reply's thought in tokens: the mode's, or its level's where the template has no levels."""
+        mode = self.thinking
+        return (
+            mode.budget_tokens
+            if self._template.knows_levels or not mode.level
+            else LEVEL_BUDGETS_TOKENS.get(mode.level)
+        )
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -309,7 +322,7 @@ class ChatPrompt:
             }
             for message in self.messages
         ]
-        return self._template.render(messages, add_generation_prompt=True, now=self._now)
+        return self._template.render(messages, add_generation_prompt=True, now=self._now, thinking=self.thinking)
 
     def _choose_swaps(self, contents: str) -> dict[str, str]:
         """Map the first characters of control tokens to private-use characters that occur nowhere else."""

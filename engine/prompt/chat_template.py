@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import TemplateError, shown
 from engine.prompt.template_process import TemplateProcess
+from engine.prompt.thinking_mode import ThinkingMode, knows_levels
+from engine.prompt.thought_markers import closed_by, mentioned_in, opened_by, parts_of_channels
 
 KEY = "tokenizer.chat_template"
 
@@ -21,6 +24,21 @@ MAX_SOURCE_CHARS = 1 << 18
 CHATML_TAGS = ("<|im_end|>", "<|im_start|>")
 _USER_NEEDLE = "qvuserqv"
 _SYSTEM_NEEDLE = "qvsystemqv"
+_PROBE = {"role": "user", "content": _USER_NEEDLE}
+_BY_DEFAULT = ThinkingMode()
+
+
+@dataclass(frozen=True)
+class _Switch:
+    """What has a template ask for a mode of thinking.
+
+    Attributes:
+        variables: for the template.
+        opening: text behind the generation prompt.
+    """
+
+    variables: Mapping[str, Any]
+    opening: str
 
 
 class ChatTemplate:
@@ -53,6 +71,8 @@ class ChatTemplate:
         self._owns_process = process is None
         self._notice: str | None = None
         self._supports_system = True
+        self._tools: list[str] | None = None
+        self._switches: dict[ThinkingMode, _Switch] = {}
         self._probed = False
         refusal = _refusal(source)
         if refusal is not None:
@@ -79,8 +99,17 @@ class ChatTemplate:
         self._probe()
         return self._supports_system
 
+    @property
+    def knows_levels(self) -> bool:
+        """Whether the template takes levels of thinking."""
+        return self.source is not None and knows_levels(self.source)
+
     def render(
-        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True, now: float | None = None
+        self,
+        messages: Sequence[Mapping[str, str]],
+        add_generation_prompt: bool = True,
+        now: float | None = None,
+        thinking: ThinkingMode = _BY_DEFAULT,
     ) -> str:
         """Return the prompt for a conversation.
 
@@ -89,6 +118,8 @@ class ChatTemplate:
             add_generation_prompt: end with the text that precedes a reply.
             now: the time for templates that print the date, in seconds since 1970; None is the present. The same
                 value through a conversation keeps its beginning the same past midnight.
+            thinking: how much the model shall think. Where a template has no switch for it, none at all is asked for
+                by an empty thought at the reply's beginning.
 
         Raises:
             TemplateError: the template fails on these messages or exceeds its limits.
@@ -99,7 +130,9 @@ class ChatTemplate:
         if not self._supports_system:
             messages = fold_system(messages)
         try:
-            return self._render(messages, add_generation_prompt, now)
+            switch = self._switch(thinking)
+            text = self._render(messages, add_generation_prompt, now, switch.variables)
+            return text + switch.opening if add_generation_prompt else text
         except TemplateError as error:
             raise TemplateError(
                 f"{self._file_name}: the chat template {error} (start a new conversation or change the message)"
@@ -116,12 +149,43 @@ class ChatTemplate:
         except TemplateError as error:
             self._fall_back(f"cannot be used: {error}")
 
-    def _render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool, now: float | None) -> str:
+    def _switch(self, mode: ThinkingMode) -> _Switch:
+        """Find out once what has the template ask for a mode."""
+        if mode not in self._switches:
+            self._switches[mode] = self._find_switch(mode)
+        return self._switches[mode]
+
+    def _find_switch(self, mode: ThinkingMode) -> _Switch:
+        assert self.source is not None
+        if mode == _BY_DEFAULT:
+            return _Switch({}, "")
+        variables = mode.variables(self.source)
+        try:
+            text = self._render([_PROBE], True, None, variables)
+        except TemplateError:  # it refuses a value: the rest of the conversation must not fail for that
+            return self._switch(mode.next_best or _BY_DEFAULT)
+        if mode.is_on:
+            return _Switch(variables, "")
+        open_marker = opened_by(text)
+        if open_marker is not None:
+            return _Switch(variables, open_marker.end)
+        has_switch = text != self._render([_PROBE], True, None, self._switch(ThinkingMode(True)).variables)
+        marker = None if has_switch or closed_by(text) else mentioned_in(self.source)
+        return _Switch(variables, marker.empty if marker is not None else "")
+
+    def _render(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        add_generation_prompt: bool,
+        now: float | None,
+        switches: Mapping[str, Any] | None = None,
+    ) -> str:
         assert self.source is not None
         variables = {
-            "messages": [{"role": message["role"], "content": message["content"]} for message in messages],
+            **(switches or {}),
+            "messages": [_as_template_sees(message) for message in messages],
             "add_generation_prompt": add_generation_prompt,
-            "tools": None,
+            "tools": self._tools,
             "documents": None,
             **self._specials,
         }
@@ -134,20 +198,27 @@ class ChatTemplate:
         self._probed = True
         if self.source is None:
             return
-        user = {"role": "user", "content": _USER_NEEDLE}
+        reason = self._why_unusable()
+        if reason:
+            self._tools = []  # templates made for tools alone loop over them
+            reason = reason if self._why_unusable() else None
+        if reason:
+            self._fall_back(reason)
+            return
         system = {"role": "system", "content": _SYSTEM_NEEDLE}
         try:
-            if _USER_NEEDLE not in self._render([user], True, None):
-                self._fall_back("does not print the messages")
-                return
-        except TemplateError as error:
-            self._fall_back(str(error))
-            return
-        try:
-            text = self._render([system, user], True, None)
+            text = self._render([system, _PROBE], True, None)
             self._supports_system = _SYSTEM_NEEDLE in text and _USER_NEEDLE in text
         except TemplateError:
             self._supports_system = False
+
+    def _why_unusable(self) -> str | None:
+        """Return what is wrong with the template if it cannot render one message, None if it can."""
+        try:
+            text = self._render([_PROBE], True, None)
+        except TemplateError as error:
+            return str(error)
+        return None if _USER_NEEDLE in text else "does not print the messages"
 
     def _fall_back(self, reason: str) -> None:
         self.source = None
@@ -155,6 +226,15 @@ class ChatTemplate:
         what = f"the chat template {reason}" if reason else "has no chat template"
         self._notice = f"{self._file_name}: {what}; using ChatML"
         self.close()
+
+
+def _as_template_sees(message: Mapping[str, str]) -> dict[str, str]:
+    """Return a message with thought and answer apart where it consists of channels."""
+    role, content = message["role"], message["content"]
+    parts = parts_of_channels(content) if role == "assistant" else None
+    if parts is None:
+        return {"role": role, "content": content}
+    return {"role": role, "content": parts[1], "thinking": parts[0], "reasoning": parts[0]}
 
 
 def fold_system(messages: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:

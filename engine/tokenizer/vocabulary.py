@@ -43,8 +43,19 @@ END_TEXTS = frozenset(
 )
 """Tokens that end a reply whatever their declared type (llama.cpp, llama-vocab.cpp, ``special_eog_ids``)."""
 
-AMBIGUOUS_END_TEXTS = frozenset({"</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]"})
+AMBIGUOUS_END_TEXTS = frozenset(
+    {"</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]"}
+    | {"<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<fim-repo>", "<REPO>", "<reponame>"}
+)
 """Tokens that end a reply only if the file marks them as special: in Qwen's vocabulary ``</s>`` is a word."""
+
+_NO_ENDS = (
+    ({"<|return|>", "<|call|>"}, "<|end|>"),
+    ({"<|flush|>", "<|call|>"}, "<|end|>"),
+    ({"<|flush|>", "<|calls|>"}, "<|end|>"),
+    ({"<|tool_response>"}, "</s>"),
+)
+"""Tokens that end no reply where others stand beside them: gpt-oss ends each channel of a reply with ``<|end|>``."""
 
 _USUAL_PRE = {"qwen2": "qwen2", "qwen3": "qwen2"}
 """Pre-tokenizer by architecture, for files from before ``tokenizer.ggml.pre`` (llama.cpp, April 2024)."""
@@ -360,7 +371,7 @@ def _find_end_tokens(ids: dict[str, int], types: bytearray) -> set[int]:
     found |= {ids[text] for text in AMBIGUOUS_END_TEXTS if text in ids and types[ids[text]] in special}
     for token_id in found:
         types[token_id] = TokenType.CONTROL
-    return found
+    return found - {ids[text] for others, text in _NO_ENDS if text in ids and others <= ids.keys()}
 
 
 def _find_rstrip_tokens(metadata: Mapping[str, Any], texts: list[str], types: bytearray) -> frozenset[int]:

@@ -23,6 +23,7 @@ from typing import Any
 from engine import common_prefix
 from engine.config import Attention, Dense, Layer, ModelConfig, Rope
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError, MemoryPlanError, TemplateError
+from engine.prompt.thinking_mode import ThinkingMode
 
 BOS, EOS, SYSTEM, USER, ASSISTANT, END = range(6)
 _MARKERS = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
@@ -255,9 +256,15 @@ class FakeChat:
         self._tokenizer, self._error = tokenizer, error
         self._refused_words = refused_words
         self.opening = opening
+        self.thinking = ThinkingMode()
         self.stops = stops
         self.messages: list[Message] = []
         self._ids: list[list[int]] = []
+
+    @property
+    def thought_budget_tokens(self) -> int | None:
+        """The limit of the mode."""
+        return self.thinking.budget_tokens
 
     def start(self, system: str | None) -> None:
         """Begin anew."""

@@ -46,9 +46,9 @@ _BIG = replace(
 )
 _FOREIGN = replace(
     _LLAMA,
-    path=_HOME / "gemma-3-4b-it-Q4_K_M.gguf",
-    title="gemma-3-4b-it",
-    reason="gemma3 is not supported; supported: llama, qwen2, qwen3",
+    path=_HOME / "gemma-4-E4B-it-Q4_K_M.gguf",
+    title="gemma-4-E4B-it",
+    reason="gemma4 is not supported yet (Gemma 4); use Gemma 3",
     outlook=None,
 )
 _KNOWN = replace(

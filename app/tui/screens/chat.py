@@ -29,6 +29,7 @@ from app.chat.events import (
     PromptWeighed,
     ReplyReopened,
     TextGenerated,
+    ThinkingChosen,
     ThinkingFinished,
     ThoughtGenerated,
     ThreadsChanged,
@@ -232,6 +233,7 @@ class ChatScreen(Screen[None]):
             PromptWeighed: (self.editing.show_weight,),
             TurnsDropped: (talks.tell_dropped,),
             ThreadsChanged: (models.show_threads,),
+            ThinkingChosen: (models.show_thinking,),
             TuningDoubted: (models.doubt_tuning,),
             TuningEnded: (models.end_tuning,),
         }
@@ -306,6 +308,13 @@ class ChatScreen(Screen[None]):
         elif not self.editing.cancel():
             self.replies.stop()
 
+    def action_thinking(self, wanted: str = "") -> None:
+        """Have the model think more or less; without a word, show or fold its last thought."""
+        if wanted:
+            self.models.wish_thinking(wanted)
+        else:
+            self.acting.toggle_last_thinking()
+
     async def action_unfold(self) -> None:
         """Show pasted text whole, or folded again."""
         self.transcript.toggle_folds()
@@ -328,7 +337,6 @@ class ChatScreen(Screen[None]):
     action_edit = _handed_to(lambda chat: chat.editing.edit)
     action_regenerate = _handed_to(lambda chat: chat.acting.regenerate)
     action_continue_reply = _handed_to(lambda chat: chat.acting.continue_reply)
-    action_thinking = _handed_to(lambda chat: chat.acting.toggle_last_thinking)
     action_copy = _handed_to(lambda chat: chat.copying.copy)
     action_read = _handed_to(lambda chat: chat.sending.attach_file)
     action_take_back = _handed_to(lambda chat: chat.sending.take_back)

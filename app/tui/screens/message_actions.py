@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from app.chat.thinking_command import USAGE
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.copying import Copying
 from app.tui.screens.message_editing import MessageEditing
@@ -50,7 +51,7 @@ class MessageActions:
         """Show or fold what the model thought before the newest reply."""
         views = self._transcript.replies()
         if not views or not views[-1].toggle_thinking():
-            self._notes.note("there is no thinking in the last reply")
+            self._notes.note(f"there is no thinking in the last reply ({USAGE})")
 
     def _continue_at(self, view: MessageView) -> None:
         if view.message is self._turns.last_message:

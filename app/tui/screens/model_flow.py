@@ -10,16 +10,21 @@ from pathlib import Path
 from textual.content import Content
 from textual.widgets import Static
 
+from app.chat.commands import Think
 from app.chat.events import (
     ConversationReread,
     ModelFailed,
     ModelKept,
     ModelLoaded,
+    ThinkingChosen,
     ThreadsChanged,
     TuningDoubted,
     TuningEnded,
 )
+from app.chat.thinking_command import chosen_thinking, describe_thinking, parse_thinking
 from app.program.bundled_model import WHAT_IT_IS, is_starter, model_path
+from app.program.refusals import Refusal
+from app.program.settings import AUTO
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.keymap import Keymap
@@ -63,7 +68,7 @@ class ModelFlow:
             await self._conversations.clear_transcript()
         self._turns.note_loaded(message)
         self._prompt.placeholder = PLACEHOLDER
-        self._name.update(Content(f"{message.name} · {message.quantization}"))
+        self._show_name()
         self._note(
             f"weights {figures.size(message.weights_bytes)} · context {figures.count(message.n_ctx)} tokens, "
             f"{figures.size(message.kv_bytes)} of memory"
@@ -117,6 +122,29 @@ class ModelFlow:
         self._note(f"from now on {describe(now)}{was}")
         if message.trouble:
             self._note(message.trouble, is_error=True)
+
+    def show_thinking(self, message: ThinkingChosen) -> None:
+        """Say how much the model thinks from now on."""
+        self._note(chosen_thinking(message.mode, message.trouble))
+        self._show_name()
+
+    def wish_thinking(self, wanted: str) -> None:
+        """Have the model think more or less from the next message on."""
+        try:
+            mode = parse_thinking(wanted)
+        except Refusal as refused:
+            self._note(str(refused), is_error=True)
+            return
+        if self._turns.model is None or not self._bridge.send(Think(mode)):
+            self._note(how_to_load(self._keymap))
+        elif self._turns.is_busy:
+            self._note(f"{describe_thinking(mode)} once the engine is free")
+
+    def _show_name(self) -> None:
+        model, mode = self._turns.model, self._bridge.thinking
+        if model is not None:
+            thinking = f" · {describe_thinking(mode)}" if mode not in ("", AUTO) else ""
+            self._name.update(Content(f"{model.name} · {model.quantization}{thinking}"))
 
     def doubt_tuning(self, message: TuningDoubted) -> None:
         """Suggest to measure again."""

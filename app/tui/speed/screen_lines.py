@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 
 from app.chat.status import Activity
+from app.chat.thinking_command import describe_thinking
 from app.machine.ceiling import bytes_per_token
 from app.machine.paced import or_none
 from app.machine.records import INTERFACE, PhaseCost, TimeSpent
 from app.machine.sample import MachineSample
+from app.program.settings import AUTO
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.tui.speed import lines, strip_lines
@@ -40,7 +42,8 @@ def speed_lines(view: PerformanceView, width: int) -> list[Line]:
              *(lines.milliseconds(tps, 8) for tps in windows[1:])),
         line(muted(f"{'reading tok/s':<15}"), lines.rate(speed.prompt, 10), muted(_reading(view))),
     ]  # fmt: skip
-    return lines.clipped([*table, _comparison(view, width)], width)
+    thinking = [line(muted(f"{describe_thinking(view.thinking)} (/think)"))] if view.thinking not in ("", AUTO) else []
+    return lines.clipped([*table, _comparison(view, width), *thinking], width)
 
 
 def _reading(view: PerformanceView) -> str:

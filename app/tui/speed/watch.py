@@ -55,6 +55,8 @@ class PerformanceView:
     ceiling: Ceiling | None = None
     interface_cost: float | None = None
     """Share of one core."""
+    thinking: str = ""
+    """How much the open model is asked to think; "" while none is open."""
     slowed_by: int = 1
     """How much more rarely than usual the interface draws."""
 
@@ -135,6 +137,7 @@ class PerformanceWatch:
         faults, found = figures.faults.by_token(), self._stutters.found
         return PerformanceView(
             status=status,
+            thinking=self._bridge.thinking,
             figures=figures,
             sample=self._samples[-1] if self._samples else None,
             speed=speed,

@@ -169,6 +169,16 @@ def test_thinking_is_shown(talk: Talk, script: Script) -> None:
     assert "> hm\n" in err
 
 
+def test_how_much_the_model_thinks_is_chosen_and_kept(talk: Talk) -> None:
+    err = talk("/think loud", "/think OFF", "/think")
+    assert "'loud' is no way to think (/think on, off or auto" in err
+    assert "thinking off from the next message on; remembered for this model" in err
+    assert "there is no thinking in the last reply; thinking off (/think on" in err
+    assert " · thinking off · /help" in talk()
+    assert " · thinking at most 9 tokens" in talk("/think auto", thinking="9")
+    assert "thinking" not in talk()
+
+
 @pytest.mark.parametrize(
     ("argument", "copied"), [("", "see\n```\nx = 1\n```"), ("code", "x = 1"), ("code 2", None), ("nothing", None)]
 )

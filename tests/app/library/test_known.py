@@ -14,6 +14,7 @@ from app.library.listing import Lister
 from app.library.rates import KnownRates
 from app.machine.reply_history import ReplyHistory
 from engine.measure.fit import MachineMemory, MachineRates
+from engine.models import ARCHITECTURES
 
 GIB = 1 << 30
 
@@ -31,6 +32,17 @@ def test_the_list_is_sound_and_has_a_date() -> None:
         assert parse_wanted(model.repository, "https://huggingface.co").repository == model.repository
         assert re.fullmatch(r"[a-z0-9.-]+", model.licence)
         assert 1e8 <= model.parameters <= 1e11
+        assert model.architecture in ARCHITECTURES
+        assert 10 <= len(model.good_at) <= 56
+        assert len(model.name) <= 25
+        assert len(model.repository) + len(model.licence) <= 62
+
+
+def test_families_of_this_year_are_in_the_list() -> None:
+    listed = {model.architecture for model in known_models()}
+    assert listed >= {"gemma3", "granite", "smollm3", "olmo2", "phi3", "mistral3", "exaone4", "qwen3", "llama", "glm4"}
+    names = [model.name for model in known_models()]
+    assert len(set(names)) == len({model.repository for model in known_models()}) == len(names)
 
 
 def test_the_sizes_in_the_names_are_those_of_the_data() -> None:
@@ -38,12 +50,12 @@ def test_the_sizes_in_the_names_are_those_of_the_data() -> None:
         named = re.search(r"(\d+(?:\.\d+)?)(B|M)\b", model.name)
         assert named is not None
         wanted = float(named[1]) * (1e9 if named[2] == "B" else 1e6)
-        assert model.parameters == pytest.approx(wanted, rel=0.25)
+        assert model.parameters == pytest.approx(wanted, rel=0.5)  # makers leave the embedding out
 
 
 def test_only_what_fits_is_offered_the_advised_one_first() -> None:
     rows_8 = offers(lister(6), [])
-    assert all(entry.outlook is not None and entry.outlook.verdict == "yes" for entry in rows_8)
+    assert {entry.outlook.verdict for entry in rows_8 if entry.outlook is not None} == {"yes", "tight"}
     assert rows_8[0].place == "advised"
     assert [entry.place for entry in rows_8[1:]] == ["download"] * (len(rows_8) - 1)
     assert len(offers(lister(1), [])) < len(rows_8)
@@ -62,6 +74,9 @@ def test_an_offer_is_an_estimate_and_says_how_to_get_it() -> None:
     assert rows.details(entry)[0] == f"not here: jalopy pull {entry.repository}"
     assert f"list of {checked_on()}" in rows.details(entry)[1]
     assert "suits this machine best" in rows.details(entry)[1]
+    assert f"good at: {entry.good_at}" in rows.details(entry)[1]
+    assert entry.matches(entry.architecture)
+    assert entry.matches(entry.good_at.split()[0])
     assert "suits this machine best" not in "".join(rows.details(offers(lister(6), [])[1]))
     assert not entry.can_open
 

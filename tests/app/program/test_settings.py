@@ -57,6 +57,11 @@ def test_the_users_file_lies_over_the_defaults_and_the_command_line_over_both(tm
     assert loaded.sampling.top_p == built_in_settings().sampling.top_p
 
 
+def test_a_thought_may_be_limited_by_a_number(tmp_path: Path) -> None:
+    assert load_settings(write(tmp_path, "thinking = 500")).thinking == "500"
+    assert load_settings(write(tmp_path, 'thinking = "low"')).thinking == "low"
+
+
 def test_the_users_file_is_found_in_the_platforms_place() -> None:
     file = paths.config_file()
     assert file is not None
@@ -97,6 +102,9 @@ def test_the_users_file_is_not_changed_by_reading_it(tmp_path: Path) -> None:
         ('model_directories = ["~/a", "b"]', 'model_directories has "b"; allowed: whole paths, from / or ~'),
         ('model_directories = [""]', 'model_directories has ""; allowed: whole paths'),
         ("system_prompt = 4", "system_prompt is 4; allowed: text"),
+        ('thinking = "loud"', 'thinking is "loud"; allowed: auto, on, off, low, medium, high, or the most tokens'),
+        ("thinking = -1", "thinking is -1; allowed: auto, on, off"),
+        ("thinking = true", "thinking is true; allowed: auto, on, off"),
         ("threads = ", "is not sound TOML"),
         ("a = " + "[" * 5000, "is not sound TOML"),
     ],

@@ -11,6 +11,7 @@ from app.program.state import (
     TunedChoice,
     load_state,
     remember_model,
+    remember_thinking,
     remember_tuned,
     save_state,
 )
@@ -44,6 +45,17 @@ def test_a_file_of_earlier_versions_is_understood(file: Path) -> None:
     file.parent.mkdir()
     file.write_bytes(b'{"version": 1, "tuned_threads": {"k": {"decode": 1, "prefill": 2, "pinned": true}}}')
     assert load_state(file) == (ProgramState(None, {"k": TunedChoice(1, 2, True)}), None)
+
+
+def test_how_much_models_think_is_kept_and_the_oldest_go_first(file: Path) -> None:
+    for n in range(202):
+        remember_thinking(f"/m{n}", "500", file)
+    remember_thinking("/m5", "auto", file)
+    remember_thinking("/m7", "off", file)
+    kept = load_state(file)[0].thinking
+    assert len(kept) == 199
+    assert (kept["/m2"], kept["/m7"], list(kept)[-1]) == ("500", "off", "/m7")
+    assert not {"/m0", "/m1", "/m5"} & kept.keys()
 
 
 def test_a_missing_file_is_no_notice(file: Path) -> None:
@@ -91,6 +103,9 @@ def test_remembering_one_thing_keeps_the_others(file: Path) -> None:
         b'{"version": 1, "tuned_when": {"k": {"decode_tps": 1' + b"0" * 400 + b"}}}",
         b'{"version": 1, "tuned_when": {"k": {"n_context": 1' + b"0" * 400 + b"}}}",
         b'{"version": 1, "tuned_when": {"k": {"kernels": 3}}}',
+        b'{"version": 1, "thinking": []}',
+        b'{"version": 1, "thinking": {"/m": 3}}',
+        b'{"version": 1, "thinking": {"/m": "loud"}}',
         b"[" * 100_000,
         b" " * (1 << 20) + b"{}",
     ],

@@ -502,6 +502,21 @@ async def test_thinking_is_shown_as_it_comes_and_folds_when_the_answer_starts():
         await driver.until(lambda: "heading" not in driver.screen_text())
 
 
+async def test_how_much_the_model_thinks_is_chosen_and_shown():
+    async with chatting() as driver:
+        await driver.say("/think loud")
+        await driver.note("'loud' is no way to think")
+        await driver.say("/think off")
+        await driver.note("thinking off from the next message on")
+        await driver.shows("model · Q4_K_M · thinking off")
+        await driver.pilot.press("f2")
+        await driver.shows("thinking off (/think)")
+        await driver.pilot.press("escape")
+        await driver.say("/think auto")
+        await driver.note("thinking is left to the model from the next message on")
+        await driver.hides("Q4_K_M · thinking")
+
+
 async def test_copies_and_exports_leave_the_thinking_out_unless_asked(terminal_clipboard: None, tmp_path):
     async with chatting(Script(replies=[THOUGHT])) as driver:
         await driver.ask("why")

@@ -415,6 +415,26 @@ def test_end_tokens_are_found_by_id_and_by_text() -> None:
     assert tokenizer.token_bytes(tokenizer.encode("<|end|>")[0]) == b""
 
 
+@pytest.mark.parametrize(
+    ("beside", "text", "is_end"),
+    [
+        (("<|return|>", "<|call|>"), "<|end|>", False),
+        (("<|flush|>", "<|calls|>"), "<|end|>", False),
+        (("<|return|>",), "<|end|>", True),
+        (("<|tool_response>",), "</s>", False),
+        ((), "</s>", True),
+        ((), "<fim_pad>", True),
+        ((), "<reponame>", True),
+    ],
+)
+def test_what_ends_a_reply_depends_on_the_other_tokens(beside: tuple[str, ...], text: str, is_end: bool) -> None:
+    """In gpt-oss every channel of a reply ends with <|end|>; the last one with <|return|>."""
+    tokenizer = with_special((text, CONTROL), *((other, CONTROL) for other in beside))
+    ends = {tokenizer.token_text(token_id) for token_id in tokenizer.end_ids}
+    assert (text in ends) is is_end
+    assert ends.issuperset(beside)
+
+
 def test_end_of_turn_key_counts_as_an_end() -> None:
     tokenizer = byte_bpe(**{"tokenizer.ggml.eot_token_id": 5})
     assert 5 in tokenizer.end_ids

@@ -1,0 +1,111 @@
+"""Chat templates of models in use print what jinja2 prints of them, or are refused by name."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jinja2 import TemplateError as JinjaError
+from jinja2 import nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from engine.prompt.chat_template import ChatTemplate, fold_system
+from engine.prompt.template_process import TemplateProcess
+
+NOW_S = 1_767_225_600.0
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def turns(*contents: str) -> list[dict[str, str]]:
+    return [{"role": ("user", "assistant")[i % 2], "content": content} for i, content in enumerate(contents)]
+
+
+CONVERSATIONS = {
+    "one turn": turns("Hello"),
+    "one turn with a system message": [SYSTEM, *turns("Hello")],
+    "three turns": turns("Hello", "Hi.", "Why?", "So. ", " Ok"),
+    "three turns with a system message": [SYSTEM, *turns("Hello", "Hi.", "Why?", "So. ", " Ok")],
+    "a thought in an earlier reply": turns("Hello", "<think>\nhm\n</think>\n\nHi.", "Why?"),
+    "a thought with a system message": [SYSTEM, *turns("Hello", "<think>hm</think>Hi.", "Why?")],
+    "words of other scripts": turns("Grüße\n\n- ☃ 'x' \"y\" <b>"),
+}
+
+REFUSED = {
+    "ai-sage/GigaChat-20B-A3B-instruct": "'additional_special_tokens' is undefined",
+    "fireworks-ai-llama-3-firefunction-v2": "'functions' is undefined",
+}
+"""Templates that need values which no model file holds."""
+
+
+class _Generation(Extension):
+    tags = {"generation"}  # noqa: RUF012 - the attribute's type in the base class
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _raise(message: object = "") -> None:
+    raise JinjaError(str(message))
+
+
+def _to_json(value: Any, ensure_ascii: bool = False, **form: Any) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, **form)
+
+
+def oracle(source: str) -> Callable[..., str]:
+    """Return a renderer of a template that owes nothing to the engine; ``tools`` stay undefined."""
+    made = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
+    )
+    made.globals |= {
+        "raise_exception": _raise,
+        "strftime_now": lambda form: datetime.fromtimestamp(NOW_S).strftime(form),
+    }
+    made.filters["tojson"] = _to_json
+    return made.from_string(source).render
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[TemplateProcess]:
+    shared = TemplateProcess()
+    yield shared
+    shared.close()
+
+
+def test_templates_print_what_jinja2_prints_or_are_refused_by_name(shared_data: Path, process: TemplateProcess) -> None:
+    refused, unsupported, compared = {}, 0, 0
+    for name, (source, bos, eos) in _sources(shared_data / "templates").items():
+        made = ChatTemplate(source, bos, eos, name, process)
+        if made.notice is not None:
+            refused[name] = made.notice
+            assert made.render(turns("Hello")).startswith("<|im_start|>user\nHello<|im_end|>"), name
+            continue
+        render = oracle(source)
+        unsupported += not made.supports_system
+        for what, messages in CONVERSATIONS.items():
+            expected = render(
+                messages=messages if made.supports_system else fold_system(messages),
+                add_generation_prompt=True,
+                bos_token=bos,
+                eos_token=eos,
+            )
+            assert made.render(messages, now=NOW_S) == expected, f"{name}: {what}"
+            compared += 1
+    assert refused.keys() == REFUSED.keys(), refused
+    assert all(REFUSED[name] in notice and notice.startswith(name) for name, notice in refused.items())
+    assert compared >= 85 * len(CONVERSATIONS)
+    assert unsupported >= 7
+
+
+def _sources(folder: Path) -> dict[str, tuple[str, str, str]]:
+    """Return source, begin and end token of every template, by name."""
+    recorded = json.loads((folder / "llamacpp_chat_templates.json").read_text(encoding="utf-8"))["cases"]
+    found = {c["name"]: (c["template_str"], c.get("bos_token", ""), c.get("eos_token", "")) for c in recorded}
+    files = [*sorted((folder / "jinja").glob("*.jinja")), *sorted((folder / "more").glob("*.jinja"))]
+    return found | {path.stem: (path.read_text(encoding="utf-8"), "<s>", "</s>") for path in files}
