@@ -40,8 +40,11 @@ async def test_a_conversation_of_three_turns():
         for question, answer in (("first?", "One."), ("second?", "Two."), ("third?", "Three.")):
             reply = await driver.ask(question)
             assert reply.text == answer
-        shown = driver.screen_text()
-        assert [shown.index(text) for text in ("first?", "One.", "second?", "Two.", "third?", "Three.")]
+        texts = ("first?", "One.", "second?", "Two.", "third?", "Three.")
+        for text in texts:
+            await driver.shows(text)
+        places = [driver.screen_text().index(text) for text in texts]
+        assert places == sorted(places)
         assert [m.text for m in driver.chat.turns.conversation.messages] == [
             "first?",
             "One.",
