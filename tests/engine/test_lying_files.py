@@ -217,11 +217,11 @@ def test_vectors_of_another_type_or_that_hold_no_numbers_are_refused_by_their_na
         assert f"tensor {name} holds NaN" in refusal(described.write(tmp_path / "model.gguf"))
 
 
-WITH_FACTORS = [
-    name for name in ARCHITECTURES if name in {
-        "llama", "granite", "mistral3", "exaone4", "minicpm", "arcee", "cohere2", "phi3", "apertus",
-    }
-]  # fmt: skip
+FACTORS = {
+    **{name: ["rope_freqs.weight"] for name in ARCHITECTURES},
+    "phi3": ["rope_factors_short.weight", "rope_factors_long.weight"],
+}
+WITH_FACTORS = {"llama", "granite", "mistral3", "exaone4", "minicpm", "arcee", "cohere2", "phi3", "apertus"}
 """Architectures whose files may divide frequencies."""
 
 
@@ -229,11 +229,8 @@ WITH_FACTORS = [
 def test_factors_of_frequencies_are_refused_unless_each_pair_has_one_above_nought(
     architecture: str, tmp_path: Path
 ) -> None:
-    names = ["rope_freqs.weight"]
-    if architecture == "phi3":
-        names = ["rope_factors_short.weight", "rope_factors_long.weight"]
     n_pairs = 8
-    for name in names:
+    for name in FACTORS[architecture]:
         for values in (
             [1.0] * (n_pairs - 1),
             [1.0] * (n_pairs + 1),

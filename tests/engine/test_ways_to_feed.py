@@ -74,21 +74,24 @@ OF_ONE_LAYER: dict[str, Callable[[], Described]] = {
 """With one layer keys depend on token and position alone, so that moving them is exact."""
 
 
+TWIN_ARGUMENTS = {"phi3": ["long"]}
+"""What twins of some families are told about the context."""
+
+
 class Fed:
     """A family's model, and the logits of each position of ``IDS`` in one block."""
 
     def __init__(self, name: str, directory: Path) -> None:
         self.model = Model.open(FAMILIES[name]().write(directory / "m.gguf"), threads=2)
         self.rows = self.session().feed(IDS, every=True)
+        self._twin_arguments = TWIN_ARGUMENTS.get(name, [])
 
     def session(self) -> Session:
         return self.model.session(n_ctx=N_CTX, kv="f32")
 
     def exact(self) -> Array:
-        architecture, twin = self.model.config.architecture, Twin(self.model._checked)
-        logits: Array = architectures.load(architecture).logits(
-            twin, IDS, *(["long"] if architecture == "phi3" else [])
-        )
+        twins = architectures.load(self.model.config.architecture)
+        logits: Array = twins.logits(Twin(self.model._checked), IDS, *self._twin_arguments)
         return logits
 
 

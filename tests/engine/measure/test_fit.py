@@ -57,10 +57,10 @@ def test_what_opening_refuses_by_the_header_is_refused_before(tmp_path: Path) ->
     """Mistral's newer files are llama's, with another vocabulary; others have tensors that llama has not."""
     unknown_words, more_tensors = tiny_gguf.model(vocabulary="bpe"), tiny_gguf.model()
     unknown_words.set("tokenizer.ggml.pre", "pieces")
-    more_tensors.tensors.append(replace(more_tensors.tensor("output_norm.weight"), name="blk.0.attn_output.bias"))
+    more_tensors.tensors.append(replace(more_tensors.tensor("output_norm.weight"), name="blk.0.attn_q_norm.weight"))
     less_tensors = tiny_gguf.model()
     less_tensors.drop_tensor("blk.1.ffn_up.weight")
-    for tiny, named in ((unknown_words, "pieces"), (more_tensors, "attn_output.bias"), (less_tensors, "ffn_up")):
+    for tiny, named in ((unknown_words, "pieces"), (more_tensors, "attn_q_norm"), (less_tensors, "ffn_up")):
         path = tiny.write(tmp_path / "m.gguf")
         for refuse in (fit.needs_of_file, Model.open):
             with pytest.raises(EngineError, match=named):
