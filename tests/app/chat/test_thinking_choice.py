@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from app.chat import opening
-from app.chat.commands import Ask, Continue, Think
+from app.chat.commands import Ask, Continue, ContinueEdited, Think
 from app.chat.events import GenerationFinished, ThinkingChosen, ThinkingFinished, ThoughtGenerated
 from app.chat.live_conversation import LiveConversation
 from app.chat.reply import Reply
 from app.chat.thinking_command import chosen_thinking, describe_thinking, parse_thinking
 from app.chat.thought_limit import ThoughtLimit
 from app.conversations.conversation import Ending
-from app.conversations.thinking import Thinking, is_opening_of
+from app.conversations.thinking import Thinking, answer_start, is_opening_of
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings, override
 from engine import Model, Sampling
@@ -175,6 +175,13 @@ def test_a_reply_goes_on_behind_the_opening_it_was_written_behind(model: Model) 
             assert begun[0].earlier is not None
             assert list(begun[0].earlier.ids) == ids
             assert str(chat.thinking) == now
+            live.end_turn(False)
+            edited = live.begin_turn(ContinueEdited("no", 0, thinking))
+            assert edited is not None
+            assert list(edited[0].ids) == list(begun[0].ids)
+            assert edited[0].earlier is not None
+            kept = text[: answer_start(text, opened_by(chat.opening))]
+            assert edited[0].earlier.text.replace(" ", "") == f"{kept}no"  # the vocabulary's words begin with a space
             live.end_turn(False)
 
 
