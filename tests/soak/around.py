@@ -118,10 +118,12 @@ def read_file(run: Run, rng: Random) -> None:
     path = run.home.work / "notes.txt"
     path.write_text("\n".join(rng.choices(("fan", "dust", "screw", "größe"), k=rng.randint(5, 60))), encoding="utf-8")
     run.command(f"/read {path.name}")
-    run.live.wait_for(lambda: "notes.txt" in run.view.prompt, "the attached file in the prompt")
     marker = run.next_marker()
-    run.type_text(marker)
-    run.live.wait_for(lambda: marker in run.view.prompt, f"{marker} in the prompt")
+    run.type_text(marker)  # at once: what is typed behind the command stands behind the file
+    run.live.wait_for(
+        lambda: "[pasted" in run.view.prompt.partition(marker)[0] and marker in run.view.prompt,
+        f"{marker} behind the attached file in the prompt",
+    )
     run.live.press("\r")
     run.live.wait_for(lambda: run.view.has_empty_prompt, "an empty prompt")
     run.counts["turns"] += 1
