@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from random import Random
 
-from tests.soak import known_faults, texts
+from tests.soak import texts
 from tests.soak.chat import ESCAPE
 from tests.soak.home import SIZES
 from tests.soak.ledger import read_all
@@ -197,9 +197,6 @@ def scroll(run: Run, rng: Random) -> None:
         run.live.settle(0.05, 0.5)
     run.live.press(b"\x14")  # beside the strip, or below it, messages could not be told from figures
     run.live.settle()
-    if known_faults.NOTES_CAN_BE_OUT_OF_SIGHT:
-        run.live.press(b"\x1b[1;5A")  # from a message, Esc leads to the prompt and to the end
-        run.live.settle()
     run.live.press(ESCAPE)
     run.go_home()
 
