@@ -433,7 +433,9 @@ def test_two_messages_that_do_not_fit_together_are_not_sent_together(script, cap
     assert texts() == ["more " * 25]
     script.fail_after_tokens = None
     ask(script, "word " * 35)
-    assert "is left out: both together do not fit the context" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "is left out: both together do not fit the context" in said
+    assert BOTH not in said
     assert texts() == ["word " * 35, "two."]
 
 
@@ -444,6 +446,7 @@ def test_of_two_messages_that_fit_neither_together_nor_alone_the_first_stays(scr
     script.fail_after_tokens = None
     with pytest.raises(Refusal, match="but the context holds 60"):
         ask(script, "word " * 80)
+    assert BOTH not in capsys.readouterr().err
     assert texts() == ["more " * 25]
     ask(script, "and so?")
     assert texts() == ["more " * 25 + "\n\nand so?", "two."]
