@@ -29,7 +29,7 @@ from app.program.settings import built_in_settings
 from engine.errors import BrokenModelError
 from tests.app.conversations.fake_states import files
 from tests.app.conversations.killed_line_mode import REPLY
-from tests.app.fake_engine import FakeSession, Script
+from tests.app.fake_engine import FakeSession, Gate, Script
 from tests.app.scripted_access import use_script
 
 pytestmark = pytest.mark.slow
@@ -320,6 +320,41 @@ def test_what_cannot_be_saved_is_told_and_ends_with_74(script, monkeypatch, caps
     assert err.count("conversation not saved: the disk is full. It goes on here") == 1
     assert "saved as conversation" not in err
     assert err.rstrip().endswith("conversation not saved: the disk is full")
+
+
+class _Listener(io.StringIO):
+    """A stderr that lets the answer go on when something is said."""
+
+    def __init__(self, awaited, gate):
+        super().__init__()
+        self.awaited, self.gate, self.has_heard = awaited, gate, False
+
+    def write(self, text):
+        if self.awaited in text:
+            self.has_heard = True
+            self.gate.open()
+        return super().write(text)
+
+
+@pytest.mark.parametrize("is_emptied", [True, False])
+def test_the_shell_tells_of_a_full_disk_while_the_answer_comes(script, monkeypatch, is_emptied):
+    ask(script, "first")
+    append, script.token_gate = LogFile.append, Gate()
+    told = "conversation not saved: the disk is full. The answer goes on"
+    err = _Listener(told, script.token_gate)
+
+    def full(log, lines):
+        if is_emptied and err.has_heard:
+            return append(log, lines)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(LogFile, "append", full)
+    monkeypatch.setattr(sys, "stderr", err)
+    assert ask(script, "second") == (exit_codes.OK if is_emptied else exit_codes.IO_ERROR)
+    assert err.getvalue().count(told) == 1
+    last = "the conversation is saved after all" if is_emptied else "conversation not saved: the disk is full"
+    assert err.getvalue().rstrip().endswith(last)
+    assert (texts() == ["first", "one.", "second", "two."]) == is_emptied
 
 
 def test_a_full_disk_is_not_waited_for_at_every_message(script, monkeypatch, capsys):
