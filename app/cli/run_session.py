@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from app.chat.talk import SAVING_PATIENCE_S, Talk
 from app.chat.turns import Turns
 from app.cli.progress_line import ProgressLine
@@ -72,6 +74,13 @@ def go_on_with(name: str, talk: Talk) -> Opened | None:
     if system and system != opened.saved.conversation.system:
         say("jalopy run: the conversation goes on with the system prompt that it began with")
     return opened
+
+
+def drop_unused(talk: Talk, conversation_id: str) -> None:
+    """Delete a conversation that was begun for a message which did not come to be in it; call it after closing."""
+    if conversation_id and talk.store is not None and talk.turns.conversation.is_empty:
+        with suppress(LogRefusedError, OSError):  # it stays, empty, and the next call goes on with it
+            talk.store.delete(conversation_id)
 
 
 def _claim(name: str, turns: Turns) -> None:

@@ -474,6 +474,17 @@ def test_two_messages_that_do_not_fit_together_are_not_sent_together(script, cap
     assert texts() == ["word " * 35, "two."]
 
 
+def test_a_first_message_that_is_refused_leaves_no_conversation_of_that_name(script, capsys):
+    script.n_ctx = 60
+    with pytest.raises(Refusal, match="but the context holds 60"):
+        ask(script, "word " * 80)
+    assert Store().ids() == []
+    ask(script, "short")
+    with pytest.raises(Refusal, match="but the context holds 60"):
+        ask(script, "word " * 80)
+    assert texts(*Store().ids()) == ["short", "one."]
+
+
 def test_of_two_messages_that_fit_neither_together_nor_alone_the_first_stays(script, capsys):
     script.n_ctx, script.fail_after_tokens = 60, 0
     with pytest.raises(BrokenModelError):
