@@ -130,6 +130,7 @@ def test_a_deleted_conversation_takes_only_its_own_messages_along(store: Store, 
     after = read_all(store)
     ledger.forget_deleted("000001", before, after)
     assert ["lost: mk3" in trouble for trouble in ledger.check(after)] == [True]
+    assert [said.why_gone for said in ledger.said.values()] == ["deleted with their conversation"] * 2 + [""]
 
 
 def test_painted_letters_are_compared_in_their_order():
