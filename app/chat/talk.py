@@ -94,6 +94,8 @@ class Talk:
         self._is_completing = self._is_stop_wanted = False
         self._is_asked_again = False
         """Whether the running turn's message stood in the conversation before, where it stays whatever comes."""
+        self._is_joining = False
+        """Whether the running turn's message goes with an unanswered one, and it is not known yet that both fit."""
         self._saved_s = 0.0
         self.bridge.start()
 
@@ -216,8 +218,7 @@ class Talk:
         if not is_begun:
             raise NothingToDoError(otherwise)
         self.is_as_before = False
-        if self.turns.joined is not None:
-            self._came.append(MessagesJoined())
+        self._is_joining = self.turns.joined is not None
         return self._follow()
 
     def _settle(self) -> None:
@@ -235,8 +236,12 @@ class Talk:
                 if not self._came:
                     self._look()
                     continue
+                is_refused = isinstance(self._came[0], PromptRefused)
+                is_joining, self._is_joining = self._is_joining, False
+                if is_joining and not is_refused:
+                    yield MessagesJoined()  # what has come is taken in afterwards, even if nobody goes on from here
                 event = self._came.popleft()
-                if isinstance(event, PromptRefused) and self.turns.ask_without_joined():
+                if is_refused and self.turns.ask_without_joined():
                     event = UnansweredLeftOut()
                 else:
                     self._take_in(event)

@@ -22,11 +22,12 @@ from app.chat.events import (
 )
 from app.chat.options import ChatOptions
 from app.chat.reply import Clock, ReplyMeter
+from app.chat.status import EngineStatus
 from app.chat.talk import Talk
 from app.chat.turns import LEFT_OUT, SENT_TOGETHER
 from app.cli.answer_output import AnswerOutput, interrupt_stops, write_answer
 from app.cli.progress_line import ProgressLine
-from app.cli.run_session import go_on_with, session_at_hand
+from app.cli.run_session import SavingWatch, drop_unused, go_on_with, session_at_hand
 from app.conversations.at_hand import AtHand
 from app.conversations.conversation import Ending
 from app.conversations.lines import reply_footer
@@ -85,15 +86,21 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         raise Refusal("jalopy run: the prompt is empty (give it with -p TEXT, or -p - for standard input)")
     progress = ProgressLine()
     at_hand = session_at_hand(settings) if options.session else AtHand()
-    talk = Talk(
-        _engine_options(options, prompt, settings), at_hand, settings.system_prompt, clock, progress.show_status
-    )
+    saving = SavingWatch(progress)
+
+    def watch(status: EngineStatus) -> None:
+        progress.show_status(status)
+        saving.look(at_hand.journal.trouble)
+
+    talk = Talk(_engine_options(options, prompt, settings), at_hand, settings.system_prompt, clock, watch)
+    this_run = _Run(talk, options, progress)
     try:
-        code = _Run(talk, options, progress).answer(prompt)
+        code = this_run.answer(prompt)
     except BaseException as error:
-        _say_unsaved(talk.close(is_hurried=not isinstance(error, Exception)))
+        saving.end(talk.close(is_hurried=not isinstance(error, Exception)))
+        drop_unused(talk, this_run.begun_id)
         raise
-    return exit_codes.IO_ERROR if _say_unsaved(talk.close()) else code
+    return exit_codes.IO_ERROR if saving.end(talk.close()) else code
 
 
 def _engine_options(options: RunOptions, prompt: str, settings: Settings) -> ChatOptions:
@@ -120,12 +127,6 @@ def _sized_for(prompt: str, raw: bool, settings: Settings) -> Callable[[Model, C
     return size
 
 
-def _say_unsaved(reason: str) -> bool:
-    if reason:
-        say(f"jalopy run: conversation not saved: {reason}")
-    return bool(reason)
-
-
 def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
     """Write the figures of one reply for people, e.g. "5.1 tok/s · ... · read 840 prompt tokens at 39.0 tok/s"."""
     read = f"read {count(meter.read_tokens)} prompt tokens"
@@ -137,6 +138,8 @@ def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
 class _Run:
     def __init__(self, talk: Talk, options: RunOptions, progress: ProgressLine) -> None:
         self._talk, self._options, self._progress = talk, options, progress
+        self.begun_id = ""
+        """Of the conversation that begins with this run."""
 
     def answer(self, prompt: str) -> int:
         """Open the model, answer and return the exit code."""
@@ -165,6 +168,7 @@ class _Run:
         garbage.postpone()
         try:
             opened = go_on_with(self._options.session, self._talk) if self._options.session else None
+            self.begun_id = "" if opened is not None else self._talk.turns.journal.id
             for event in self._talk.open(Path(self._options.model), opened):
                 self._tell(event)
         finally:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from app.chat.talk import SAVING_PATIENCE_S, Talk
 from app.chat.turns import Turns
+from app.cli.progress_line import ProgressLine
 from app.conversations.at_hand import AtHand
 from app.conversations.journal import Journal
 from app.conversations.keeper import cause_of
@@ -15,6 +18,33 @@ from app.program import exit_codes, paths
 from app.program.refusals import Refusal, say
 from app.program.settings import Settings
 from app.text.clean_text import clean_line
+
+
+class SavingWatch:
+    """Says when saving fails, while the answer comes: at its end a full disk can be emptied no more.
+
+    Args:
+        progress: a line that makes room.
+    """
+
+    def __init__(self, progress: ProgressLine) -> None:
+        self._progress = progress
+        self._told = ""
+
+    def look(self, trouble: str) -> None:
+        """Say why nothing is saved at present, once for each reason; "" while all is well."""
+        if trouble and trouble != self._told:
+            self._progress.clear()
+            say(f"jalopy run: conversation not saved: {trouble}. The answer goes on, and saving is tried again.")
+        self._told = trouble or self._told
+
+    def end(self, trouble: str) -> bool:
+        """Say what became of it; whether it is not saved."""
+        if trouble:
+            say(f"jalopy run: conversation not saved: {trouble}")
+        elif self._told:
+            say("jalopy run: the conversation is saved after all")
+        return bool(trouble)
 
 
 def session_at_hand(settings: Settings) -> AtHand:
@@ -44,6 +74,13 @@ def go_on_with(name: str, talk: Talk) -> Opened | None:
     if system and system != opened.saved.conversation.system:
         say("jalopy run: the conversation goes on with the system prompt that it began with")
     return opened
+
+
+def drop_unused(talk: Talk, conversation_id: str) -> None:
+    """Delete a conversation that was begun for a message which did not come to be in it; call it after closing."""
+    if conversation_id and talk.store is not None and talk.turns.conversation.is_empty:
+        with suppress(LogRefusedError, OSError):  # it stays, empty, and the next call goes on with it
+            talk.store.delete(conversation_id)
 
 
 def _claim(name: str, turns: Turns) -> None:

@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from email.message import Message
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urljoin, urlsplit
@@ -38,6 +38,10 @@ TIMEOUT_S = 30.0
 """Seconds without a byte after which a connection counts as dead."""
 HEADERS_S = 60.0
 """The headers of an answer are whole by then: one byte of them after the other is not waited for."""
+FLOOR_WINDOW_S = 120.0
+FLOOR_BYTES = 128 << 10
+"""Fewer bytes of a body in this time, about 1 kB/s, are no download: at that pace a gigabyte takes eleven days. The
+connection is given up and another one goes on from there, as after one that broke off."""
 MOST_REDIRECTS = 5
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -47,6 +51,23 @@ _LENGTH = re.compile(r"[0-9]{1,18}")
 _SAFE_URL = re.compile(r"[!-~]+")
 
 T = TypeVar("T")
+
+
+class _Floor:
+    """Whether a body comes at a pace that leads to an end."""
+
+    def __init__(self) -> None:
+        self._since_s, self._n_bytes = time.monotonic(), 0
+
+    def is_kept(self, n_bytes: int) -> bool:
+        """Count what came; False where a whole window brought too little."""
+        self._n_bytes += n_bytes
+        now_s = time.monotonic()
+        if now_s - self._since_s < FLOOR_WINDOW_S:
+            return True
+        is_kept = self._n_bytes >= FLOOR_BYTES
+        self._since_s, self._n_bytes = now_s, 0
+        return is_kept
 
 
 @record
@@ -59,12 +80,13 @@ class Response:
     _body: Any
     linked: Message | None = None
     """Headers of the last redirect that led here; None for none."""
+    _floor: _Floor = field(default_factory=_Floor)
 
     def read(self, n_bytes: int) -> bytes:
         """Return the next bytes, b"" at the end.
 
         Raises:
-            ConnectionCut: it broke off, or nothing came for too long.
+            ConnectionCut: it broke off, or nothing or hardly anything came for too long.
             DownloadError: what should come after the body does not end.
         """
         try:
@@ -73,6 +95,8 @@ class Response:
             raise DownloadError(f"{host_of(self.url)}: {error}") from None
         except (TimeoutError, OSError, http.client.HTTPException, ValueError) as error:
             raise ConnectionCut(f"{host_of(self.url)}: the connection broke off ({said(error)})") from None
+        if piece and not self._floor.is_kept(len(piece)):
+            raise ConnectionCut(f"{host_of(self.url)}: sends hardly anything (less than 1 kB/s for two minutes)")
         return piece
 
     @property

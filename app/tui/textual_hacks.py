@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import sys
@@ -98,6 +99,17 @@ def resume_cleanly(driver: Driver) -> None:
             waiting.clear()
 
     signal.signal(signal.SIGCONT, resume)
+
+
+def stop_between_events() -> None:
+    """Let the event loop obey SIGTSTP, between two events.
+
+    Textual 8.2 obeys it wherever the program stands. Where that is in handing a frame to the thread that writes, the
+    queue's lock is held, and handing over the modes of the terminal waits for it for ever. Remove when it does not.
+    """
+    textuals = signal.getsignal(signal.SIGTSTP)
+    if callable(textuals):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTSTP, textuals, signal.SIGTSTP, None)
 
 
 class ThriftyCompositor(Compositor):

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -157,7 +158,9 @@ def _progress(run: Run, elapsed_s: float) -> str:
 def _table(run: Run) -> str:
     lines = ["", *(f"{name:<44}{n:>10,}" for name, n in sorted(run.counts.items()))]
     lines += [f"{'words looked for on the disk':<44}{run.ledger.n_words:>10,}"]
-    lines += [f"{'messages of unknown fate':<44}{sum(s.fate is Fate.GONE for s in run.ledger.said.values()):>10,}"]
+    gone = Counter(said.why_gone for said in run.ledger.said.values() if said.fate is Fate.GONE)
+    lines += [f"{'messages that are not looked for':<44}{gone.total():>10,}"]
+    lines += [f"  {why:<42}{n:>10,}" for why, n in sorted(gone.items())]
     longest = max(run.lives, key=len, default=[])
     if longest:
         edge = max(1, len(longest) // 10)

@@ -197,7 +197,7 @@ def read_only_disk(run: Run, rng: Random) -> None:
     try:
         run.start(rng)
         said = run.say(texts.short, rng)
-        said.fate = Fate.GONE
+        said.give_up("said on a read-only disk")
         run.live.wait_for(
             lambda: any("conversation not saved" in row for row in run.view.rows), "the word that nothing is saved"
         )

@@ -39,12 +39,18 @@ class Said:
     Attributes:
         text: to the letter, as it must be saved.
         reply: letters of the reply as it was painted; "" where nothing is promised of it.
+        why_gone: why nothing is promised of the message; "" where something is.
     """
 
     marker: str
     text: str
     fate: Fate = Fate.SENT
     reply: str = ""
+    why_gone: str = ""
+
+    def give_up(self, why: str) -> None:
+        """Promise nothing of it any more."""
+        self.fate, self.why_gone = Fate.GONE, why
 
 
 @dataclass
@@ -104,7 +110,7 @@ class Ledger:
         gone |= before.recorded[conversation_id] - recorded
         for said in self.said.values():
             if said.text in gone:
-                said.fate = Fate.GONE
+                said.give_up("deleted with their conversation")
 
     def marker_in(self, text: str) -> str | None:
         """Return the marker of a saved message, if it is one of this run's."""

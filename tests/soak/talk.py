@@ -36,7 +36,7 @@ def paste(run: Run, rng: Random) -> None:
     said = run.send(marker, f"{marker} look: {pasted}")
     run.finish(said)
     if any("Not sent: this message" in row for row in run.view.rows) or not run.view.has_empty_prompt:
-        said.fate = Fate.GONE
+        said.give_up("not sent, too long for the context")
         run.counts["messages too long for the context"] += 1
 
 
@@ -139,7 +139,7 @@ def edit(run: Run, rng: Random) -> None:
         run.live.press(ESCAPE)
     run.finish(said)
     if said.fate is not Fate.ANSWERED:
-        said.fate = Fate.GONE  # what was sent in vain stands in the prompt again
+        said.give_up("edits without a reply, taken back into the prompt")
     return None
 
 

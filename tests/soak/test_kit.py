@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -19,7 +21,7 @@ from tests.soak.chat import Chat
 from tests.soak.failure import Failed
 from tests.soak.ledger import Fate, Ledger, read_all
 from tests.soak.plan import ENDINGS, WEIGHTS, plan
-from tests.soak.samples import LEAST_FOR_MEMORY, MEMORY_WARM_UP, Sample, growth
+from tests.soak.samples import LEAST_FOR_MEMORY, Sample, growth, memory_slope
 from tests.soak.screen import Screen
 from tests.soak.view import View, is_seen_in, letters
 
@@ -128,6 +130,7 @@ def test_a_deleted_conversation_takes_only_its_own_messages_along(store: Store, 
     after = read_all(store)
     ledger.forget_deleted("000001", before, after)
     assert ["lost: mk3" in trouble for trouble in ledger.check(after)] == [True]
+    assert [said.why_gone for said in ledger.said.values()] == ["deleted with their conversation"] * 2 + [""]
 
 
 def test_painted_letters_are_compared_in_their_order():
@@ -145,7 +148,7 @@ def _life(mib_a_step: float = 0.0, descriptors_a_step: float = 0.0, threads_a_st
     return [
         Sample(n, 0, int((100 + n * mib_a_step + noise.uniform(0, 5)) * MIB), int(10 + n * descriptors_a_step),
                int(5 + n * threads_a_step), 0)
-        for n in range(MEMORY_WARM_UP + 2 * LEAST_FOR_MEMORY)
+        for n in range(2 * LEAST_FOR_MEMORY)
     ]  # fmt: skip
 
 
@@ -154,6 +157,35 @@ def test_a_process_that_grows_is_found_and_a_steady_one_is_not():
     assert ["memory" in trouble for trouble in growth(_life(mib_a_step=0.2))] == [True]
     assert ["descriptors" in trouble for trouble in growth(_life(descriptors_a_step=0.1))] == [True]
     assert ["threads" in trouble for trouble in growth(_life(threads_a_step=0.15))] == [True]
+
+
+def _memory(mib_of_step: Callable[[int], float], n_steps: int = 300) -> list[Sample]:
+    return [Sample(n, 0, round(mib_of_step(n) * MIB), 12, 9, 0) for n in range(n_steps)]
+
+
+def _allocator_mib(step: int) -> float:
+    """What an allocator keeps: a new peak at each power of 1.3, by which it grows ever more rarely."""
+    return 105 + 10 * int(math.log(step + 1, 1.3)) * 0.3
+
+
+def test_peaks_that_an_allocator_keeps_are_no_leak():
+    assert growth(_memory(_allocator_mib)) == []
+    assert growth(_memory(lambda step: 165.0 if step > 250 else 105.0)) == []
+    assert growth(_memory(lambda step: 105 + 60 * min(1.0, step / 100))) == []
+
+
+def test_a_leak_of_the_size_of_a_turn_is_found_beside_what_an_allocator_keeps():
+    assert ["memory" in trouble for trouble in growth(_memory(lambda step: _allocator_mib(step) + 0.1 * step))] == [
+        True
+    ]
+    assert [
+        "memory" in trouble for trouble in growth(_memory(lambda step: _allocator_mib(step) + 8 * (step // 25)))
+    ] == [True]
+
+
+def test_memory_of_a_short_life_is_not_judged():
+    assert memory_slope(_memory(float, LEAST_FOR_MEMORY - 1)) is None
+    assert memory_slope(_memory(float, LEAST_FOR_MEMORY)) == pytest.approx(100)
 
 
 # ---- the terminal

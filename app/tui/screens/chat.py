@@ -265,7 +265,7 @@ class ChatScreen(Screen[None]):
         if message.pages < 0:
             self.transcript.page_up()
         else:
-            self.transcript.scroll_page_down(animate=False)
+            self.transcript.page_down()
 
     @on(LinkChosen)
     def show_link(self, message: LinkChosen) -> None:

@@ -12,7 +12,7 @@ from app.conversations.records import fits
 from app.program.refusals import Refusal
 from app.program.text_file import attached, read_text_file
 from app.text.clean_text import clean_text
-from app.tui.actions import Action, find_command, nearest_command, split_command
+from app.tui.actions import ACTIONS, Action, find_command, nearest_command, split_command
 from app.tui.draft import Draft
 from app.tui.messages import PromptSubmitted
 from app.tui.screens.chat_parts import ChatParts
@@ -36,6 +36,7 @@ class PromptFlow:
         self._editing, self._carry_out = editing, carry_out
         self._editor: Worker[None] | None = None
         """While the user's editor has the terminal."""
+        parts.prompt.carry_out_at_once = self.attach_at_once
 
     async def take(self, message: PromptSubmitted) -> None:
         """Send a message, or carry out a command."""
@@ -49,14 +50,28 @@ class PromptFlow:
             return
         text = message.text.strip()
         command = ("", "") if text == "/" else split_command(text)
-        if trouble := self._drafting.keep(message.draft):
-            self._note(trouble, is_error=True)
+        self._keep(message.draft)
         if command is not None:
             taken = await self._run_command(*command)
         else:
             taken = self._send(clean_text(text), message.draft)
         if not taken:
             self._prompt.give_back(message.text)
+
+    def attach_at_once(self, draft: Draft) -> bool:
+        """Attach a file if that is what was sent, where letters behind the command have not been typed yet."""
+        word, argument = split_command(draft.text.strip()) or ("", "")
+        if find_command(word) is not ACTIONS["chat.read"] or not argument or not fits(draft.text):
+            return False
+        if self._editing.is_editing_reply:
+            return False
+        self._keep(draft)
+        self.attach_file(argument)
+        return True
+
+    def _keep(self, draft: Draft) -> None:
+        if trouble := self._drafting.keep(draft):
+            self._note(trouble, is_error=True)
 
     def _send(self, text: str, draft: Draft) -> bool:
         folded = clean_text(draft.shown.strip()) if draft.folds else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from textual import events
 from textual.document._document import EditResult, Location, Selection
@@ -58,6 +58,8 @@ class Prompt(TextArea):
         self.past = PromptHistory()
         self.unheeded: deque[Draft] = deque()
         """What was sent from here, until whoever takes it has taken it."""
+        self.carry_out_at_once: Callable[[Draft], bool] = lambda draft: False
+        """Does what must be done before the next key: a file stands before what is typed behind its command."""
         self.has_waiting = False
         """Whether a message waits for its turn: from an empty prompt it is taken back before history is."""
         self._estimate = self._keys = ""
@@ -77,9 +79,10 @@ class Prompt(TextArea):
         draft = Draft(self.text, self.draft.used_folds())
         if draft.text.strip():
             self.past.add(draft)
-            self.unheeded.append(draft)
             self.show_text("")
-            self.post_message(PromptSubmitted(draft.text, draft))
+            if not self.carry_out_at_once(draft):
+                self.unheeded.append(draft)
+                self.post_message(PromptSubmitted(draft.text, draft))
 
     def action_new_line(self) -> None:
         """Break the line at the cursor."""

@@ -76,6 +76,7 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def add_note(self, text: str, is_error: bool = False) -> None:
         """Show a line by the program, above the first message that still waits."""
+        self._follow_from_end()
         self._messages.mount(Note(text, is_error), before=self._first_waiting)
 
     @property
@@ -123,6 +124,15 @@ class Transcript(VerticalScroll, can_focus=False):
         """Whether its end is out of sight."""
         return self.scroll_y < self.max_scroll_y - 1
 
+    def on_resize(self) -> None:
+        """Follow again where a larger terminal or shorter text brought the end into sight."""
+        self._follow_from_end()
+
+    def _follow_from_end(self) -> None:
+        """Follow what is added if the end is in sight: Textual notices that only when a scroll moves something."""
+        if not self.is_scrolled_up and not isinstance(self.screen.focused, MessageView):
+            self.anchor()
+
     def notes(self) -> list[str]:
         """Return the program's lines that are shown, oldest first."""
         return [entry.text for entry in self._entries() if isinstance(entry, Note)]
@@ -156,7 +166,7 @@ class Transcript(VerticalScroll, can_focus=False):
     def slim(self) -> None:
         """Let old messages cost nothing, unless the user has scrolled up to them."""
         entries = self._entries()
-        if len(entries) < KEPT_MOUNTED and self.show_earlier():  # an edit took the later ones away
+        if len(entries) < KEPT_MOUNTED and self._bring_back(EARLIER_AT_ONCE):  # an edit took the later ones away
             self.anchor()
         if len(entries) <= MOST_MOUNTED or self.is_scrolled_up:
             return
@@ -167,23 +177,38 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def show_earlier(self, n_entries: int = EARLIER_AT_ONCE) -> bool:
         """Bring back the newest of what was put aside, where the user is; False when nothing is left."""
-        if not self._earlier:
+        first = next(iter(self._entries()), None)
+        if not self._bring_back(n_entries):
             return False
+        self.release_anchor()
+        if first is not None:
+            self.call_after_refresh(self._show_at_top, first)
+        return True
+
+    def _bring_back(self, n_entries: int) -> bool:
         put_aside = self._earlier[-n_entries:]
         back = [entry.make(entry.message) if isinstance(entry, Later) else entry for entry in put_aside]
         del self._earlier[-n_entries:]
-        self.release_anchor()
-        first = next(iter(self._entries()), None)
         self._messages.mount_all(back, after=self._earlier_line)
         self._show_earlier_line()
-        if first is not None:
-            self.call_after_refresh(self.scroll_to_widget, first, animate=False, top=True)
-        return True
+        return bool(back)
+
+    def _show_at_top(self, entry: Entry) -> None:
+        self.scroll_to_widget(entry, animate=False, top=True, immediate=True)
+        self._follow_from_end()
 
     def page_up(self) -> None:
         """Scroll up by a page; at the top, bring back what was put aside."""
         if self.scroll_y > 0 or not self.show_earlier():
-            self.scroll_page_up(animate=False)
+            self._scroll_by(-self.scrollable_content_region.height)
+
+    def page_down(self) -> None:
+        """Scroll down by a page."""
+        self._scroll_by(self.scrollable_content_region.height)
+
+    def _scroll_by(self, n_rows: int) -> None:
+        self.scroll_to(y=self.scroll_y + n_rows, animate=False, immediate=True)
+        self._follow_from_end()
 
     def on_mouse_scroll_up(self) -> None:
         """Do the same for the mouse."""

@@ -29,7 +29,7 @@ from app.program.settings import built_in_settings
 from engine.errors import BrokenModelError
 from tests.app.conversations.fake_states import files
 from tests.app.conversations.killed_line_mode import REPLY
-from tests.app.fake_engine import FakeSession, Script
+from tests.app.fake_engine import FakeSession, Gate, Script
 from tests.app.scripted_access import use_script
 
 pytestmark = pytest.mark.slow
@@ -322,6 +322,41 @@ def test_what_cannot_be_saved_is_told_and_ends_with_74(script, monkeypatch, caps
     assert err.rstrip().endswith("conversation not saved: the disk is full")
 
 
+class _Listener(io.StringIO):
+    """A stderr that lets the answer go on when something is said."""
+
+    def __init__(self, awaited, gate):
+        super().__init__()
+        self.awaited, self.gate, self.has_heard = awaited, gate, False
+
+    def write(self, text):
+        if self.awaited in text:
+            self.has_heard = True
+            self.gate.open()
+        return super().write(text)
+
+
+@pytest.mark.parametrize("is_emptied", [True, False])
+def test_the_shell_tells_of_a_full_disk_while_the_answer_comes(script, monkeypatch, is_emptied):
+    ask(script, "first")
+    append, script.token_gate = LogFile.append, Gate()
+    told = "conversation not saved: the disk is full. The answer goes on"
+    err = _Listener(told, script.token_gate)
+
+    def full(log, lines):
+        if is_emptied and err.has_heard:
+            return append(log, lines)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(LogFile, "append", full)
+    monkeypatch.setattr(sys, "stderr", err)
+    assert ask(script, "second") == (exit_codes.OK if is_emptied else exit_codes.IO_ERROR)
+    assert err.getvalue().count(told) == 1
+    last = "the conversation is saved after all" if is_emptied else "conversation not saved: the disk is full"
+    assert err.getvalue().rstrip().endswith(last)
+    assert (texts() == ["first", "one.", "second", "two."]) == is_emptied
+
+
 def test_a_full_disk_is_not_waited_for_at_every_message(script, monkeypatch, capsys):
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -433,8 +468,21 @@ def test_two_messages_that_do_not_fit_together_are_not_sent_together(script, cap
     assert texts() == ["more " * 25]
     script.fail_after_tokens = None
     ask(script, "word " * 35)
-    assert "is left out: both together do not fit the context" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "is left out: both together do not fit the context" in said
+    assert BOTH not in said
     assert texts() == ["word " * 35, "two."]
+
+
+def test_a_first_message_that_is_refused_leaves_no_conversation_of_that_name(script, capsys):
+    script.n_ctx = 60
+    with pytest.raises(Refusal, match="but the context holds 60"):
+        ask(script, "word " * 80)
+    assert Store().ids() == []
+    ask(script, "short")
+    with pytest.raises(Refusal, match="but the context holds 60"):
+        ask(script, "word " * 80)
+    assert texts(*Store().ids()) == ["short", "one."]
 
 
 def test_of_two_messages_that_fit_neither_together_nor_alone_the_first_stays(script, capsys):
@@ -444,6 +492,7 @@ def test_of_two_messages_that_fit_neither_together_nor_alone_the_first_stays(scr
     script.fail_after_tokens = None
     with pytest.raises(Refusal, match="but the context holds 60"):
         ask(script, "word " * 80)
+    assert BOTH not in capsys.readouterr().err
     assert texts() == ["more " * 25]
     ask(script, "and so?")
     assert texts() == ["more " * 25 + "\n\nand so?", "two."]

@@ -8,13 +8,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from email.message import Message
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from app.downloads import hub
+from app.downloads import hub, web
 from app.downloads.job import PullJob, Stage
 from app.downloads.refusal import ConnectionCut, DownloadError, StatusError, pause_before_retry
 from app.downloads.web import Web
@@ -227,3 +229,26 @@ def test_a_stop_between_two_attempts_ends_the_pause_and_asks_no_more(server: Loc
     assert job.state.stage is Stage.STOPPED
     assert len(server.hub_faults) == 99
     assert left_over(target) == []
+
+
+@pytest.mark.parametrize(("piece_bytes", "is_kept"), [(1, False), (20_000, False), (40_000, True)])
+def test_a_body_that_hardly_comes_is_given_up_after_some_minutes(
+    piece_bytes: int, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+
+    class Body:
+        def read(self, _: int) -> bytes:
+            nonlocal now_s
+            now_s += 29.0  # one more, and the connection would count as dead
+            return b"x" * piece_bytes
+
+    monkeypatch.setattr(web, "time", SimpleNamespace(monotonic=lambda: now_s))
+    response = web.Response(200, Message(), "http://127.0.0.1/model", Body())
+    read = [response.read(1 << 16) for _ in range(4)]
+    if is_kept:
+        read += [response.read(1 << 16) for _ in range(100)]
+    else:
+        with pytest.raises(ConnectionCut, match=r"^127.0.0.1: sends hardly anything \(less than 1 kB/s"):
+            response.read(1 << 16)
+    assert all(len(piece) == piece_bytes for piece in read)

@@ -1,4 +1,5 @@
 import asyncio
+from collections import deque
 
 import pytest
 from textual import events
@@ -93,6 +94,31 @@ async def test_letters_typed_right_before_and_after_enter_belong_where_they_were
             driver.app.post_message(events.Key(key, character))
         await driver.until(lambda: driver.prompt.text == "second")
         assert driver.chat.turns.conversation.messages[0].text == "first"
+
+
+async def test_what_is_typed_behind_a_file_stands_behind_it_and_goes_with_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes").write_text("a note")
+    async with chatting() as driver:
+        driver.prompt.show_text("/read notes")
+        for key in ("enter", "a", "n", "d", "enter", "n", "e", "x", "t"):
+            driver.prompt.post_message(events.Key(key, key if len(key) == 1 else "\r"))
+        await driver.until(lambda: driver.prompt.text == "next")
+        await driver.until(lambda: driver.chat.turns.conversation.messages)
+        assert driver.chat.turns.conversation.messages[0].text == "notes:\n```\na note\n```\n and"
+        assert driver.prompt.unheeded == deque()
+
+
+async def test_a_file_in_a_reply_that_is_edited_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes").write_text("a note")
+    async with chatting() as driver:
+        await driver.ask("hello")
+        await driver.say("/edit reply")
+        await driver.until(lambda: driver.chat.editing.is_editing_reply)
+        await driver.say("/read notes")
+        messages = driver.chat.turns.conversation.messages
+        await driver.until(lambda: len(messages) == 2 and messages[1].text.startswith("/read notes"))
 
 
 async def test_white_space_alone_is_not_sent():
