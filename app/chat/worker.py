@@ -385,12 +385,10 @@ class EngineWorker:
         """Read the prompt and write the reply; False means that there is no reply and the turn does not count."""
         model = opened.model
         self._measures.begin_reply(model, opened.session, turn.meter, asked_s)
-        self._tuning.note_reply_begun()
         try:
             is_kept = turn.run()
         finally:
             self._measures.end_reply(model)
-            self._tuning.note_reply_ended(turn.meter)
         if turn.meter.read_tokens >= TELLING_TOKENS or not self._prefill_tps:
             self._prefill_tps = turn.meter.prefill_tps
         return is_kept

@@ -6,7 +6,7 @@ import shutil
 import sys
 import threading
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from app.chat import opening as engine_access
@@ -193,7 +193,7 @@ def _remember(engine: EngineThread, found: _Found, options: TuneOptions) -> str 
         remembered = engine_access.recall_tuned(model).choice
         choice = choice_to_remember(report, found.in_use, remembered)
         kernels = engine_access.kernels_version()
-        measured = measured_of(report, choice, replace(found.in_use, weights=choice.weights), conditions, kernels)
+        measured = measured_of(report, choice, conditions, kernels)
         return engine_access.remember_tuned(model, choice, measured)
 
     return engine.run(remember)

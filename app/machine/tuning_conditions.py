@@ -48,11 +48,6 @@ class Conditions:
         """Cores' worth of time that other programs took, if it was enough to matter."""
         return self.others_cores if self.is_crowded else None
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether rates speak for the machine."""
-        return not (self.is_swapping or self.is_crowded)
-
     def joined(self, other: Conditions) -> Conditions:
         """Return those of both spans: what spoils one spoils what was found in the two."""
         swapped = [found for found in (self.swapped_bytes, other.swapped_bytes) if found is not None]

@@ -22,8 +22,6 @@ VERSION = 1
 _MAX_FILE_BYTES = 1 << 20
 _MAX_TUNED = 200
 """At most this many pairs of machine and model are remembered; the oldest go first."""
-_MOST = 1e9
-"""Of tokens, and of tokens a second: what is beyond was never measured."""
 WEIGHTS = ("", "mmap", "huge")
 
 
@@ -51,14 +49,10 @@ class Measured:
 
     Attributes:
         kernels: names the compiled code; "" for unknown.
-        decode_tps: of this choice; None where it was not measured, or while other programs took the cores.
-        n_context: tokens in the context it was measured with.
     """
 
     kernels: str = ""
     on_battery: bool = False
-    decode_tps: float | None = None
-    n_context: int = 0
 
 
 @record
@@ -201,11 +195,8 @@ def _parse_choice(value: object) -> TunedChoice:
 def _parse_measured(value: object) -> Measured:
     found: dict[str, Any] = value if isinstance(value, dict) else {}
     kernels, on_battery = found.get("kernels", ""), found.get("on_battery", False)
-    tps, n_context = found.get("decode_tps"), found.get("n_context", 0)
-    is_rate = tps is None or (type(tps) in (int, float) and 0 < tps <= _MOST)  # NaN is in no range
-    is_length = type(n_context) is int and n_context <= _MOST
-    if isinstance(kernels, str) and isinstance(on_battery, bool) and is_rate and is_length:
-        return Measured(kernels, on_battery, tps, max(0, n_context))
+    if isinstance(kernels, str) and isinstance(on_battery, bool):
+        return Measured(kernels, on_battery)
     raise _DamagedStateError("tuned_when holds no circumstances")
 
 

@@ -37,26 +37,11 @@ def choice_to_remember(report: TuningReport, now: TunedChoice, remembered: Tuned
     )
 
 
-def measured_of(
-    report: TuningReport, choice: TunedChoice, now: TunedChoice, conditions: Conditions, kernels: str
-) -> Measured | None:
-    """Return under which circumstances a choice was measured; None if it was not, but made by hand.
-
-    Args:
-        now: what is in use, for what the search did not compare.
-    """
+def measured_of(report: TuningReport, choice: TunedChoice, conditions: Conditions, kernels: str) -> Measured | None:
+    """Return under which circumstances a choice was measured; None if it was not, but made by hand."""
     curve = report.curve("decode")
     point = curve.point(choice.decode) if curve is not None else None
-    if point is None or point.tps is None:
-        return None
-    tps, kv = point.tps.median, report.comparison("kv")
-    weights = report.comparison("weights")
-    if weights is not None and weights.is_measured and choice.weights not in ("", weights.present):
-        option = weights.option(choice.weights)
-        tps *= option.gain["decode"].median if option is not None and "decode" in option.gain else 1.0
-    is_comparable = conditions.is_quiet and (kv is None or choice.kv_type in ("", kv.present))
-    is_comparable = is_comparable and choice.weights in ("", now.weights)
-    return Measured(kernels, conditions.on_battery, tps if is_comparable else None, report.n_context)
+    return Measured(kernels, conditions.on_battery) if point is not None and point.tps is not None else None
 
 
 def _best_option(report: TuningReport, part: str) -> str:
