@@ -35,16 +35,15 @@ from app.program.personas import persona_names
 from app.program.refusals import exit_code_of, line_of
 from app.program.settings import Settings
 from app.text.console import is_console
-from app.tui.actions import ACTIONS, Action
+from app.tui.actions import ACTIONS, CHAT, Action
 from app.tui.bindings import bindings, scope_of
 from app.tui.chat_options import chat_options, may_read_ahead
 from app.tui.draft import MAX_PASTE_CHARS
 from app.tui.keymap import Keymap
 from app.tui.messages import PasteRefused, PasteUnended
-from app.tui.screens import modes
 from app.tui.screens.chat import ChatScreen
 from app.tui.screens.drafting import PromptHabits
-from app.tui.screens.later import SCREENS, download_screen, inspect_screen, make_screen
+from app.tui.screens.later import download_screen, inspect_screen, make_screen
 from app.tui.screens.surroundings import Surroundings
 from app.tui.speed.interface_pace import SLOWEST, InterfacePace
 from app.tui.speed.watch import PerformanceWatch
@@ -98,7 +97,7 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     TITLE = "jalopy"
     CSS_PATH = "app.tcss"
-    DEFAULT_MODE = modes.CHAT
+    DEFAULT_MODE = CHAT
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 - Textual types it so
     VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high"), (36, "-tall")]  # noqa: RUF012
@@ -151,7 +150,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.unsaved = ""
         """Why something of the conversation could not be saved, once the application has ended."""
         # As a mode the chat is the first screen, and no empty one is ever laid out below it.
-        self.add_mode(modes.CHAT, lambda: self.chat)
+        self.add_mode(CHAT, lambda: self.chat)
         around = Surroundings(
             settings,
             self.keymap,
@@ -167,8 +166,9 @@ class JalopyApp(App[None], inherit_bindings=False):
             inspect_screen,
             download_screen,
         )
-        for mode in SCREENS:
-            self.add_mode(mode, partial(make_screen, mode, around))
+        for action in ACTIONS.values():
+            if action.shows and action.mode != CHAT:
+                self.add_mode(action.mode, partial(make_screen, action.shows, around))
 
     def on_mount(self) -> None:
         """Take over the signals that Textual leaves to their defaults."""
@@ -212,7 +212,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             if carrier is not None and action.name != "command_palette":
                 help_text = "   ".join(filter(None, (self.keymap.shown_keys(action_id), _usage(action))))
                 begin = partial(self.chat.prompt.begin_command, action.command)
-                act = partial(self.run_action, action.name, carrier)
+                act = partial(self.run_action, action.call, carrier)
                 yield SystemCommand(action.title, help_text, begin if action.needs_argument else act)
         if screen is self.chat:
             for name in persona_names():
@@ -249,38 +249,17 @@ class JalopyApp(App[None], inherit_bindings=False):
         else:
             self.chat.note(no_such_theme(name, self.available_themes), True)
 
-    def action_performance(self) -> None:
-        """Show speed, and where the time goes; on the screen that does it, go back."""
-        self._show_or_leave(modes.PERFORMANCE)
-
-    def action_doctor(self) -> None:
-        """Show what machine and terminal mean for speed; on the screen that does it, go back."""
-        self._show_or_leave(modes.DOCTOR)
-
-    def action_tune(self) -> None:
-        """Find the best number of threads; on the screen that does it, go back."""
-        self._show_or_leave(modes.THREADS)
-
-    def _show_or_leave(self, mode: str) -> None:
+    def action_show(self, mode: str) -> None:
         """Go to a screen from wherever the user is, or from it back to the chat."""
         if self.screen.is_modal:
             return
-        if self.current_mode == modes.THREADS:
+        if self.current_mode == "threads":
             self.chat.turns.stop_tuning()
-        self.switch_mode(modes.CHAT if self.current_mode == mode else mode)
-
-    def action_models(self) -> None:
-        """Show the models on this machine; on the screen that does, go back."""
-        self._show_or_leave(modes.MODELS)
-
-    def action_conversations(self) -> None:
-        """Show the saved conversations; on the screen that does, go back."""
-        if self.chat.conversations.store is None:
-            if not self.screen.is_modal:
-                self.switch_mode(modes.CHAT)  # where the line is seen
+        if mode == "conversations" and self.chat.conversations.store is None:
+            self.switch_mode(CHAT)  # where the line is seen
             self.chat.note("conversations are not saved: save_conversations in your settings is off")
         else:
-            self._show_or_leave(modes.CONVERSATIONS)
+            self.switch_mode(CHAT if self.current_mode == mode else mode)
 
     def open_model(self, path: Path, title: str, outlook: Outlook | None = None) -> bool:
         """Open a model in the chat, after asking what becomes of a conversation; False while the engine is busy.
@@ -309,8 +288,8 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     def _open_in_chat(self, path: Path, answer: str | None) -> None:
         if answer is not None:
-            if self.current_mode != modes.CHAT:
-                self.switch_mode(modes.CHAT)
+            if self.current_mode != CHAT:
+                self.switch_mode(CHAT)
             self.chat.call_later(self.chat.models.switch_model, path, answer == "keep")
 
     def _open_conversation(self, conversation_id: str) -> None:

@@ -294,6 +294,9 @@ class ChatScreen(Screen[None]):
     # ---- actions
 
     async def _carry_out(self, action: Action, argument: str) -> None:
+        if action.shows:
+            await self.app.run_action(action.call)
+            return
         target = self.app if action.scope == "app" else self
         outcome = getattr(target, f"action_{action.name}")(*([argument] if action.takes_argument else []))
         if outcome is not None:

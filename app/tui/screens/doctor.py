@@ -29,7 +29,6 @@ from app.doctor.readings import Readings
 from app.text.clean_text import clean_line
 from app.text.figures import size
 from app.tui.bindings import bindings
-from app.tui.screens import modes
 from app.tui.screens.surroundings import Surroundings
 from app.tui.widgets.status_line import activity_text
 
@@ -87,10 +86,6 @@ class DoctorScreen(Screen[None]):
     def on_resize(self, event: Resize) -> None:
         """Fold the lines anew."""
         self.call_after_refresh(self._show)
-
-    def action_leave(self) -> None:
-        """Go back to the chat."""
-        self.app.switch_mode(modes.CHAT)
 
     def action_examine(self) -> None:
         """Look again, at everything."""

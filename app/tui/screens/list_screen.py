@@ -17,8 +17,8 @@ from textual.timer import Timer
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from app.tui.actions import CHAT
 from app.tui.keymap import Keymap
-from app.tui.screens import modes
 from app.tui.speed.lines import spread
 
 LOOK_PERIOD_S = 0.25
@@ -243,4 +243,4 @@ class ListScreen(Screen[None], Generic[Item]):
         if self._listing.typed:
             self._type("")
         else:
-            self.app.switch_mode(modes.CHAT)
+            self.app.switch_mode(CHAT)

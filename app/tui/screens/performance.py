@@ -15,7 +15,6 @@ from textual.widgets import Static
 
 from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
-from app.tui.screens import modes
 from app.tui.screens.surroundings import Surroundings
 from app.tui.speed import screen_lines
 from app.tui.speed.graph_lines import Graph
@@ -85,10 +84,6 @@ class PerformanceScreen(Screen[None]):
             self._watch.end()
         if self._timer is not None:
             self._timer.pause()
-
-    def action_leave(self) -> None:
-        """Return to the chat."""
-        self.app.switch_mode(modes.CHAT)
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay the figures out for the new width."""

@@ -20,8 +20,8 @@ from app.program.settings import AUTO, DEFAULT_KV_TYPE
 from app.program.state import TunedChoice
 from app.text import figures
 from app.text.glyphs import choose_glyphs
+from app.tui.actions import CHAT
 from app.tui.bindings import bindings
-from app.tui.screens import modes
 from app.tui.screens.surroundings import Surroundings
 from app.tui.widgets.option_table import OptionTable
 from app.tui.widgets.thread_curve import ThreadCurve
@@ -97,7 +97,7 @@ class ThreadsScreen(Screen[None]):
 
     def on_screen_suspend(self) -> None:
         """Poll nothing while something else is shown."""
-        self._is_covered = self.app.current_mode == modes.THREADS
+        self._is_covered = self.app.current_mode == "threads"
         if self._timer is not None:
             self._timer.pause()
 
@@ -261,7 +261,7 @@ class ThreadsScreen(Screen[None]):
         else:
             self._wants = ()
             self._turns.stop_tuning()
-            self.app.switch_mode(modes.CHAT)
+            self.app.switch_mode(CHAT)
 
     def _end_measuring(self) -> None:
         self._wants = ()
