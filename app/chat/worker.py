@@ -54,6 +54,7 @@ from app.chat.worker_measures import EngineMeasures
 from app.chat.worker_tuning import EngineTuning
 from app.conversations.conversation import PastTurn
 from app.program import garbage
+from app.program.background import fulfil
 from app.text.clean_text import clean_line
 from app.text.record import record
 from app.tuning.remembered import kv_type_of
@@ -405,16 +406,11 @@ class EngineWorker:
 
     def _examine(self, command: Examine) -> None:
         """Measure between two turns; the status is as before, so that the last reply's figures stay."""
-        before = self._wire.status
-        try:
-            assert self._options.examine is not None
-            model, session = (self._opened.model, self._opened.session) if self._opened is not None else (None, None)
-            found = self._options.examine(model, session, self._kv_type(), self._show_progress)
-            command.answer.set_result(found)
-        except BaseException as error:  # it is the doctor's to show, not a reply's
-            command.answer.set_exception(error)
-        finally:
-            self._wire.status = before
+        before, examine = self._wire.status, self._options.examine
+        assert examine is not None
+        model, session = (self._opened.model, self._opened.session) if self._opened is not None else (None, None)
+        fulfil(command.answer, lambda: examine(model, session, self._kv_type(), self._show_progress))
+        self._wire.status = before
 
     def _kv_type(self) -> str:
         if self._opened is not None:

@@ -88,9 +88,8 @@ def remembered_title(directory: Path) -> str:
 
 
 def _file(directory: Path) -> JsonFile:
-    return JsonFile(
-        directory / FILE_NAME, VERSION, _MOST_FILE_BYTES, makes_directory=False
-    )  # it may be deleted meanwhile
+    # A conversation that is deleted meanwhile stays so.
+    return JsonFile(directory / FILE_NAME, VERSION, _MOST_FILE_BYTES, makes_directory=False)
 
 
 def _checked(values: dict[str, Any]) -> Summary | None:
