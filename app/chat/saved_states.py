@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from app.chat.wire import FLUSH_S
 from app.program import paths
-from app.program.crash_log import log_without_text
-from app.program.refusals import exit_code_of
+from app.program.refusals import exit_code_of, log_without_text
 from app.text.clean_text import clean_line
 from app.text.record import record
 from engine import common_prefix

@@ -17,8 +17,7 @@ from app.chat.status import Activity
 from app.chat.wire import Wire
 from app.conversations.conversation import Ending
 from app.conversations.thinking import Thinking
-from app.program.crash_log import bug_line
-from app.program.refusals import Refusal
+from app.program.refusals import Refusal, bug_line
 from app.text.clean_text import clean_line
 from app.text.record import record
 from engine import common_prefix

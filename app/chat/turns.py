@@ -25,7 +25,7 @@ from app.chat.commands import (
     Weigh,
 )
 from app.chat.events import ModelLoaded
-from app.chat.growing_reply import GrowingReply
+from app.chat.reply_text import GrowingReply
 from app.conversations.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
 from app.conversations.journal import Journal, Partial
 from app.conversations.recent import model_key

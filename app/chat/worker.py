@@ -43,9 +43,8 @@ from app.chat.events import (
 )
 from app.chat.live_conversation import LiveConversation
 from app.chat.options import ChatOptions
-from app.chat.read_ahead import ReadAhead
+from app.chat.read_ahead import ReadAhead, Rereading
 from app.chat.reply import ReplyMeter
-from app.chat.rereading import Rereading
 from app.chat.saved_states import SavedStates
 from app.chat.status import Activity, EngineStatus
 from app.chat.turn import EngineTurn, kept_tokens, reason_of
@@ -406,11 +405,14 @@ class EngineWorker:
 
     def _examine(self, command: Examine) -> None:
         """Measure between two turns; the status is as before, so that the last reply's figures stay."""
-        before, examine = self._wire.status, self._options.examine
-        assert examine is not None
-        model, session = (self._opened.model, self._opened.session) if self._opened is not None else (None, None)
-        fulfil(command.answer, lambda: examine(model, session, self._kv_type(), self._show_progress))
+        before = self._wire.status
+        fulfil(command.answer, self._measured)  # an error is the doctor's to show, not a reply's
         self._wire.status = before
+
+    def _measured(self) -> Any:
+        assert self._options.examine is not None
+        model, session = (self._opened.model, self._opened.session) if self._opened is not None else (None, None)
+        return self._options.examine(model, session, self._kv_type(), self._show_progress)
 
     def _kv_type(self) -> str:
         if self._opened is not None:

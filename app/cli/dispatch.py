@@ -200,7 +200,7 @@ def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
     from app.library.choose_model import choose_model
     from app.machine.low_power import prepare_environment
     from app.program import garbage
-    from app.text.console import choose_console
+    from app.text.glyphs import choose_console
 
     path = choose_model(options.model, settings, glance_at_model)
     if options.tty:

@@ -23,9 +23,8 @@ from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
 from app.text.json_line import json_line
 from app.text.record import record
-from app.tuning.choice import best_choice, choice_to_remember, measured_of
-from app.tuning.option_lines import option_lines
-from app.tuning.thread_bars import TITLES, curve_lines, pinning_line, progress_text
+from app.tuning.remembered import best_choice, choice_to_remember, measured_of
+from app.tuning.thread_bars import TITLES, curve_lines, option_lines, pinning_line, progress_text
 
 if TYPE_CHECKING:
     from engine.tuning.report import TuningReport

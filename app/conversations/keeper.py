@@ -16,7 +16,7 @@ from contextlib import suppress
 from app.conversations.log_file import LogFile, LogRefusedError
 from app.conversations.records import Record, write_record
 from app.conversations.summary import Summary, write_summary
-from app.program.crash_log import log_without_text
+from app.program.refusals import log_without_text
 from app.text.clean_text import clean_line
 from app.text.record import record
 

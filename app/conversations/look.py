@@ -15,7 +15,7 @@ from app.conversations.conversation import Conversation
 from app.conversations.log_file import LogRefusedError
 from app.conversations.store import Entry, Store
 from app.program.background import in_background
-from app.program.crash_log import log_without_text
+from app.program.refusals import log_without_text
 from app.text.clean_text import clean_line
 from app.text.record import record
 

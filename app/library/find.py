@@ -10,8 +10,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from app.library.ollama import read_store
-from app.library.places import Place
+from app.library.places import Place, read_store
 from app.text.record import record
 from engine import part_name
 

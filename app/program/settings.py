@@ -13,7 +13,7 @@ from typing import Any, get_origin, get_type_hints
 
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
-from app.program.toml_file import read_toml
+from app.program.small_file import read_toml
 from app.text.record import record
 from engine import KV_TYPES
 

@@ -1,4 +1,4 @@
-"""Small files of the program: read within bounds, replaced as a whole."""
+"""Small files: read within bounds, replaced as a whole; JSON with a version, and TOML that a person wrote."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from app.program import paths
+from app.program import exit_codes, paths
+from app.program.refusals import Refusal
 from engine.machine.directories import sync_directory
 
 
@@ -148,3 +149,36 @@ class JsonFile:
         """Replace an object that can be done without, where that is possible."""
         with suppress(OSError, ValueError):
             self.save(is_durable=False, **content)
+
+
+_MAX_FILE_BYTES = 1 << 20
+
+
+def read_toml(path: Path, kind: str, error: type[Refusal] = Refusal) -> dict[str, Any]:
+    """Return the file's tables.
+
+    Args:
+        path: the file.
+        kind: what it is to the user: "settings file".
+        error: what to raise.
+
+    Raises:
+        Refusal: it cannot be read, is too large, not UTF-8 or not sound TOML.
+    """
+    import tomli
+
+    try:
+        if not path.is_file():
+            raise error(f"{path}: is no file (remove it or name another one)", exit_codes.UNREADABLE)
+        with path.open("rb") as file:
+            raw = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as reason:
+        raise error(f"{path}: {reason.strerror} (the {kind})", exit_codes.UNREADABLE) from reason
+    if len(raw) > _MAX_FILE_BYTES:
+        raise error(f"{path}: is larger than 1 MiB, which no {kind} is", exit_codes.BAD_DATA)
+    try:
+        return tomli.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as reason:
+        raise error(f"{path}: byte {reason.start} is not UTF-8", exit_codes.BAD_DATA) from reason
+    except (tomli.TOMLDecodeError, RecursionError, ValueError) as reason:
+        raise error(f"{path}: is not sound TOML: {reason}", exit_codes.BAD_DATA) from reason

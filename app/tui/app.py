@@ -30,11 +30,10 @@ from app.conversations.at_hand import conversations_at_hand
 from app.downloads.background import BackgroundDownload
 from app.machine.low_power import is_weak_machine
 from app.program import exit_codes, garbage, state
-from app.program.crash_log import bug_line
 from app.program.personas import persona_names
-from app.program.refusals import exit_code_of, line_of
+from app.program.refusals import bug_line, exit_code_of, line_of
 from app.program.settings import Settings
-from app.text.console import is_console
+from app.text.glyphs import is_console
 from app.tui.actions import ACTIONS, CHAT, Action
 from app.tui.bindings import bindings, scope_of
 from app.tui.chat_options import chat_options, may_read_ahead
@@ -277,7 +276,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         return True
 
     async def _ask_about_conversation(self, path: Path, title: str, outlook: Outlook | None) -> None:
-        from app.library.outlook import look_up
+        from app.library.listing import look_up
         from app.tui.screens.switch_model import SwitchModelScreen
 
         if outlook is None:

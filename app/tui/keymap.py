@@ -16,7 +16,7 @@ from typing import Any
 
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
-from app.program.toml_file import read_toml
+from app.program.small_file import read_toml
 from app.text.clean_text import clean_line
 from app.text.record import record
 from app.tui.actions import ACTIONS, NO_KEY, scopes_meet

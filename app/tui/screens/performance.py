@@ -21,8 +21,7 @@ from app.tui.speed.graph_lines import Graph
 from app.tui.speed.interface_pace import Refreshes
 from app.tui.speed.watch import PerformanceView
 from app.tui.textual_hacks import draw_thriftily
-from app.tui.widgets.figure_lines import FigureLines
-from app.tui.widgets.rate_graph import RateGraph
+from app.tui.widgets.figure_lines import FigureLines, RateGraph
 
 REFRESH_PERIOD_S = 0.5
 """Faster than this no figure can be read."""

@@ -23,9 +23,8 @@ from app.text.glyphs import choose_glyphs
 from app.tui.actions import CHAT
 from app.tui.bindings import bindings
 from app.tui.screens.surroundings import Surroundings
-from app.tui.widgets.option_table import OptionTable
-from app.tui.widgets.thread_curve import ThreadCurve
-from app.tuning.choice import best_choice, choice_to_remember
+from app.tui.widgets.thread_curve import OptionTable, ThreadCurve
+from app.tuning.remembered import best_choice, choice_to_remember
 from app.tuning.thread_bars import pinning_line, progress_text
 from app.tuning.thread_command import describe_in_use
 from app.tuning.threads_in_use import ThreadsInUse
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
     from app.chat.events import ModelLoaded
     from app.chat.status import EngineStatus
     from app.program.settings import Settings
-    from app.tuning.option_lines import Comparison
-    from app.tuning.thread_bars import TuningReport
+    from app.tuning.thread_bars import Comparison, TuningReport
 
 REFRESH_S = 0.25
 _PHASES = ("decode", "prefill")

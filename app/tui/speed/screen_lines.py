@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from app.chat.status import Activity
-from app.machine.ceiling import bytes_per_token
 from app.machine.paced import or_none
-from app.machine.records import INTERFACE, PhaseCost, TimeSpent
+from app.machine.records import INTERFACE, PhaseCost, TimeSpent, bytes_per_token
 from app.machine.sample import MachineSample
 from app.text import figures
 from app.text.glyphs import Glyphs

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.chat.status import Activity
-from app.machine.ceiling import MORE_THAN_MEMORY
-from app.machine.records import ModelFacts
+from app.machine.records import MORE_THAN_MEMORY, ModelFacts
 from app.machine.sample import MachineSample
 from app.text import figures
 from app.text.glyphs import Glyphs

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from app.chat.bridge import EngineBridge
 from app.chat.commands import MeasureBandwidth
 from app.chat.status import Activity, EngineStatus
-from app.machine.ceiling import Ceiling, ceiling_at
 from app.machine.machine_monitor import MachineMonitor
-from app.machine.records import EngineFigures
+from app.machine.records import Ceiling, EngineFigures, ceiling_at
 from app.machine.sample import MachineSample
 from app.machine.stutters import Stutter, StutterWatch
 from app.machine.threads import InterfaceMeter

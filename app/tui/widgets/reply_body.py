@@ -13,7 +13,7 @@ from textual.style import Style
 from textual.visual import Visual
 from textual.widget import Widget
 
-from app.program.crash_log import log_without_text
+from app.program.refusals import log_without_text
 from app.tui.markdown.growing import GrowingMarkdown
 from app.tui.messages import LinkChosen
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.library import outlook, scan
+from app.library import listing, scan
 from app.library.header import ModelHeader, read_header
 from app.library.header_cache import HeaderCache
 from app.library.places import Place
@@ -38,7 +38,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(scan, "places", lambda directories: [Place("here", directory)])
     monkeypatch.setattr(scan, "usual_threads", lambda settings: 2)
-    monkeypatch.setattr(outlook, "usual_threads", lambda settings: 2)
+    monkeypatch.setattr(listing, "usual_threads", lambda settings: 2)
     return directory
 
 

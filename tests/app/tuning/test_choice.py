@@ -3,8 +3,8 @@
 from app.machine.tuning_conditions import Conditions
 from app.program.state import Measured, TunedChoice
 from app.text.glyphs import ASCII, BLOCKS
-from app.tuning.choice import best_choice, choice_to_remember, measured_of
-from app.tuning.option_lines import option_lines
+from app.tuning.remembered import best_choice, choice_to_remember, measured_of
+from app.tuning.thread_bars import option_lines
 from engine.machine.topology import Cores
 from engine.tuning.report import Comparison, Curve, Option, Point, TuningReport
 from engine.tuning.statistics import Interval
