@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.chat.events import Event, TextGenerated, ThinkingFinished, ThoughtGenerated
+from app.chat.events import Event, ReplyReopened, TextGenerated, ThinkingFinished, ThoughtGenerated
 from app.chat.reply import ReplyMeter
 from app.conversations.thinking import Split, Thinking, ThinkingSplitter, opened_by
 from app.text.clean_text import TextCleaner
+
+TextEvent = TextGenerated | ThoughtGenerated | ThinkingFinished | ReplyReopened
 
 
 class ReplyText:
@@ -80,19 +82,17 @@ class GrowingReply:
         """The thinking so far."""
         return "".join(self._thought_pieces)
 
-    def add_text(self, text: str) -> None:
-        """More of the answer."""
-        self._pieces.append(text)
-
-    def add_thought(self, text: str) -> None:
-        """More of the thinking."""
-        self._thought_pieces.append(text)
-
-    def end_thinking(self, tokens: int, duration_s: float, is_closed: bool) -> Thinking | None:
-        """The thinking is over; returns it, or None where there was nothing in it."""
-        thought = self.thought
-        self.thinking = Thinking(thought, tokens, duration_s, is_closed) if thought.strip() else None
-        return self.thinking
+    def take(self, event: TextEvent) -> None:
+        """Grow by what the engine's thread reports."""
+        if isinstance(event, TextGenerated):
+            self._pieces.append(event.text)
+        elif isinstance(event, ThoughtGenerated):
+            self._thought_pieces.append(event.text)
+        elif isinstance(event, ThinkingFinished):
+            thought = Thinking(self.thought, event.tokens, event.duration_s, event.is_closed)
+            self.thinking = thought if thought.text.strip() else None
+        else:
+            self.begin_again()
 
     def begin_again(self) -> None:
         """Nothing has come; a reply that goes on comes again from its beginning."""

@@ -253,7 +253,7 @@ class Talk:
     def _take_in(self, event: Event) -> None:
         """Keep the conversation true to what has happened; whoever shows the event shows what is saved."""
         if isinstance(event, (TextGenerated, ThoughtGenerated, ThinkingFinished, ReplyReopened)):
-            self._take_in_text(event)
+            self.turns.growing.take(event)
         elif isinstance(event, (GenerationFinished, GenerationFailed, PromptStopped, PromptRefused)):
             self._end_turn(event)
         elif isinstance(event, TurnsDropped):
@@ -269,16 +269,6 @@ class Talk:
             self.turns.note_reread()
         if isinstance(event, self._awaited or ()):
             self._awaited = None
-
-    def _take_in_text(self, event: TextGenerated | ThoughtGenerated | ThinkingFinished | ReplyReopened) -> None:
-        if isinstance(event, TextGenerated):
-            self.turns.growing.add_text(event.text)
-        elif isinstance(event, ThoughtGenerated):
-            self.turns.growing.add_thought(event.text)
-        elif isinstance(event, ThinkingFinished):
-            self.turns.growing.end_thinking(event.tokens, event.duration_s, event.is_closed)
-        else:
-            self.turns.growing.begin_again()
 
     def _end_turn(self, event: GenerationFinished | GenerationFailed | PromptStopped | PromptRefused) -> None:
         if self._is_completing:
