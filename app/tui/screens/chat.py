@@ -66,9 +66,9 @@ from app.tui.screens.turn_views import TurnViews
 from app.tui.speed.watch import PerformanceWatch
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
 from app.tui.widgets.message_view import MessageKeyPressed
-from app.tui.widgets.performance_strip import StripDisplay
 from app.tui.widgets.prompt import Prompt, screens_hint
 from app.tui.widgets.status_line import ActivityLine, StatusLine
+from app.tui.widgets.strip_display import StripDisplay
 from app.tui.widgets.suggestions import Suggestions
 from app.tui.widgets.transcript import Transcript
 
