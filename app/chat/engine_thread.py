@@ -1,4 +1,4 @@
-"""The one thread that owns the engine where there is no screen.
+"""The thread that owns the engine in commands without a screen.
 
 The main thread only waits, so that signals are answered at once: while a kernel runs, Python runs no handler in the
 thread that called it. Knows nothing of what it runs.

@@ -1,4 +1,4 @@
-"""What a conversation with an engine reports, as plain records: models opened, text written, turns ended.
+"""Events of a conversation with an engine, as plain records: models opened, text written, turns ended.
 
 Text in them is clean already (``clean_text``) unless a field says otherwise. No screen is known here.
 """
@@ -62,7 +62,7 @@ class ModelFailed:
 
     reason: str
     error: BaseException | None = None
-    """What was raised, for whoever ends with it."""
+    """The exception, for a program that ends with it."""
 
 
 @record
@@ -83,7 +83,7 @@ class TextGenerated:
 
 @record
 class ThoughtGenerated:
-    """More of what the model thinks before the answer."""
+    """More of the thinking before the answer."""
 
     text: str
 
@@ -111,7 +111,7 @@ class ReplyReopened:
 
 @record
 class PromptWeighed:
-    """What it would cost to send a text in place of an earlier message and all after it."""
+    """Cost of sending a text in place of an earlier message and all after it."""
 
     text: str
     kept_tokens: int
@@ -133,7 +133,7 @@ class GenerationFinished:
     ids: tuple[int, ...] = ()
     """Its tokens, all of them."""
     raw: str = ""
-    """What they say, not cleaned."""
+    """Their text, not cleaned."""
 
 
 @record
@@ -146,7 +146,7 @@ class GenerationFailed:
     raw: str = ""
     """Both as of ``GenerationFinished``."""
     error: BaseException | None = None
-    """What was raised, for whoever ends with it."""
+    """The exception, for a program that ends with it."""
 
 
 @record
@@ -156,7 +156,7 @@ class PromptStopped:
 
 @record
 class PromptCounted:
-    """The engine has counted what stands in the prompt, and may have read a part of it ahead."""
+    """The engine has counted the tokens of the draft, and may have read a part of it ahead."""
 
     text: str
     """As it was sent to be counted."""
@@ -214,7 +214,7 @@ class ThreadsChanged:
 
 @record
 class TuningDoubted:
-    """What was tuned may not hold any more; nothing was changed."""
+    """The remembered threads may not be the best any more; nothing was changed."""
 
     reason: str
     """As "threads were tuned on mains, now on battery"."""
@@ -252,5 +252,5 @@ Event = (
     | TuningDoubted
     | TuningEnded
 )
-"""What the engine's thread reports; ``EngineBridge.drain`` returns these in order. ``Talk`` adds those on two messages
-that are sent as one."""
+"""Events of the engine's thread, returned in order by ``EngineBridge.drain``. ``Talk`` adds ``MessagesJoined`` and
+``UnansweredLeftOut``."""

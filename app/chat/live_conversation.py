@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @record
 class Weighed:
-    """What a turn in place of others would cost, in tokens: cached ones that stay or go, and those to be read."""
+    """Cost in tokens of a turn in place of others: cached tokens that stay or go, and tokens to read."""
 
     kept_tokens: int
     dropped_tokens: int
@@ -178,7 +178,7 @@ class LiveConversation:
         self.chat.rewind(2 * n_turns + (bool(messages) and messages[0].role == "system"))
 
     def _text_of(self, ids: Sequence[int]) -> str:
-        """What a reply's beginning says, without a character that it only began."""
+        """Text of a reply's beginning, without a character of which it holds only a part."""
         stream = self._model.tokenizer.stream(self.tags)
         return "".join(stream.push(token_id) for token_id in ids)
 

@@ -1,4 +1,4 @@
-"""What the engine's thread is given to work with: how to open, to sample, to measure and to remember."""
+"""Options of the engine's thread: functions that open models, sample, measure and remember."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ChatOptions:
     remember_tuned: Callable[[Model, TunedChoice | None, Measured | None], str | None] | None = None
     """Both called in the engine's thread; see ``engine_access``."""
     watch_conditions: Callable[[], ConditionsWatch] = _watch_nothing
-    """What looks at the machine while something is measured; by default it sees nothing."""
+    """Makes the watch on the machine during measurements; the default watches nothing."""
     kernels_version: Callable[[], str] = str
     """Called in the engine's thread: names the compiled code."""
     state_files: Callable[[], StateFiles | None] | None = None

@@ -87,7 +87,7 @@ class StateFiles:
 
 @record
 class BroughtBack:
-    """What a state brought into the cache.
+    """Result of restoring a state.
 
     Attributes:
         trouble: why it was not used; "" for none.

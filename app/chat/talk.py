@@ -49,11 +49,11 @@ LOOK_S = 0.1
 SAVE_PERIOD_S = 1.5
 SAVING_PATIENCE_S = 10.0
 HURRIED_PATIENCE_S = 1.0
-"""Where something else ends the program: a signal's exit code comes within two seconds."""
+"""Limit where a signal ends the program, whose exit code must come within two seconds."""
 
 
 class NothingToDoError(Exception):
-    """What is asked for is not possible now; the message says why."""
+    """The request is not possible now; the message says why."""
 
 
 class Talk:
@@ -161,7 +161,7 @@ class Talk:
         return self._answer(self.turns.submit_edited_reply(text, n_turn), "no model is loaded")
 
     def complete(self, text: str) -> Iterator[Event]:
-        """Go on with a text that is no conversation."""
+        """Continue a plain text, outside of any conversation."""
         self._settle()
         self._is_completing = self.bridge.send(Complete(text))
         return self._answer(self._is_completing, "the engine has too much to do")

@@ -92,11 +92,11 @@ class Written(Protocol):
         """Its tokens so far."""
 
     def text(self) -> str:
-        """What they say, uncleaned."""
+        """Their text, uncleaned."""
 
 
 class Wire:
-    """What both threads share. Only the engine's thread emits, only the screen's thread drains."""
+    """State shared by both threads. Only the engine's thread emits, only the screen's thread drains."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -112,7 +112,7 @@ class Wire:
         self.written: Written | None = None
         """The running reply as far as it is written."""
         self.idle_work = IdleWork()
-        """What runs only until something is asked for."""
+        """Work that ends as soon as anything is asked."""
         self.sweep: Sweep | None = None
         """The running one."""
         self.state_path: Path | None = None
@@ -124,9 +124,9 @@ class Wire:
         self.rereading: Session | None = None
         """Reads a conversation that another model had."""
         self.tuning: TuningReport | None = None
-        """What the last sweep found, or the running one has found so far; None before one with this model."""
+        """Report of the running or last sweep; None before the first with this model."""
         self.tuning_conditions = Conditions()
-        """What the machine did during the last sweep."""
+        """State of the machine during the last sweep."""
         self.threads = ThreadWishes()
         self.patience_s = FLUSH_S
         """Seconds that closing waits for the state of the cache to be on disk."""

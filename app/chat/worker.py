@@ -1,4 +1,4 @@
-"""What the engine's thread does: one command after the other, each ending in events, never in an exception.
+"""The engine's thread: carries out one command after the other; each ends in events, never in an exception.
 
 Owns model, session and conversation of the engine. Knows nothing of the screen; of the two threads' common ground it
 knows ``Wire``.
@@ -357,7 +357,7 @@ class EngineWorker:
             self._refuse(command, error.needed_tokens, session.n_ctx)
             return None
         if begun is None:
-            self._wire.emit(GenerationFailed("there is no reply"))
+            self._wire.emit(GenerationFailed("no reply to continue or answer again"))
             return None
         prompt, fitted = begun
         if fitted is not None and fitted.dropped_turns:

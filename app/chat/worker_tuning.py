@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class EngineTuning:
-    """What the engine's thread knows of tuning.
+    """Tuning of the model that is open.
 
     Args:
         on_weights_moved: called when the weights have come to lie elsewhere in memory.

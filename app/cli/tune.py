@@ -50,7 +50,7 @@ class TuneOptions:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What to find out, as ``engine.tuning.report`` names it."""
+        """Parts to measure, as ``engine.tuning.report`` names them."""
         return ("counts", "pinning", *(("weights",) * self.try_weights), *(("kv",) * self.try_kv))
 
 
@@ -78,7 +78,7 @@ def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic
 
 @record
 class _Found:
-    """What came of it."""
+    """Result of the search."""
 
     model: Any
     report: TuningReport
@@ -87,12 +87,12 @@ class _Found:
 
     @property
     def best(self) -> TunedChoice:
-        """What to use."""
+        """The best choice found."""
         return best_choice(self.report, self.in_use)
 
 
 class _Search:
-    """What happens in the engine's thread."""
+    """The search, in the engine's thread."""
 
     def __init__(
         self, model: Any, options: TuneOptions, settings: Settings, progress: ProgressLine, clock: Clock

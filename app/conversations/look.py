@@ -38,7 +38,7 @@ class Hit:
 
 @record
 class Found:
-    """What is known so far: those used last first.
+    """Result so far, the conversation used last first.
 
     Attributes:
         n_searched, n_all: how many texts were searched, and are to be.
@@ -54,7 +54,7 @@ class Found:
 
 @dataclass
 class Texts:
-    """What conversations say, for as long as a screen is open; only one search at a time may use it."""
+    """Texts of conversations, kept while a screen is open; only one search at a time may use it."""
 
     by_log: dict[tuple[str, int], str] = field(default_factory=dict)
     n_chars: int = 0

@@ -1,4 +1,4 @@
-"""Which conversation was used last with each model: one small file, so that a start need not look at all of them.
+"""The conversation used last with each model: one small file, so that a start need not read all of them.
 
 Uses are counted, not timed: a clock that jumps changes nothing. Losing the file costs a look at the list.
 """
@@ -22,7 +22,7 @@ _LARGEST = 1 << 53
 
 @record
 class Recent:
-    """What the file says: the order of the last use, and the last conversation by model."""
+    """Content of the file: the order of the last use, and the last conversation by model."""
 
     order: int = 0
     last: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What the list shows of a conversation, in a small file beside its log, so that the list need not read the log.
+"""Row of a conversation in the list, in a small file beside its log, so that the list need not read the log.
 
 It holds for a log of one size only, and a log only ever grows: where the sizes differ the log is read, and the file
 written anew.

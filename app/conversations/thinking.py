@@ -27,7 +27,7 @@ TAGS = {
 
 @record
 class Thinking:
-    """What a model thought before its answer, and what that cost."""
+    """Thinking before an answer, with its tokens and duration."""
 
     text: str = ""
     tokens: int = 0
@@ -42,7 +42,7 @@ class Thinking:
 
 @record
 class Split:
-    """What a piece of text adds to the thinking and to the answer."""
+    """Parts of a piece of text that belong to the thinking and to the answer."""
 
     thought: str = ""
     answer: str = ""

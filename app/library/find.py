@@ -1,4 +1,4 @@
-"""Which files in a place are models: names and sizes only, nothing is opened but Ollama's manifests.
+"""Finds model files in a place by name and size; nothing is opened but Ollama's manifests.
 
 Directories of others may hold anything: walks are bounded in depth and number, and loops of links end.
 """

@@ -104,7 +104,7 @@ class ModelEntry:
 
 @record
 class Lister:
-    """What every row is computed with.
+    """Inputs of every row.
 
     Args:
         memory: what this machine has and could give.

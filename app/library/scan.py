@@ -29,7 +29,7 @@ _SHOW_PERIOD_S = 0.3
 
 @record
 class Found:
-    """What is known so far.
+    """Result so far.
 
     Attributes:
         entries: those on this machine first, then what could be downloaded; by name and size only until their headers

@@ -27,7 +27,7 @@ _COUNTED_TWICE = ("guest", "guest_nice")
 
 
 class Loads(NamedTuple):
-    """What the cores did between two readings."""
+    """Load of the cores between two readings."""
 
     cores: tuple[float, ...]
     others_cores: float

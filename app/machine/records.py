@@ -18,7 +18,7 @@ INTERFACE = "interface"
 
 @record
 class ModelFacts:
-    """What holds for the loaded model and its session."""
+    """Constants of the loaded model and its session."""
 
     identity: str
     """Names machine, model and weights mode in the history; no readable text."""

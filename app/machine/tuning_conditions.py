@@ -1,4 +1,4 @@
-"""What the machine did meanwhile: whether it swapped, ran on battery, or worked for other programs.
+"""State of the machine during a measurement: swapping, battery, load of other programs.
 
 A figure taken then says little about the machine. Readings that a system does not give are None, and spoil nothing.
 """
@@ -21,7 +21,7 @@ A_CORE = 0.6
 
 @record
 class Conditions:
-    """Of a span of time.
+    """State of the machine over a span of time.
 
     Attributes:
         on_battery: at its begin or its end.
@@ -56,7 +56,7 @@ class Conditions:
         return Conditions(on_battery, max(swapped, default=None), max(others, default=None))
 
     def remarks(self) -> tuple[str, ...]:
-        """What must be said beside figures that were measured meanwhile."""
+        """Remarks to show beside figures measured in this span."""
         found = []
         if self.is_swapping:
             found.append("The machine was swapping meanwhile: these figures are not remembered. Close programs first.")

@@ -25,7 +25,7 @@ _GIVEN = "given"
 AUTO = "auto"
 """Leaves a choice to the program."""
 DEFAULT_WEIGHTS, DEFAULT_KV_TYPE = "mmap", "f16"
-"""What that is before anything was measured."""
+"""Format of the KV cache before anything was measured."""
 
 
 class SettingsError(Refusal):
@@ -82,7 +82,7 @@ class Settings:
     weights: str = _setting(choices=("auto", "mmap", "huge"))
     """How weights come into memory; "auto" = as tuning has found it faster, else in the file's map."""
     system_prompt: str = _setting()
-    """What the model is told before every conversation; "" = nothing."""
+    """System prompt of every new conversation; "" = none."""
     theme: str = _setting()
     """Colours of the interface: the name of a theme; "" = the one chosen last."""
     low_power: str = _setting(choices=("auto", "on", "off"))
@@ -94,17 +94,17 @@ class Settings:
     save_conversations: str = _setting(choices=("on", "off"))
     """Keep conversations on disk."""
     resume: str = _setting(choices=("last", "new"))
-    """What a start goes on with: the model's last conversation, or a new one."""
+    """Conversation at the start: the model's last one ("last"), or a new one ("new")."""
     keep_kv_states: str = _setting(choices=("on", "off"))
     """Keep the state of conversations' KV cache on disk, so that resuming one reads nothing again."""
     kv_states_quota_gb: float = _setting(least=0.01, most=10_000)
-    """What all these states may take together; the oldest go first."""
+    """Limit on all these states together; the oldest go first."""
     sampling: SamplingSettings = field(kw_only=True)
     """How the next token is chosen, and how many."""
 
     @property
     def kv_states_quota_bytes(self) -> int:
-        """What all saved states may take together; 0 where none are kept."""
+        """Limit on all saved states together; 0 where none are kept."""
         return int(self.kv_states_quota_gb * (1 << 30)) if self.keep_kv_states == "on" else 0
 
     @property
@@ -201,7 +201,7 @@ def _merge_table(settings: Any, values: Mapping[str, Any], source: str, prefix: 
     for name, value in values.items():
         where = f"{source}: {prefix}{name}"
         if name not in names:
-            raise SettingsError(f"{where} is no setting{_nearest(prefix + name, name)}", exit_codes.BAD_DATA)
+            raise SettingsError(f"{where} is not a setting{_nearest(prefix + name, name)}", exit_codes.BAD_DATA)
         current = getattr(settings, name)
         if not is_dataclass(current):
             changes[name] = _checked(settings, name, value, where)

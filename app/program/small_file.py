@@ -73,7 +73,7 @@ def replace_file(path: Path, content: bytes, durable: bool = True) -> None:
 
 
 class DamagedFileError(ValueError):
-    """A JSON file is no object of a known version; the message says why."""
+    """A JSON file that cannot be used; the message says why."""
 
 
 class NewerFileError(ValueError):
@@ -169,7 +169,7 @@ def read_toml(path: Path, kind: str, error: type[Refusal] = Refusal) -> dict[str
 
     try:
         if not path.is_file():
-            raise error(f"{path}: is no file (remove it or name another one)", exit_codes.UNREADABLE)
+            raise error(f"{path}: is not a file (remove it or name another one)", exit_codes.UNREADABLE)
         with path.open("rb") as file:
             raw = file.read(_MAX_FILE_BYTES + 1)
     except OSError as reason:

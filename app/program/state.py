@@ -1,4 +1,4 @@
-"""What the program learns by itself: the last model, the threads and memory modes that proved best. No settings.
+"""State that the program learns by itself: the last model, the best threads and memory modes. No settings.
 
 One small JSON file, replaced as a whole: a reader finds the old one or the new one. Losing it costs nothing but
 convenience, so nothing here raises: a damaged file is put aside with a notice, a failed write is reported in one line.
@@ -26,7 +26,7 @@ WEIGHTS = ("", "mmap", "huge")
 
 @record
 class TunedChoice:
-    """What tuning decides.
+    """Threads and memory modes chosen by tuning.
 
     Attributes:
         decode, prefill: how many threads write, and how many read the prompt.

@@ -1,4 +1,4 @@
-"""Everything the user can ask for, in one table: keys, slash commands, help, palette and hints all read it.
+"""All actions in one table, read by keys, slash commands, help, palette and hints.
 
 ``name`` is the Textual action: ``action_<name>`` on the application or on the screen of that scope. Actions with a
 command take the text behind the command as their one argument. A line with ``shows`` is all that a screen needs besides
@@ -28,7 +28,7 @@ class Action:
 
     name: str
     title: str
-    """What it does, as help and palette say it."""
+    """Description in help and palette."""
     scope: str
     """Who carries it out: "app", "chat", "prompt", or "message" for the message that has the focus."""
     keys: str = ""
@@ -39,7 +39,7 @@ class Action:
     """Slash command without the slash."""
     aliases: tuple[str, ...] = ()
     argument: str = ""
-    """How help shows the command's argument; "" where it takes none."""
+    """The command's argument as help shows it; "" for none."""
     hint: str = ""
     """The word for it at the prompt's lower edge; "" for what is not named there."""
     shows: str = ""
@@ -233,7 +233,7 @@ def commands_starting(text: str) -> list[Action]:
 
 
 def split_command(text: str) -> tuple[str, str] | None:
-    """Split "/save notes.md" into ("save", "notes.md"); None for text that is no command.
+    """Split "/save notes.md" into ("save", "notes.md"); None for other text.
 
     A first word with a second slash or other signs in it is a path or a comment, and belongs to the message.
     """

@@ -70,10 +70,10 @@ QUIT_WINDOW_S = 3.0
 INTERFACE_COST_PERIOD_S = 1.0
 
 WEAK_DIVISOR = SLOWEST
-"""Where the engine takes every core, drawing begins at its slowest pace and speeds up once it proves to be cheap."""
+"""Divisor of the drawing pace at the start where the engine takes every core; it falls once drawing proves cheap."""
 
 DOWNLOAD_LOOK_S = 1.0
-"""How often a download is looked at while its screen is not shown."""
+"""Seconds between two looks at a download whose screen is not shown."""
 
 LENT_SIGNALS_S = 0.2
 """Seconds after another program ($EDITOR) returned during which ctrl+c is ignored: it was meant for that program."""
@@ -119,12 +119,12 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.settings = settings
         self.bridge = EngineBridge(options or chat_options(settings), clock)
         self.crash_line: str | None = None
-        """What to say on stderr after a crash."""
+        """Line for stderr after a crash."""
         self.crash_code = exit_codes.INTERNAL
         self.downloads = BackgroundDownload()
         self._download_watch: Timer | None = None
         self.parting_line = ""
-        """What to say on stderr after leaving."""
+        """Line for stderr after leaving."""
         self._interrupted_s: float | None = None
         self._is_lent = False
         self.keymap = keymap or Keymap()
@@ -144,7 +144,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.downloads.word,
         )
         self.unsent_line = ""
-        """What to say on stderr of what was not sent, after an end that the user did not ask for."""
+        """Line for stderr on unsent messages, after an end that the user did not ask for."""
         self._is_unsent_kept = False
         self.unsaved = ""
         """Why something of the conversation could not be saved, once the application has ended."""
@@ -228,7 +228,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.push_screen(HelpScreen(sections, self.keymap.first_key("help.leave")))
 
     def action_command_palette(self) -> None:
-        """List everything there is to do, to search in."""
+        """Open the command palette."""
         if not self.screen.is_modal:
             from app.tui.screens.palette import Palette
 

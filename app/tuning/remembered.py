@@ -44,7 +44,7 @@ class Place:
 
 @record
 class Recalled:
-    """What is remembered.
+    """The remembered choice.
 
     Attributes:
         choice: to begin with; None where nothing is.

@@ -28,7 +28,7 @@ TITLES = {"decode": "writing, tok/s", "prefill": "reading the prompt, tok/s"}
 
 
 class Role(Enum):
-    """What a line is, for whoever colours it."""
+    """Kind of a line, by which it is coloured."""
 
     HEADING = "heading"
     KIND = "kind"

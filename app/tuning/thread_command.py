@@ -23,7 +23,7 @@ def parse_threads(text: str, in_use: ThreadsInUse) -> TunedChoice:
     """
     words = text.split()
     if not 1 <= len(words) <= 2 or not all(word.isascii() and word.isdigit() and len(word) < 5 for word in words):
-        raise ThreadsRefused(f"that is no number of threads ({USAGE})")
+        raise ThreadsRefused(f"not a number of threads ({USAGE})")
     counts = [int(word) for word in words]
     for count in counts:
         if not 1 <= count <= in_use.most:

@@ -128,7 +128,7 @@ class ChatScreen(Screen[None]):
         self._strip = StripDisplay(self, watch, "#middle")
         self._was_shown = False
         self._early: list[PromptSubmitted] | None = []
-        """What was sent before the engine has begun; None from then on."""
+        """Messages sent before the engine has started; None from then on."""
 
     def compose(self) -> ComposeResult:
         """Lay out the screen from top to bottom."""

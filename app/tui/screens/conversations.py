@@ -33,7 +33,7 @@ _MOST_ASKED_CHARS = 40
 
 
 class _Typing(Enum):
-    """What typed letters are for."""
+    """Meaning of typed letters."""
 
     FILTER = "filter"
     TITLE = "title"

@@ -1,4 +1,4 @@
-"""What comes from the engine's thread, shown at the pace at which it is read.
+"""Passes the engine's events and status to the screen, at the pace of the interface.
 
 Ten times a second is enough; less often while somebody types, behind another screen, or where drawing is dear.
 """

@@ -1,4 +1,4 @@
-"""What a model file holds, as `jalopy inspect` prints it: read in a thread of its own, shown when it is there."""
+"""Content of a model file, as `jalopy inspect` prints it; read in a background thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every list has that fills a screen: rows narrowed by typing, more about the one under the cursor, and its keys.
+"""A list that fills a screen: rows narrowed by typing, details of the row under the cursor, and keys.
 
 A ``Listing`` says where its rows come from and how they read. Looking for them is a thread's work; ``look`` takes what
 that has found so far, and is called only while the list is shown and says that more is to come.
@@ -30,12 +30,12 @@ Item = TypeVar("Item")
 
 
 class Listing(Protocol[Item]):
-    """What is listed. Its methods are called by the list's screen, and only while that is shown."""
+    """Content of the list. The screen calls its methods, and only while it is shown."""
 
     typed: str
-    """What narrows the list."""
+    """Text that filters the list."""
     said: str
-    """What the last key led to; shown in the foot, until something is typed."""
+    """Result of the last key; shown in the foot until something is typed."""
 
     def begin(self) -> None:
         """Begin to look for rows: the list is shown now, maybe again."""

@@ -24,7 +24,7 @@ from app.tui.textual_hacks import draw_thriftily
 from app.tui.widgets.figure_lines import FigureLines, RateGraph
 
 REFRESH_PERIOD_S = 0.5
-"""Faster than this no figure can be read."""
+"""Seconds between two refreshes: faster ones cannot be read."""
 
 
 class PerformanceScreen(Screen[None]):

@@ -1,4 +1,4 @@
-"""How a reply comes onto the screen: what the engine reports of a turn, from its first word to its figures."""
+"""Shows a reply: the events of a turn, from its first word to its figures."""
 
 from __future__ import annotations
 

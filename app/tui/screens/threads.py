@@ -54,7 +54,7 @@ class ThreadsScreen(Screen[None]):
         self._glyphs = choose_glyphs()
         self._phase = _PHASES[0]
         self._wants: tuple[str, ...] = ()
-        """What to measure once the engine is free."""
+        """Parts of tuning to measure once the engine is free."""
         self._timer: Timer | None = None
         self._is_covered = False
         """Whether help or palette lie above it: what was wanted before is wanted after them."""
@@ -298,7 +298,7 @@ def _shown_choice(choice: TunedChoice) -> str:
 
 
 def _named(settings: Settings) -> str:
-    """What the settings decide of what tuning is about."""
+    """Name the settings that override remembered choices."""
     named = {
         "threads": settings.threads or settings.prefill_threads,
         "weights": settings.weights != AUTO,

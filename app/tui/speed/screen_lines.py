@@ -1,4 +1,4 @@
-"""What the performance screen says, section by section, for any width."""
+"""Text of the performance screen, section by section, for any width."""
 
 from __future__ import annotations
 

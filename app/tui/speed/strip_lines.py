@@ -1,4 +1,4 @@
-"""What the strip beside the chat says, line by line."""
+"""Text of the strip beside the chat, line by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gathers for the performance screen and the strip what they show; looks at the machine only while one of them does."""
+"""Gathers the figures of the performance screen and the strip; samples the machine only while one is shown."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PerformanceView:
     interface_cost: float | None = None
     """Share of one core."""
     slowed_by: int = 1
-    """How much more rarely than usual the interface draws."""
+    """Divisor of the interface's refresh rate: 1, 2 or 4."""
 
     @property
     def costs_too_much(self) -> bool:

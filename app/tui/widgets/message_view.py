@@ -49,7 +49,7 @@ def _pressed(name: str) -> Callable[[MessageView], None]:
 
 
 class MessageView(Horizontal, can_focus=True):
-    """What both sides' messages have in common: they can be focused from the keyboard, and then acted on.
+    """A message of either side, which can be focused from the keyboard and acted on.
 
     Attributes:
         message: what it shows, once that is part of the conversation.
@@ -83,7 +83,7 @@ class MessageView(Horizontal, can_focus=True):
     @property
     @abstractmethod
     def text(self) -> str:
-        """What was said."""
+        """Text of the message."""
 
     @abstractmethod
     def again(self) -> MessageView:
@@ -168,7 +168,7 @@ class MessageView(Horizontal, can_focus=True):
 
 
 class UserView(MessageView):
-    """What the user said."""
+    """A message of the user."""
 
     SPEAKER = "you"
 
@@ -184,7 +184,7 @@ class UserView(MessageView):
 
     @property
     def text(self) -> str:
-        """What was said."""
+        """Text of the message."""
         return self._text
 
     def again(self) -> UserView:
@@ -219,7 +219,7 @@ class UserView(MessageView):
 
 
 class ReplyView(MessageView):
-    """What the model says.
+    """A reply of the model.
 
     Args:
         finished: the text of an old reply.
@@ -236,7 +236,7 @@ class ReplyView(MessageView):
         self.thinking: ThinkingView | None = None
         self.footer = ""
         self.next_block = 0
-        """Which code block the copying key takes next."""
+        """Index of the code block that the copying key takes next."""
         self._footer = Static(markup=False, classes="message-footer")
         self._footer.display = False
 

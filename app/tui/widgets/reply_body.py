@@ -75,7 +75,7 @@ class ReplyBody(Widget):
 
     @property
     def shown_source(self) -> str:
-        """What is on the screen by now."""
+        """Source of the text drawn so far."""
         return self._markdown.source if self._markdown.width else ""
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
