@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Yarn:
-    """Which frequencies are stretched (arXiv:2309.00071), by how often they turn within the original context.
+    """Frequencies that are stretched (arXiv:2309.00071), by how often they turn within the original context.
 
     Attributes:
         beta_fast: turns from which on none is.
@@ -25,7 +25,7 @@ class Yarn:
 
 @dataclass(frozen=True)
 class Rope:
-    """How a layer tells positions apart: pairs of elements of queries and keys are turned.
+    """Rotary embedding of a layer: pairs of elements of queries and keys are rotated.
 
     Attributes:
         theta: base of the frequencies.
@@ -146,9 +146,9 @@ class Dense:
 
 
 Mixer = Attention
-"""What mixes tokens; recurrent layers are other members of this union."""
+"""The token mixer of a layer; recurrent layers are other members of this union."""
 FeedForward = Dense
-"""What follows the mixer; experts are another member of this union."""
+"""The feed-forward of a layer; experts are another member of this union."""
 
 
 @dataclass(frozen=True)

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 WIDEST_BLOCK = 512
 BLOCK_BYTES = 96 << 20
-"""Activations of a prefill block may take this much; wide models get narrower blocks."""
+"""Limit in bytes on the activations of a prefill block; wide models get narrower blocks."""
 NARROWEST_BLOCK = 32
 ATTENTION_PRODUCTS = 400_000_000
 """Of one operation of prefill attention, about 15 ms on two cores of today and 80 on those of 2014."""
 STEP_BYTES = 128
 PLANS = ("decode", "few", "block", "head")
 VERIFY = "verify"
-"""``few`` with a head for every token; few sessions want it, so it is written when it is first asked for."""
+"""``few`` with a head for every token; compiled on first use, since few sessions need it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +151,7 @@ class Pipeline:
         return self._walk("decode", n_threads)
 
     def few(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
-        """Compute up to ``FEW_COLUMNS`` tokens as so many single ones would be, to the bit, reading weights once.
+        """Compute up to ``FEW_COLUMNS`` tokens, bit for bit as one at a time, reading weights once.
 
         Leaves no logits; False if cancelled.
         """

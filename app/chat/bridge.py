@@ -54,12 +54,12 @@ class EngineBridge:
 
     @property
     def status(self) -> EngineStatus:
-        """What the thread is doing."""
+        """Activity of the thread, replaced as a whole."""
         return self._wire.status
 
     @property
     def figures(self) -> EngineFigures:
-        """What the thread measured."""
+        """Measurements of the thread, for the performance screen."""
         return self._wire.figures
 
     def watch(self, is_watched: bool) -> None:
@@ -72,12 +72,12 @@ class EngineBridge:
 
     @property
     def tuning(self) -> TuningReport | None:
-        """What is known about the best thread counts of the loaded model."""
+        """Report of the running or last search for the best threads of the loaded model."""
         return self._wire.tuning
 
     @property
     def tuning_conditions(self) -> Conditions:
-        """What the machine did while that was measured."""
+        """State of the machine during that search."""
         return self._wire.tuning_conditions
 
     @property
@@ -150,7 +150,7 @@ class EngineBridge:
         self.send(GrantThreads())  # a full queue does no harm: whatever runs grants it between two steps
 
     def drop_preparation(self) -> None:
-        """What is being read ahead will not be sent."""
+        """Stop reading ahead: the draft will not be sent."""
         self._wire.idle_work.drop()
 
     def drain(self) -> list[Event]:

@@ -1,4 +1,4 @@
-"""What the screen asks of the engine's thread: each command a record, answered by events (``app.chat.events``)."""
+"""Commands to the engine's thread, one record each; events (``app.chat.events``) answer them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Examine:
 
 @record
 class Prepare:
-    """Count what stands in the prompt, and read it ahead while nothing else is asked."""
+    """Count the tokens of the draft in the prompt, and read them ahead while nothing else is asked."""
 
     text: str
     read_ahead: bool
@@ -100,10 +100,10 @@ class Prepare:
 
 @record
 class Tune:
-    """Find what is best; the time it may take follows from the parts."""
+    """Search for the best thread counts and memory modes; the time limit follows from the parts."""
 
     parts: tuple[str, ...] = THREADS_AND_WEIGHTS
-    """Of ``engine.tuning.sweep.BUDGETS_S``; what was found about others before stays."""
+    """Of ``engine.tuning.sweep.BUDGETS_S``; earlier findings on other parts stay."""
 
 
 @record
@@ -128,12 +128,12 @@ class ContinueEdited:
     n_turn: int
     """Whose reply it is, from 0 on."""
     thinking: Thinking | None = None
-    """What it thought before the answer."""
+    """The thinking before its answer."""
 
 
 @record
 class Weigh:
-    """Find out what ``Ask``, or ``ContinueEdited``, with the same values would cost; changes nothing."""
+    """Compute the cost of ``Ask``, or of ``ContinueEdited``, with the same values; changes nothing."""
 
     text: str
     n_turn: int

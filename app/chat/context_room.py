@@ -36,7 +36,7 @@ class NoRoomError(Exception):
 
 @record
 class Prompt:
-    """What is to be read before a reply comes.
+    """Tokens to read before a reply.
 
     Attributes:
         ids: up to where the reply begins.

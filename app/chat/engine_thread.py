@@ -1,13 +1,16 @@
-"""The one thread that owns the engine where there is no screen.
+"""The thread that owns the engine in commands without a screen.
 
 The main thread only waits, so that signals are answered at once: while a kernel runs, Python runs no handler in the
 thread that called it. Knows nothing of what it runs.
 """
 
 import queue
-import threading
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import TypeVar
+
+from app.program.background import fulfil, in_background
 
 T = TypeVar("T")
 
@@ -15,12 +18,11 @@ _LOOK_S = 0.2
 
 
 class EngineThread:
-    """Run work in one daemon thread, in the order it comes."""
+    """Run work in one daemon thread, in the order it comes: quitting does not wait for a kernel that is compiled."""
 
     def __init__(self) -> None:
-        self._work: queue.SimpleQueue[_Task[Any]] = queue.SimpleQueue()
-        # A daemon: quitting must not wait for a kernel that is still being compiled.
-        threading.Thread(target=self._serve, name="engine", daemon=True).start()
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        in_background(self._serve, "engine")
 
     def run(self, work: Callable[[], T], on_interrupt: Callable[[], None] | None = None) -> T:
         """Do the work and return its result, or raise its exception.
@@ -30,43 +32,26 @@ class EngineThread:
             on_interrupt: called for the first KeyboardInterrupt, to make the work end early; its result still counts.
                 Without it, or the second time, the interrupt is raised here and the work is left behind.
         """
-        task = _Task(work)
-        while not task.done.is_set():
+        answer: Future[T] = Future()
+        while not answer.done():
             try:
-                self._work.put(task)  # again after an interrupt, which may have come before: it is done once
+                # Again after an interrupt, which may have come before it was in the queue: it is done once.
+                self._work.put(partial(_do_once, answer, work))
                 # A system may hand the signal to another thread, which does not wake this one.
-                while not task.done.wait(_LOOK_S):
+                while not wait([answer], _LOOK_S).done:
                     pass
             except KeyboardInterrupt:
                 if on_interrupt is None:
                     raise
                 on_interrupt()
                 on_interrupt = None
-        return task.outcome()
+        return answer.result()
 
     def _serve(self) -> None:
         while True:
-            self._work.get().perform()
+            self._work.get()()
 
 
-class _Task(Generic[T]):
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._work = work
-        self._results: list[T] = []
-        self._error: BaseException | None = None
-        self.done = threading.Event()
-
-    def perform(self) -> None:
-        if self.done.is_set():
-            return
-        try:
-            self._results.append(self._work())
-        except BaseException as error:
-            self._error = error
-        finally:
-            self.done.set()
-
-    def outcome(self) -> T:
-        if self._error is not None:
-            raise self._error
-        return self._results[0]
+def _do_once(answer: Future[T], work: Callable[[], T]) -> None:
+    if not answer.done():
+        fulfil(answer, work)

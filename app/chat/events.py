@@ -1,4 +1,4 @@
-"""What a conversation with an engine reports, as plain records: models opened, text written, turns ended.
+"""Events of a conversation with an engine, as plain records: models opened, text written, turns ended.
 
 Text in them is clean already (``clean_text``) unless a field says otherwise. No screen is known here.
 """
@@ -65,7 +65,7 @@ class ModelFailed:
 
     reason: str
     error: BaseException | None = None
-    """What was raised, for whoever ends with it."""
+    """The exception, for a program that ends with it."""
 
 
 @record
@@ -86,7 +86,7 @@ class TextGenerated:
 
 @record
 class ThoughtGenerated:
-    """More of what the model thinks before the answer."""
+    """More of the thinking before the answer."""
 
     text: str
 
@@ -114,7 +114,7 @@ class ReplyReopened:
 
 @record
 class PromptWeighed:
-    """What it would cost to send a text in place of an earlier message and all after it."""
+    """Cost of sending a text in place of an earlier message and all after it."""
 
     text: str
     kept_tokens: int
@@ -136,7 +136,7 @@ class GenerationFinished:
     ids: tuple[int, ...] = ()
     """Its tokens, all of them."""
     raw: str = ""
-    """What they say, not cleaned."""
+    """Their text, not cleaned."""
 
 
 @record
@@ -149,7 +149,7 @@ class GenerationFailed:
     raw: str = ""
     """Both as of ``GenerationFinished``."""
     error: BaseException | None = None
-    """What was raised, for whoever ends with it."""
+    """The exception, for a program that ends with it."""
 
 
 @record
@@ -159,7 +159,7 @@ class PromptStopped:
 
 @record
 class PromptCounted:
-    """The engine has counted what stands in the prompt, and may have read a part of it ahead."""
+    """The engine has counted the tokens of the draft, and may have read a part of it ahead."""
 
     text: str
     """As it was sent to be counted."""
@@ -226,7 +226,7 @@ class ThinkingChosen:
 
 @record
 class TuningDoubted:
-    """What was tuned may not hold any more; nothing was changed."""
+    """The remembered threads may not be the best any more; nothing was changed."""
 
     reason: str
     """As "threads were tuned on mains, now on battery"."""
@@ -265,5 +265,5 @@ Event = (
     | TuningDoubted
     | TuningEnded
 )
-"""What the engine's thread reports; ``EngineBridge.drain`` returns these in order. ``Talk`` adds those on two messages
-that are sent as one."""
+"""Events of the engine's thread, returned in order by ``EngineBridge.drain``. ``Talk`` adds ``MessagesJoined`` and
+``UnansweredLeftOut``."""

@@ -1,7 +1,7 @@
 """The conversation in the context, in the engine's thread: its turns as tokens, and what a turn begins from.
 
-Whatever a turn replaces or drops happens here, and is undone here where no reply comes of it. Emits nothing and knows
-no screen.
+Whatever a turn replaces or drops happens here, and is undone here where no reply comes of it. Saved turns keep the ids
+that were generated, where these mean the same in this vocabulary. Emits nothing and knows no screen.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from typing import TYPE_CHECKING
 
 from app.chat.commands import Ask, Command, Continue, ContinueEdited, Weigh
 from app.chat.context_room import MIN_REPLY_TOKENS, Fitted, NoRoomError, Prompt, make_room, reply_room
-from app.chat.past_turns import take_over
 from app.chat.turn import EarlierPart, TurnPrompt
 from app.conversations.conversation import PastTurn
 from app.conversations.edited_reply import edited_ids
 from app.conversations.thinking import Thinking, is_opening_of, tag_ids
 from app.program.refusals import Refusal
 from app.text.record import record
+from engine.errors import EngineError
 from engine.prompt.thinking_mode import ThinkingMode
 
 if TYPE_CHECKING:
     from engine import Model, Session
     from engine.prompt.chat_prompt import ChatPrompt, SavedChat
+    from engine.tokenizer import Tokenizer
 
 
 @record
 class Weighed:
-    """What a turn in place of others would cost, in tokens: cached ones that stay or go, and those to be read."""
+    """Cost in tokens of a turn in place of others: cached tokens that stay or go, and tokens to read."""
 
     kept_tokens: int
     dropped_tokens: int
@@ -201,9 +202,51 @@ class LiveConversation:
         self.chat.rewind(2 * n_turns + (bool(messages) and messages[0].role == "system"))
 
     def _text_of(self, ids: Sequence[int]) -> str:
-        """What a reply's beginning says, without a character that it only began."""
+        """Text of a reply's beginning, without a character of which it holds only a part."""
         stream = self._model.tokenizer.stream(self.tags)
         return "".join(stream.push(token_id) for token_id in ids)
 
     def _note_starts(self) -> None:
         self.turn_starts = tuple(self.chat.turn_starts())
+
+
+def take_over(chat: ChatPrompt, tokenizer: Tokenizer, turns: Sequence[PastTurn], tags: Collection[int] = ()) -> None:
+    """Put questions and replies into a conversation that has none yet, in this model's tokens.
+
+    What the template refuses stands there all the same: turns count here as on the screen, and it is the next prompt
+    that is refused, until the user changes the message.
+
+    Args:
+        tags: control tokens that are part of the text.
+    """
+    is_refused = False
+    for turn in turns:
+        is_refused = is_refused or not _renders(chat, turn.question)
+        if is_refused:
+            chat.add_unrendered(turn.question)
+        if _says(tokenizer, turn, tags):
+            chat.add_reply(list(turn.ids), turn.raw)
+        else:
+            chat.add_reply(tokenizer.encode(turn.reply, bos=False, special=False), turn.reply)
+
+
+def _renders(chat: ChatPrompt, question: str) -> bool:
+    """Add a question; False where the template refuses the conversation so far, which is as before then."""
+    try:
+        chat.add_user(question)
+    except EngineError:
+        return False
+    return True
+
+
+def _says(tokenizer: Tokenizer, turn: PastTurn, tags: Collection[int]) -> bool:
+    """Whether a reply's tokens are tokens of this vocabulary: they say here what they said there.
+
+    A cache that holds them need not read them again then; other tokens for the same text would not be found in it.
+    """
+    if not turn.ids or max(turn.ids) >= tokenizer.vocab_size:
+        return False
+    stream = tokenizer.stream(tags)
+    said = "".join(stream.push(token_id) for token_id in turn.ids)
+    # What the engine held back last may be missing on either side.
+    return said.startswith(turn.raw) or (bool(said) and turn.raw.startswith(said))

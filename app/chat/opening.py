@@ -1,4 +1,4 @@
-"""Where the commands and the line mode meet the engine; besides the screens' bridge the only importer of ``engine``.
+"""Functions that open and set up a model: the settings applied to the engine's public names.
 
 Everything is imported on use: numba and numpy must not cost a start that ends before a model opens. Tests replace
 these functions by those of a scripted engine.

@@ -1,4 +1,4 @@
-"""What the engine's thread is given to work with: how to open, to sample, to measure and to remember."""
+"""Options of the engine's thread: functions that open models, sample, measure and remember."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ChatOptions:
     remember_thinking: Callable[[Path, str], str | None] | None = None
     """Keeps the user's choice for a model; returns a line where that failed. None keeps nothing."""
     watch_conditions: Callable[[], ConditionsWatch] = _watch_nothing
-    """What looks at the machine while something is measured; by default it sees nothing."""
+    """Makes the watch on the machine during measurements; the default watches nothing."""
     kernels_version: Callable[[], str] = str
     """Called in the engine's thread: names the compiled code."""
     try_lookahead: Callable[[Model, Session, Callable[[], bool]], object] | None = None

@@ -33,7 +33,7 @@ _ENDINGS = {
 
 
 class ReplyMeter:
-    """What was measured of one reply. All times are monotonic seconds; rates are tokens per second.
+    """Measurements of one reply. All times are monotonic seconds; rates are tokens per second.
 
     Attributes:
         prompt_tokens: tokens of the whole prompt.

@@ -1,14 +1,16 @@
-"""From the pieces of a reply to events: cleaned, and with the thinking told apart and timed."""
+"""Text of the running reply: from pieces to events, cleaned, with thinking told apart; and as far as it has come."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.chat.events import Event, TextGenerated, ThinkingFinished, ThoughtGenerated
+from app.chat.events import Event, ReplyReopened, TextGenerated, ThinkingFinished, ThoughtGenerated
 from app.chat.reply import ReplyMeter
 from app.conversations.thinking import Split, Thinking, ThinkingSplitter
 from app.text.clean_text import TextCleaner
 from engine.prompt.thought_markers import opened_by
+
+TextEvent = TextGenerated | ThoughtGenerated | ThinkingFinished | ReplyReopened
 
 
 class ReplyText:
@@ -57,3 +59,44 @@ class ReplyText:
             tokens += self._meter.tokens
             duration_s += self._meter.generating_s
         self._emit(ThinkingFinished(tokens, duration_s, not self._splitter.is_thinking))
+
+
+class GrowingReply:
+    """Text that only grows, until it begins again.
+
+    Attributes:
+        thinking: once it is over; None where there is none.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._thought_pieces: list[str] = []
+        self.thinking: Thinking | None = None
+
+    @property
+    def text(self) -> str:
+        """The answer so far."""
+        return "".join(self._pieces)
+
+    @property
+    def thought(self) -> str:
+        """The thinking so far."""
+        return "".join(self._thought_pieces)
+
+    def take(self, event: TextEvent) -> None:
+        """Grow by what the engine's thread reports."""
+        if isinstance(event, TextGenerated):
+            self._pieces.append(event.text)
+        elif isinstance(event, ThoughtGenerated):
+            self._thought_pieces.append(event.text)
+        elif isinstance(event, ThinkingFinished):
+            thought = Thinking(self.thought, event.tokens, event.duration_s, event.is_closed)
+            self.thinking = thought if thought.text.strip() else None
+        else:
+            self.begin_again()
+
+    def begin_again(self) -> None:
+        """Nothing has come; a reply that goes on comes again from its beginning."""
+        self._pieces.clear()
+        self._thought_pieces.clear()
+        self.thinking = None

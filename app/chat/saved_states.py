@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from app.chat.wire import FLUSH_S
 from app.program import paths
-from app.program.crash_log import log_without_text
-from app.program.refusals import exit_code_of
+from app.program.refusals import exit_code_of, log_without_text
 from app.text.clean_text import clean_line
 from app.text.record import record
 
@@ -87,7 +86,7 @@ class StateFiles:
 
 @record
 class BroughtBack:
-    """What a state brought into the cache.
+    """Result of restoring a state.
 
     Attributes:
         trouble: why it was not used; "" for none.

@@ -1,4 +1,4 @@
-"""What the engine's thread is doing right now: one small immutable record, replaced as a whole.
+"""Activity of the engine's thread: one small immutable record, replaced as a whole.
 
 The thread writes it, the screen reads it ten times a second; neither waits for the other.
 """
@@ -22,7 +22,7 @@ class Activity(str, Enum):
     READING = "reading"
     """The prompt is being processed."""
     READING_AHEAD = "reading ahead"
-    """What stands in the prompt is processed before it is sent; dropped as soon as anything is asked."""
+    """The draft in the prompt is processed before it is sent; ends as soon as anything is asked."""
     WRITING = "writing"
     TUNING = "tuning threads"
     """Thread counts are being measured."""
@@ -35,7 +35,7 @@ class EngineStatus:
 
     activity: Activity = Activity.NO_MODEL
     step: str = ""
-    """What is being loaded or compiled; clean, one line."""
+    """Name of the file or kernel being loaded or compiled; clean, one line."""
     done: int = 0
     total: int = 0
     """Progress: kernels, bytes or prompt tokens, as ``activity`` says; total 0 means unknown."""

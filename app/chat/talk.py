@@ -50,11 +50,11 @@ LOOK_S = 0.1
 SAVE_PERIOD_S = 1.5
 SAVING_PATIENCE_S = 10.0
 HURRIED_PATIENCE_S = 1.0
-"""Where something else ends the program: a signal's exit code comes within two seconds."""
+"""Limit where a signal ends the program, whose exit code must come within two seconds."""
 
 
 class NothingToDoError(Exception):
-    """What is asked for is not possible now; the message says why."""
+    """The request is not possible now; the message says why."""
 
 
 class Talk:
@@ -164,7 +164,7 @@ class Talk:
         return self._answer(self.turns.submit_edited_reply(text, n_turn), "no model is loaded")
 
     def complete(self, text: str) -> Iterator[Event]:
-        """Go on with a text that is no conversation."""
+        """Continue a plain text, outside of any conversation."""
         self._settle()
         self._is_completing = self.bridge.send(Complete(text))
         return self._answer(self._is_completing, "the engine has too much to do")
@@ -267,7 +267,7 @@ class Talk:
     def _take_in(self, event: Event) -> None:
         """Keep the conversation true to what has happened; whoever shows the event shows what is saved."""
         if isinstance(event, (TextGenerated, ThoughtGenerated, ThinkingFinished, ReplyReopened)):
-            self._take_in_text(event)
+            self.turns.growing.take(event)
         elif isinstance(event, (GenerationFinished, GenerationFailed, PromptStopped, PromptRefused)):
             self._end_turn(event)
         elif isinstance(event, TurnsDropped):
@@ -283,16 +283,6 @@ class Talk:
             self.turns.note_reread()
         if isinstance(event, self._awaited or ()):
             self._awaited = None
-
-    def _take_in_text(self, event: TextGenerated | ThoughtGenerated | ThinkingFinished | ReplyReopened) -> None:
-        if isinstance(event, TextGenerated):
-            self.turns.growing.add_text(event.text)
-        elif isinstance(event, ThoughtGenerated):
-            self.turns.growing.add_thought(event.text)
-        elif isinstance(event, ThinkingFinished):
-            self.turns.growing.end_thinking(event.tokens, event.duration_s, event.is_closed)
-        else:
-            self.turns.growing.begin_again()
 
     def _end_turn(self, event: GenerationFinished | GenerationFailed | PromptStopped | PromptRefused) -> None:
         if self._is_completing:

@@ -18,8 +18,7 @@ from app.chat.thought_limit import ThoughtLimit
 from app.chat.wire import Wire
 from app.conversations.conversation import Ending
 from app.conversations.thinking import Thinking
-from app.program.crash_log import bug_line
-from app.program.refusals import Refusal
+from app.program.refusals import Refusal, bug_line
 from app.text.clean_text import clean_line
 from app.text.record import record
 from engine.errors import EngineError
@@ -36,13 +35,13 @@ class EarlierPart:
 
     ids: Sequence[int]
     text: str
-    """What the ids say, without a character that the last of them only began."""
+    """Text of the ids, without a character of which the last id holds only a part."""
     thinking: Thinking | None
 
 
 @record
 class TurnPrompt:
-    """What a reply follows on."""
+    """The prompt of one reply."""
 
     ids: Sequence[int]
     """Up to where the reply begins."""
@@ -117,7 +116,7 @@ class EngineTurn:
 
     @property
     def meter(self) -> ReplyMeter:
-        """What is measured."""
+        """Figures of the reply, growing while it runs."""
         return self._reply.meter
 
     def run(self) -> bool:
@@ -136,7 +135,7 @@ class EngineTurn:
         return (*self._earlier.ids, *self._reply.ids)
 
     def text(self) -> str:
-        """What they say, uncleaned; any thread may ask."""
+        """Text of the whole reply so far, uncleaned; any thread may ask."""
         return self._earlier.text + self._reply.text
 
     def _run(self) -> bool:

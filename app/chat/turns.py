@@ -1,4 +1,4 @@
-"""Whose turn it is: what is being answered, what waits, what a stop or a failure leaves behind.
+"""The order of turns: the message being answered, the queue, and the state after a stop or a failure.
 
 Keeps the conversation true to what the engine holds. Knows the bridge, no widget: the chat screen asks it, and shows
 what it says.
@@ -25,7 +25,7 @@ from app.chat.commands import (
     Weigh,
 )
 from app.chat.events import ModelLoaded
-from app.chat.growing_reply import GrowingReply
+from app.chat.reply_text import GrowingReply
 from app.conversations.conversation import ChatMessage, Conversation, Ending, ReplyFigures, Role
 from app.conversations.journal import Journal, Partial
 from app.conversations.recent import model_key
@@ -34,7 +34,7 @@ from app.text.clean_text import clean_text
 
 
 class Admission(Enum):
-    """What became of a message the user sent."""
+    """Result of sending a message."""
 
     ASKED = "asked"
     QUEUED = "queued"
@@ -75,10 +75,10 @@ class Turns:
         self._queued: deque[tuple[str, str, float]] = deque()
         """Texts that wait, with their large pastes folded, and since when."""
         self.left_waiting: list[str] = []
-        """What waited in the saved conversation when the program ended, until the user has it back."""
+        """Queued messages of the saved conversation from before the program ended, until the user has them back."""
         self.growing = GrowingReply()
         self._replaced: list[ChatMessage] = []
-        """What the running turn takes the place of; it comes back if no reply does."""
+        """Messages that the running turn replaces; they come back if it has no reply."""
         self.joined: ChatMessage | None = None
         """The unanswered message of an earlier run that the running turn's message goes with."""
         self._left_out: ChatMessage | None = None
@@ -329,7 +329,7 @@ class Turns:
         self.begins_anew = False
 
     def note_load_failed(self) -> None:
-        """There is no model now; the conversation is left to the next one."""
+        """No model is loaded now; the next one takes over the conversation."""
         self.model, self.is_loading, self.is_rereading, self.begins_anew = None, False, False, False
 
     def note_model_kept(self, is_open: bool) -> None:
@@ -437,11 +437,11 @@ class Turns:
         self.is_answering = self._bridge.send(command)
 
     def _save_queue(self) -> None:
-        """What waits is on the disk at once: a kill loses none of it."""
+        """Write the queue to disk at once: a kill loses none of it."""
         self.journal.note_waiting(self.conversation, [*self.left_waiting, *self.queued_texts])
 
     def _leave_conversation(self, conversation: Conversation | None = None) -> None:
-        """What waits is asked in the next one."""
+        """Leave the queue to the next conversation."""
         if self._queued:
             self.journal.note_waiting(conversation or self.conversation, self.left_waiting)
         self.left_waiting = []

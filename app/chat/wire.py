@@ -1,18 +1,21 @@
-"""What the screen's thread and the engine's thread share: a bounded queue in, a deque and records out."""
+"""State shared by the screen's thread and the engine's: a bounded queue in, a deque and records out.
+
+``IdleWork`` is work for the engine's thread that nobody waits for; it is dropped when anything is asked.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from queue import Queue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from app.chat.commands import Command
 from app.chat.events import Event, TextGenerated, ThoughtGenerated
-from app.chat.idle_work import IdleWork
 from app.chat.reply import Reply
 from app.chat.status import EngineStatus
 from app.machine.records import EngineFigures
@@ -23,6 +26,60 @@ if TYPE_CHECKING:
     from engine import Session
     from engine.tuning.report import TuningReport
     from engine.tuning.sweep import Sweep
+
+
+class IdleWork:
+    """At most one piece at a time: begun and dropped by the screen's thread, done and ended by the engine's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_pending = False
+        self._is_dropped = False
+        self._session: Any = None
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the piece should end at once."""
+        return self._is_dropped
+
+    def begin(self) -> bool:
+        """Announce a piece before it is queued; False while another one is not ended."""
+        if self._is_pending:
+            return False
+        self._is_pending, self._is_dropped = True, False
+        return True
+
+    def drop(self) -> None:
+        """End the piece, if there is one: in the queue, before its computation or in the middle of it."""
+        with self._lock:
+            self._is_dropped = True
+            if self._session is not None:
+                self._session.cancel()
+
+    def insist(self) -> None:
+        """Cancel once more what should have ended: a session forgets a cancel that comes just before it computes."""
+        if self._is_dropped:
+            self.drop()
+
+    @contextmanager
+    def computing(self, session: Any) -> Iterator[bool]:
+        """Let ``drop`` cancel the session meanwhile, and never after: then it computes what was asked for.
+
+        Yields:
+            Whether to compute at all.
+        """
+        with self._lock:
+            self._session = session
+        try:
+            yield not self._is_dropped
+        finally:
+            with self._lock:
+                self._session = None
+
+    def end(self) -> None:
+        """The piece is over."""
+        self._is_pending = False
+
 
 QUEUE_LENGTH = 8
 FLUSH_S = 0.3
@@ -35,11 +92,11 @@ class Written(Protocol):
         """Its tokens so far."""
 
     def text(self) -> str:
-        """What they say, uncleaned."""
+        """Their text, uncleaned."""
 
 
 class Wire:
-    """What both threads share. Only the engine's thread emits, only the screen's thread drains."""
+    """State shared by both threads. Only the engine's thread emits, only the screen's thread drains."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -57,7 +114,7 @@ class Wire:
         self.thinking = ""
         """How much the open model is asked to think; "" while none is open."""
         self.idle_work = IdleWork()
-        """What runs only until something is asked for."""
+        """Work that ends as soon as anything is asked."""
         self.sweep: Sweep | None = None
         """The running one."""
         self.state_path: Path | None = None
@@ -69,9 +126,9 @@ class Wire:
         self.rereading: Session | None = None
         """Reads a conversation that another model had."""
         self.tuning: TuningReport | None = None
-        """What the last sweep found, or the running one has found so far; None before one with this model."""
+        """Report of the running or last sweep; None before the first with this model."""
         self.tuning_conditions = Conditions()
-        """What the machine did during the last sweep."""
+        """State of the machine during the last sweep."""
         self.threads = ThreadWishes()
         self.patience_s = FLUSH_S
         """Seconds that closing waits for the state of the cache to be on disk."""

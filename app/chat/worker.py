@@ -1,4 +1,4 @@
-"""What the engine's thread does: one command after the other, each ending in events, never in an exception.
+"""The engine's thread: carries out one command after the other; each ends in events, never in an exception.
 
 Owns model, session and conversation of the engine. Knows nothing of the screen; of the two threads' common ground it
 knows ``Wire``.
@@ -45,9 +45,8 @@ from app.chat.events import (
 )
 from app.chat.live_conversation import LiveConversation
 from app.chat.options import ChatOptions
-from app.chat.read_ahead import ReadAhead
+from app.chat.read_ahead import ReadAhead, Rereading
 from app.chat.reply import ReplyMeter
-from app.chat.rereading import Rereading
 from app.chat.saved_states import SavedStates
 from app.chat.status import Activity, EngineStatus
 from app.chat.turn import EngineTurn, reason_of
@@ -56,6 +55,7 @@ from app.chat.worker_measures import EngineMeasures
 from app.chat.worker_tuning import EngineTuning
 from app.conversations.conversation import PastTurn
 from app.program import garbage
+from app.program.background import fulfil
 from app.text.clean_text import clean_line
 from app.text.record import record
 from app.tuning.remembered import kv_type_of
@@ -387,7 +387,7 @@ class EngineWorker:
             self._refuse(command, error.needed_tokens, session.n_ctx)
             return None
         if begun is None:
-            self._wire.emit(GenerationFailed("there is no reply"))
+            self._wire.emit(GenerationFailed("no reply to continue or answer again"))
             return None
         prompt, fitted = begun
         if fitted is not None and fitted.dropped_turns:
@@ -416,12 +416,10 @@ class EngineWorker:
         """Read the prompt and write the reply; False means that there is no reply and the turn does not count."""
         model = opened.model
         self._measures.begin_reply(model, opened.session, turn.meter, asked_s)
-        self._tuning.note_reply_begun()
         try:
             is_kept = turn.run()
         finally:
             self._measures.end_reply(model)
-            self._tuning.note_reply_ended(turn.meter)
         if turn.meter.read_tokens >= TELLING_TOKENS or not self._prefill_tps:
             self._prefill_tps = turn.meter.prefill_tps
         return is_kept
@@ -439,15 +437,13 @@ class EngineWorker:
     def _examine(self, command: Examine) -> None:
         """Measure between two turns; the status is as before, so that the last reply's figures stay."""
         before = self._wire.status
-        try:
-            assert self._options.examine is not None
-            model, session = (self._opened.model, self._opened.session) if self._opened is not None else (None, None)
-            found = self._options.examine(model, session, self._kv_type(), self._show_progress)
-            command.answer.set_result(found)
-        except BaseException as error:  # it is the doctor's to show, not a reply's
-            command.answer.set_exception(error)
-        finally:
-            self._wire.status = before
+        fulfil(command.answer, self._measured)  # an error is the doctor's to show, not a reply's
+        self._wire.status = before
+
+    def _measured(self) -> Any:
+        assert self._options.examine is not None
+        model, session = (self._opened.model, self._opened.session) if self._opened is not None else (None, None)
+        return self._options.examine(model, session, self._kv_type(), self._show_progress)
 
     def _kv_type(self) -> str:
         if self._opened is not None:

@@ -1,4 +1,4 @@
-"""What the engine's thread measures for the performance screen, besides what the reply's meter does.
+"""Measurements of the engine's thread for the performance screen, beside those of the reply's meter.
 
 Costs a system call per token and, while someone watches, a look at the profile once a second. The timed walk adds a few
 cycles to each operation, so every reply is profiled and the screen has figures the moment it opens.

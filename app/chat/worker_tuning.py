@@ -1,4 +1,4 @@
-"""Tuning, in the engine's thread: searches, wishes granted between two steps, doubts whether a choice still holds."""
+"""Tuning, in the engine's thread: searches, and wishes granted between two steps."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from app.chat import opening as engine_access
 from app.chat.commands import Tune
 from app.chat.events import ThreadsChanged, TuningDoubted, TuningEnded
 from app.chat.options import ChatOptions
-from app.chat.reply import ReplyMeter
 from app.chat.status import Activity
 from app.chat.wire import Wire
 from app.machine.tuning_conditions import Conditions, ConditionsWatch
 from app.program.state import Measured, TunedChoice
-from app.tuning.choice import measured_of
-from app.tuning.rate_drift import RateDrift, ReplyRate
-from app.tuning.remembered import Recalled, kv_type_of
+from app.tuning.remembered import Recalled, kv_type_of, measured_of
 from app.tuning.threads_in_use import ThreadsInUse
 from engine.errors import Cancelled, EngineError
 
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class EngineTuning:
-    """What the engine's thread knows of tuning.
+    """Tuning of the model that is open.
 
     Args:
         on_weights_moved: called when the weights have come to lie elsewhere in memory.
@@ -47,7 +44,6 @@ class EngineTuning:
         self._recalled = Recalled()
         self._measured: dict[TunedChoice, Measured] = {}
         """Of every choice of this session that was measured."""
-        self._drift: RateDrift | None = None
         self._has_doubted = False
         wire.threads.grant = self.grant
 
@@ -66,13 +62,11 @@ class EngineTuning:
         self._measured.clear()
         if recalled.choice is not None and recalled.measured is not None:
             self._measured[recalled.choice] = recalled.measured
-        self._drift = RateDrift(model.bytes_per_token, session.kv_bytes / max(1, session.n_ctx))
-        self._drift.expect(recalled.choice, recalled.measured)
         self._wire.threads.in_use = ThreadsInUse(self._in_use(model), recalled.choice, model.most_threads)
 
     def note_closed(self) -> None:
         """Forget the model, which is no longer loaded."""
-        self._model = self._session = self._drift = None
+        self._model = self._session = None
         self._wire.threads.in_use = self._wire.tuning = None
         self._wire.tuning_conditions = Conditions()
 
@@ -105,11 +99,9 @@ class EngineTuning:
         report = self._wire.tuning
         if choice is not None and choice not in self._measured and report is not None:
             kernels = self._options.kernels_version()
-            if measured := measured_of(report, choice, self._in_use(model), self._wire.tuning_conditions, kernels):
+            if measured := measured_of(report, choice, self._wire.tuning_conditions, kernels):
                 self._measured[choice] = measured
         found = self._measured.get(choice) if choice is not None else None
-        if self._drift is not None:
-            self._drift.expect(choice, found)
         if self._options.remember_tuned is None:
             return ""
         trouble = self._options.remember_tuned(model, choice, found)
@@ -173,38 +165,8 @@ class EngineTuning:
     def _show_report(self, report: Any) -> None:
         self._wire.tuning = report
 
-    # ---- doubts
-
     def doubt_what_is_remembered(self) -> None:
-        """Say why the model's choice may not hold here, if there is a reason."""
-        self._doubt(self._recalled.doubt)
-
-    def note_reply_begun(self) -> None:
-        """From now on what the machine does counts for the reply."""
-        self._conditions.begin()
-
-    def note_reply_ended(self, meter: ReplyMeter) -> None:
-        """Look whether what is remembered still fits what is seen."""
-        conditions, model, session = self._conditions.end(), self._model, self._session
-        if model is None or session is None or self._drift is None:
-            return
-        in_use = self._wire.threads.in_use
-        choice = in_use.remembered if in_use is not None else None
-        measured = self._measured.get(choice) if choice is not None else None
-        if measured is not None and conditions.on_battery != measured.on_battery:
-            self._doubt(_moved(conditions.on_battery))
-        if conditions.is_quiet and conditions.on_battery == (measured is not None and measured.on_battery):
-            n_context = max(0, session.length - meter.tokens // 2)
-            reply = ReplyRate(self._in_use(model), meter.decode_tps, meter.tokens, n_context)
-            self._doubt(self._drift.note(reply))
-
-    def _doubt(self, reason: str) -> None:
-        """Say once that measuring again may be worth it."""
-        if reason and not self._has_doubted:
+        """Say once in a session why the model's choice may not hold here, if there is a reason."""
+        if self._recalled.doubt and not self._has_doubted:
             self._has_doubted = True
-            self._wire.emit(TuningDoubted(reason))
-
-
-def _moved(on_battery: bool) -> str:
-    then, now = ("mains", "battery") if on_battery else ("battery", "mains")
-    return f"threads were tuned on {then}, now on {now}"
+            self._wire.emit(TuningDoubted(self._recalled.doubt))

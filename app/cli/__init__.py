@@ -1,1 +1,1 @@
-"""What a shell types: commands, the line mode, the process that watches over the program."""
+"""Commands of the shell, the line mode, and the supervising process."""

@@ -144,7 +144,9 @@ def _run_parser(command: str | None) -> argparse.ArgumentParser:
     parser.add_argument("-p", "--prompt", required=True, metavar="TEXT", help="the prompt; - reads standard input")
     parser.add_argument("--session", metavar="NAME", help="go on with a saved conversation, or begin it")
     parser.add_argument("--raw", action="store_true", help="continue the text as it stands, without chat template")
-    parser.add_argument("--json", action="store_true", help="one JSON object with text and figures, at the end")
+    parser.add_argument(
+        "--json", dest="as_json", action="store_true", help="one JSON object with text and figures, at the end"
+    )
     _add_settings(parser, "threads", *_ENGINE_KEYS, *_SAMPLING_KEYS)
     _add_system_sources(parser)
     return parser
@@ -153,11 +155,13 @@ def _run_parser(command: str | None) -> argparse.ArgumentParser:
 def _bench_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Check that the model is computed rightly here, then measure reading and writing.")
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
-    parser.add_argument("-t", "--threads", dest="thread_counts", type=_counts, metavar="N,N", help="thread counts")
+    parser.add_argument(
+        "-t", "--threads", dest="thread_counts", type=_counts, default=(), metavar="N,N", help="thread counts"
+    )
     parser.add_argument("-p", "--n-prompt", type=_count, default=128, metavar="N", help="tokens to read (128)")
     parser.add_argument("-n", "--n-gen", type=_count, default=32, metavar="N", help="tokens to write (32)")
     parser.add_argument("-r", "--rounds", type=_count, default=3, metavar="N", help="rounds that count (3)")
-    parser.add_argument("--json", action="store_true", help="one JSON object per thread count")
+    _add_json(parser, "one JSON object per thread count")
     parser.add_argument("--profile", action="store_true", help="show where the time goes, phase by phase")
     _add_settings(parser, "weights", "kv_type")
     return parser
@@ -170,7 +174,7 @@ def _compare_parser(command: str | None) -> argparse.ArgumentParser:
     parser.add_argument("-n", "--n-gen", type=_count, default=32, metavar="N", help="tokens to write (32)")
     parser.add_argument("-r", "--rounds", type=_count, default=3, metavar="N", help="rounds of both (3)")
     parser.add_argument("--peer-python", default="", metavar="PATH", help="the Python that has llama-cpp-python")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    _add_json(parser)
     _add_settings(parser, "threads", "weights")
     return parser
 
@@ -183,15 +187,26 @@ def _tune_parser(command: str | None) -> argparse.ArgumentParser:
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
     parser.add_argument("--try-weights", action="store_true", help="compare the file's map with huge pages, too")
     parser.add_argument("--try-kv", action="store_true", help="compare types of the KV cache in a filled context, too")
-    parser.add_argument("--kernels", action="store_true", help="only find out how to ask memory ahead, per weight type")
     parser.add_argument(
-        "--seconds", type=_seconds, metavar="N", help="take no longer than this (60; 45 more for weights, 60 for KV)"
+        "--kernels", dest="only_kernels", action="store_true", help="only how kernels ask memory ahead, per weight type"
     )
     parser.add_argument(
-        "--context", type=_count, default=64, metavar="N", help="tokens of the conversation before (64)"
+        "--seconds",
+        dest="budget_s",
+        type=_seconds,
+        metavar="N",
+        help="take no longer than this (60; 45 more for weights, 60 for KV)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="measure, but remember nothing")
-    parser.add_argument("--json", action="store_true", help="one JSON object, at the end")
+    parser.add_argument(
+        "--context",
+        dest="n_context",
+        type=_count,
+        default=64,
+        metavar="N",
+        help="tokens of the conversation before (64)",
+    )
+    parser.add_argument("--dry-run", dest="remember", action="store_false", help="measure, but remember nothing")
+    _add_json(parser, "one JSON object, at the end")
     _add_settings(parser, "weights", "kv_type", "pin_threads")
     return parser
 
@@ -200,7 +215,7 @@ def _models_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "List the models on this machine: what fits, and how fast it would be.")
     parser.add_argument("words", nargs="*", metavar="WORD", help="only models with all these words in their row")
     parser.add_argument("--measure", action="store_true", help="measure this machine anew")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    _add_json(parser)
     _add_settings(parser, "threads", "prefill_threads", "kv_type", "weights")
     return parser
 
@@ -208,7 +223,7 @@ def _models_parser(command: str | None) -> argparse.ArgumentParser:
 def _sessions_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "List the saved conversations, the last one used first.")
     parser.add_argument("words", nargs="*", metavar="WORD", help="only those in whose title or text all of them stand")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    _add_json(parser)
     return parser
 
 
@@ -218,7 +233,7 @@ def _inspect_parser(command: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--tensors", action="store_true", help="list the tensors")
     parser.add_argument("--plan", action="store_true", help="list the operations of the plan")
     parser.add_argument("--template", action="store_true", help="show the chat template whole")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    _add_json(parser)
     _add_settings(parser, "threads", "prefill_threads", "weights")
     return parser
 
@@ -226,7 +241,9 @@ def _inspect_parser(command: str | None) -> argparse.ArgumentParser:
 def _pull_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Download a model and check it. Shows size, free disk and memory before it starts.")
     parser.add_argument("what", metavar="WHAT", help="OWNER/REPO, OWNER/REPO:Q4_K_M, or a file's address")
-    parser.add_argument("--to", default="", metavar="DIR", help="where it goes (the first of model_directories)")
+    parser.add_argument(
+        "--to", dest="directory", default="", metavar="DIR", help="where it goes (the first of model_directories)"
+    )
     parser.add_argument("--sha256", default="", metavar="HEX", help="the hash that the file must have")
     parser.add_argument("--dry-run", action="store_true", help="only show what would be downloaded")
     parser.add_argument("--anyway", action="store_true", help="also what is not supported or does not fit")
@@ -237,8 +254,8 @@ def _verify_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Check a model: its hash, that its weights are numbers, and that it writes.")
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
     parser.add_argument("--sha256", default="", metavar="HEX", help="the hash that the file must have")
-    parser.add_argument("--no-run", action="store_true", help="look at the file only")
-    parser.add_argument("--json", action="store_true", help="one JSON object, at the end")
+    parser.add_argument("--no-run", dest="runs", action="store_false", help="look at the file only")
+    _add_json(parser, "one JSON object, at the end")
     _add_settings(parser, "threads", "prefill_threads")
     return parser
 
@@ -248,7 +265,7 @@ def _doctor_parser(command: str | None) -> argparse.ArgumentParser:
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file: will it fit, and how fast")
     parser.add_argument("--size", metavar="8B", help="instead of a file: the number of parameters")
     parser.add_argument("--type", dest="quantization", metavar="T", help="type of that size (Q4_K_M)")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    _add_json(parser)
     _add_settings(parser, "threads", "prefill_threads", "context_size", "kv_type")
     return parser
 
@@ -277,6 +294,10 @@ def _add_settings(parser: argparse.ArgumentParser, *keys: str) -> None:
     for key in keys:
         flags, options = _SETTING_OPTIONS[key]
         parser.add_argument(*flags, dest=key, default=None, **options)
+
+
+def _add_json(parser: argparse.ArgumentParser, what: str = "one JSON object") -> None:
+    parser.add_argument("--json", dest="as_json", action="store_true", help=what)
 
 
 def _add_system_sources(parser: argparse.ArgumentParser) -> None:

@@ -42,7 +42,7 @@ class BenchOptions:
     """What the command line of ``bench`` asks for, besides settings."""
 
     model: str
-    threads: Sequence[int]
+    thread_counts: Sequence[int]
     n_prompt: int = 128
     n_gen: int = 32
     rounds: int = 3
@@ -70,7 +70,7 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
     starter = engine.run(lambda: _open_starter(settings, progress))
     progress.clear()
     table = None if options.as_json else _Table(model, options)
-    for threads in options.threads or (model.threads,):
+    for threads in options.thread_counts or (model.threads,):
         engine.run(partial(_require_answer, starter, threads, clock))
         report = engine.run(partial(_measure, model, threads, options, settings, clock))
         report["starter_gate"] = "passed" if starter else "not installed"

@@ -9,7 +9,9 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -21,6 +23,23 @@ from app.program.bundled_model import model_path
 from app.program.refusals import Refusal, refuse, say
 from app.program.settings import Settings, load_settings, override
 from engine.machine import address_space
+
+_COMMANDS = {
+    "run": "app.cli.run:RunOptions",
+    "bench": "app.cli.bench:BenchOptions",
+    "tune": "app.cli.tune:TuneOptions",
+    "models": "app.cli.models:ModelsOptions",
+    "pull": "app.cli.pull:PullOptions",
+    "inspect": "app.library.inspect:InspectOptions",
+    "verify": "app.cli.verify:VerifyOptions",
+    "doctor": "app.cli.doctor:DoctorOptions",
+    "compare": "app.cli.compare.command:CompareOptions",
+    "sessions": "app.cli.sessions:SessionsOptions",
+}
+"""The module of each command but the chat, with a function of its name, and the record that function takes.
+
+The record's fields have the names of the options, or of the settings ``threads`` and ``weights``.
+"""
 
 
 class _Ended(BaseException):
@@ -69,56 +88,16 @@ def obey(options: argparse.Namespace) -> int:
         EngineError: the model cannot be used.
     """
     settings = arguments.apply(options, load_settings())
-    if options.command == "run":
-        from app.cli.run import RunOptions, run
-
-        return run(
-            RunOptions(_given_model(options), options.prompt, options.raw, options.json, options.session), settings
-        )
-    if options.command == "inspect":
-        from app.library.inspect import InspectOptions, inspect
-
-        wanted = InspectOptions(_given_model(options), options.tensors, options.plan, options.template, options.json)
-        return inspect(wanted, settings)
-    if options.command == "pull":
-        from app.cli.pull import PullOptions, pull
-
-        return pull(PullOptions(options.what, options.sha256, options.to, options.dry_run, options.anyway), settings)
-    if options.command == "verify":
-        from app.cli.verify import VerifyOptions, verify
-
-        return verify(VerifyOptions(_given_model(options), options.sha256, not options.no_run, options.json), settings)
-    if options.command == "sessions":
-        from app.cli.sessions import SessionsOptions, sessions
-
-        return sessions(SessionsOptions(options.words, options.json))
-    if options.command == "models":
-        from app.cli.models import ModelsOptions, models
-
-        return models(ModelsOptions(options.words, options.measure, options.json), settings)
-    if options.command == "bench":
-        return _bench(options, settings)
-    if options.command == "doctor":
-        return _doctor(options, settings)
-    if options.command == "compare":
-        return _compare(options, settings)
-    if options.command == "tune":
-        from app.cli.tune import TuneOptions, tune
-
-        return tune(
-            TuneOptions(
-                _given_model(options),
-                options.seconds,
-                options.context,
-                options.json,
-                remember=not options.dry_run,
-                try_weights=options.try_weights,
-                try_kv=options.try_kv,
-                only_kernels=options.kernels,
-            ),
-            settings,
-        )
-    return _chat(options, settings)
+    if options.command == "chat":
+        return _chat(options, settings)
+    module_name, _, record_name = _COMMANDS[options.command].partition(":")
+    module = import_module(module_name)
+    if getattr(options, "model", None) is not None:
+        options.model = _given_model(options)
+    given = vars(options) | {"threads": settings.threads, "weights": settings.weights_or_default}
+    kind = getattr(module, record_name)
+    code: int = getattr(module, options.command)(kind(**{one.name: given[one.name] for one in fields(kind)}), settings)
+    return code
 
 
 def wants_screen(options: argparse.Namespace) -> bool:
@@ -138,44 +117,6 @@ def _start(argv: Sequence[str]) -> int:
     # Nothing here multiplies matrices by numpy, whose OpenBLAS would start threads and take memory for them at import.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return supervise(partial(guard, partial(obey, options)), uses_screen=wants_screen(options))
-
-
-def _bench(options: argparse.Namespace, settings: Settings) -> int:
-    from app.cli.bench import BenchOptions, bench
-
-    wanted = BenchOptions(
-        _given_model(options),
-        tuple(options.thread_counts or ()),
-        options.n_prompt,
-        options.n_gen,
-        options.rounds,
-        options.json,
-        options.profile,
-    )
-    return bench(wanted, settings)
-
-
-def _compare(options: argparse.Namespace, settings: Settings) -> int:
-    from app.cli.compare.command import CompareOptions, compare
-
-    wanted = CompareOptions(
-        _given_model(options),
-        settings.threads,
-        options.n_prompt,
-        options.n_gen,
-        options.rounds,
-        settings.weights_or_default,
-        options.peer_python,
-        options.json,
-    )
-    return compare(wanted)
-
-
-def _doctor(options: argparse.Namespace, settings: Settings) -> int:
-    from app.cli.doctor import DoctorOptions, doctor
-
-    model = _given_model(options) if options.model else None
-    return doctor(DoctorOptions(model, options.size, options.quantization, options.json), settings)
 
 
 def _chat(options: argparse.Namespace, settings: Settings) -> int:
@@ -201,7 +142,7 @@ def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
     from app.library.choose_model import choose_model
     from app.machine.low_power import prepare_environment
     from app.program import garbage
-    from app.text.console import choose_console
+    from app.text.glyphs import choose_console
 
     path = choose_model(options.model, settings, glance_at_model)
     if options.tty:

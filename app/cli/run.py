@@ -111,7 +111,7 @@ def _engine_options(options: RunOptions, prompt: str, settings: Settings) -> Cha
 
 
 def _sized_for(prompt: str, raw: bool, settings: Settings) -> Callable[[Model, ChatPrompt], int | None]:
-    """Return what says how large a context one answer of known length needs: there is no conversation to have room."""
+    """Return a function that computes the context for one answer of known length, without room for more turns."""
 
     def size(model: Model, chat: ChatPrompt) -> int | None:
         longest = settings.sampling.max_tokens

@@ -11,6 +11,7 @@ from app.conversations import rows
 from app.conversations.look import Hit, Look
 from app.conversations.store import Store
 from app.program import exit_codes
+from app.program.settings import Settings
 from app.text.figures import size
 from app.text.json_line import json_line
 from app.text.record import record
@@ -26,9 +27,9 @@ class SessionsOptions:
     as_json: bool = False
 
 
-def sessions(options: SessionsOptions, store: Store | None = None) -> int:
+def sessions(options: SessionsOptions, _: Settings | None = None) -> int:
     """Find and print."""
-    hits = Look(store or Store(), " ".join(options.words)).run().hits
+    hits = Look(Store(), " ".join(options.words)).run().hits
     if options.as_json:
         print(json_line({"conversations": [_values(hit) for hit in hits]}, indent=1), flush=True)
     else:

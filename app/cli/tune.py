@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from app.chat import opening as engine_access
@@ -24,10 +24,9 @@ from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
 from app.text.json_line import json_line
 from app.text.record import record
-from app.tuning.choice import best_choice, choice_to_remember, measured_of
 from app.tuning.lookahead_lines import lookahead_lines
-from app.tuning.option_lines import option_lines
-from app.tuning.thread_bars import TITLES, curve_lines, pinning_line, progress_text
+from app.tuning.remembered import best_choice, choice_to_remember, measured_of
+from app.tuning.thread_bars import TITLES, curve_lines, option_lines, pinning_line, progress_text
 
 if TYPE_CHECKING:
     from engine.tuning.lookahead_trials import Lookahead
@@ -55,7 +54,7 @@ class TuneOptions:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What to find out, as ``engine.tuning.report`` names it."""
+        """Parts to measure, as ``engine.tuning.report`` names them."""
         return ("counts", "pinning", *(("weights",) * self.try_weights), *(("kv",) * self.try_kv))
 
 
@@ -85,7 +84,7 @@ def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic
 
 @record
 class _Found:
-    """What came of it."""
+    """Result of the search."""
 
     model: Any
     report: TuningReport
@@ -95,12 +94,12 @@ class _Found:
 
     @property
     def best(self) -> TunedChoice:
-        """What to use."""
+        """The best choice found."""
         return best_choice(self.report, self.in_use)
 
 
 class _Search:
-    """What happens in the engine's thread."""
+    """The search, in the engine's thread."""
 
     def __init__(
         self, model: Any, options: TuneOptions, settings: Settings, progress: ProgressLine, clock: Clock
@@ -230,7 +229,7 @@ def _remember(engine: EngineThread, found: _Found, options: TuneOptions) -> str 
         remembered = engine_access.recall_tuned(model).choice
         choice = choice_to_remember(report, found.in_use, remembered)
         kernels = engine_access.kernels_version()
-        measured = measured_of(report, choice, replace(found.in_use, weights=choice.weights), conditions, kernels)
+        measured = measured_of(report, choice, conditions, kernels)
         return engine_access.remember_tuned(model, choice, measured)
 
     return engine.run(remember)

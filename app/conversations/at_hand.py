@@ -23,7 +23,7 @@ class AtHand:
     resumes: bool = False
     """Whether to go on with the last one at the start."""
     quota_bytes: int = 0
-    """What all saved states may take together; 0 for none at all."""
+    """Limit on all saved states together; 0 keeps none."""
     prefixes: Path | None = None
     """Where the states of system prompts are."""
 

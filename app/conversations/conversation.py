@@ -1,4 +1,4 @@
-"""What was said in one conversation, by whom, and how each reply came about.
+"""Messages of one conversation, with the speaker and how each reply came about.
 
 Plain values: knows nothing of any screen and nothing of the engine.
 """
@@ -37,7 +37,7 @@ class Ending(str, Enum):
 
 @record
 class ReplyFigures:
-    """What one reply cost, measured on a monotonic clock."""
+    """Cost of one reply, measured on a monotonic clock."""
 
     tokens: int
     """Tokens generated."""
@@ -73,24 +73,24 @@ class ChatMessage:
 
     role: Role
     text: str
-    """What was said; of a reply without the thinking before it."""
+    """Text of the message; of a reply without its thinking."""
     ending: Ending = Ending.COMPLETE
     figures: ReplyFigures | None = None
     thinking: Thinking | None = None
     is_edited: bool = False
     """Whether the user changed what the model had written."""
     folded: str = ""
-    """What the user said with large pastes folded; "" where there are none."""
+    """Text of a user's message with large pastes folded; "" where nothing is folded."""
     ids: tuple[int, ...] = ()
     """A reply's tokens as they were generated; () where they are not known."""
     raw: str = ""
-    """What these say, uncleaned and with the thinking; never for a terminal."""
+    """Text of the ids, uncleaned and with the thinking; never for a terminal."""
     is_missing: bool = False
     """Whether all that is known is that there was one: its file is damaged."""
 
     @property
     def editable_text(self) -> str:
-        """What a user edits: what was said, or what was thought where nothing was said yet."""
+        """Text that a user edits: the answer, or the thinking where no answer has begun."""
         if self.thinking is not None and not self.thinking.is_closed:
             return self.thinking.text
         return self.text

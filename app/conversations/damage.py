@@ -1,4 +1,4 @@
-"""What is missing from a conversation whose log is damaged, in a line. Messages are counted from 1 on."""
+"""One line on the missing messages of a conversation whose log is damaged. Messages are counted from 1 on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of the live conversation is on disk already, and the records that are missing there.
+"""Compares the live conversation with its log and adds the missing records.
 
 Compares the messages that were written with those of the conversation, by identity: so it need not know what happened
 to them. Lives in the screen's thread; the keeper writes.
@@ -58,12 +58,12 @@ class Journal:
         """Of conversations that were left, until all of them is saved: they go on trying."""
         self._written: list[ChatMessage] = []
         self._links = [NOTHING]
-        """What a record is written behind, for any number of written messages."""
+        """Link that the next record names, by number of messages written."""
         self._waiting: list[str] = []
         """Messages of the log that wait for their turn."""
         self._flushed = Partial()
         self._parts_link = NOTHING
-        """What stands for the parts of the running reply that were written."""
+        """Link of the written parts of the running reply."""
         self._is_trying = False
         self._model = self._written_model = ("", "")
         self._n_dropped = 0
@@ -116,13 +116,13 @@ class Journal:
 
     @property
     def state_path(self) -> Path | None:
-        """What the names of its cache's states begin with; None before it is on disk."""
+        """Prefix of the file names of its cache states; None before it is on disk."""
         path = self._path
         return path / STATE_NAME if path is not None else None
 
     @property
     def title(self) -> str:
-        """What the list calls it."""
+        """Title in the list."""
         return self._summary.title
 
     @property

@@ -16,7 +16,7 @@ from contextlib import suppress
 from app.conversations.log_file import LogFile, LogRefusedError
 from app.conversations.records import Record, write_record
 from app.conversations.summary import Summary, write_summary
-from app.program.crash_log import log_without_text
+from app.program.refusals import log_without_text
 from app.text.clean_text import clean_line
 from app.text.record import record
 
@@ -66,7 +66,7 @@ class Keeper:
         self._n_tries = self._newest_from_try = self._failed_try = 0
         """Tries begun; the first one that may take the newest record; the last one that failed."""
         self.summary: Summary | None = None
-        """What the list of conversations shows; written beside the log after each sync."""
+        """Row of the list of conversations; written beside the log after each sync."""
         self.trouble = ""
         """Why nothing is saved at present; "" while all is well."""
         self._thread = threading.Thread(target=self._run, name="jalopy-transcript", daemon=True)

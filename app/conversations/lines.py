@@ -1,4 +1,4 @@
-"""What a reply was, in one line: its figures and how it ended, and what was thought before it."""
+"""One line for a reply: its figures and how it ended; and one for the thinking before it."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class LogRefusedError(Exception):
 
 @record
 class ReadLog:
-    """What a log holds.
+    """Content of a log.
 
     Attributes:
         good_bytes: behind these nothing was read.
@@ -46,7 +46,7 @@ class ReadLog:
 
     @property
     def damage(self) -> str:
-        """What is missing, and where, in a line; "" where all lines are sound."""
+        """Line on the missing messages and their places; "" where all lines are sound."""
         return damage_line(self.saved, self.n_damaged_lines)
 
 

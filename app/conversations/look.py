@@ -6,14 +6,16 @@ letter that is typed.
 
 from __future__ import annotations
 
-import threading
 import time
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from app.conversations.conversation import Conversation
 from app.conversations.log_file import LogRefusedError
 from app.conversations.store import Entry, Store
-from app.program.crash_log import log_without_text
+from app.program.background import in_background
+from app.program.refusals import log_without_text
 from app.text.clean_text import clean_line
 from app.text.record import record
 
@@ -36,7 +38,7 @@ class Hit:
 
 @record
 class Found:
-    """What is known so far: those used last first.
+    """Result so far, the conversation used last first.
 
     Attributes:
         n_searched, n_all: how many texts were searched, and are to be.
@@ -52,7 +54,7 @@ class Found:
 
 @dataclass
 class Texts:
-    """What conversations say, for as long as a screen is open; only one search at a time may use it."""
+    """Texts of conversations, kept while a screen is open; only one search at a time may use it."""
 
     by_log: dict[tuple[str, int], str] = field(default_factory=dict)
     n_chars: int = 0
@@ -107,7 +109,7 @@ class Look:
         self._store, self._texts = store, texts or Texts()
         self._words = filter_text.casefold().split()
         self._is_wanted = True
-        self._thread = threading.Thread(target=self._run, name="jalopy-conversations", daemon=True)
+        self._ending: Future[None] | None = None
         self.found = Found()
 
     def start(self, after: Look | None = None) -> Look:
@@ -116,10 +118,9 @@ class Look:
         Args:
             after: an earlier one that shares the texts; it is cancelled, and waited for.
         """
-        self._after = after
         if after is not None:
             after.cancel()
-        self._thread.start()
+        self._ending = in_background(partial(self._run, after), "conversations")
         return self
 
     def cancel(self) -> None:
@@ -131,10 +132,9 @@ class Look:
         self._look()
         return self.found
 
-    def _run(self) -> None:
-        if self._after is not None:
-            self._after._thread.join()
-            self._after = None
+    def _run(self, after: Look | None) -> None:
+        if after is not None and after._ending is not None:
+            wait([after._ending])
         try:
             self._look()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What the saved states of all conversations may take on the disk together: those used longest ago go first."""
+"""Quota on the disk for the saved states of all conversations: those used longest ago go first."""
 
 from __future__ import annotations
 

@@ -1,18 +1,16 @@
-"""Which conversation was used last with each model: one small file, so that a start need not look at all of them.
+"""The conversation used last with each model: one small file, so that a start need not read all of them.
 
 Uses are counted, not timed: a clock that jumps changes nothing. Losing the file costs a look at the list.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import field
 from pathlib import Path
 
 from app.conversations.store import Store
-from app.program import paths
-from app.program.small_file import read_json_object, replace_file
+from app.program.small_file import JsonFile
 from app.text.record import record
 
 FILE_NAME = "recent.json"
@@ -24,7 +22,7 @@ _LARGEST = 1 << 53
 
 @record
 class Recent:
-    """What the file says: the order of the last use, and the last conversation by model."""
+    """Content of the file: the order of the last use, and the last conversation by model."""
 
     order: int = 0
     last: dict[str, str] = field(default_factory=dict)
@@ -35,15 +33,17 @@ def model_key(path: Path | str) -> str:
     return os.path.realpath(path)
 
 
+def _file(root: Path) -> JsonFile:
+    return JsonFile(root / FILE_NAME, VERSION, _MOST_FILE_BYTES)
+
+
 def read_recent(root: Path) -> Recent | None:
     """Return what the file says; None where it says nothing that can be used."""
-    values = read_json_object(root / FILE_NAME, _MOST_FILE_BYTES)
+    values = _file(root).read()
     order, last = values.get("order"), values.get("last")
     if type(order) is not int or not 0 <= order <= _LARGEST or not isinstance(last, dict):
         return None
-    if values.get("version") != VERSION or not all(isinstance(one, str) for pair in last.items() for one in pair):
-        return None
-    return Recent(order, last)
+    return Recent(order, last) if all(isinstance(one, str) for one in last.values()) else None
 
 
 def note_use(store: Store, conversation_id: str, model_path: str) -> int:
@@ -55,15 +55,10 @@ def note_use(store: Store, conversation_id: str, model_path: str) -> int:
     root = store.root
     recent = (read_recent(root) if root is not None else None) or Recent(store.next_order())
     order = recent.order + 1
-    if root is not None and paths.private_directory(root) is not None:
+    if root is not None:
         others = [(path, one) for path, one in recent.last.items() if path != model_path]
         newest = [(model_path, conversation_id)] if conversation_id else []
-        last = dict([*others, *newest][-_MOST_MODELS:])
-        content = {"version": VERSION, "order": order, "last": last}
-        try:
-            replace_file(root / FILE_NAME, json.dumps(content).encode("ascii"), durable=False)
-        except OSError:
-            return order
+        _file(root).write(order=order, last=dict([*others, *newest][-_MOST_MODELS:]))
     return order
 
 

@@ -13,9 +13,9 @@ from typing import Any
 MOST_RECORD_BYTES = 16 << 20
 """A longer line is no record."""
 MOST_TEXT_BYTES = MOST_RECORD_BYTES // 4
-"""What is sent takes no more of a record: a message may stand there with its folds, a reply with what it came from."""
+"""Limit on a sent text in a record, which may also hold its folded form, or the text that a reply began with."""
 MOST_CUT_CHARS = 100_000
-"""What is left of a text that fits no record: at 12 bytes each, a reply's three texts take a fifth of one."""
+"""Length to which a text is cut that fits no record: at 12 bytes each, a reply's three texts take a fifth of one."""
 CUT_MARK = " [cut off: too long to be saved]"
 _CHECKSUM_CHARS = 8
 

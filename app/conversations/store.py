@@ -59,7 +59,7 @@ class Entry:
 
     @property
     def last_use(self) -> tuple[int, str]:
-        """What sorts entries by when they were used last."""
+        """Sort key: later use is larger."""
         return self.summary.order, self.id
 
 

@@ -1,4 +1,4 @@
-"""What the list shows of a conversation, in a small file beside its log, so that the list need not read the log.
+"""Row of a conversation in the list, in a small file beside its log, so that the list need not read the log.
 
 It holds for a log of one size only, and a log only ever grows: where the sizes differ the log is read, and the file
 written anew.
@@ -6,14 +6,13 @@ written anew.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from app.conversations.conversation import Conversation
 from app.conversations.replay import MOST_TITLE_CHARS, Saved
-from app.program.small_file import read_json_object, replace_file
+from app.program.small_file import JsonFile
 from app.text.clean_text import clean_line
 from app.text.record import record
 
@@ -68,17 +67,13 @@ def sizes_of(conversation: Conversation) -> tuple[int, int]:
 
 def write_summary(directory: Path, summary: Summary, log_bytes: int) -> None:
     """Write the file; a failure costs the next list a moment and nothing else."""
-    content = {"version": VERSION, "log_bytes": log_bytes, **asdict(summary)}
-    try:
-        replace_file(directory / FILE_NAME, json.dumps(content).encode("ascii"), durable=False)
-    except OSError:
-        return
+    _file(directory).write(log_bytes=log_bytes, **asdict(summary))
 
 
 def read_summary(directory: Path, log_bytes: int) -> Summary | None:
     """Return what the file says of a log of this size; None where it says nothing that can be used."""
-    values = read_json_object(directory / FILE_NAME, _MOST_FILE_BYTES)
-    if values.get("version") != VERSION or values.get("log_bytes") != log_bytes:
+    values = _file(directory).read()
+    if values.get("log_bytes") != log_bytes:
         return None
     return _checked({one.name: values.get(one.name) for one in fields(Summary)})
 
@@ -88,8 +83,13 @@ def remembered_title(directory: Path) -> str:
 
     For a log that does not say it any more.
     """
-    title = read_json_object(directory / FILE_NAME, _MOST_FILE_BYTES).get("title")
+    title = _file(directory).read().get("title")
     return clean_line(title, MOST_TITLE_CHARS) if isinstance(title, str) else ""
+
+
+def _file(directory: Path) -> JsonFile:
+    # A conversation that is deleted meanwhile stays so.
+    return JsonFile(directory / FILE_NAME, VERSION, _MOST_FILE_BYTES, makes_directory=False)
 
 
 def _checked(values: dict[str, Any]) -> Summary | None:

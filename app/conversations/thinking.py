@@ -16,7 +16,7 @@ from engine.prompt.thought_markers import ANSWER_FRAMES, THOUGHT_MARKERS, Though
 
 @record
 class Thinking:
-    """What a model thought before its answer, and what that cost."""
+    """Thinking before an answer, with its tokens and duration."""
 
     text: str = ""
     tokens: int = 0
@@ -31,7 +31,7 @@ class Thinking:
 
 @record
 class Split:
-    """What a piece of text adds to the thinking and to the answer."""
+    """Parts of a piece of text that belong to the thinking and to the answer."""
 
     thought: str = ""
     answer: str = ""

@@ -1,1 +1,1 @@
-"""What this machine, this terminal and this model mean for speed, and what mends it. Works without a model."""
+"""Findings on machine, terminal and model that affect speed, each with a remedy. Works without a model."""

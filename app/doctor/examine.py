@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @record
 class Examination:
-    """What was found out with the engine's help.
+    """Results of the engine's measurements.
 
     Attributes:
         rates: what was measured.

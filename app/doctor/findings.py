@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from app.doctor.readings import Readings
-from app.machine.governor import Governor
+from app.machine.sample import Governor
 from app.text.figures import counted, size
 from app.text.record import record
 

@@ -1,4 +1,4 @@
-"""What is read of a machine before anything is concluded from it: plain values, None for what cannot be known.
+"""Readings of a machine as plain values, before any conclusion; None for unknown.
 
 Findings are functions of these, so that a test can write down any machine.
 """
@@ -32,7 +32,7 @@ class CoreReadings:
 
 @record
 class ClockReadings:
-    """What sets the clock."""
+    """Clock governor and power source."""
 
     governor: str = ""
     driver: str = ""
@@ -73,7 +73,7 @@ class DiskReadings:
 
 @record
 class TerminalReadings:
-    """What the terminal says it can do; nothing is asked of it."""
+    """Abilities of the terminal, from the environment; it is not queried."""
 
     is_terminal: bool = False
     name: str = ""

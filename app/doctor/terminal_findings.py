@@ -1,4 +1,4 @@
-"""What the terminal can show and where copied text goes. Pure functions of readings."""
+"""Findings on the terminal's display and clipboard. Pure functions of readings."""
 
 from __future__ import annotations
 

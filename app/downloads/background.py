@@ -52,7 +52,7 @@ class BackgroundDownload:
 
     @property
     def title(self) -> str:
-        """What is downloaded, clean."""
+        """Name of the download, clean."""
         return clean_line(self._asked_for(), 60)
 
     def _asked_for(self) -> str:

@@ -74,7 +74,7 @@ Report = Callable[[Progress], object]
 
 @record
 class DownloadPlan:
-    """What will be downloaded where.
+    """Files to download and their place.
 
     Attributes:
         here_bytes: of it that are there already, whole files and parts.

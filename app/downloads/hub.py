@@ -50,7 +50,7 @@ class RemoteFile:
 
 @record
 class Repository:
-    """What the hub says of a repository.
+    """A repository as the hub describes it.
 
     Attributes:
         files: the GGUF files that can be checked, by name.

@@ -19,8 +19,7 @@ from app.downloads.fetch import Progress, Stopped
 from app.downloads.pull import Prepared, carry_out, prepare
 from app.downloads.web import Web
 from app.program.background import in_background
-from app.program.crash_log import bug_line
-from app.program.refusals import exit_code_of
+from app.program.refusals import bug_line, exit_code_of
 from app.text.clean_text import clean_line
 from app.text.record import record
 

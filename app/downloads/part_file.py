@@ -69,7 +69,7 @@ class PartFile:
 
     @property
     def left_bytes(self) -> int:
-        """What is still to come."""
+        """Bytes still to come."""
         return self.remote.size_bytes - self.size_bytes
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class PartFile:
         self.hash_existing()
 
     def note_version(self, etag: str) -> None:
-        """What is there, if anything, is of the version with this tag."""
+        """Note the version tag of the bytes on disk."""
         self.etag = etag
         note = {"sha256": self.remote.sha256, "size": self.remote.size_bytes, "etag": etag}
         replace_file(self._note, json.dumps(note).encode("ascii"), durable=False)

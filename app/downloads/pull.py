@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @record
 class Prepared:
-    """What would be downloaded, and what is to be said before it is.
+    """A download before it starts, with the lines to show first.
 
     Attributes:
         title: what it is, clean.

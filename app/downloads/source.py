@@ -1,4 +1,4 @@
-"""What the user wants to have: a repository with or without a type, or an address; and which files that means."""
+"""Source of a download: a repository with or without a type, or an address; and its files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HUB_ADDRESSES = ("https://huggingface.co", "https://hf.co")
 
 @record
 class Wanted:
-    """What was asked for.
+    """The request.
 
     Attributes:
         repository: OWNER/REPO; "" for an address elsewhere.

@@ -1,4 +1,4 @@
-"""What sizes and types of models suit a machine: the data of ``config/model_sizes.toml`` and what follows from it."""
+"""Sizes and types of models that suit a machine, from the data of ``config/model_sizes.toml``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which model a chat begins with, that there is such a file before any screen opens, and which one is remembered."""
+"""The model that a chat starts with: chosen, checked before any screen opens, and remembered."""
 
 import os
 from collections.abc import Callable

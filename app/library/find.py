@@ -1,4 +1,4 @@
-"""Which files in a place are models: names and sizes only, nothing is opened but Ollama's manifests.
+"""Finds model files in a place by name and size; nothing is opened but Ollama's manifests.
 
 Directories of others may hold anything: walks are bounded in depth and number, and loops of links end.
 """
@@ -10,8 +10,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from app.library.ollama import read_store
-from app.library.places import Place
+from app.library.places import Place, read_store
 from app.text.record import record
 from engine import part_name
 

@@ -1,4 +1,4 @@
-"""What a model file's header says, as plain values that a cache can keep. Imports the engine's reader on use.
+"""Header of a model file as plain values that a cache can keep. Imports the engine's reader on use.
 
 A file that the engine cannot run has a header too, as far as it could be read, and a reason.
 """
@@ -48,7 +48,7 @@ class ModelHeader:
     memory: Mapping[str, MemoryNeeds] = field(default_factory=dict)
 
     def needs_with(self, kv_type: str) -> ModelNeeds | None:
-        """What it asks of a machine with a cache of some type."""
+        """Needs of the model with a cache of some type."""
         if self.needs is None:
             return None
         return replace(self.needs, memory=self.memory.get(kv_type, self.needs.memory))

@@ -1,4 +1,4 @@
-"""What people look up in a model file, as plain values: layers, rope, context, tokens with a meaning, the template.
+"""Details of a model file as plain values: layers, rope, context, special tokens, the template.
 
 Takes what ``engine.loader.validate`` returns and imports no engine. Text is the file's own: the caller cleans it.
 """
@@ -63,7 +63,7 @@ def rope_of(config: Any, metadata: Mapping[str, Any], tensor_names: Iterable[str
 
 
 def _one_or_all(values: list[Any]) -> Any:
-    """What layers share, or each of the values that they have; None where they have none."""
+    """The value that all layers share, or the list of their values; None for none."""
     different = list(dict.fromkeys(values))
     return different[0] if len(different) == 1 else different or None
 

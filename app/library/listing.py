@@ -1,28 +1,33 @@
 """Every model on this machine with what can be said of it: found, read, compared with memory and measurements.
 
 The pieces are ``places``, ``find``, ``header_cache``, ``rates`` and the engine's ``fit``; here they meet. Nothing is
-measured, nothing is loaded, and all text that comes out is clean.
+measured, nothing is loaded, and all text that comes out is clean. ``look_up`` does the same for one file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.library.find import FoundFile, find_files
-from app.library.header import ModelHeader
+from app.library.header import ModelHeader, read_header
 from app.library.header_cache import HeaderCache
 from app.library.places import Place
-from app.library.rates import KnownRates
+from app.library.rates import KnownRates, load_rates, usual_threads
 from app.machine.reply_history import ReplyHistory, Usual, identity_of
 from app.program import paths
+from app.program.background import in_background
 from app.text.clean_text import clean_line
 from app.text.record import record
 
 if TYPE_CHECKING:
+    from app.program.settings import Settings
     from engine.measure.fit import MachineMemory, MachineRates, ModelNeeds
+
 
 ADVISED = "advised"
 """The place of the one that is not here and suits this machine best."""
@@ -102,7 +107,7 @@ class ModelEntry:
 
 @record
 class Lister:
-    """What every row is computed with.
+    """Inputs of every row.
 
     Args:
         memory: what this machine has and could give.
@@ -216,3 +221,20 @@ def _title(name: str, quantization: str) -> str:
         if quantization and name.lower().endswith(ending) and len(name) > len(ending):
             return name[: -len(ending)]
     return name
+
+
+def look_up(path: Path, settings: Settings) -> Future[Outlook | None]:
+    """Begin to read a file's header; the answer is None where it cannot be opened, which whoever opens it will say."""
+
+    def read() -> Outlook | None:
+        with suppress(Exception):  # it is a figure beside a question, which is asked without it too
+            return outlook_of(path, settings)
+        return None
+
+    return in_background(read, "outlook")
+
+
+def outlook_of(path: Path, settings: Settings) -> Outlook | None:
+    """Return whether a file fits and how fast it would be; None where it cannot be opened."""
+    lister = make_lister(load_rates(usual_threads(settings)), settings.kv_type_or_default, settings.weights_or_default)
+    return lister.outlook(read_header(path))

@@ -1,4 +1,4 @@
-"""What the engine is compiled for and reaches on this machine, and the memory that a model could use.
+"""Instruction level and speed of the engine on this machine, and the memory that a model could use.
 
 Runs in the thread that owns the engine. Nothing here raises for a machine on which the engine cannot run.
 """
@@ -28,7 +28,7 @@ Report = Callable[[Any], None]
 
 @record
 class EngineReadings:
-    """What the engine says of itself and measured; ``error`` instead of the rest where it cannot run."""
+    """Readings of the engine; ``error`` instead of the rest where it cannot run."""
 
     level: str = ""
     threads: int = 0

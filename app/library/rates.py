@@ -1,4 +1,4 @@
-"""What this machine's kernels were measured to do, kept across starts: estimates of speed are made from it.
+"""Measured rates of this machine's kernels, kept across starts; estimates of speed are made from them.
 
 Numbers by machine and threads, in one small file that the doctor's measurements and those of the models screen fill.
 The best of all measurements counts: another program can only make one slower. Nothing here raises.

@@ -17,7 +17,7 @@ from app.library.listing import ModelEntry, in_order, make_lister, read_models
 from app.library.places import places
 from app.library.rates import load_rates, usual_threads
 from app.program.background import in_background
-from app.program.crash_log import bug_line
+from app.program.refusals import bug_line
 from app.text.clean_text import clean_line
 from app.text.record import record
 
@@ -29,7 +29,7 @@ _SHOW_PERIOD_S = 0.3
 
 @record
 class Found:
-    """What is known so far.
+    """Result so far.
 
     Attributes:
         entries: those on this machine first, then what could be downloaded; by name and size only until their headers

@@ -1,1 +1,1 @@
-"""What is measured while it runs: the machine, the speed, the interface itself. No widget, no engine."""
+"""Measurements while the program runs: the machine, the speed, the interface itself. No widget, no engine."""

@@ -1,4 +1,4 @@
-"""Where the memory went: weights of the file, KV cache, the program's own; and what the machine has left."""
+"""Memory in use: weights of the file, KV cache, the program's own; and what is available."""
 
 from __future__ import annotations
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.machine.governor import Governor
 from app.machine.paced import Paced, or_none
-from app.machine.sample import BUSY_LOAD, Battery
+from app.machine.sample import BUSY_LOAD, Battery, Governor
 from app.text.clean_text import clean_line
 
 CLOCK_PERIOD_S = 0.9
@@ -28,7 +27,7 @@ _COUNTED_TWICE = ("guest", "guest_nice")
 
 
 class Loads(NamedTuple):
-    """What the cores did between two readings."""
+    """Load of the cores between two readings."""
 
     cores: tuple[float, ...]
     others_cores: float

@@ -40,7 +40,7 @@ class PastReply:
 
 @record
 class Earlier:
-    """What replies with the same model and settings reached so far."""
+    """Speeds of replies with the same model and settings so far."""
 
     n_replies: int
     median_tps: float

@@ -31,7 +31,7 @@ class Stutter:
     begin_s: float
     end_s: float
     excess_s: float
-    """What it took longer than the median."""
+    """Seconds beyond the median."""
 
 
 class StutterWatch:

@@ -1,4 +1,4 @@
-"""What the machine did meanwhile: whether it swapped, ran on battery, or worked for other programs.
+"""State of the machine during a measurement: swapping, battery, load of other programs.
 
 A figure taken then says little about the machine. Readings that a system does not give are None, and spoil nothing.
 """
@@ -21,7 +21,7 @@ A_CORE = 0.6
 
 @record
 class Conditions:
-    """Of a span of time.
+    """State of the machine over a span of time.
 
     Attributes:
         on_battery: at its begin or its end.
@@ -48,11 +48,6 @@ class Conditions:
         """Cores' worth of time that other programs took, if it was enough to matter."""
         return self.others_cores if self.is_crowded else None
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether rates speak for the machine."""
-        return not (self.is_swapping or self.is_crowded)
-
     def joined(self, other: Conditions) -> Conditions:
         """Return those of both spans: what spoils one spoils what was found in the two."""
         swapped = [found for found in (self.swapped_bytes, other.swapped_bytes) if found is not None]
@@ -61,7 +56,7 @@ class Conditions:
         return Conditions(on_battery, max(swapped, default=None), max(others, default=None))
 
     def remarks(self) -> tuple[str, ...]:
-        """What must be said beside figures that were measured meanwhile."""
+        """Remarks to show beside figures measured in this span."""
         found = []
         if self.is_swapping:
             found.append("The machine was swapping meanwhile: these figures are not remembered. Close programs first.")

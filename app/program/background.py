@@ -21,14 +21,15 @@ def in_background(work: Callable[[], T], name: str) -> Future[T]:
     """
     answer: Future[T] = Future()
     answer.set_running_or_notify_cancel()  # whoever waits for it no longer does not cancel it
-
-    def run() -> None:
-        try:
-            result = work()
-        except BaseException as error:
-            answer.set_exception(error)
-        else:
-            answer.set_result(result)
-
-    threading.Thread(target=run, name=f"jalopy-{name}", daemon=True).start()
+    threading.Thread(target=fulfil, args=[answer, work], name=f"jalopy-{name}", daemon=True).start()
     return answer
+
+
+def fulfil(answer: Future[T], work: Callable[[], T]) -> None:
+    """Do the work in this thread; its result or its exception becomes the future's."""
+    try:
+        result = work()
+    except BaseException as error:
+        answer.set_exception(error)
+    else:
+        answer.set_result(result)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from app.program import paths
 from app.program.background import in_background
-from app.text.console import is_console
+from app.text.glyphs import is_console
 
 NATIVE_PATIENCE_S = 2.0
 OSC52_MOST_BYTES = 74_994

@@ -1,4 +1,4 @@
-"""What the process tells its caller when it ends; every path out of the program uses one of these."""
+"""Exit codes of the process; every path out of the program uses one of these."""
 
 OK = 0
 INTERNAL = 1

@@ -56,7 +56,7 @@ def read_system_file(path: Path) -> str:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with os.fdopen(handle, "rb") as file:
             if not path.is_file():
-                raise Refusal(f"{shown}: is no file (name a text file)", exit_codes.UNREADABLE)
+                raise Refusal(f"{shown}: is not a file (name a text file)", exit_codes.UNREADABLE)
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise Refusal(f"{shown}: {error.strerror} (a system prompt)", exit_codes.UNREADABLE) from error

@@ -1,7 +1,11 @@
-"""One clean line on stderr for everything the program will not do, and the log file for what only a developer needs.
+"""Errors as one clean line on stderr, and the log file with the traceback of a bug.
 
-Knows no engine and no screen. ``EngineError`` is told apart by its ``exit_code``, so that nothing is imported here.
+Knows no engine and no screen: ``EngineError`` is recognised by its ``exit_code``. The log holds frames and the type of
+an exception. Local variables and the message of a bug in the chat stay out of it: either may hold text of the
+conversation.
 """
+
+from __future__ import annotations
 
 import errno
 import os
@@ -143,3 +147,19 @@ def log_crash(error: BaseException) -> str | None:
     except OSError:
         return None
     return str(log)
+
+
+class MessageLeftOut(Exception):
+    """An exception whose message is not written down."""
+
+
+def bug_line(error: BaseException, where: str = "") -> str:
+    """Log a bug and return the line that names it: "internal error: KeyError (details in .../jalopy.log)"."""
+    log = log_without_text(error)
+    return f"internal error{where}: {type(error).__name__} ({f'details in {log}' if log else 'not logged'})"
+
+
+def log_without_text(error: BaseException) -> str | None:
+    """Write the error's type and frames to the log; return the log's path, or None where it cannot be written."""
+    kind = f"{type(error).__module__}.{type(error).__qualname__}"
+    return log_crash(MessageLeftOut(kind).with_traceback(error.__traceback__))

@@ -13,7 +13,7 @@ from typing import Any, get_origin, get_type_hints
 
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
-from app.program.toml_file import read_toml
+from app.program.small_file import read_toml
 from app.text.record import record
 from engine import KV_TYPES
 from engine.prompt.thinking_mode import MOST_BUDGET_TOKENS, ThinkingMode
@@ -27,7 +27,7 @@ AUTO = "auto"
 """Leaves a choice to the program."""
 THINKING_WORDS = "auto, on, off, low, medium, high, or the most tokens of a thought"
 DEFAULT_WEIGHTS, DEFAULT_KV_TYPE = "mmap", "f16"
-"""What that is before anything was measured."""
+"""Format of the KV cache before anything was measured."""
 
 
 class SettingsError(Refusal):
@@ -85,7 +85,7 @@ class Settings:
     weights: str = _setting(choices=("auto", "mmap", "huge"))
     """How weights come into memory; "auto" = as tuning has found it faster, else in the file's map."""
     system_prompt: str = _setting()
-    """What the model is told before every conversation; "" = nothing."""
+    """System prompt of every new conversation; "" = none."""
     thinking: str = _setting(is_thinking=True)
     """How much a model thinks before it answers: on, off, low, medium, high, or a number of tokens; "auto" = as chosen
     for the model with /think, else as the model does by itself."""
@@ -100,17 +100,17 @@ class Settings:
     save_conversations: str = _setting(choices=("on", "off"))
     """Keep conversations on disk."""
     resume: str = _setting(choices=("last", "new"))
-    """What a start goes on with: the model's last conversation, or a new one."""
+    """Conversation at the start: the model's last one ("last"), or a new one ("new")."""
     keep_kv_states: str = _setting(choices=("on", "off"))
     """Keep the state of conversations' KV cache on disk, so that resuming one reads nothing again."""
     kv_states_quota_gb: float = _setting(least=0.01, most=10_000)
-    """What all these states may take together; the oldest go first."""
+    """Limit on all these states together; the oldest go first."""
     sampling: SamplingSettings = field(kw_only=True)
     """How the next token is chosen, and how many."""
 
     @property
     def kv_states_quota_bytes(self) -> int:
-        """What all saved states may take together; 0 where none are kept."""
+        """Limit on all saved states together; 0 where none are kept."""
         return int(self.kv_states_quota_gb * (1 << 30)) if self.keep_kv_states == "on" else 0
 
     @property
@@ -207,7 +207,7 @@ def _merge_table(settings: Any, values: Mapping[str, Any], source: str, prefix: 
     for name, value in values.items():
         where = f"{source}: {prefix}{name}"
         if name not in names:
-            raise SettingsError(f"{where} is no setting{_nearest(prefix + name, name)}", exit_codes.BAD_DATA)
+            raise SettingsError(f"{where} is not a setting{_nearest(prefix + name, name)}", exit_codes.BAD_DATA)
         current = getattr(settings, name)
         if not is_dataclass(current):
             changes[name] = _checked(settings, name, value, where)

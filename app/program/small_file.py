@@ -1,7 +1,8 @@
-"""Small files of the program: read within bounds, replaced as a whole."""
+"""Small files: read within bounds, replaced as a whole; JSON with a version, and TOML that a person wrote."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -9,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from app.program import paths
+from app.program import exit_codes, paths
+from app.program.refusals import Refusal
 from engine.machine.directories import sync_directory
 
 
@@ -70,36 +72,113 @@ def replace_file(path: Path, content: bytes, durable: bool = True) -> None:
         sync_directory(path.parent)
 
 
-class JsonFile:
-    """A JSON object that the program can do without: of a known version, and never written over a newer one.
+class DamagedFileError(ValueError):
+    """A JSON file that cannot be used; the message says why."""
 
-    Nothing here raises.
+
+class NewerFileError(ValueError):
+    """It was written by a newer version of the program."""
+
+
+class JsonFile:
+    """A small JSON object with a version, replaced as a whole and never written over one of a newer version.
 
     Args:
-        path: None keeps nothing. Its directory is made when there is something to write.
+        path: None keeps nothing.
         version: of what is written.
         oldest: of what can still be read.
+        makes_directory: create its directory, for its owner alone, when there is something to write.
     """
 
-    def __init__(self, path: Path | None, version: int, most_bytes: int, oldest: int = 1) -> None:
+    def __init__(
+        self, path: Path | None, version: int, most_bytes: int, oldest: int = 1, makes_directory: bool = True
+    ) -> None:
         self._path, self._version, self._most_bytes, self._oldest = path, version, most_bytes, oldest
+        self._makes_directory = makes_directory
+
+    def load(self) -> dict[str, Any]:
+        """Return the object; {} where no file is kept.
+
+        Raises:
+            OSError: it cannot be read.
+            ValueError: it is damaged, or of a version that is not read; the message says which.
+        """
+        if self._path is None:
+            return {}
+        raw = read_bounded(self._path, self._most_bytes)
+        if raw is None:
+            raise DamagedFileError(f"larger than {self._most_bytes >> 10} KiB")
+        try:
+            content = json.loads(raw)
+        except (ValueError, RecursionError):
+            raise DamagedFileError("not sound JSON") from None
+        version = content.get("version") if isinstance(content, dict) else None
+        if type(version) is not int or version < self._oldest:
+            raise DamagedFileError("without a version that is known")
+        if version > self._version:
+            raise NewerFileError("written by a newer version of the program")
+        return dict(content)
+
+    def save(self, is_durable: bool = True, **content: Any) -> None:
+        """Replace the object.
+
+        Args:
+            is_durable: flush to the disk, for what must outlive a power cut.
+
+        Raises:
+            OSError: the file is as it was.
+            NewerFileError: the same.
+        """
+        if self._path is None:
+            return
+        if self._makes_directory and paths.private_directory(self._path.parent) is None:
+            raise PermissionError(errno.EACCES, "its directory is not writable")
+        with suppress(OSError, DamagedFileError):
+            self.load()
+        text = json.dumps({"version": self._version, **content})
+        replace_file(self._path, text.encode("ascii"), is_durable)
 
     def read(self) -> dict[str, Any]:
-        """Return the object; {} if it is missing or unusable."""
-        content = self._content()
-        version = content.get("version")
-        return content if type(version) is int and self._oldest <= version <= self._version else {}
+        """Return an object that can be done without; {} if it is missing or unusable."""
+        try:
+            return self.load()
+        except (OSError, ValueError):
+            return {}
 
     def write(self, **content: Any) -> None:
-        """Replace the object, where that is possible."""
-        if self._path is None or paths.private_directory(self._path.parent) is None:
-            return
-        version = self._content().get("version")
-        if type(version) is int and version > self._version:
-            return
+        """Replace an object that can be done without, where that is possible."""
         with suppress(OSError, ValueError):
-            text = json.dumps({"version": self._version, **content})
-            replace_file(self._path, text.encode("ascii"), durable=False)
+            self.save(is_durable=False, **content)
 
-    def _content(self) -> dict[str, Any]:
-        return read_json_object(self._path, self._most_bytes) if self._path is not None else {}
+
+_MAX_FILE_BYTES = 1 << 20
+
+
+def read_toml(path: Path, kind: str, error: type[Refusal] = Refusal) -> dict[str, Any]:
+    """Return the file's tables.
+
+    Args:
+        path: the file.
+        kind: what it is to the user: "settings file".
+        error: what to raise.
+
+    Raises:
+        Refusal: it cannot be read, is too large, not UTF-8 or not sound TOML.
+    """
+    import tomli
+
+    try:
+        if not path.is_file():
+            raise error(f"{path}: is not a file (remove it or name another one)", exit_codes.UNREADABLE)
+        with path.open("rb") as file:
+            raw = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as reason:
+        raise error(f"{path}: {reason.strerror} (the {kind})", exit_codes.UNREADABLE) from reason
+    if len(raw) > _MAX_FILE_BYTES:
+        raise error(f"{path}: is larger than 1 MiB, which no {kind} is", exit_codes.BAD_DATA)
+    try:
+        return tomli.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as reason:
+        raise error(f"{path}: byte {reason.start} is not UTF-8", exit_codes.BAD_DATA) from reason
+    except (tomli.TOMLDecodeError, RecursionError, ValueError) as reason:
+        raise error(f"{path}: is not sound TOML: {reason}", exit_codes.BAD_DATA) from reason

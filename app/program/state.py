@@ -1,11 +1,10 @@
-"""What the program learns by itself: the last model, the threads and memory modes that proved best. No settings.
+"""State that the program learns by itself: the last model, the best threads and memory modes. No settings.
 
 One small JSON file, replaced as a whole: a reader finds the old one or the new one. Losing it costs nothing but
 convenience, so nothing here raises: a damaged file is put aside with a notice, a failed write is reported in one line.
 """
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import field
@@ -14,7 +13,7 @@ from typing import Any, TypeGuard
 
 from app.program import paths
 from app.program.settings import MOST_THREADS
-from app.program.small_file import read_bounded, replace_file
+from app.program.small_file import DamagedFileError, JsonFile, NewerFileError
 from app.text.record import record
 from engine import KV_TYPES
 from engine.prompt.thinking_mode import ThinkingMode
@@ -23,14 +22,12 @@ VERSION = 1
 _MAX_FILE_BYTES = 1 << 20
 _MAX_TUNED = 200
 """At most this many pairs of machine and model are remembered; the oldest go first."""
-_MOST = 1e9
-"""Of tokens, and of tokens a second: what is beyond was never measured."""
 WEIGHTS = ("", "mmap", "huge")
 
 
 @record
 class TunedChoice:
-    """What tuning decides.
+    """Threads and memory modes chosen by tuning.
 
     Attributes:
         decode, prefill: how many threads write, and how many read the prompt.
@@ -52,14 +49,10 @@ class Measured:
 
     Attributes:
         kernels: names the compiled code; "" for unknown.
-        decode_tps: of this choice; None where it was not measured, or while other programs took the cores.
-        n_context: tokens in the context it was measured with.
     """
 
     kernels: str = ""
     on_battery: bool = False
-    decode_tps: float | None = None
-    n_context: int = 0
 
 
 @record
@@ -79,10 +72,6 @@ class ProgramState:
     out."""
 
 
-class _DamagedStateError(Exception):
-    """The file is there but cannot be used; the message says why."""
-
-
 def load_state(path: Path | None = None) -> tuple[ProgramState, str | None]:
     """Return what was learned, and a line of notice where a file was there but could not be used.
 
@@ -90,16 +79,13 @@ def load_state(path: Path | None = None) -> tuple[ProgramState, str | None]:
         path: the state file; None for the platform's place.
     """
     path = path or paths.state_file()
-    if path is None:
-        return ProgramState(), None
     try:
-        return _parse(_read(path)), None
+        return _parse(_file(path).load()), None
     except FileNotFoundError:
         return ProgramState(), None
-    except OSError as error:
-        return ProgramState(), f"{path}: {error.strerror}; going on without what was learned earlier"
-    except _DamagedStateError as error:
-        return ProgramState(), f"{path}: {error}; going on without what was learned earlier"
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        return ProgramState(), f"{path}: {reason}; going on without what was learned earlier"
 
 
 def save_state(state: ProgramState, path: Path | None = None) -> str | None:
@@ -109,14 +95,12 @@ def save_state(state: ProgramState, path: Path | None = None) -> str | None:
         None, or a line that says why nothing was saved.
     """
     path = path or paths.state_file()
-    directory = paths.private_directory(path.parent) if path else None
-    if path is None or directory is None:
+    if path is None:
         return "no directory for the program's state is writable: nothing is remembered"
-    if _is_newer(path):
-        return f"{path}: written by a newer version of the program: left as it is"
-    content = {"version": VERSION, **dataclasses.asdict(state)}
     try:
-        replace_file(path, json.dumps(content, indent=1).encode("utf-8"))
+        _file(path).save(**dataclasses.asdict(state))
+    except NewerFileError as error:
+        return f"{path}: {error}: left as it is"
     except OSError as error:
         return f"{path}: {error.strerror}: nothing is remembered"
     return None
@@ -172,34 +156,19 @@ def remember_tuned(
     return save_state(dataclasses.replace(state, tuned_threads=kept, tuned_when=when), path)
 
 
-def _read(path: Path) -> bytes:
-    raw = read_bounded(path, _MAX_FILE_BYTES)
-    if raw is None:
-        raise _DamagedStateError("larger than 1 MiB")
-    return raw
+def _file(path: Path | None) -> JsonFile:
+    return JsonFile(path, VERSION, _MAX_FILE_BYTES)
 
 
-def _parse(raw: bytes) -> ProgramState:
-    try:
-        content: Any = json.loads(raw.decode("utf-8"))
-    except (ValueError, RecursionError):
-        raise _DamagedStateError("not sound JSON") from None
-    if not isinstance(content, dict) or type(content.get("version")) is not int:
-        raise _DamagedStateError("not a state file")
-    if content["version"] > VERSION:
-        raise _DamagedStateError("written by a newer version of the program")
-    last_model = content.get("last_model")
-    tuned = content.get("tuned_threads", {})
-    if not isinstance(last_model, (str, type(None))) or not isinstance(tuned, dict):
-        raise _DamagedStateError("not a state file")
-    if last_model is not None and ("\0" in last_model or not os.path.isabs(last_model)):
-        raise _DamagedStateError("last_model is no absolute path")
-    theme = content.get("theme")
+def _parse(content: dict[str, Any]) -> ProgramState:
+    last_model, theme = content.get("last_model"), content.get("theme")
+    tuned, when = content.get("tuned_threads", {}), content.get("tuned_when", {})
+    if not isinstance(tuned, dict) or not isinstance(when, dict):
+        raise DamagedFileError("not a state file")
+    if last_model is not None and not _is_absolute(last_model):
+        raise DamagedFileError("last_model is no absolute path")
     if not isinstance(theme, (str, type(None))):
-        raise _DamagedStateError("theme is no name")
-    when = content.get("tuned_when", {})
-    if not isinstance(when, dict):
-        raise _DamagedStateError("not a state file")
+        raise DamagedFileError("theme is no name")
     choices = {key: _parse_choice(value) for key, value in tuned.items()}
     measured = {key: _parse_measured(value) for key, value in when.items()}
     return ProgramState(last_model, choices, theme, measured, _parse_thinking(content.get("thinking", {})))
@@ -207,13 +176,17 @@ def _parse(raw: bytes) -> ProgramState:
 
 def _parse_thinking(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise _DamagedStateError("not a state file")
+        raise DamagedFileError("not a state file")
     for mode in value.values():
         try:
             ThinkingMode.parse(mode)
         except (AttributeError, ValueError):
-            raise _DamagedStateError("thinking holds no way to think") from None
+            raise DamagedFileError("thinking holds no way to think") from None
     return value
+
+
+def _is_absolute(path: object) -> bool:
+    return isinstance(path, str) and "\0" not in path and os.path.isabs(path)
 
 
 def _parse_choice(value: object) -> TunedChoice:
@@ -221,31 +194,19 @@ def _parse_choice(value: object) -> TunedChoice:
     decode, prefill, pinned = found.get("decode"), found.get("prefill"), found.get("pinned", False)
     weights, kv_type = found.get("weights", ""), found.get("kv_type", "")
     if not (_is_count(decode) and _is_count(prefill) and isinstance(pinned, bool)):
-        raise _DamagedStateError("tuned_threads holds no thread counts")
+        raise DamagedFileError("tuned_threads holds no thread counts")
     if weights not in WEIGHTS or kv_type not in ("", *KV_TYPES):
-        raise _DamagedStateError("tuned_threads holds an unknown way to keep weights or the KV cache")
+        raise DamagedFileError("tuned_threads holds an unknown way to keep weights or the KV cache")
     return TunedChoice(decode, prefill, pinned, weights, kv_type)
 
 
 def _parse_measured(value: object) -> Measured:
     found: dict[str, Any] = value if isinstance(value, dict) else {}
     kernels, on_battery = found.get("kernels", ""), found.get("on_battery", False)
-    tps, n_context = found.get("decode_tps"), found.get("n_context", 0)
-    is_rate = tps is None or (type(tps) in (int, float) and 0 < tps <= _MOST)  # NaN is in no range
-    is_length = type(n_context) is int and n_context <= _MOST
-    if isinstance(kernels, str) and isinstance(on_battery, bool) and is_rate and is_length:
-        return Measured(kernels, on_battery, tps, max(0, n_context))
-    raise _DamagedStateError("tuned_when holds no circumstances")
+    if isinstance(kernels, str) and isinstance(on_battery, bool):
+        return Measured(kernels, on_battery)
+    raise DamagedFileError("tuned_when holds no circumstances")
 
 
 def _is_count(value: object) -> TypeGuard[int]:
     return type(value) is int and 1 <= value <= MOST_THREADS
-
-
-def _is_newer(path: Path) -> bool:
-    try:
-        content: Any = json.loads(_read(path))
-    except (OSError, ValueError, RecursionError, _DamagedStateError):
-        return False
-    version = content.get("version") if isinstance(content, dict) else None
-    return isinstance(version, int) and version > VERSION

@@ -20,7 +20,7 @@ def read_text_file(path: Path) -> str:
     """Return a file's text, cleaned.
 
     Raises:
-        Refusal: it is no regular file, cannot be read, is too large, empty or not text.
+        Refusal: it is not a regular file, cannot be read, is too large, empty or not text.
     """
     shown = clean_line(str(path), 200)
     try:
@@ -28,10 +28,10 @@ def read_text_file(path: Path) -> str:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
         with os.fdopen(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise Refusal(f"{shown}: is no file (name a text file)")
+                raise Refusal(f"{shown}: is not a file (name a text file)")
             raw = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "is no path"
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "is not a path"
         raise Refusal(f"{shown}: {reason} (name a text file)") from error
     if len(raw) > MAX_FILE_BYTES:
         raise Refusal(f"{shown}: is larger than 1 MiB, which no context here holds (cut it first)")

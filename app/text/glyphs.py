@@ -1,13 +1,27 @@
-"""The characters that bars and graphs are drawn with, and the plain ones where a terminal lacks them."""
+"""Characters for bars and graphs, plain ones where a terminal lacks them, and whether it is a plain console.
+
+A console has few glyphs, 16 colours and no clipboard. It is recognised by ``TERM``, or named by ``--tty``.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 
-from app.text.console import is_console
 from app.text.record import record
+
+_SWITCH = "JALOPY_CONSOLE"
+
+
+def is_console(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether to draw for a console: Linux's own, or what the user says is one."""
+    return environ.get("TERM") == "linux" or bool(environ.get(_SWITCH))
+
+
+def choose_console(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Draw for a console whatever the terminal says it is."""
+    environ[_SWITCH] = "1"
 
 
 @record

@@ -1,7 +1,8 @@
-"""Everything the user can ask for, in one table: keys, slash commands, help, palette and hints all read it.
+"""All actions in one table, read by keys, slash commands, help, palette and hints.
 
-``name`` is the Textual action: ``action_<name>`` on the application or on the chat screen. Actions with a command take
-the text behind the command as their one argument.
+``name`` is the Textual action: ``action_<name>`` on the application or on the screen of that scope. Actions with a
+command take the text behind the command as their one argument. A line with ``shows`` is all that a screen needs besides
+its file and its styles: its mode, its key, its command and the key that leads back follow from it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from app.text.record import record
 
 _WITHIN = {"prompt": "chat", "message": "chat"}
 """Scopes of widgets by the scope of the screen they stand in."""
+CHAT = "chat"
+"""The scope of the chat, and what Textual calls its mode."""
 NO_KEY = "no-key"
 """Placeholder for actions without a key, where Textual requires one."""
 _COMMAND_LINE = re.compile(r"/([A-Za-z]*)(?:\s+(.*))?", re.DOTALL)
@@ -25,7 +28,7 @@ class Action:
 
     name: str
     title: str
-    """What it does, as help and palette say it."""
+    """Description in help and palette."""
     scope: str
     """Who carries it out: "app", "chat", "prompt", or "message" for the message that has the focus."""
     keys: str = ""
@@ -36,9 +39,24 @@ class Action:
     """Slash command without the slash."""
     aliases: tuple[str, ...] = ()
     argument: str = ""
-    """How help shows the command's argument; "" where it takes none."""
+    """The command's argument as help shows it; "" for none."""
     hint: str = ""
     """The word for it at the prompt's lower edge; "" for what is not named there."""
+    shows: str = ""
+    """The screen it leads to: ``module:Class`` in ``app.tui.screens``, or the chat; "" for none.
+
+    The module's name is the screen's scope, and its mode.
+    """
+
+    @property
+    def mode(self) -> str:
+        """Textual's mode of the screen it leads to; "" for none."""
+        return self.shows.partition(":")[0]
+
+    @property
+    def call(self) -> str:
+        """The Textual action that carries it out."""
+        return f"app.show({self.mode!r})" if self.shows else self.name
 
     @property
     def takes_argument(self) -> bool:
@@ -51,11 +69,16 @@ class Action:
         return bool(self.argument) and not self.argument.startswith("[")
 
 
-def _table(*actions: Action) -> dict[str, Action]:
-    return {f"{action.scope}.{action.name}": action for action in actions}
+def action_table(*actions: Action) -> dict[str, Action]:
+    """Return the actions by id; a screen that has no action of its own to leave it gets the usual one."""
+    table = {f"{action.scope}.{action.name}": action for action in actions}
+    for action in actions:
+        if action.shows:
+            table.setdefault(f"{action.mode}.leave", Action("leave", "Go back", action.mode, "escape,q", shows=CHAT))
+    return table
 
 
-ACTIONS = _table(
+ACTIONS = action_table(
     Action("send", "Send the message", "prompt", "enter"),
     Action("new_line", "Begin a new line", "prompt", "ctrl+j,shift+enter,alt+enter"),
     Action("complete", "Complete a command", "prompt", "tab"),
@@ -92,8 +115,6 @@ ACTIONS = _table(
     Action("theme", "Choose the colours", "app", command="theme", argument="[name]"),
     Action("leave", "Go back", "help", "escape,q,enter"),
     Action("leave", "Leave the colours as they were", "theme", "escape"),
-    Action("leave", "Go back", "performance", "escape,q"),
-    Action("leave", "Go back", "doctor", "escape,q"),
     Action("examine", "Examine again", "doctor", "r"),
     Action("apply_best", "Use the best of what was measured, and remember it", "threads", "enter"),
     Action("undo", "Take back the last choice", "threads", "u"),
@@ -111,8 +132,17 @@ ACTIONS = _table(
         command="stats",
         aliases=("speed",),
         hint="speed",
+        shows="performance:PerformanceScreen",
     ),
-    Action("models", "Choose a model: what is here, what fits, how fast", "app", "f3", command="models", hint="models"),
+    Action(
+        "models",
+        "Choose a model: what is here, what fits, how fast",
+        "app",
+        "f3",
+        command="models",
+        hint="models",
+        shows="models:ModelsScreen",
+    ),
     Action("open", "Open this conversation", "conversations", "enter"),
     Action("rename", "Give it another title", "conversations", "ctrl+r"),
     Action("delete", "Delete it, after asking", "conversations", "ctrl+d,delete"),
@@ -134,7 +164,15 @@ ACTIONS = _table(
     Action("anew", "Begin a new conversation", "switch", "n"),
     Action("leave", "Open no other model", "switch", "escape,q"),
     Action("threads", "Show or set the threads", "chat", command="threads", argument="[write [read]]"),
-    Action("tune", "Find the best number of threads", "app", "f4", command="tune", hint="tune"),
+    Action(
+        "tune",
+        "Find the best number of threads",
+        "app",
+        "f4",
+        command="tune",
+        hint="tune",
+        shows="threads:ThreadsScreen",
+    ),
     Action(
         "doctor",
         "Examine machine, terminal and model: what costs speed",
@@ -142,6 +180,7 @@ ACTIONS = _table(
         "f5",
         command="doctor",
         hint="doctor",
+        shows="doctor:DoctorScreen",
     ),
     Action("copy_message", "Copy the message", "message", "y"),
     Action("copy_code", "Copy its next code block", "message", "u"),
@@ -159,6 +198,7 @@ ACTIONS = _table(
         command="conversations",
         aliases=("history", "sessions"),
         hint="history",
+        shows="conversations:ConversationsScreen",
     ),
     Action("interrupt", "Stop the reply; twice quits; copies selected text", "app", "ctrl+c", priority=True),
     Action("quit", "Quit", "app", "ctrl+q", priority=True, command="quit", aliases=("exit", "bye")),
@@ -199,7 +239,7 @@ def commands_starting(text: str) -> list[Action]:
 
 
 def split_command(text: str) -> tuple[str, str] | None:
-    """Split "/save notes.md" into ("save", "notes.md"); None for text that is no command.
+    """Split "/save notes.md" into ("save", "notes.md"); None for other text.
 
     A first word with a second slash or other signs in it is a path or a comment, and belongs to the message.
     """

@@ -30,21 +30,19 @@ from app.conversations.at_hand import conversations_at_hand
 from app.downloads.background import BackgroundDownload
 from app.machine.low_power import is_weak_machine
 from app.program import exit_codes, garbage, state
-from app.program.crash_log import bug_line
 from app.program.personas import persona_names
-from app.program.refusals import exit_code_of, line_of
+from app.program.refusals import bug_line, exit_code_of, line_of
 from app.program.settings import Settings
-from app.text.console import is_console
-from app.tui.actions import ACTIONS, Action
+from app.text.glyphs import is_console
+from app.tui.actions import ACTIONS, CHAT, Action
 from app.tui.bindings import bindings, scope_of
 from app.tui.chat_options import chat_options, may_read_ahead
 from app.tui.draft import MAX_PASTE_CHARS
 from app.tui.keymap import Keymap
 from app.tui.messages import PasteRefused, PasteUnended
-from app.tui.screens import modes
 from app.tui.screens.chat import ChatScreen
 from app.tui.screens.drafting import PromptHabits
-from app.tui.screens.later import SCREENS, download_screen, inspect_screen, make_screen
+from app.tui.screens.later import download_screen, inspect_screen, make_screen
 from app.tui.screens.surroundings import Surroundings
 from app.tui.speed.interface_pace import SLOWEST, InterfacePace
 from app.tui.speed.watch import PerformanceWatch
@@ -73,10 +71,10 @@ QUIT_WINDOW_S = 3.0
 INTERFACE_COST_PERIOD_S = 1.0
 
 WEAK_DIVISOR = SLOWEST
-"""Where the engine takes every core, drawing begins at its slowest pace and speeds up once it proves to be cheap."""
+"""Divisor of the drawing pace at the start where the engine takes every core; it falls once drawing proves cheap."""
 
 DOWNLOAD_LOOK_S = 1.0
-"""How often a download is looked at while its screen is not shown."""
+"""Seconds between two looks at a download whose screen is not shown."""
 
 LENT_SIGNALS_S = 0.2
 """Seconds after another program ($EDITOR) returned during which ctrl+c is ignored: it was meant for that program."""
@@ -99,7 +97,7 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     TITLE = "jalopy"
     CSS_PATH = "app.tcss"
-    DEFAULT_MODE = modes.CHAT
+    DEFAULT_MODE = CHAT
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 - Textual types it so
     VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high"), (36, "-tall")]  # noqa: RUF012
@@ -122,12 +120,12 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.settings = settings
         self.bridge = EngineBridge(options or chat_options(settings), clock)
         self.crash_line: str | None = None
-        """What to say on stderr after a crash."""
+        """Line for stderr after a crash."""
         self.crash_code = exit_codes.INTERNAL
         self.downloads = BackgroundDownload()
         self._download_watch: Timer | None = None
         self.parting_line = ""
-        """What to say on stderr after leaving."""
+        """Line for stderr after leaving."""
         self._interrupted_s: float | None = None
         self._is_lent = False
         self.keymap = keymap or Keymap()
@@ -147,12 +145,12 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.downloads.word,
         )
         self.unsent_line = ""
-        """What to say on stderr of what was not sent, after an end that the user did not ask for."""
+        """Line for stderr on unsent messages, after an end that the user did not ask for."""
         self._is_unsent_kept = False
         self.unsaved = ""
         """Why something of the conversation could not be saved, once the application has ended."""
         # As a mode the chat is the first screen, and no empty one is ever laid out below it.
-        self.add_mode(modes.CHAT, lambda: self.chat)
+        self.add_mode(CHAT, lambda: self.chat)
         around = Surroundings(
             settings,
             self.keymap,
@@ -168,8 +166,9 @@ class JalopyApp(App[None], inherit_bindings=False):
             inspect_screen,
             download_screen,
         )
-        for mode in SCREENS:
-            self.add_mode(mode, partial(make_screen, mode, around))
+        for action in ACTIONS.values():
+            if action.shows and action.mode != CHAT:
+                self.add_mode(action.mode, partial(make_screen, action.shows, around))
 
     def on_mount(self) -> None:
         """Take over the signals that Textual leaves to their defaults."""
@@ -213,7 +212,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             if carrier is not None and action.name != "command_palette":
                 help_text = "   ".join(filter(None, (self.keymap.shown_keys(action_id), _usage(action))))
                 begin = partial(self.chat.prompt.begin_command, action.command)
-                act = partial(self.run_action, action.name, carrier)
+                act = partial(self.run_action, action.call, carrier)
                 yield SystemCommand(action.title, help_text, begin if action.needs_argument else act)
         if screen is self.chat:
             for name in persona_names():
@@ -230,7 +229,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.push_screen(HelpScreen(sections, self.keymap.first_key("help.leave")))
 
     def action_command_palette(self) -> None:
-        """List everything there is to do, to search in."""
+        """Open the command palette."""
         if not self.screen.is_modal:
             from app.tui.screens.palette import Palette
 
@@ -250,38 +249,17 @@ class JalopyApp(App[None], inherit_bindings=False):
         else:
             self.chat.note(no_such_theme(name, self.available_themes), True)
 
-    def action_performance(self) -> None:
-        """Show speed, and where the time goes; on the screen that does it, go back."""
-        self._show_or_leave(modes.PERFORMANCE)
-
-    def action_doctor(self) -> None:
-        """Show what machine and terminal mean for speed; on the screen that does it, go back."""
-        self._show_or_leave(modes.DOCTOR)
-
-    def action_tune(self) -> None:
-        """Find the best number of threads; on the screen that does it, go back."""
-        self._show_or_leave(modes.THREADS)
-
-    def _show_or_leave(self, mode: str) -> None:
+    def action_show(self, mode: str) -> None:
         """Go to a screen from wherever the user is, or from it back to the chat."""
         if self.screen.is_modal:
             return
-        if self.current_mode == modes.THREADS:
+        if self.current_mode == "threads":
             self.chat.turns.stop_tuning()
-        self.switch_mode(modes.CHAT if self.current_mode == mode else mode)
-
-    def action_models(self) -> None:
-        """Show the models on this machine; on the screen that does, go back."""
-        self._show_or_leave(modes.MODELS)
-
-    def action_conversations(self) -> None:
-        """Show the saved conversations; on the screen that does, go back."""
-        if self.chat.conversations.store is None:
-            if not self.screen.is_modal:
-                self.switch_mode(modes.CHAT)  # where the line is seen
+        if mode == "conversations" and self.chat.conversations.store is None:
+            self.switch_mode(CHAT)  # where the line is seen
             self.chat.note("conversations are not saved: save_conversations in your settings is off")
         else:
-            self._show_or_leave(modes.CONVERSATIONS)
+            self.switch_mode(CHAT if self.current_mode == mode else mode)
 
     def open_model(self, path: Path, title: str, outlook: Outlook | None = None) -> bool:
         """Open a model in the chat, after asking what becomes of a conversation; False while the engine is busy.
@@ -299,7 +277,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         return True
 
     async def _ask_about_conversation(self, path: Path, title: str, outlook: Outlook | None) -> None:
-        from app.library.outlook import look_up
+        from app.library.listing import look_up
         from app.tui.screens.switch_model import SwitchModelScreen
 
         if outlook is None:
@@ -310,8 +288,8 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     def _open_in_chat(self, path: Path, answer: str | None) -> None:
         if answer is not None:
-            if self.current_mode != modes.CHAT:
-                self.switch_mode(modes.CHAT)
+            if self.current_mode != CHAT:
+                self.switch_mode(CHAT)
             self.chat.call_later(self.chat.models.switch_model, path, answer == "keep")
 
     def _open_conversation(self, conversation_id: str) -> None:

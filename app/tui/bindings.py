@@ -12,7 +12,7 @@ from app.tui.actions import ACTIONS, NO_KEY
 def bindings(scope: str) -> list[BindingType]:
     """Return Textual's bindings for all actions of one scope; those without keys may be given some."""
     return [
-        Binding(action.keys or NO_KEY, action.name, action.title, id=action_id, show=False, priority=action.priority)
+        Binding(action.keys or NO_KEY, action.call, action.title, id=action_id, show=False, priority=action.priority)
         for action_id, action in ACTIONS.items()
         if action.scope == scope
     ]

@@ -1,4 +1,4 @@
-"""What the settings say of the chat: how models are opened and replies asked for."""
+"""The settings as options of the engine's thread, for the chat and for commands in a shell."""
 
 from __future__ import annotations
 

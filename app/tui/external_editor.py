@@ -26,7 +26,7 @@ _ENDING_PATIENCE_S = 0.3
 
 @record
 class Edited:
-    """How it went.
+    """Result of one run of the editor.
 
     Attributes:
         text: what the user left in the file, cleaned; None where the prompt should stay as it is.

@@ -1,4 +1,4 @@
-"""Which keys mean what: the table of actions with the user's ``keymap.toml`` laid over it.
+"""Keys of all actions: the defaults with the user's ``keymap.toml`` laid over them.
 
 The file has a table for each scope and a line for each action: a key, a list of keys, or "" for none. Every mistake in
 it is one line that names the file and what was probably meant.
@@ -16,7 +16,7 @@ from typing import Any
 
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
-from app.program.toml_file import read_toml
+from app.program.small_file import read_toml
 from app.text.clean_text import clean_line
 from app.text.record import record
 from app.tui.actions import ACTIONS, NO_KEY, scopes_meet
@@ -33,7 +33,7 @@ _ALIASES = {
 }
 _SHOWN = {"enter": "Enter", "escape": "Esc", "tab": "Tab", "pageup": "PgUp", "pagedown": "PgDn"}
 _TYPED_SCOPES = ("app", "chat", "prompt")
-"""Where letters belong to the prompt."""
+"""Scopes in which letters are typed into the prompt."""
 
 
 class KeymapError(Refusal):
@@ -119,11 +119,11 @@ def load_keymap(user_file: Path | None = None) -> Keymap:
     changed: dict[str, tuple[str, ...]] = {}
     for scope, table in read_toml(path, "key map", KeymapError).items():
         if not isinstance(table, Mapping):
-            raise _wrong(path, f"{scope} is no table of keys", _nearest_action(scope))
+            raise _wrong(path, f"{scope} is not a table of keys", _nearest_action(scope))
         for name, value in table.items():
             action_id = f"{scope}.{name}"
             if action_id not in ACTIONS:
-                raise _wrong(path, f"{action_id} is no action", _nearest_action(action_id))
+                raise _wrong(path, f"{action_id} is not an action", _nearest_action(action_id))
             changed[action_id] = _parse_keys(path, action_id, value)
     keymap = Keymap(changed)
     _check_clashes(path, keymap)
@@ -158,7 +158,7 @@ def _parse_key(path: Path, action_id: str, text: str) -> str:
     if not is_known:
         known = [*names.values(), *(f"{one}+{key}" for one in ("ctrl", "alt", "shift") for key in names.values())]
         near = difflib.get_close_matches(text.lower(), known, n=1, cutoff=0.0)
-        raise _wrong(path, f"{action_id}: {text!r} is no key", f"nearest: {near[0]}")
+        raise _wrong(path, f"{action_id}: {text!r} is not a key", f"nearest: {near[0]}")
     if modifiers == ["shift"] and len(plain) == 1 and plain.isalpha():
         modifiers, plain = [], plain.upper()
     if ACTIONS[action_id].scope in _TYPED_SCOPES and not modifiers and _is_typed(names[plain]):

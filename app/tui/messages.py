@@ -53,7 +53,7 @@ class MessageLeft(Message):
     """The user went from a focused message back to the prompt."""
 
     event: Key | Paste | None = None
-    """What they typed or pasted to do so, which is for the prompt."""
+    """The key or paste that led away; it is handed to the prompt."""
 
 
 @dataclass(eq=False, repr=False)

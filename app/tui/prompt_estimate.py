@@ -1,4 +1,4 @@
-"""How many tokens the prompt holds and how long reading them will take: exact where the engine counted, else estimated.
+"""Tokens in the prompt and the time to read them: exact where the engine has counted, else estimated.
 
 Everything is learnt from what was counted and measured in this session with this model. Nothing is said of time before
 a prompt was measured.
@@ -22,7 +22,7 @@ _READS_REMEMBERED = 5
 
 @record
 class Estimate:
-    """What sending the prompt would cost.
+    """Cost of sending the prompt.
 
     Attributes:
         tokens: to be added to the conversation.
@@ -64,7 +64,7 @@ class PromptEstimator:
         self.forget_text()
 
     def forget_text(self) -> None:
-        """What was counted was sent or dropped."""
+        """Forget the counted draft: it was sent or dropped."""
         self._text, self._tokens, self._ready_tokens = None, 0, 0
 
     def learn_read(self, tokens: int, seconds: float) -> None:

@@ -73,7 +73,7 @@ def _check_keys(name: str, values: dict[str, Any]) -> None:
         if key not in known:
             nearest = difflib.get_close_matches(key, known, n=1)
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
-            raise ThemeError(f"{name}: {clean_line(key, 40)} is no key of a theme{hint}")
+            raise ThemeError(f"{name}: {clean_line(key, 40)} is not a key of a theme{hint}")
     missing = [key for key in ("dark", *_REQUIRED_COLOURS) if key not in values]
     if missing:
         raise ThemeError(f"{name}: {missing[0]} is missing")
@@ -131,7 +131,7 @@ def choose_theme(wanted: str, available: Iterable[str], on_console: bool) -> str
 
 
 def no_such_theme(name: str, available: Iterable[str]) -> str:
-    """Say that there is no theme of this name, and which ones there are."""
+    """Return the line for an unknown theme: the nearest name, and all names."""
     names = sorted(available)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
     return f"there is no theme {clean_line(name, 60)!r} (nearest: {near[0]}); there are: {', '.join(names)}"

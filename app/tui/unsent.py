@@ -1,4 +1,4 @@
-"""What was written but not asked when the program ended against the user's will: kept until the next start takes it.
+"""Drafts and queued messages of a program that ended against the user's will: kept until the next start takes them.
 
 One JSON object a line, for its owner alone. It is there between a crash or a signal and the next start only.
 """

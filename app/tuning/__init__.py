@@ -1,1 +1,1 @@
-"""Which thread counts and memory options were chosen, and whether they still hold."""
+"""Thread counts and memory modes: the choice made, remembered and shown."""

@@ -1,4 +1,4 @@
-"""What tuning found, by machine, model and power source; and why it may not hold any more. Knows no engine.
+"""The choice that tuning made: from a search, and as remembered by machine, model and power source. Imports no engine.
 
 On battery a machine is another one: its clocks are lower, and the best count may be too. So what was measured there
 holds there. On battery, what holds on mains is used until there is something better; never the other way round.
@@ -7,10 +7,16 @@ holds there. On battery, what holds on mains is used until there is something be
 from __future__ import annotations
 
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
+from app.machine.tuning_conditions import Conditions
 from app.program.settings import AUTO, DEFAULT_KV_TYPE
 from app.program.state import Measured, ProgramState, TunedChoice
 from app.text.record import record
+
+if TYPE_CHECKING:
+    from engine.tuning.report import TuningReport
+
 
 _ON_BATTERY = " | on battery"
 _FIELDS = 5
@@ -38,7 +44,7 @@ class Place:
 
 @record
 class Recalled:
-    """What is remembered.
+    """The remembered choice.
 
     Attributes:
         choice: to begin with; None where nothing is.
@@ -106,3 +112,38 @@ def _shown(field: str) -> str:
 
 def _counted(count: str, noun: str) -> str:
     return f"no {noun}" if count == "0" else f"{count} {noun.removesuffix('s') if count == '1' else noun}"
+
+
+def best_choice(report: TuningReport, now: TunedChoice) -> TunedChoice:
+    """Return the best of what was measured, and what holds now for the rest."""
+    return TunedChoice(
+        decode=report.best("decode") or now.decode,
+        prefill=report.best("prefill") or now.prefill,
+        pinned=now.pinned if report.pinned is None else report.pinned,
+        weights=_best_option(report, "weights") or now.weights,
+        kv_type=_best_option(report, "kv") or now.kv_type,
+    )
+
+
+def choice_to_remember(report: TuningReport, now: TunedChoice, remembered: TunedChoice | None) -> TunedChoice:
+    """Return this choice; fields that were not measured keep their remembered value, whatever the settings say."""
+    best = best_choice(report, now)
+    return TunedChoice(
+        best.decode,
+        best.prefill,
+        best.pinned,
+        _best_option(report, "weights") or (remembered.weights if remembered is not None else ""),
+        _best_option(report, "kv") or (remembered.kv_type if remembered is not None else ""),
+    )
+
+
+def measured_of(report: TuningReport, choice: TunedChoice, conditions: Conditions, kernels: str) -> Measured | None:
+    """Return under which circumstances a choice was measured; None if it was not, but made by hand."""
+    curve = report.curve("decode")
+    point = curve.point(choice.decode) if curve is not None else None
+    return Measured(kernels, conditions.on_battery) if point is not None and point.tps is not None else None
+
+
+def _best_option(report: TuningReport, part: str) -> str:
+    comparison = report.comparison(part)
+    return comparison.best if comparison is not None and comparison.is_measured else ""

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from app.program.state import TunedChoice
 from app.text.figures import counted
-from app.tuning.rate_drift import is_in_use
 from app.tuning.threads_in_use import ThreadsInUse
 
 USAGE = "/threads N sets both, /threads N M writing and reading"
@@ -24,7 +23,7 @@ def parse_threads(text: str, in_use: ThreadsInUse) -> TunedChoice:
     """
     words = text.split()
     if not 1 <= len(words) <= 2 or not all(word.isascii() and word.isdigit() and len(word) < 5 for word in words):
-        raise ThreadsRefused(f"that is no number of threads ({USAGE})")
+        raise ThreadsRefused(f"not a number of threads ({USAGE})")
     counts = [int(word) for word in words]
     for count in counts:
         if not 1 <= count <= in_use.most:
@@ -51,3 +50,9 @@ def describe_in_use(in_use: ThreadsInUse) -> str:
     if remembered is not None and remembered.kv_type not in ("", in_use.now.kv_type):
         later += f"; its KV cache is {remembered.kv_type} from the next time it is opened"
     return f"{describe(in_use.now)}; {later}"
+
+
+def is_in_use(remembered: TunedChoice, now: TunedChoice) -> bool:
+    """True if the remembered choice is in use; empty fields match anything."""
+    threads = (remembered.decode, remembered.prefill, remembered.pinned) == (now.decode, now.prefill, now.pinned)
+    return threads and remembered.weights in ("", now.weights) and remembered.kv_type in ("", now.kv_type)

@@ -1,4 +1,4 @@
-"""What of tuning's findings the engine uses, what is remembered, and wishes for others on their way to it."""
+"""Threads and memory modes in use, those remembered, and requests to change them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.text.record import record
 
 @record
 class ThreadsInUse:
-    """What holds now, and what the next start would begin with. As a wish: what should hold.
+    """The choice in use, and the one for the next start. As a wish: the choice to use.
 
     Attributes:
         remembered: for this machine and model; None where nothing is.

@@ -90,14 +90,14 @@ def store_scores(scores, s, factor):
 
 @inner
 def cap_scores(scores, n, cap):
-    """Hold n scores within the soft cap."""
+    """Apply the soft cap to n scores."""
     for i in range(0, n, 8):
         store_f32x8(scores + 4 * i, capped(load_f32x8(scores + 4 * i), cap))
 
 
 @inner
 def softmax_chunk(scores, n, hidden, partial):
-    """Turn n scores into weights exp(score - maximum); leaves maximum and sum in the partial result's header.
+    """Softmax weights exp(score - maximum) of n scores; leaves maximum and sum in the partial result's header.
 
     Args:
         hidden: of the first scores, so many are masked: fewer than eight, which lie before the window.

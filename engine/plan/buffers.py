@@ -12,12 +12,12 @@ from engine.machine.memory import Memory
 COLUMNS_AT_ONCE = 4
 """Kernels read several columns four at a time, so every buffer has room for three that do not exist."""
 FEW_COLUMNS = 8
-"""So many tokens at most go through decode's kernels at once; more are a prefill block."""
+"""Most tokens that pass decode's kernels at once; more are a prefill block."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """How activations are kept for a kernel.
+    """Storage form of activations for a kernel.
 
     Attributes:
         item_bytes: of an element.
@@ -123,7 +123,7 @@ def out_of_pairs(kept: np.ndarray[Any, np.dtype[np.int8]], form: Form, n: int) -
 
 
 class Activations:
-    """One named vector per token, float32 ``(columns, n)``, and its int8 forms as far as somebody asked for them."""
+    """One named vector per token, float32 ``(columns, n)``, and its int8 forms, each made on first use."""
 
     def __init__(self, name: str, n: int, columns: int) -> None:
         self.name = name
@@ -150,7 +150,7 @@ class Activations:
         return self._memory.array(np.float32, (self._columns, self.n))
 
     def values(self, name: str, n_tokens: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """What kernels read in a form that was made: (n_tokens, n) float64."""
+        """Values that kernels read in an existing form: (n_tokens, n) float64."""
         if name == "f32":
             return self.array()[:n_tokens].astype(np.float64)
         form, parts = FORMS[name], self._forms[name][1]

@@ -1,4 +1,4 @@
-"""The crew: as many threads as asked for, of which the caller's is the first. They share one walk at a time.
+"""The crew: the threads of one model, the caller's first. They share one walk at a time.
 
 Followers live in compiled code and hold no GIL; between jobs they sleep. Knows nothing of what a plan computes.
 """
@@ -52,7 +52,7 @@ class Crew:
         return not interpreter.lead(table[0], table[1], self._state.address, n_threads)
 
     def walk_whole(self, table: tuple[int, int], n_threads: int) -> None:
-        """Run a plan's table once, for who takes its time.
+        """Run a plan's table once, to be timed as a whole.
 
         Raises:
             Cancelled: it was cancelled, so its time says nothing.
@@ -82,7 +82,7 @@ class Crew:
         self._words[interpreter.CANCEL // 8] = 0
 
     def close(self) -> None:
-        """Send the followers home. Closing twice is harmless."""
+        """End the followers. Closing twice is harmless."""
         if not self._closed:
             self._closed = True
             if self._followers:

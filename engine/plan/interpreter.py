@@ -29,14 +29,14 @@ ROW_BYTES, ROW_KERNEL, ROW_RECORD, ROW_FLAGS = 24, 0, 8, 16
 SPIN_CYCLES = 200_000
 """About 80 microseconds: longer than any imbalance, shorter than a time slice."""
 LEAST_SPIN_CYCLES = 8_000
-"""What spinning comes down to while it does not help: the thread waited for has no core, perhaps this very one."""
+"""Least spin, in cycles, while spinning does not help: the awaited thread has no core, perhaps needs this one."""
 QUIT = 255
 """The thread count that sends every follower home."""
 
 
 @inner
 def wait_at_barrier(state, n_threads, lead, spin):
-    """Wait for all threads, for so many cycles awake; returns whether the walk is to be given up, and the next spin.
+    """Wait for all threads, spinning for ``spin`` cycles; returns whether the walk is cancelled, and the next spin.
 
     Every wait that ends asleep halves the next spin, every other doubles it.
 

@@ -1,4 +1,4 @@
-"""Where a walk's time goes, by phase of the plan, and what the machine could do at best."""
+"""Time of a walk by phase of the plan, and the memory bandwidth of the machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from engine.plan.plan import Operation
 
 PROBE_BYTES = 256 << 20
-"""Far more than any cache holds."""
+"""Bytes read by the probe; far more than any cache."""
 _FILL_STEP_BYTES = 16 << 20
 SAMPLING, CALLER = "sampling", "caller"
 """Phases of a reply outside its walks: checking logits and choosing a token; what the consumer of tokens took."""
@@ -85,7 +85,7 @@ class ProfileTable:
 
 
 class Profile:
-    """Where a session's time goes: the rows of its plans, and in a reply what lies between the walks.
+    """Time of a session: the rows of its plans, and in a reply the time between walks.
 
     Args:
         plans: operations by the plan's name, ``"decode"`` among them.
@@ -139,7 +139,7 @@ class Profile:
 def read_bandwidth_gbps(
     crew: Crew, n_threads: int, rounds: int = 5, is_unwanted: Callable[[], bool] = lambda: False
 ) -> float:
-    """Read-only memory bandwidth of so many threads: the best of a few passes over memory that no cache holds.
+    """Read-only memory bandwidth of ``n_threads`` threads: the best of a few passes over memory beyond all caches.
 
     Args:
         rounds: passes after the first, which only makes the pages exist.

@@ -176,7 +176,7 @@ class KVTrials:
 
     @property
     def left_out(self) -> str:
-        """Which KV types are not tried, and why; "" if all are."""
+        """KV types that are not tried, with the reason; "" if all are."""
         missing = [name for name in self._needs if name not in self.options]
         if len(self.options) > 1:
             return (

@@ -57,7 +57,7 @@ class Trials(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What cannot be measured, and why, one line each."""
+        """One line for each measurement left out, with the reason."""
 
     def prepare(self) -> None:
         """Warm up and choose how many tokens a sample takes. Raises ``Cancelled``."""

@@ -51,7 +51,7 @@ class SessionTrials:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What cannot be measured for lack of room in the context, one line each."""
+        """One line for each measurement that has no room in the context."""
         left = f"the conversation leaves {self._room} of {self._session.n_ctx} tokens free"
         if self._room <= LEAST_DECODE:
             return (f"nothing can be measured: {left}",)

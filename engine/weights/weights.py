@@ -57,7 +57,7 @@ class TensorSpec:
         return len(self.shape) == 1 or self.is_vectors
 
     def bytes_read(self, size_bytes: int) -> int:
-        """What a decode step reads of a tensor of this size."""
+        """Bytes that a decode step reads of a tensor of this size."""
         return size_bytes // self.shape[0] if self.is_table else round(size_bytes * self.read_share)
 
 

@@ -16,6 +16,7 @@ from app.cli.compare import peer_side
 from app.program import exit_codes
 from app.program.own_module import own_module
 from app.program.refusals import Refusal, say
+from app.program.settings import Settings
 from app.text.clean_text import clean_line
 from app.text.figures import rate
 from app.text.json_line import json_line
@@ -60,7 +61,7 @@ class Rounds:
         return sorted(float(one) for answer in self.answers for one in answer[key])
 
 
-def compare(options: CompareOptions) -> int:
+def compare(options: CompareOptions, _: Settings | None = None) -> int:
     """Run the rounds and print.
 
     Raises:

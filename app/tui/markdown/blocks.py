@@ -23,7 +23,7 @@ Highlight = Callable[[str, str], Content]
 
 @record
 class Page:
-    """What a block has to know.
+    """Surroundings of a block.
 
     Attributes:
         width: cells of a row.

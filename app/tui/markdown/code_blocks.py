@@ -1,4 +1,4 @@
-"""What ``/copy`` copies: a reply, one of its code blocks, or its thinking. Knows no screen."""
+"""Text for ``/copy``: a reply, one of its code blocks, or its thinking. Knows no screen."""
 
 from __future__ import annotations
 

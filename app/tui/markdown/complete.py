@@ -1,4 +1,4 @@
-"""Where the Markdown blocks that are complete end, in a text that still grows.
+"""Finds the end of the complete Markdown blocks in a text that still grows.
 
 A guess by lines, for what is shown while a reply streams: what is complete is not parsed again until the reply ends, so
 a wrong guess is a wrong look for a while, not a wrong text.

@@ -40,9 +40,9 @@ class GrowingMarkdown:
         """Of the whole text, once it was parsed as one: another width needs no parsing."""
         self._is_plain = False
         self._settled: Place = _START
-        """Where the blocks that are complete end."""
+        """End of the complete blocks, in characters."""
         self._parsed: Place = _START
-        """Where the text ends that is shown as Markdown; what follows is shown as it came."""
+        """End of the text shown as Markdown; the rest is shown as it came."""
 
     @property
     def copied(self) -> str:

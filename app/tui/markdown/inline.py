@@ -1,4 +1,4 @@
-"""What stands within a line of Markdown: emphasis, code, links."""
+"""Inline Markdown: emphasis, code, links."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def inline_text(node: SyntaxTreeNode) -> Content:
 
 
 def _link(target: object) -> Style:
-    """What a click does: the widget's action shows where the link leads."""
+    """Style of a link; a click runs the widget's action that shows its target."""
     return Style.from_meta({"@click": f"link({str(target)!r})"})

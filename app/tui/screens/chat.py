@@ -66,10 +66,9 @@ from app.tui.screens.reply_flow import ReplyFlow
 from app.tui.screens.turn_views import TurnViews
 from app.tui.speed.watch import PerformanceWatch
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
-from app.tui.widgets.activity_line import ActivityLine
 from app.tui.widgets.message_view import MessageKeyPressed
 from app.tui.widgets.prompt import Prompt, screens_hint
-from app.tui.widgets.status_line import StatusLine
+from app.tui.widgets.status_line import ActivityLine, StatusLine
 from app.tui.widgets.strip_display import StripDisplay
 from app.tui.widgets.suggestions import Suggestions
 from app.tui.widgets.transcript import Transcript
@@ -130,7 +129,7 @@ class ChatScreen(Screen[None]):
         self._strip = StripDisplay(self, watch, "#middle")
         self._was_shown = False
         self._early: list[PromptSubmitted] | None = []
-        """What was sent before the engine has begun; None from then on."""
+        """Messages sent before the engine has started; None from then on."""
 
     def compose(self) -> ComposeResult:
         """Lay out the screen from top to bottom."""
@@ -296,6 +295,9 @@ class ChatScreen(Screen[None]):
     # ---- actions
 
     async def _carry_out(self, action: Action, argument: str) -> None:
+        if action.shows:
+            await self.app.run_action(action.call)
+            return
         target = self.app if action.scope == "app" else self
         outcome = getattr(target, f"action_{action.name}")(*([argument] if action.takes_argument else []))
         if outcome is not None:

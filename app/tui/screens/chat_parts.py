@@ -1,4 +1,4 @@
-"""What the helpers of the chat's screen share."""
+"""Widgets and helpers of the chat screen, handed to each helper."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ from app.conversations.replay import MOST_TITLE_CHARS
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
+from app.tui.actions import CHAT
 from app.tui.bindings import bindings
-from app.tui.screens import modes
 from app.tui.screens.list_screen import ListScreen
 from app.tui.screens.surroundings import Surroundings
 
@@ -33,7 +33,7 @@ _MOST_ASKED_CHARS = 40
 
 
 class _Typing(Enum):
-    """What typed letters are for."""
+    """Meaning of typed letters."""
 
     FILTER = "filter"
     TITLE = "title"
@@ -151,7 +151,7 @@ class ConversationsScreen(ListScreen[Hit]):
 
     def on_screen_suspend(self) -> None:
         """Below help or palette a question or a title stays as it is."""
-        if self.app.current_mode != modes.CONVERSATIONS:
+        if self.app.current_mode != "conversations":
             self._list.typing, self._list.said = _Typing.FILTER, ""
 
     def takes_key(self, event: events.Key) -> bool:
@@ -190,7 +190,7 @@ class ConversationsScreen(ListScreen[Hit]):
             self.show()
         else:
             self._list.typed = ""
-            self.app.switch_mode(modes.CHAT)
+            self.app.switch_mode(CHAT)
             self._open_conversation(hit.entry.id)
 
     def action_rename(self) -> None:

@@ -54,7 +54,7 @@ class Copying:
 
 
 def _text_to_copy(view: MessageView) -> str:
-    """What a message says; of a reply that has only thinking so far, that."""
+    """Text of a message; of a reply without an answer yet, its thinking."""
     if isinstance(view, ReplyView) and not view.text and view.thinking is not None:
         return view.thinking.text
     return view.text

@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
@@ -26,10 +25,10 @@ from app.doctor import report
 from app.doctor.read_machine import read_clock, read_cores, read_disk, read_memory
 from app.doctor.read_terminal import read_terminal
 from app.doctor.readings import Readings
+from app.program.background import in_background
 from app.text.clean_text import clean_line
 from app.text.figures import size
 from app.tui.bindings import bindings
-from app.tui.screens import modes
 from app.tui.screens.surroundings import Surroundings
 from app.tui.widgets.status_line import activity_text
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from app.doctor.examine import Examination
 
 LOOK_PERIOD_S = 0.3
-"""How often the screen looks whether the engine's thread has answered."""
+"""How often the screen looks whether the readings and the engine's answer are there."""
 _TITLE = "Doctor"
 
 
@@ -54,6 +53,7 @@ class DoctorScreen(Screen[None]):
         self._bridge, self._turns = around.bridge, around.turns
         self._readings: Readings | None = None
         self._examination: Examination | None = None
+        self._reading: Future[Readings] | None = None
         self._answer: Future[Examination] | None = None
         self._trouble = ""
         self._timer: Timer | None = None
@@ -69,8 +69,8 @@ class DoctorScreen(Screen[None]):
         yield Static(Content(" · ".join(filter(None, keys))), markup=False, id="doctor-keys")
 
     def on_mount(self) -> None:
-        """Make the timer that waits for the engine."""
-        self._timer = self.set_interval(LOOK_PERIOD_S, self._look_for_answer, pause=True)
+        """Make the timer that waits for the readings and for the engine."""
+        self._timer = self.set_interval(LOOK_PERIOD_S, self._look_for_answers, pause=True)
 
     def on_screen_resume(self) -> None:
         """Look at the machine as it is now, or go on waiting for the engine."""
@@ -88,10 +88,6 @@ class DoctorScreen(Screen[None]):
         """Fold the lines anew."""
         self.call_after_refresh(self._show)
 
-    def action_leave(self) -> None:
-        """Go back to the chat."""
-        self.app.switch_mode(modes.CHAT)
-
     def action_examine(self) -> None:
         """Look again, at everything."""
         if self._answer is not None:
@@ -101,38 +97,37 @@ class DoctorScreen(Screen[None]):
         if not self._bridge.send(Examine(self._answer)):
             again = self._keymap.hint("doctor.examine", "tries again")
             self._answer, self._trouble = None, "; ".join(filter(None, ("the engine has too much to do", again)))
-        elif self._timer is not None:
+        self._reading = in_background(self._read, "doctor")
+        if self._timer is not None:
             self._timer.resume()
-        self._read()
         self._show()
 
-    @work(thread=True, exclusive=True, exit_on_error=False, group="doctor")
-    def _read(self) -> None:
-        """Read the machine away from the screen's thread: it watches the load for a moment."""
-        model = self._turns.model
-        stream = self.app.console
-        readings = Readings(
+    def _read(self) -> Readings:
+        """Read the machine, away from the screen's thread: it watches the load for a moment."""
+        model, columns_rows = self._turns.model, (self.app.size.width, self.app.size.height)
+        return Readings(
             cores=read_cores(),
             clock=read_clock(),
             memory=read_memory(),
-            terminal=read_terminal(os.environ, True, stream.encoding, (self.app.size.width, self.app.size.height)),
+            terminal=read_terminal(os.environ, True, self.app.console.encoding, columns_rows),
             disk=read_disk(model.path) if model is not None else None,
             wanted_threads=self._settings.threads,
         )
-        self.app.call_from_thread(self._take_readings, readings)
 
-    def _take_readings(self, readings: Readings) -> None:
-        self._readings = readings
-        self._show()
-
-    def _look_for_answer(self) -> None:
-        if self._answer is None or not self._answer.done():
-            self.query_one("#doctor-title", Static).update(Content(self._title()))
-            return
-        answer, self._answer = self._answer, None
-        if self._timer is not None:
+    def _look_for_answers(self) -> None:
+        if self._reading is not None and self._reading.done():
+            reading, self._reading = self._reading, None
+            if reading.exception() is None:
+                self._readings = reading.result()
+                self._show()
+        if self._answer is not None and self._answer.done():
+            self._take(self._answer)
+        if self._reading is None and self._answer is None and self._timer is not None:
             self._timer.pause()
-        error = answer.exception()
+        self.query_one("#doctor-title", Static).update(Content(self._title()))
+
+    def _take(self, answer: Future[Examination]) -> None:
+        self._answer, error = None, answer.exception()
         if error is None:
             self._examination = answer.result()
         else:

@@ -1,4 +1,4 @@
-"""What happens around the prompt while a message is written: history, estimate, reading ahead, the user's editor.
+"""The draft in the prompt: history, estimate, reading ahead, the user's editor.
 
 One helper of the chat screen, which tells it what has happened and stays in charge of the transcript.
 """
@@ -71,7 +71,7 @@ class Drafting:
         self._is_paused = False
 
     def set_paused(self, is_paused: bool) -> None:
-        """Neither estimate nor read ahead meanwhile: what stands in the prompt is no next message."""
+        """Neither estimate nor read ahead meanwhile: the prompt holds an edited message, not the next one."""
         self._is_paused = is_paused
         self.note_change()
 
@@ -152,7 +152,7 @@ class Drafting:
 
     @property
     def _text(self) -> str:
-        """What would be sent now as the next message; "" for commands."""
+        """The next message as it would be sent now; "" for commands."""
         if self._is_paused:
             return ""
         text = self._prompt.draft.text.strip()

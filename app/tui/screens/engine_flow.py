@@ -1,4 +1,4 @@
-"""What comes from the engine's thread, shown at the pace at which it is read.
+"""Passes the engine's events and status to the screen, at the pace of the interface.
 
 Ten times a second is enough; less often while somebody types, behind another screen, or where drawing is dear.
 """
@@ -11,8 +11,7 @@ from app.chat.status import Activity
 from app.tui.messages import EngineReported
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.speed.interface_pace import InterfacePace, Refreshes, TypingRhythm
-from app.tui.widgets.activity_line import ActivityLine
-from app.tui.widgets.status_line import StatusLine
+from app.tui.widgets.status_line import ActivityLine, StatusLine
 
 DRAIN_PERIOD_S = 0.1
 STATUS_EVERY = 2

@@ -20,7 +20,7 @@ from app.tui.textual_hacks import dismiss_once
 from app.tui.widgets.prompt import Prompt
 
 Entry = tuple[str, str]
-"""What to press or type, and what it does."""
+"""A key or command, and its description."""
 
 _HEADINGS = {"prompt": "At the prompt", "message": "On this message", "chat": "In the chat", "app": "Everywhere"}
 COMMANDS = "Commands, typed at the prompt of the chat"

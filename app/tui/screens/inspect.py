@@ -1,4 +1,4 @@
-"""What a model file holds, as `jalopy inspect` prints it: read in a thread of its own, shown when it is there."""
+"""Content of a model file, as `jalopy inspect` prints it; read in a background thread."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from textual.widgets import Static
 
 from app.library.inspect import report_of_file
 from app.program.background import in_background
-from app.program.crash_log import bug_line
-from app.program.refusals import exit_code_of
+from app.program.refusals import bug_line, exit_code_of
 from app.text.clean_text import clean_line
 from app.tui.bindings import bindings
 from app.tui.keymap import Keymap

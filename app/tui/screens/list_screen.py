@@ -1,4 +1,4 @@
-"""What every list has that fills a screen: rows narrowed by typing, more about the one under the cursor, and its keys.
+"""A list that fills a screen: rows narrowed by typing, details of the row under the cursor, and keys.
 
 A ``Listing`` says where its rows come from and how they read. Looking for them is a thread's work; ``look`` takes what
 that has found so far, and is called only while the list is shown and says that more is to come.
@@ -17,8 +17,8 @@ from textual.timer import Timer
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from app.tui.actions import CHAT
 from app.tui.keymap import Keymap
-from app.tui.screens import modes
 from app.tui.speed.lines import spread
 
 LOOK_PERIOD_S = 0.25
@@ -30,12 +30,12 @@ Item = TypeVar("Item")
 
 
 class Listing(Protocol[Item]):
-    """What is listed. Its methods are called by the list's screen, and only while that is shown."""
+    """Content of the list. The screen calls its methods, and only while it is shown."""
 
     typed: str
-    """What narrows the list."""
+    """Text that filters the list."""
     said: str
-    """What the last key led to; shown in the foot, until something is typed."""
+    """Result of the last key; shown in the foot until something is typed."""
 
     def begin(self) -> None:
         """Begin to look for rows: the list is shown now, maybe again."""
@@ -243,4 +243,4 @@ class ListScreen(Screen[None], Generic[Item]):
         if self._listing.typed:
             self._type("")
         else:
-            self.app.switch_mode(modes.CHAT)
+            self.app.switch_mode(CHAT)

@@ -1,4 +1,4 @@
-"""What can be done with the messages that are there: copy one, go on, answer again, edit and ask again."""
+"""Actions on messages: copy, continue, answer again, edit and ask again."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class MessageEditing:
         self._line = parts.screen.query_one("#edit-line", Static)
         self._edited: MessageView | None = None
         self._draft = Draft("")
-        """What stood in the prompt before the editing began."""
+        """Draft in the prompt before editing began."""
         self._weighing: Timer | None = None
         self._sent: tuple[int, str] | None = None
         """Of an edited message that was sent: its place, and its new text, until its reply begins."""
@@ -156,7 +156,7 @@ class MessageEditing:
             self._prompt.show_draft(self._draft)
 
     def note_replied(self) -> None:
-        """What was sent has its reply."""
+        """The edited message has its reply."""
         self._sent = None
 
     def edit_again(self) -> bool:
@@ -184,7 +184,7 @@ class MessageEditing:
 
     @property
     def _edited_text(self) -> str:
-        """What would be sent now."""
+        """The edited text as it would be sent now."""
         text = self._prompt.draft.text
         return text if self.is_editing_reply else text.strip()
 

@@ -14,7 +14,7 @@ from app.tui.widgets.transcript import Transcript
 
 
 class MessageFocus:
-    """Where the focus is: in the prompt, or on a message."""
+    """Moves the focus between the prompt and the messages."""
 
     def __init__(self, screen: Screen[Any], transcript: Transcript, prompt: Prompt, notes: Notes) -> None:
         self._screen, self._transcript, self._prompt, self._notes = screen, transcript, prompt, notes

@@ -205,7 +205,7 @@ def where_models_are(keymap: Keymap) -> str:
 
 
 def how_to_load(keymap: Keymap) -> str:
-    """Say that there is no model, and what to do."""
+    """Return the line for a chat without a model."""
     shown = where_models_are(keymap)
     return f"No model is loaded: {shown} shows what is on this machine and what fits; /model PATH opens a file"
 

@@ -140,11 +140,11 @@ class ModelList:
 
     @property
     def must_be_seen(self) -> bool:
-        """What a key led to is."""
+        """Whether the foot holds the result of a key."""
         return bool(self.said)
 
     def key_words(self, item: ModelEntry | None) -> dict[str, str]:
-        """What is not here can be downloaded, and only one at a time."""
+        """Models not on this machine can be downloaded, one at a time."""
         if item is None or item.is_here:
             words = {"open": "opens", "inspect": "inspects", "download": "downloads", "measure": "measures"}
         else:

@@ -1,4 +1,4 @@
-"""What the program says in the chat: lines between the messages, and words at the prompt's edge."""
+"""Notes of the program in the chat: lines between the messages, and words at the prompt's edge."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Notes:
         self._prompt.border_title = Content(text or self._usual)
 
     def set_usual(self, text: str = "") -> None:
-        """What the usual word is from now on; "" for the keys that send."""
+        """Set the usual word; "" shows the keys that send."""
         self._usual = text or prompt_hint(self._keymap)
         self.hint()
 

@@ -15,18 +15,16 @@ from textual.widgets import Static
 
 from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
-from app.tui.screens import modes
 from app.tui.screens.surroundings import Surroundings
 from app.tui.speed import screen_lines
 from app.tui.speed.graph_lines import Graph
 from app.tui.speed.interface_pace import Refreshes
 from app.tui.speed.watch import PerformanceView
 from app.tui.textual_hacks import draw_thriftily
-from app.tui.widgets.figure_lines import FigureLines
-from app.tui.widgets.rate_graph import RateGraph
+from app.tui.widgets.figure_lines import FigureLines, RateGraph
 
 REFRESH_PERIOD_S = 0.5
-"""Faster than this no figure can be read."""
+"""Seconds between two refreshes: faster ones cannot be read."""
 
 
 class PerformanceScreen(Screen[None]):
@@ -85,10 +83,6 @@ class PerformanceScreen(Screen[None]):
             self._watch.end()
         if self._timer is not None:
             self._timer.pause()
-
-    def action_leave(self) -> None:
-        """Return to the chat."""
-        self.app.switch_mode(modes.CHAT)
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay the figures out for the new width."""

@@ -1,4 +1,4 @@
-"""What the user sends from the prompt: a message, an edited one, or a command; and what goes back into it."""
+"""Sends from the prompt: messages, edits and commands; and gives back what was refused."""
 
 from __future__ import annotations
 

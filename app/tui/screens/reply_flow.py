@@ -1,4 +1,4 @@
-"""How a reply comes onto the screen: what the engine reports of a turn, from its first word to its figures."""
+"""Shows a reply: the events of a turn, from its first word to its figures."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ class ReplyFlow:
 
     def show_text(self, event: TextGenerated) -> None:
         """Let the reply grow."""
-        self._turns.growing.add_text(event.text)
+        self._turns.growing.take(event)
         self._views.growing_reply().body.append(event.text)
 
     def show_thought(self, event: ThoughtGenerated) -> None:
         """Let the thinking grow."""
-        self._turns.growing.add_thought(event.text)
+        self._turns.growing.take(event)
         self._views.growing_reply().think(event.text)
 
     def fold_thinking(self, event: ThinkingFinished) -> None:
         """Fold the thinking to one line."""
-        thinking = self._turns.growing.end_thinking(event.tokens, event.duration_s, event.is_closed)
-        self._views.growing_reply().finish_thinking(thinking)
+        self._turns.growing.take(event)
+        self._views.growing_reply().finish_thinking(self._turns.growing.thinking)
 
-    def reopen_reply(self, _: ReplyReopened) -> None:
+    def reopen_reply(self, event: ReplyReopened) -> None:
         """The reply that goes on comes again from its beginning, as a new one in its place."""
-        self._turns.growing.begin_again()
+        self._turns.growing.take(event)
 
     def finish_reply(self, event: GenerationFinished) -> None:
         """Freeze the reply with its figures."""

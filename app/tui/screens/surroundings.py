@@ -1,4 +1,4 @@
-"""What the screens beside the chat are given to work with."""
+"""Objects that every screen beside the chat is made from."""
 
 from __future__ import annotations
 

@@ -20,12 +20,11 @@ from app.program.settings import AUTO, DEFAULT_KV_TYPE
 from app.program.state import TunedChoice
 from app.text import figures
 from app.text.glyphs import choose_glyphs
+from app.tui.actions import CHAT
 from app.tui.bindings import bindings
-from app.tui.screens import modes
 from app.tui.screens.surroundings import Surroundings
-from app.tui.widgets.option_table import OptionTable
-from app.tui.widgets.thread_curve import ThreadCurve
-from app.tuning.choice import best_choice, choice_to_remember
+from app.tui.widgets.thread_curve import OptionTable, ThreadCurve
+from app.tuning.remembered import best_choice, choice_to_remember
 from app.tuning.thread_bars import pinning_line, progress_text
 from app.tuning.thread_command import describe_in_use
 from app.tuning.threads_in_use import ThreadsInUse
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
     from app.chat.events import ModelLoaded
     from app.chat.status import EngineStatus
     from app.program.settings import Settings
-    from app.tuning.option_lines import Comparison
-    from app.tuning.thread_bars import TuningReport
+    from app.tuning.thread_bars import Comparison, TuningReport
 
 REFRESH_S = 0.25
 _PHASES = ("decode", "prefill")
@@ -56,7 +54,7 @@ class ThreadsScreen(Screen[None]):
         self._glyphs = choose_glyphs()
         self._phase = _PHASES[0]
         self._wants: tuple[str, ...] = ()
-        """What to measure once the engine is free."""
+        """Parts of tuning to measure once the engine is free."""
         self._timer: Timer | None = None
         self._is_covered = False
         """Whether help or palette lie above it: what was wanted before is wanted after them."""
@@ -97,7 +95,7 @@ class ThreadsScreen(Screen[None]):
 
     def on_screen_suspend(self) -> None:
         """Poll nothing while something else is shown."""
-        self._is_covered = self.app.current_mode == modes.THREADS
+        self._is_covered = self.app.current_mode == "threads"
         if self._timer is not None:
             self._timer.pause()
 
@@ -261,7 +259,7 @@ class ThreadsScreen(Screen[None]):
         else:
             self._wants = ()
             self._turns.stop_tuning()
-            self.app.switch_mode(modes.CHAT)
+            self.app.switch_mode(CHAT)
 
     def _end_measuring(self) -> None:
         self._wants = ()
@@ -300,7 +298,7 @@ def _shown_choice(choice: TunedChoice) -> str:
 
 
 def _named(settings: Settings) -> str:
-    """What the settings decide of what tuning is about."""
+    """Name the settings that override remembered choices."""
     named = {
         "threads": settings.threads or settings.prefill_threads,
         "weights": settings.weights != AUTO,

@@ -17,9 +17,9 @@ class TurnViews:
         self._reply: ReplyView | None = None
         self.asked: UserView | None = None
         self._replaced: list[MessageView] = []
-        """What goes when the running reply begins, and stays if it does not."""
+        """Messages that are removed when the running reply begins, and stay if it does not."""
         self._joined: MessageView | None = None
-        """What the message of the running turn was sent with."""
+        """The unanswered message that the running turn's message was sent with."""
 
     @property
     def edited_question(self) -> UserView | None:

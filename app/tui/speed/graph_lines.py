@@ -17,7 +17,7 @@ _CEILING_WITHIN = 2.5
 
 @record
 class Graph:
-    """What is drawn."""
+    """Values and marks of the graph."""
 
     rates_tps: Sequence[float] = ()
     """Of every second; the last ones that fit are shown."""

@@ -1,4 +1,4 @@
-"""How often the interface may draw: it slows down by itself when drawing costs the engine too much."""
+"""Drawing pace of the interface: slower when drawing costs the engine too much."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class Refreshes:
 class TypingRhythm:
     """Draws a running reply right behind the keys of somebody who types, when the next one is furthest away.
 
-    What a reply brings takes tens of milliseconds to lay out where the engine has every core, and a key that comes
-    meanwhile is painted only then.
+    Laying out new text takes tens of milliseconds where the engine has every core, and a key pressed meanwhile is
+    painted only then.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class TypingRhythm:
         self._key_s = now_s if text else float("-inf")
 
     def note_drawn(self, now_s: float) -> None:
-        """What the reply brought is being drawn."""
+        """New text of the reply is being drawn."""
         self._drawn_s = now_s
 
     def is_typing(self, now_s: float) -> bool:

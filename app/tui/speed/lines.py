@@ -11,7 +11,7 @@ from app.text.glyphs import Glyphs
 
 
 class Role(str, Enum):
-    """What a span is, for its colour."""
+    """Kind of a span, by which it is coloured."""
 
     PLAIN = "plain"
     MUTED = "muted"
@@ -48,7 +48,7 @@ def heading(text: str) -> Span:
 
 
 def warning(text: str) -> Span:
-    """What deserves attention."""
+    """Text that deserves attention."""
     return Span(text, Role.WARNING)
 
 

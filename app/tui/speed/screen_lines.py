@@ -1,4 +1,4 @@
-"""What the performance screen says, section by section, for any width."""
+"""Text of the performance screen, section by section, for any width."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from datetime import datetime
 
 from app.chat.status import Activity
 from app.chat.thinking_command import describe_thinking
-from app.machine.ceiling import bytes_per_token
 from app.machine.paced import or_none
-from app.machine.records import INTERFACE, PhaseCost, TimeSpent
+from app.machine.records import INTERFACE, PhaseCost, TimeSpent, bytes_per_token
 from app.machine.sample import MachineSample
 from app.program.settings import AUTO
 from app.text import figures

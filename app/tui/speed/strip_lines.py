@@ -1,12 +1,11 @@
-"""What the strip beside the chat says, line by line."""
+"""Text of the strip beside the chat, line by line."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from app.chat.status import Activity
-from app.machine.ceiling import MORE_THAN_MEMORY
-from app.machine.records import ModelFacts
+from app.machine.records import MORE_THAN_MEMORY, ModelFacts
 from app.machine.sample import MachineSample
 from app.text import figures
 from app.text.glyphs import Glyphs

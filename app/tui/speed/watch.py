@@ -1,4 +1,4 @@
-"""Gathers for the performance screen and the strip what they show; looks at the machine only while one of them does."""
+"""Gathers the figures of the performance screen and the strip; samples the machine only while one is shown."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from app.chat.bridge import EngineBridge
 from app.chat.commands import MeasureBandwidth
 from app.chat.status import Activity, EngineStatus
-from app.machine.ceiling import Ceiling, ceiling_at
 from app.machine.machine_monitor import MachineMonitor
-from app.machine.records import EngineFigures
+from app.machine.records import Ceiling, EngineFigures, ceiling_at
 from app.machine.sample import MachineSample
 from app.machine.stutters import Stutter, StutterWatch
 from app.machine.threads import InterfaceMeter
@@ -58,7 +57,7 @@ class PerformanceView:
     thinking: str = ""
     """How much the open model is asked to think; "" while none is open."""
     slowed_by: int = 1
-    """How much more rarely than usual the interface draws."""
+    """Divisor of the interface's refresh rate: 1, 2 or 4."""
 
     @property
     def costs_too_much(self) -> bool:

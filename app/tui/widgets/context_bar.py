@@ -1,4 +1,4 @@
-"""How full the context is and with what: system prompt, old turns, newest turn, free; in colour, shape and words."""
+"""Bar of the context: system prompt, old turns, newest turn, free; in colour, shape and words."""
 
 from __future__ import annotations
 

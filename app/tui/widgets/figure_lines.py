@@ -1,4 +1,4 @@
-"""Lines of figures that are drawn one by one: only those that changed, without any layout."""
+"""Lines of figures and the graph of the rate, drawn line by line: only those that changed, without any layout."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from app.text.glyphs import BLOCKS, Glyphs
+from app.tui.speed.graph_lines import Graph, graph_lines, top_of
 from app.tui.speed.lines import Line, Role
 
 
@@ -72,3 +74,31 @@ class FigureLines(Widget):
             for span in self.lines[y]
         ]
         return Strip(segments).adjust_cell_length(width, base)
+
+
+class RateGraph(FigureLines):
+    """Draws a ``Graph`` as large as the widget is; its scale only grows while a reply lasts.
+
+    Args:
+        glyphs: what to draw with.
+    """
+
+    DEFAULT_CSS = "RateGraph { height: 6; }"
+
+    def __init__(self, id: str | None = None, glyphs: Glyphs = BLOCKS) -> None:
+        super().__init__(id)
+        self._glyphs = glyphs
+        self._graph = Graph()
+        self._top = 0.0
+
+    def draw(self, graph: Graph) -> None:
+        """Draw these figures."""
+        if len(graph.rates_tps) < len(self._graph.rates_tps):
+            self._top = 0.0  # another reply
+        self._graph = graph
+        self._top = max(self._top, top_of(graph))
+        self.show(graph_lines(graph, self.size.width, self.size.height, self._glyphs, self._top))
+
+    def on_resize(self) -> None:
+        """Draw the same figures in the new size."""
+        self.draw(self._graph)

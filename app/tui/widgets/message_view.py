@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -38,8 +39,17 @@ class MessageKeyPressed(Message):
     """Of the action, as in ``ACTIONS``."""
 
 
+def _pressed(name: str) -> Callable[[MessageView], None]:
+    """Return a Textual action that lets the screen do what a key on a message asks for."""
+
+    def press(view: MessageView) -> None:
+        view.post_message(MessageKeyPressed(view, name))
+
+    return press
+
+
 class MessageView(Horizontal, can_focus=True):
-    """What both sides' messages have in common: they can be focused from the keyboard, and then acted on.
+    """A message of either side, which can be focused from the keyboard and acted on.
 
     Attributes:
         message: what it shows, once that is part of the conversation.
@@ -73,7 +83,7 @@ class MessageView(Horizontal, can_focus=True):
     @property
     @abstractmethod
     def text(self) -> str:
-        """What was said."""
+        """Text of the message."""
 
     @abstractmethod
     def again(self) -> MessageView:
@@ -148,40 +158,17 @@ class MessageView(Horizontal, can_focus=True):
         fresh = events.Key(event.key, event.character) if isinstance(event, events.Key) else events.Paste(event.text)
         self.post_message(MessageLeft(fresh if is_for_prompt else None))
 
-    def action_copy_message(self) -> None:
-        """Copy the text."""
-        self._press("copy_message")
-
-    def action_copy_code(self) -> None:
-        """Copy the next code block."""
-        self._press("copy_code")
-
-    def action_continue_here(self) -> None:
-        """Go on with the reply."""
-        self._press("continue_here")
-
-    def action_regenerate_here(self) -> None:
-        """Answer again."""
-        self._press("regenerate_here")
-
-    def action_edit_here(self) -> None:
-        """Edit the question and ask again."""
-        self._press("edit_here")
-
-    def action_fork_here(self) -> None:
-        """Go on from here with a copy."""
-        self._press("fork_here")
-
-    def action_toggle_thinking(self) -> None:
-        """Unfold or fold the thinking."""
-        self._press("toggle_thinking")
-
-    def _press(self, name: str) -> None:
-        self.post_message(MessageKeyPressed(self, name))
+    action_copy_message = _pressed("copy_message")
+    action_copy_code = _pressed("copy_code")
+    action_continue_here = _pressed("continue_here")
+    action_regenerate_here = _pressed("regenerate_here")
+    action_edit_here = _pressed("edit_here")
+    action_fork_here = _pressed("fork_here")
+    action_toggle_thinking = _pressed("toggle_thinking")
 
 
 class UserView(MessageView):
-    """What the user said."""
+    """A message of the user."""
 
     SPEAKER = "you"
 
@@ -197,7 +184,7 @@ class UserView(MessageView):
 
     @property
     def text(self) -> str:
-        """What was said."""
+        """Text of the message."""
         return self._text
 
     def again(self) -> UserView:
@@ -232,7 +219,7 @@ class UserView(MessageView):
 
 
 class ReplyView(MessageView):
-    """What the model says.
+    """A reply of the model.
 
     Args:
         finished: the text of an old reply.
@@ -249,7 +236,7 @@ class ReplyView(MessageView):
         self.thinking: ThinkingView | None = None
         self.footer = ""
         self.next_block = 0
-        """Which code block the copying key takes next."""
+        """Index of the code block that the copying key takes next."""
         self._footer = Static(markup=False, classes="message-footer")
         self._footer.display = False
 

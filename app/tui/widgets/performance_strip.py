@@ -9,8 +9,7 @@ from app.text.glyphs import BLOCKS, Glyphs
 from app.tui.speed import strip_lines
 from app.tui.speed.graph_lines import Graph
 from app.tui.speed.watch import PerformanceView
-from app.tui.widgets.figure_lines import FigureLines
-from app.tui.widgets.rate_graph import RateGraph
+from app.tui.widgets.figure_lines import FigureLines, RateGraph
 
 
 class PerformanceStrip(Container):

@@ -13,7 +13,7 @@ from textual.style import Style
 from textual.visual import Visual
 from textual.widget import Widget
 
-from app.program.crash_log import log_without_text
+from app.program.refusals import log_without_text
 from app.tui.markdown.growing import GrowingMarkdown
 from app.tui.messages import LinkChosen
 
@@ -75,7 +75,7 @@ class ReplyBody(Widget):
 
     @property
     def shown_source(self) -> str:
-        """What is on the screen by now."""
+        """Source of the text drawn so far."""
         return self._markdown.source if self._markdown.width else ""
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:

@@ -1,4 +1,4 @@
-"""What a model thinks before it answers: a short tail while it thinks, one line afterwards, all of it on demand."""
+"""Thinking before an answer: a short tail while it grows, one line afterwards, all of it on demand."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self.waiting: deque[UserView] = deque()
         """Messages that wait for their turn, at the end: what belongs to earlier ones stands above them."""
         self._earlier: list[Entry | Later] = []
-        """What was put aside, oldest first, never mounted."""
+        """Messages put aside, oldest first, never mounted."""
         self._earlier_line = Static(markup=False, classes="note", id="earlier")
         self._earlier_line.display = False
 

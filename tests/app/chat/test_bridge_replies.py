@@ -134,7 +134,7 @@ def test_a_continuation_stopped_before_its_first_token_leaves_the_reply_as_it_wa
 def test_there_is_nothing_to_continue_before_a_reply(engine: Engine) -> None:
     engine.load()
     engine.bridge.send(Continue())
-    assert engine.wait_for(GenerationFailed).reason == "there is no reply"
+    assert engine.wait_for(GenerationFailed).reason == "no reply to continue or answer again"
 
 
 def test_a_full_context_has_no_room_to_go_on(engine: Engine) -> None:

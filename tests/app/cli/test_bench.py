@@ -30,7 +30,7 @@ def with_starter(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
 
 
 def reports(script: Script, capsys: pytest.CaptureFixture[str], **options: Any) -> list[dict[str, Any]]:
-    given = {"threads": (1, 2), "n_prompt": 8, "n_gen": 3, "rounds": 2, "as_json": True, **options}
+    given = {"thread_counts": (1, 2), "n_prompt": 8, "n_gen": 3, "rounds": 2, "as_json": True, **options}
     assert bench(BenchOptions("m.gguf", **given), built_in_settings(), script.clock) == exit_codes.OK
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -50,7 +50,7 @@ def test_each_thread_count_is_one_json_object_with_both_lists(
 def test_the_work_is_one_prompt_at_once_and_single_tokens_in_each_round_and_a_warm_up(
     script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reports(script, capsys, threads=(2,))
+    reports(script, capsys, thread_counts=(2,))
     measured = script.opened[0].sessions[-1]
     assert measured.fed_counts == [8, 1, 1, 1] * 3
     assert measured.n_ctx == 11
@@ -58,12 +58,12 @@ def test_the_work_is_one_prompt_at_once_and_single_tokens_in_each_round_and_a_wa
 
 
 def test_both_thread_counts_of_the_model_are_set(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
-    reports(script, capsys, threads=(3,))
+    reports(script, capsys, thread_counts=(3,))
     assert (script.opened[0].threads, script.opened[0].prefill_threads) == (3, 3)
 
 
 def test_without_thread_counts_the_models_own_is_measured(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
-    assert [report["threads"] for report in reports(script, capsys, threads=())] == [2]
+    assert [report["threads"] for report in reports(script, capsys, thread_counts=())] == [2]
 
 
 @pytest.mark.parametrize(("reply", "verdict"), [(["Paris"], "passed"), (["zyx"], "failed"), ([], "failed")])
@@ -71,14 +71,14 @@ def test_the_known_answer_is_reported_and_never_stops_the_bench(
     script: Script, capsys: pytest.CaptureFixture[str], reply: list[str], verdict: str
 ) -> None:
     script.replies = [reply]
-    report = reports(script, capsys, threads=(1,))[0]
+    report = reports(script, capsys, thread_counts=(1,))[0]
     assert report["gate"] == verdict
     assert len(report["decode_tps"]) == 2
 
 
 def test_a_model_without_a_template_is_asked_nothing(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     script.has_template = False
-    assert reports(script, capsys, threads=(1,))[0]["gate"] == "not a chat model"
+    assert reports(script, capsys, thread_counts=(1,))[0]["gate"] == "not a chat model"
     assert len(script.opened[0].sessions) == 1
 
 
@@ -138,7 +138,7 @@ def test_a_profile_shows_every_plan_that_ran_and_counts_decode_per_token(
     assert [line[-4:-3] for line in lines if line[:1] == ["feed-forward"]] == [["250.00"], ["1000.00"], ["1000.00"]]
     titles = [" ".join(line[:3]) for line in lines if "goes" in line]
     assert titles == ["a token written:", "a few tokens", "the prompt read:"]
-    report = reports(script, capsys, threads=(1,), n_gen=4, profile=True)[0]["profile"]
+    report = reports(script, capsys, thread_counts=(1,), n_gen=4, profile=True)[0]["profile"]
     assert [(name, phase[0]["ms"], phase[0]["bytes"]) for name, phase in report.items()] == [
         ("decode", 250.0, 250_000_000),
         *((name, 1000.0, 10**9) for name in ("few", "block", "head")),

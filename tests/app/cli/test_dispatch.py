@@ -121,7 +121,7 @@ def test_a_wrong_settings_file_is_refused_before_anything_else(tmp_path: Path) -
     file.write_text("thread = 2\n")
     done = jalopy("chat", "--plain", "/no/such.gguf", XDG_CONFIG_HOME=str(tmp_path))
     assert done.returncode == exit_codes.BAD_DATA
-    assert done.stderr.decode() == f"jalopy: {file}: thread is no setting (nearest: threads)\n"
+    assert done.stderr.decode() == f"jalopy: {file}: thread is not a setting (nearest: threads)\n"
 
 
 def test_a_bug_is_one_line_and_its_traceback_a_private_log_without_variables(tmp_path: Path) -> None:

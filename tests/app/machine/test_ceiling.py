@@ -1,6 +1,6 @@
 import pytest
 
-from app.machine.ceiling import ceiling_at
+from app.machine.records import ceiling_at
 from tests.app.machine.views import FACTS
 
 

@@ -5,11 +5,10 @@ import psutil
 import pytest
 
 from app.machine import memory
-from app.machine.governor import Governor
 from app.machine.machine_monitor import MachineMonitor
 from app.machine.paced import Paced
 from app.machine.processor import CoreLoads
-from app.machine.sample import Battery, MachineSample
+from app.machine.sample import Battery, Governor, MachineSample
 from app.machine.threads import InterfaceMeter
 from app.tui.speed.watch import PerformanceWatch
 from engine.machine import host

@@ -6,11 +6,9 @@ import dataclasses
 from typing import Any
 
 from app.chat.status import Activity, EngineStatus
-from app.machine.ceiling import Ceiling
-from app.machine.governor import Governor
-from app.machine.records import EngineFigures, ModelFacts, PhaseCost, TimeSpent
+from app.machine.records import Ceiling, EngineFigures, ModelFacts, PhaseCost, TimeSpent
 from app.machine.reply_history import Earlier
-from app.machine.sample import Battery, MachineSample
+from app.machine.sample import Battery, Governor, MachineSample
 from app.machine.stutters import Stutter
 from app.tui.speed.watch import PerformanceView, Speed
 

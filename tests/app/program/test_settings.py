@@ -80,10 +80,10 @@ def test_the_users_file_is_not_changed_by_reading_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("treads = 3", "treads is no setting (nearest: threads)"),
-        ("temperature = 1.0", "temperature is no setting (it belongs into its table: sampling.temperature)"),
-        ("[sampling]\ntopk = 1", "sampling.topk is no setting (nearest: sampling.top_k)"),
-        ("[sampling]\nthreads = 1", "sampling.threads is no setting (it belongs to the top: threads)"),
+        ("treads = 3", "treads is not a setting (nearest: threads)"),
+        ("temperature = 1.0", "temperature is not a setting (it belongs into its table: sampling.temperature)"),
+        ("[sampling]\ntopk = 1", "sampling.topk is not a setting (nearest: sampling.top_k)"),
+        ("[sampling]\nthreads = 1", "sampling.threads is not a setting (it belongs to the top: threads)"),
         ("sampling = 3", "sampling is 3; it must be a table: [sampling]"),
         ("threads = true", "threads is true; allowed: a whole number from 0 to 128"),
         ("threads = -1", "threads is -1; allowed: a whole number from 0 to 128"),
@@ -123,7 +123,7 @@ def test_a_settings_file_that_is_not_utf8_or_no_file_or_huge_is_refused(tmp_path
     file.write_bytes(b'theme = "\xff"')
     with pytest.raises(SettingsError, match="byte 9 is not UTF-8"):
         load_settings(file)
-    with pytest.raises(SettingsError, match="is no file"):
+    with pytest.raises(SettingsError, match="is not a file"):
         load_settings(tmp_path)
     file.write_bytes(b"#" * (1 << 20) + b"\n")
     with pytest.raises(SettingsError, match="larger than 1 MiB"):

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from app.program.small_file import JsonFile
+from app.program.small_file import DamagedFileError, JsonFile, NewerFileError
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -38,3 +38,22 @@ def test_where_nothing_can_be_kept_nothing_is_raised(tmp_path: Path) -> None:
     assert JsonFile(None, 1, 1000).read() == {}
     (tmp_path / "file").write_text("", encoding="utf-8")
     JsonFile(tmp_path / "file" / "a.json", 1, 1000).write(what="lost")
+
+
+def test_what_is_asked_for_says_why_it_cannot_be_had(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    with pytest.raises(FileNotFoundError):
+        JsonFile(path, 1, 1000).load()
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(DamagedFileError, match="not sound JSON"):
+        JsonFile(path, 1, 1000).load()
+    path.write_text('{"version": 2}', encoding="utf-8")
+    with pytest.raises(NewerFileError):
+        JsonFile(path, 1, 1000).save(what="older")
+    with pytest.raises(OSError, match="its directory is not writable"):
+        JsonFile(path / "b.json", 1, 1000).save(what="lost")
+
+
+def test_a_directory_that_was_deleted_meanwhile_stays_deleted(tmp_path: Path) -> None:
+    JsonFile(tmp_path / "gone" / "a.json", 1, 1000, makes_directory=False).write(what="lost")
+    assert list(tmp_path.iterdir()) == []

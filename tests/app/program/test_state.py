@@ -29,7 +29,7 @@ def test_what_is_saved_is_loaded_again(file: Path) -> None:
 
 
 def test_circumstances_are_kept_with_a_choice_and_go_with_it(file: Path) -> None:
-    choice, measured = TunedChoice(2, 4, True, "huge", "q8_0"), Measured("k1", True, 5.5, 64)
+    choice, measured = TunedChoice(2, 4, True, "huge", "q8_0"), Measured("k1", True)
     remember_tuned("a", choice, measured, path=file)
     remember_tuned("b", TunedChoice(1, 1), path=file)
     loaded, _ = load_state(file)
@@ -43,8 +43,13 @@ def test_circumstances_are_kept_with_a_choice_and_go_with_it(file: Path) -> None
 
 def test_a_file_of_earlier_versions_is_understood(file: Path) -> None:
     file.parent.mkdir()
-    file.write_bytes(b'{"version": 1, "tuned_threads": {"k": {"decode": 1, "prefill": 2, "pinned": true}}}')
+    tuned = b'"tuned_threads": {"k": {"decode": 1, "prefill": 2, "pinned": true}}'
+    file.write_bytes(b'{"version": 1, ' + tuned + b"}")
     assert load_state(file) == (ProgramState(None, {"k": TunedChoice(1, 2, True)}), None)
+    when = b'"tuned_when": {"k": {"kernels": "k1", "on_battery": true, "decode_tps": 5.5, "n_context": 64}}'
+    file.write_bytes(b'{"version": 1, ' + tuned + b", " + when + b"}")
+    expected = ProgramState(None, {"k": TunedChoice(1, 2, True)}, tuned_when={"k": Measured("k1", True)})
+    assert load_state(file) == (expected, None)
 
 
 def test_how_much_models_think_is_kept_and_the_oldest_go_first(file: Path) -> None:
@@ -98,10 +103,7 @@ def test_remembering_one_thing_keeps_the_others(file: Path) -> None:
         b'{"version": 1, "tuned_threads": {"k": {"decode": 1, "prefill": 1, "weights": "fast"}}}',
         b'{"version": 1, "tuned_threads": {"k": {"decode": 1, "prefill": 1, "kv_type": ["f16"]}}}',
         b'{"version": 1, "tuned_when": []}',
-        b'{"version": 1, "tuned_when": {"k": {"decode_tps": -1}}}',
-        b'{"version": 1, "tuned_when": {"k": {"decode_tps": NaN}}}',
-        b'{"version": 1, "tuned_when": {"k": {"decode_tps": 1' + b"0" * 400 + b"}}}",
-        b'{"version": 1, "tuned_when": {"k": {"n_context": 1' + b"0" * 400 + b"}}}",
+        b'{"version": 1, "tuned_when": {"k": {"on_battery": 1}}}',
         b'{"version": 1, "tuned_when": {"k": {"kernels": 3}}}',
         b'{"version": 1, "thinking": []}',
         b'{"version": 1, "thinking": {"/m": 3}}',

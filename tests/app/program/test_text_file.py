@@ -35,10 +35,14 @@ def test_what_is_no_text_or_too_much_is_refused(tmp_path: Path, raw: bytes, reas
 
 def test_only_regular_files_are_read_and_none_is_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name, reason in (("pipe", "is no file"), ("absent", "No such file"), (".", "[Ii]s (no file|a directory)")):
+    for name, reason in (
+        ("pipe", "is not a file"),
+        ("absent", "No such file"),
+        (".", "[Ii]s (not a file|a directory)"),
+    ):
         with pytest.raises(Refusal, match=reason):
             read_text_file(tmp_path / name)
-    with pytest.raises(Refusal, match="is no path"):
+    with pytest.raises(Refusal, match="is not a path"):
         read_text_file(Path("a\0b"))
 
 

@@ -1,7 +1,10 @@
+from importlib import import_module
+
 import pytest
 
 from app.tui.actions import (
     ACTIONS,
+    CHAT,
     commands,
     commands_starting,
     find_command,
@@ -10,7 +13,7 @@ from app.tui.actions import (
     split_command,
 )
 from app.tui.app import JalopyApp
-from app.tui.bindings import bindings
+from app.tui.bindings import bindings, scope_of
 from app.tui.screens.chat import ChatScreen
 from app.tui.screens.conversations import ConversationsScreen
 from app.tui.screens.doctor import DoctorScreen
@@ -44,8 +47,18 @@ CARRIERS = {
 
 
 def test_every_action_has_a_method_where_its_scope_says():
-    missing = [name for name, action in ACTIONS.items() if not hasattr(CARRIERS[action.scope], f"action_{action.name}")]
+    own = {action_id: action for action_id, action in ACTIONS.items() if not action.shows}
+    missing = [name for name, action in own.items() if not hasattr(CARRIERS[action.scope], f"action_{action.name}")]
     assert missing == []
+
+
+def test_every_screen_that_an_action_leads_to_is_there_and_has_its_keys():
+    for action in ACTIONS.values():
+        if action.shows != CHAT and action.shows:
+            screen = getattr(import_module(f"app.tui.screens.{action.mode}"), action.shows.partition(":")[2])
+            assert screen is CARRIERS[action.mode]
+            assert scope_of(screen.BINDINGS) == action.mode
+            assert f"{action.mode}.leave" in ACTIONS
 
 
 def test_no_key_and_no_command_means_two_things():

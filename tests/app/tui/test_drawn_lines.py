@@ -4,8 +4,7 @@ import pytest
 from textual.geometry import Region
 
 from app.chat.status import Activity, EngineStatus
-from app.machine.ceiling import Ceiling
-from app.machine.records import EngineFigures
+from app.machine.records import Ceiling, EngineFigures
 from app.text.glyphs import ASCII, BLOCKS, choose_glyphs
 from app.tui.speed import screen_lines, strip_lines
 from app.tui.speed.graph_lines import Graph, graph_lines, next_round

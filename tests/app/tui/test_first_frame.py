@@ -48,7 +48,7 @@ _NOT_NEEDED = {
     "urllib.request",
     "app.tui.external_editor",
     "app.tui.widgets.performance_strip",
-    "app.tui.widgets.rate_graph",
+    "app.tui.widgets.figure_lines",
     "app.tui.speed.graph_lines",
     "app.tui.screens.performance",
     "app.tui.screens.threads",

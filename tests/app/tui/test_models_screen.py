@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from app.library import outlook, scan
+from app.library import listing, scan
 from app.library.header import ModelHeader, read_header
 from app.library.header_cache import HeaderCache
 from app.library.places import Place
 from app.library.rates import KnownRates, remember_rates
-from app.tui.app import JalopyApp
 from app.tui.screens.models import ModelsScreen
 from app.tui.screens.switch_model import SwitchModelScreen, price_line
 from engine.errors import GGUFError, MemoryPlanError
@@ -39,7 +38,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(scan, "places", lambda directories: [Place("here", directory)])
     monkeypatch.setattr(scan, "usual_threads", lambda settings: 2)
-    monkeypatch.setattr(outlook, "usual_threads", lambda settings: 2)
+    monkeypatch.setattr(listing, "usual_threads", lambda settings: 2)
     return directory
 
 
@@ -443,10 +442,6 @@ async def test_nothing_is_looked_at_while_something_else_is_shown() -> None:
 def test_the_price_is_named_with_time_where_it_is_known() -> None:
     assert "about 2 min 0 s" in price_line(1200, 10.0)
     assert "how long that takes is not known" in price_line(1200, None)
-
-
-def test_the_application_registers_the_screen() -> None:
-    assert hasattr(JalopyApp, "action_models")
 
 
 async def test_tab_shows_what_the_file_holds_and_leads_back() -> None:

@@ -6,9 +6,8 @@ from app.machine.machine_monitor import MachineMonitor
 from app.text.glyphs import ASCII
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.speed.watch import PerformanceWatch
-from app.tui.widgets.figure_lines import FigureLines
+from app.tui.widgets.figure_lines import FigureLines, RateGraph
 from app.tui.widgets.performance_strip import PerformanceStrip
-from app.tui.widgets.rate_graph import RateGraph
 from tests.app.chat_driver import chatting
 from tests.app.fake_engine import Gate, Script
 from tests.app.machine.views import bare, view

@@ -6,9 +6,9 @@ from textual.geometry import Offset
 from textual.pilot import Pilot
 from textual.selection import Selection
 
-from app.interface_bench.reply_text import MARKDOWN
 from app.tui.messages import LinkChosen
 from app.tui.widgets.reply_body import ReplyBody
+from tests.app.interface_bench.reply_text import MARKDOWN
 
 
 class BodyApp(App[None]):

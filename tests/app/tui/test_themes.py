@@ -36,7 +36,7 @@ def test_there_is_a_light_theme_and_one_for_sixteen_colours():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("primary", "primry"), "primry is no key of a theme; did you mean primary"),
+        (("primary", "primry"), "primry is not a key of a theme; did you mean primary"),
         (('"#e0a458"', '"amber-ish"'), "primary is not a colour: amber-ish"),
         (('"#e0a458"', "7"), "primary is not a colour: 7"),
         (("dark = true", 'dark = "yes"'), "dark must be true or false"),

@@ -416,9 +416,9 @@ async def test_threads_alone_shows_what_holds() -> None:
     [
         ("5", "5 threads are not possible here: 1 to 4 are"),
         ("0", "0 threads are not possible"),
-        ("two", "that is no number of threads"),
-        ("1 2 3", "that is no number of threads"),
-        ("-1", "that is no number of threads"),
+        ("two", "not a number of threads"),
+        ("1 2 3", "not a number of threads"),
+        ("-1", "not a number of threads"),
     ],
 )
 async def test_threads_that_cannot_be_are_refused(typed: str, answer: str) -> None:

@@ -3,14 +3,13 @@
 from app.machine.tuning_conditions import Conditions
 from app.program.state import Measured, TunedChoice
 from app.text.glyphs import ASCII, BLOCKS
-from app.tuning.choice import best_choice, choice_to_remember, measured_of
-from app.tuning.option_lines import option_lines
+from app.tuning.remembered import best_choice, choice_to_remember, measured_of
+from app.tuning.thread_bars import option_lines
 from engine.machine.topology import Cores
 from engine.tuning.report import Comparison, Curve, Option, Point, TuningReport
 from engine.tuning.statistics import Interval
 
 NOW = TunedChoice(2, 2, False, "mmap", "f16")
-QUIET = Conditions()
 
 
 def interval(median: float) -> Interval:
@@ -50,16 +49,11 @@ def test_what_was_left_out_counts_as_not_compared() -> None:
     assert choice_to_remember(report(left_out), NOW, None).weights == ""
 
 
-def test_the_rate_of_the_choice_is_kept_with_its_circumstances() -> None:
+def test_circumstances_belong_to_a_choice_that_was_measured() -> None:
     choice = TunedChoice(3, 3, False, "huge", "")
-    in_use = TunedChoice(3, 3, False, "huge", "f16")
-    assert measured_of(report(comparison()), choice, in_use, QUIET, "k1") == Measured("k1", False, 3.0 * 1.12, 840)
-    crowded = Conditions(on_battery=True, others_cores=1.0)
-    assert measured_of(report(comparison()), choice, in_use, crowded, "k1") == Measured("k1", True, None, 840)
-    other_type = TunedChoice(3, 3, False, "mmap", "q8_0")
-    found = measured_of(report(comparison("kv", "q8_0")), other_type, NOW, QUIET, "k1")
-    assert found == Measured("k1", False, None, 840)
-    assert measured_of(report(), TunedChoice(4, 3), NOW, QUIET, "k1") is None
+    assert measured_of(report(comparison()), choice, Conditions(), "k1") == Measured("k1", False)
+    assert measured_of(report(), choice, Conditions(on_battery=True), "k1") == Measured("k1", True)
+    assert measured_of(report(), TunedChoice(4, 3), Conditions(), "k1") is None
 
 
 def test_lines_name_the_way_in_use_the_best_and_the_gains() -> None:

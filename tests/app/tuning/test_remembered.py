@@ -29,7 +29,7 @@ def kept(*entries: tuple[str, TunedChoice, Measured | None]) -> ProgramState:
 
 
 def test_what_was_measured_here_holds_without_doubt(laptop: Cores) -> None:
-    here, measured = place(laptop), Measured("k1", decode_tps=5.0, n_context=64)
+    here, measured = place(laptop), Measured("k1")
     assert recall(kept((here.key(False), CHOICE, measured)), here) == Recalled(CHOICE, measured)
     assert recall(ProgramState(), here) == Recalled()
 

@@ -11,16 +11,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.interface_bench.__main__ import Figures, percentile, report, table
-from app.interface_bench.reply_text import MARKDOWN, pieces
-from app.interface_bench.scenarios import LETTERS, ChatRound, Plan, _is_painted
-from app.interface_bench.terminal import Events, ProgramFailed, Terminal
 from app.program import exit_codes
+from tests.app.interface_bench.__main__ import Figures, percentile, report, table
+from tests.app.interface_bench.reply_text import MARKDOWN, pieces
+from tests.app.interface_bench.scenarios import LETTERS, ChatRound, Plan, _is_painted
+from tests.app.interface_bench.terminal import Events, ProgramFailed, Terminal
 from tests.engine import tiny_gguf
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 _PATIENCE_S = 120.0
 PLAN = Plan("m.gguf", 2, 100, (100, 30), 1024)
 
@@ -106,7 +106,7 @@ def test_the_real_chat_is_measured_over_a_real_model(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "app.interface_bench",
+        "tests.app.interface_bench",
         str(model),
         "-r",
         "1",
@@ -136,7 +136,18 @@ def test_the_real_chat_is_measured_over_a_real_model(tmp_path: Path) -> None:
 
 def test_a_signal_ends_the_chat_that_it_runs(tmp_path: Path) -> None:
     model = tiny_gguf.write(tmp_path / "m.gguf", context_length=512)
-    command = [sys.executable, "-m", "app.interface_bench", str(model), "-t", "1", "--ctx", "512", "--only", "chat"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.app.interface_bench",
+        str(model),
+        "-t",
+        "1",
+        "--ctx",
+        "512",
+        "--only",
+        "chat",
+    ]
     bench = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     give_up_s = time.monotonic() + _PATIENCE_S
     chats: list[psutil.Process] = []

@@ -1,4 +1,4 @@
-"""``python -m app.interface_bench MODEL``: a table for people, then one line of JSON."""
+"""``python -m tests.app.interface_bench MODEL``: a table for people, then one line of JSON."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from app.cli.dispatch import guard
-from app.interface_bench import scenarios
-from app.interface_bench.scenarios import ChatRound, Plan
-from app.interface_bench.terminal import ProgramFailed
 from app.program import exit_codes
 from app.program.refusals import say
 from app.text.json_line import json_line
+from tests.app.interface_bench import scenarios
+from tests.app.interface_bench.scenarios import ChatRound, Plan
+from tests.app.interface_bench.terminal import ProgramFailed
 
 CHAT_SCREEN = "ChatScreen"
 DECODE_GOAL, PERFORMANCE_GOAL = 0.97, 0.95
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
     if argv and argv[0] == "--measured-chat":
         return _measured_chat(argv[1:])
     if argv and argv[0] == "--traced-start":
-        from app.interface_bench.traced_start import run
+        from tests.app.interface_bench.traced_start import run
 
         return run(int(argv[1]), argv[2])
     options = _options(argv)
@@ -162,7 +162,7 @@ def _steps(plan: Plan, figures: Figures, only: Sequence[str]) -> list[tuple[str,
 def _options(argv: Sequence[str]) -> argparse.Namespace:
     names = ("bench", "chat", "performance", "typing", "start", "steps")
     parser = argparse.ArgumentParser(
-        prog="python -m app.interface_bench",
+        prog="python -m tests.app.interface_bench",
         description="Measure what the interface costs the engine: the real chat on a pseudo-terminal, driven by keys, "
         "while the model decodes and a Markdown-heavy reply streams, in turn with jalopy bench. The machine should "
         "be quiet; a first run compiles kernels and is worth nothing.",
@@ -193,7 +193,7 @@ def _default_threads() -> int:
 
 
 def _measured_chat(argv: Sequence[str]) -> int:
-    from app.interface_bench.measured_chat import run
+    from tests.app.interface_bench.measured_chat import run
 
     events_fd, model, threads, n_tokens, context = argv
     return run(int(events_fd), model, int(threads), int(n_tokens), int(context))

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from app.chat import opening as engine_access
-from app.interface_bench.reply_text import pieces
 from app.machine.low_power import prepare_environment
 from app.program.settings import Settings, load_settings, override
+from tests.app.interface_bench.reply_text import pieces
 
 if TYPE_CHECKING:
     from app.tui.app import JalopyApp

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
-from app.interface_bench.terminal import Events, ProgramFailed, Terminal
 from app.program.own_module import own_module
 from app.text.record import record
+from tests.app.interface_bench.terminal import Events, ProgramFailed, Terminal
 
 QUESTION = "Explain in detail, with a table and some code, how a bicycle stays upright while it moves."
 PROMPT_TOKENS = 48
@@ -98,7 +98,7 @@ def start_steps(plan: Plan) -> list[tuple[str, float]]:
     """Start the chat step by step: each step with the seconds it took, in order."""
     events = Events()
     with tempfile.TemporaryDirectory(prefix="jalopy-bench-") as home:
-        command = [*own_module("app.interface_bench"), "--traced-start", str(events.write_fd), plan.model]
+        command = [*own_module("tests.app.interface_bench"), "--traced-start", str(events.write_fd), plan.model]
         terminal = Terminal(command, _environ(home), plan.size, [events.write_fd])
         try:
             painted_s = terminal.read_until(lambda: _is_painted(terminal.output), "the first frame")
@@ -139,7 +139,7 @@ def _chat_running(plan: Plan) -> Iterator[tuple[Terminal, Events]]:
     events = Events()
     with tempfile.TemporaryDirectory(prefix="jalopy-bench-") as home:
         arguments = [str(events.write_fd), plan.model, str(plan.threads), str(plan.n_tokens), str(plan.context)]
-        command = [*own_module("app.interface_bench"), "--measured-chat", *arguments]
+        command = [*own_module("tests.app.interface_bench"), "--measured-chat", *arguments]
         terminal = Terminal(command, _environ(home), plan.size, [events.write_fd])
         try:
             terminal.read_until(lambda: events.last("ready") is not None, "the model")

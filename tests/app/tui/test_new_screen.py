@@ -1,0 +1,79 @@
+"""A new screen is its file, its styles and one line in the table of actions: here is one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import ClassVar
+
+import pytest
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.screen import Screen
+from textual.widgets import Static
+
+import app.tui.app
+from app.tui.actions import ACTIONS, Action, action_table
+from app.tui.app import JalopyApp
+from app.tui.bindings import bindings
+from app.tui.screens.surroundings import Surroundings
+from tests.app import chat_driver
+from tests.app.chat_driver import Driver, chatting
+
+LINE = Action("clock", "Show the time", "app", "f9", command="clock", shows="clock:ClockScreen")
+
+
+@pytest.fixture(autouse=True)
+def _new_screen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for action_id, action in action_table(LINE).items():
+        monkeypatch.setitem(ACTIONS, action_id, action)
+
+    (tmp_path / "clock.tcss").write_text("ClockScreen { padding: 1; }\n")
+
+    class ClockScreen(Screen[None]):
+        CSS_PATH = str(tmp_path / "clock.tcss")
+        BINDINGS: ClassVar[list[BindingType]] = bindings("clock")
+
+        def __init__(self, around: Surroundings) -> None:
+            super().__init__()
+            self._keymap = around.keymap
+
+        def compose(self) -> ComposeResult:
+            yield Static(f"ten to three, {self._keymap.hint('clock.leave', 'back')}")
+
+    module = ModuleType("app.tui.screens.clock")
+    module.ClockScreen = ClockScreen  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    class App(JalopyApp, inherit_bindings=False):  # whose keys were made before the line was there
+        CSS_PATH = Path(app.tui.app.__file__).with_name("app.tcss")
+        BINDINGS: ClassVar[list[BindingType]] = bindings("app")
+
+    monkeypatch.setattr(chat_driver, "JalopyApp", App)
+
+
+async def _is_shown_and_left(driver: Driver, key: str) -> None:
+    await driver.shows("ten to three, Esc back")
+    await driver.pilot.press(key)
+    await driver.until(lambda: driver.app.screen is driver.chat, "back in the chat")
+
+
+async def test_its_key_and_its_command_show_it_and_its_own_keys_lead_back() -> None:
+    async with chatting() as driver:
+        await driver.pilot.press("f9")
+        await _is_shown_and_left(driver, "escape")
+        await driver.say("/clock")
+        await _is_shown_and_left(driver, "q")
+        await driver.pilot.press("f9")
+        await _is_shown_and_left(driver, "f9")
+
+
+async def test_help_and_palette_name_it() -> None:
+    async with chatting(size=(100, 60)) as driver:
+        await driver.pilot.press("f1")
+        await driver.shows("Show the time")
+        await driver.pilot.press("escape")
+        commands = {command.title: command for command in driver.app.get_system_commands(driver.chat)}
+        await commands["Show the time"].callback()
+        await _is_shown_and_left(driver, "escape")
