@@ -185,7 +185,7 @@ class Talk:
         return self._follow()
 
     def stop(self) -> None:
-        """Stop what runs; what there is of a reply stays."""
+        """Stop what runs; the text of a reply so far stays."""
         self._is_stop_wanted = True  # no lock is taken: a signal may come while this thread holds it
 
     def close(self, is_hurried: bool = False) -> str:

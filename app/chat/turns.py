@@ -138,7 +138,7 @@ class Turns:
         return True
 
     def fork(self, n_messages: int) -> bool:
-        """Go on with a copy that ends after so many messages; False while the engine is busy."""
+        """Go on with a copy that ends after ``n_messages`` messages; False while the engine is busy."""
         if self.is_busy:
             return False
         before = self.conversation
@@ -344,7 +344,7 @@ class Turns:
         self.is_rereading = False
 
     def save_partial(self) -> None:
-        """Save what there is of the running reply."""
+        """Save the running reply so far."""
         text, thought = self.growing.text, self.growing.thought
         if not self.is_loading:
             # Of a new conversation it is known only by now.

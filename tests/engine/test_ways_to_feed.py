@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 WINDOW, ORIGINAL, N_CTX = 24, 64, 256
 IDS = np.random.default_rng(3).integers(3, 250, 170).tolist()
 OTHERS = np.random.default_rng(9).integers(3, 250, 40).tolist()
-N_STEPS = 80
+N_STEPS = 70
 ODD_BLOCKS = 7, 31, 5, 64, 23, 11, 29
 Described = tiny_gguf.TinyGGUF
 
@@ -127,7 +127,7 @@ def test_token_by_token_computes_the_same(fed: Fed) -> None:
     assert nmse(steps, fed.rows[:N_STEPS]) < 1e-8
 
 
-@pytest.mark.parametrize("length", [20, 67, 128])
+@pytest.mark.parametrize("length", [20, 67])
 def test_a_restored_state_goes_on_to_the_bit(fed: Fed, length: int, tmp_path: Path) -> None:
     saved, restored = fed.session(), fed.session()
     saved.feed(IDS[:length])
@@ -138,7 +138,7 @@ def test_a_restored_state_goes_on_to_the_bit(fed: Fed, length: int, tmp_path: Pa
     assert restored.feed(IDS[length:], every=True).tobytes() == fed.rows[length:].tobytes()
 
 
-@pytest.mark.parametrize("length", [20, 67, 128])
+@pytest.mark.parametrize("length", [20, 67])
 def test_a_fork_and_the_way_back_change_no_bit(fed: Fed, length: int) -> None:
     session, fresh = fed.session(), fed.session()
     session.feed(IDS)
@@ -149,7 +149,7 @@ def test_a_fork_and_the_way_back_change_no_bit(fed: Fed, length: int) -> None:
     assert session.feed(IDS[length:], every=True).tobytes() == fed.rows[length:].tobytes()
 
 
-@pytest.mark.parametrize(("n_keep", "n_drop"), [(8, 16), (40, 77), (0, 120)])
+@pytest.mark.parametrize(("n_keep", "n_drop"), [(8, 16), (40, 77)])
 @pytest.mark.parametrize("name", OF_ONE_LAYER)
 def test_shifted_tokens_are_as_if_computed_at_their_new_place(
     name: str, n_keep: int, n_drop: int, tmp_path: Path

@@ -34,7 +34,7 @@ class ReplyFlow:
         self._focuses_stopped = False
 
     def stop(self) -> None:
-        """Stop the reply, of which what there is stays and gets the focus, or what else runs."""
+        """Stop the reply, whose text so far stays and gets the focus; or stop what else runs."""
         self._focuses_stopped = self._turns.is_answering
         self._turns.stop()
 
