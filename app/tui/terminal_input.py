@@ -8,10 +8,12 @@ driver decodes with replacement as well.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
 import selectors
+import signal
 import struct
 import termios
 import time
@@ -200,8 +202,9 @@ class TerminalDriver(LinuxDriver):
             self._process(self._input.feed_typed_ahead(_read_waiting(self.fileno)))
             while not self.exit_event.is_set():
                 if selector.select(_LOOK_PERIOD_S):
-                    data = os.read(self.fileno, _READ_BYTES)
-                    if not data:
+                    data = _read(self.fileno)
+                    if not data:  # the system itself tells only whoever has it as controlling terminal
+                        os.kill(os.getpid(), signal.SIGHUP)
                         return
                     self._process(self._input.feed(data))
                 self._process(self._input.tick())
@@ -209,6 +212,16 @@ class TerminalDriver(LinuxDriver):
     def _process(self, messages: Iterator[Message]) -> None:
         for message in messages:
             self.process_message(message)
+
+
+def _read(handle: int) -> bytes:
+    """Return what a terminal sends next; nothing where it is gone."""
+    try:
+        return os.read(handle, _READ_BYTES)
+    except OSError as error:
+        if error.errno == errno.EIO:
+            return b""
+        raise
 
 
 def _read_waiting(handle: int) -> bytes:

@@ -191,6 +191,14 @@ def test_a_dead_terminal_does_not_keep_the_process_alive(start):
     assert terminal.process.wait(PATIENCE_S) == 129
 
 
+def test_a_terminal_that_goes_without_a_signal_ends_the_chat_too(start):
+    """The system sends SIGHUP only to those who have it as their controlling terminal."""
+    terminal = start()
+    terminal.read_until(b"ready")
+    terminal.hang_up()
+    assert terminal.process.wait(PATIENCE_S) == 129
+
+
 def test_a_bug_in_the_interface_is_one_line_and_the_log_holds_no_words(start, tmp_path: Path):
     terminal = start(
         """
