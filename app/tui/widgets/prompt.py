@@ -220,6 +220,11 @@ class Prompt(TextArea):
             event.stop()
             await self.run_action(own[0].action)
 
+    def _recompute_cursor_offset(self) -> None:
+        # Textual's undo takes lines away, and looks for the cursor in them, before it takes the cursor out of them.
+        if self.cursor_location[0] < self.document.line_count:
+            super()._recompute_cursor_offset()  # type: ignore[no-untyped-call]
+
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()
         event.stop()

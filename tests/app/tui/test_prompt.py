@@ -337,3 +337,18 @@ async def test_up_pressed_twice_takes_one_message_back():
         assert len(driver.chat.turns.queued_texts) == 1
         script.token_gate.open()
         await driver.until(lambda: len(driver.chat.turns.conversation.messages) == 4, "the other one is answered")
+
+
+async def test_undoing_more_lines_than_the_prompt_shows_leaves_the_chat_running():
+    """The scroll bar goes before Textual takes the cursor out of the lines that went."""
+    async with chatting(Script()) as driver:
+        for text in ("one", "\n" * 30 + "end"):
+            driver.chat.prompt._insert(text)
+            await driver.pilot.pause()
+        assert driver.chat.prompt.show_vertical_scrollbar
+        for _ in range(3):
+            await driver.pilot.press("ctrl+z")
+        assert driver.chat.prompt.document.line_count == 1
+        for _ in range(3):
+            await driver.pilot.press("ctrl+y")
+        assert driver.chat.prompt.text == "one" + "\n" * 30 + "end"
