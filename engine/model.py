@@ -307,6 +307,16 @@ class Model:
 
         return read_bandwidth_gbps(self.crew, threads or self.threads, is_unwanted=is_unwanted)
 
+    def clock_ghz(self) -> float | None:
+        """Measure the clock of a computing core, in GHz; None where that cannot be told.
+
+        Raises:
+            Cancelled: the crew was cancelled meanwhile.
+        """
+        from engine.plan.clock import clock_ghz
+
+        return clock_ghz(self.crew)
+
     def resident_weight_bytes(self) -> int | None:
         """Bytes of the weights that are in memory now; None if the system does not tell. Any thread may call it."""
         return self._weights.resident_bytes()

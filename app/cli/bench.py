@@ -182,6 +182,7 @@ def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings
         "decode_tps": measured.decode_tps,
         "decode_gbps": decode_gbps,
         "memory_gbps": model.read_bandwidth_gbps(threads),
+        "clock_ghz": model.clock_ghz(),
         "profile": profile,
         "gate": verdict,
         "kernels": "passed",
@@ -224,6 +225,10 @@ def versions() -> dict[str, str]:
     return found
 
 
+_MEMORY_BOUND = 0.85
+"""Share of the memory's limit from which on it is the limit: the probe itself varies by a tenth."""
+
+
 class _Table:
     """The figures for people: one line per thread count."""
 
@@ -241,6 +246,7 @@ class _Table:
         share = report["decode_gbps"] / report["memory_gbps"]
         limit = f"{report['decode_gbps']:.1f} of {report['memory_gbps']:.1f} GB/s ({share:.0%})"
         print(f"{report['threads']:7}  {columns[0]:>22}  {columns[1]:>22}  {limit:>32}", flush=True)
+        print(f"{'':9}{_bound(report, share)}", flush=True)
         for name, title in _PROFILED.items():
             _print_phases(title, report["profile"].get(name, []))
         self._gates.append(f"{report['threads']} threads: {report['gate']}")
@@ -249,6 +255,15 @@ class _Table:
     def end(self) -> None:
         print(f"kernels against their references: passed; the starter model's answer: {self._starter}")
         print(f"{QUESTION} This model, with {'; with '.join(self._gates)}", flush=True)
+
+
+def _bound(report: dict[str, Any], share: float) -> str:
+    """Say what bounds writing on this machine, and the bytes that each core reads a cycle."""
+    limit = "memory" if share >= _MEMORY_BOUND else "the cores"
+    if report["clock_ghz"] is None:
+        return f"writing is bound by {limit}"
+    each = report["decode_gbps"] / report["threads"] / report["clock_ghz"]
+    return f"writing is bound by {limit}: {each:.1f} bytes a cycle and thread at {report['clock_ghz']:.1f} GHz"
 
 
 def _print_phases(title: str, phases: list[dict[str, Any]]) -> None:

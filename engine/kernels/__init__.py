@@ -27,6 +27,7 @@ KERNELS: dict[str, str] = {
     "scale": "engine.kernels.scale:scale",
     "soft cap": "engine.kernels.scale:soft_cap",
     "probe": "engine.kernels.probe:read_all",
+    "count steps": "engine.kernels.probe:count_steps",
     "reset claims": "engine.kernels.share:reset_claims",
     "take column": "engine.kernels.take_column:take_column",
     "join attention": "engine.kernels.join_attention:join_attention",

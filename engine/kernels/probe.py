@@ -1,11 +1,11 @@
-"""Memory read and nothing else: how fast the machine could feed a decode step."""
+"""Memory read and nothing else, and time kept by a chain of operations: what bounds a decode step."""
 
 from engine.jit import kernel
 from engine.kernels.records import PROBE as F
 from engine.kernels.share import share
-from engine.simd import load_i8x32, load_i64, prefetch_l2, splat_i8x32, store_i8x32, xor
+from engine.simd import load_i8x32, load_i64, prefetch_l2, splat_i8x32, store_i8x32, store_i64, xor
 
-FAR_BYTES = 2048
+FAR_BYTES = 8192
 
 
 @kernel
@@ -21,3 +21,14 @@ def read_all(op, thread, n_threads):
         a, b = xor(a, load_i8x32(at)), xor(b, load_i8x32(at + 32))
         c, d = xor(c, load_i8x32(at + 64)), xor(d, load_i8x32(at + 96))
     store_i8x32(load_i64(op + F.out) + 128 * thread, xor(xor(a, b), xor(c, d)))
+
+
+@kernel
+def count_steps(op, thread, n_threads):
+    """Take ``n_bytes`` steps of xorshift, each a chain of six operations of one cycle: three shifts, three xors."""
+    x = load_i64(op + F.out)
+    for _ in range(load_i64(op + F.n_bytes)):
+        x ^= x << 13
+        x ^= x >> 7
+        x ^= x << 17
+    store_i64(load_i64(op + F.address), x)

@@ -173,6 +173,7 @@ class Script:
     """One permit per generated token."""
     bandwidth_gate: Gate | None = None
     read_gbps: float = 10.0
+    clock_ghz: float | None = 2.5
     n_bandwidth_probes: int = 0
     opened: list[FakeModel] = field(default_factory=list)
     """Every model opened from this script, with its sessions in ``model.sessions``."""
@@ -433,6 +434,10 @@ class FakeModel:
         return self.weights_bytes if self.weights_mode == "huge" else 0
 
     notices: tuple[str, ...] = ()
+
+    def clock_ghz(self) -> float | None:
+        """Of the script."""
+        return self.script.clock_ghz
 
     def read_bandwidth_gbps(self, threads: int | None = None, is_unwanted: Callable[[], bool] = lambda: False) -> float:
         """A machine of ten gigabytes a second, unless something else is to be done."""

@@ -127,7 +127,21 @@ def test_people_get_a_table(script: Script, capsys: pytest.CaptureFixture[str]) 
     out = capsys.readouterr().out
     assert "read 8 tokens" in out
     assert out.count("10.0 (10.0-10.0)") == 4
+    assert out.count("writing is bound by the cores") == 2
     assert "2 threads: passed" in out
+
+
+@pytest.mark.parametrize(
+    ("share", "clock_ghz", "line"),
+    [
+        (0.9, 2.5, "writing is bound by memory: 4.0 bytes a cycle and thread at 2.5 GHz"),
+        (0.5, 1.25, "writing is bound by the cores: 8.0 bytes a cycle and thread at 1.2 GHz"),
+        (0.9, None, "writing is bound by memory"),
+    ],
+)
+def test_the_bound_of_writing_is_said(share: float, clock_ghz: float | None, line: str) -> None:
+    report = {"decode_gbps": 20.0, "threads": 2, "clock_ghz": clock_ghz}
+    assert bench_module._bound(report, share) == line
 
 
 def test_a_profile_shows_every_plan_that_ran_and_counts_decode_per_token(

@@ -1,0 +1,30 @@
+"""The measured clock: a number of GHz that no processor is beyond, or none."""
+
+import pytest
+
+from engine.errors import Cancelled
+from engine.plan.clock import clock_ghz
+from engine.plan.crew import Crew
+from engine.simd import level
+
+
+def test_the_clock_is_one_of_a_processor() -> None:
+    crew = Crew(1)
+    found = clock_ghz(crew)
+    crew.close()
+    assert found is not None
+    assert 0.01 < found < 8
+
+
+def test_where_a_step_may_take_other_cycles_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(level, "HAS_X86", False)
+    assert clock_ghz(Crew(1)) is None
+
+
+def test_a_cancel_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Crew(1)
+    walk = crew.walk_whole
+    monkeypatch.setattr(crew, "walk_whole", lambda *arguments: (crew.cancel(), walk(*arguments)))
+    with pytest.raises(Cancelled):
+        clock_ghz(crew)
+    crew.close()
