@@ -174,10 +174,13 @@ def broadcast_two_4_bytes(typingctx, low, high):
     """Four bytes from each of two addresses, each repeated over one half of an i8x32."""
 
     def emit(context, builder, signature, args):
-        v = ir.Constant(ir.VectorType(I32, 2), ir.Undefined)
-        for k, address in enumerate(args):
-            v = builder.insert_element(v, _read(builder, address, I32), ir.Constant(I32, k))
-        return builder.bitcast(shuffle(builder, v, [0] * 4 + [1] * 4), i8x32.ir)
+        undefined, lane = ir.Constant(i32x8.ir, ir.Undefined), ir.Constant(I32, 0)
+        both = [
+            shuffle(builder, builder.insert_element(undefined, _read(builder, at, I32), lane), [0] * 8) for at in args
+        ]
+        if level.HAS_AVX2:  # two broadcasting loads and a blend; LLVM would gather both words and spread them
+            both = [_hidden(builder, one) for one in both]
+        return builder.bitcast(shuffle(builder, tuple(both), [0, 1, 2, 3, 12, 13, 14, 15]), i8x32.ir)
 
     return i8x32(types.intp, types.intp), emit
 
