@@ -30,6 +30,13 @@ def fold_i16(p04, p15, p26, p37):
 
 
 @inner
+def fold_i16_soon(p04, p15, p26, p37):
+    """The same where only two lanes fit into int16."""
+    ones = splat_i16x16(1)
+    return fold_neighbours(maddwd(fold_fours(p04, p15), ones), maddwd(fold_fours(p26, p37), ones))
+
+
+@inner
 def fold_i32(p04, p15, p26, p37):
     """The same from i32x8."""
     return fold_neighbours(fold_neighbours(p04, p15), fold_neighbours(p26, p37))
@@ -42,7 +49,7 @@ def eight_blocks(pair, fold, block_bytes, block, y):
     Args:
         pair: (block, other, y_low, y_high) -> products of two blocks, one in each half of a register; of the two
             registers of activations one holds the first sixteen of both blocks, the other the rest.
-        fold: ``fold_i16`` or ``fold_i32``, as ``pair`` returns i16x16 or i32x8.
+        fold: ``fold_i16`` or ``fold_i16_soon`` where ``pair`` returns i16x16, ``fold_i32`` where it returns i32x8.
     """
     one, two, three, far = block_bytes, 2 * block_bytes, 3 * block_bytes, block + 4 * block_bytes
     return fold(

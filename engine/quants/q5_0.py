@@ -13,7 +13,7 @@ import numpy as np
 from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.matmul_32 import ROW_D, add_offset_16, columns_32, sum_two_fours
-from engine.kernels.matvec_32 import eight_blocks, few_32, fold_i32, matvec_32, one_block_i32
+from engine.kernels.matvec_32 import eight_blocks, few_32, fold_i16_soon, matvec_32, one_block_i16
 from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
@@ -41,13 +41,11 @@ from engine.simd import (
     load_u32,
     low_half_i8,
     maddubs,
-    maddwd,
     or_,
     rolled,
     shift_lanes_left,
     shift_right,
     splat_i8x32,
-    splat_i16x16,
     store_f32,
     store_i8x32,
     sub,
@@ -59,18 +57,18 @@ QH, QS = 2, 6
 
 @inner
 def pair(block, other, y_low, y_high):
-    """Products of two blocks as i32x8, one block in each half."""
+    """Products of two blocks as i16x16, one block in each half; two lanes of them fit into int16."""
     qs, qh = load_two_i8x16(block + QS, other + QS), broadcast_two_4_bytes(block + QH, other + QH)
     nibble = splat_i8x32(15)
     low = or_(and_(qs, nibble), fifth_bits_low(qh))
     high = or_(and_(shift_right(qs, 4), nibble), fifth_bits_high(qh))
-    return maddwd(add(maddubs(low, y_low), maddubs(high, y_high)), splat_i16x16(1))
+    return add(maddubs(low, y_low), maddubs(high, y_high))
 
 
 @inner
 def dot8(block, y, d_y, sums, acc):
     """Add the products of eight blocks with 256 activations."""
-    t = eight_blocks(pair, fold_i32, BLOCK_BYTES, block, y)
+    t = eight_blocks(pair, fold_i16_soon, BLOCK_BYTES, block, y)
     t = sub(t, shift_lanes_left(load_i32x8(sums), 4))
     return fma(fmul(load_f16x8_strided(block, BLOCK_BYTES), load_f32x8(d_y)), f32_of_i32x8(t), acc)
 
@@ -78,7 +76,7 @@ def dot8(block, y, d_y, sums, acc):
 @inner
 def dot1(block, y, d_y, sums):
     """Value of one block's products with 32 activations."""
-    return load_f16(block) * load_f32(d_y) * np.float32(one_block_i32(pair, block, y) - 16 * load_i32(sums))
+    return load_f16(block) * load_f32(d_y) * np.float32(one_block_i16(pair, block, y) - 16 * load_i32(sums))
 
 
 @inner
