@@ -77,104 +77,116 @@ def one_block_i32(pair, block, y):
 def columns_32(op, c):
     """Where column c of q8_0 activations lies: (q, d, sums)."""
     n_cols = load_i64(op + F.n_cols)
-    at = 4 * c * (n_cols // 32)
-    return load_i64(op + F.q) + c * n_cols, load_i64(op + F.d) + at, load_i64(op + F.sums) + at
+    room = n_cols if n_cols < 256 else (n_cols + 255) & ~255
+    at = c * (room // 32) * 4
+    return load_i64(op + F.q) + c * room, load_i64(op + F.d) + at, load_i64(op + F.sums) + at
 
 
 @inner
-def one_column_32(dot8, dot1, block_bytes, op, c, row):
+def short_row_32(dot1, block_bytes, op, c, row):
+    """One row of fewer than eight blocks with one column.
+
+    Args:
+        dot1: (block, y, d_y, sums) -> f32, one block's value.
+    """
+    q, d, sums = columns_32(op, c)
+    total = np.float32(0.0)
+    block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
+    for i in range(load_i64(op + F.n_cols) // 32):
+        total += dot1(block, q + 32 * i, d + 4 * i, sums + 4 * i)
+        block += block_bytes
+    finish(op, c, row, total)
+
+
+@inner
+def one_column_32(dot8, block_bytes, op, c, row):
     """One row of 32-weight blocks with one column, eight blocks at a time: lane = block.
+
+    The last eight may overlap those before; the activations' scales are zero for what was added already.
 
     Args:
         dot8: (block, y, d_y, sums, acc) -> acc, adds eight blocks; d_y and sums are addresses, acc is f32x8.
-        dot1: (block, y, d_y, sums) -> f32, one block's value, for what is left of a row.
     """
     n_blocks = load_i64(op + F.n_cols) // 32
     q, d, sums = columns_32(op, c)
-    acc, rest = splat_f32x8(0.0), np.float32(0.0)
+    acc = splat_f32x8(0.0)
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    ahead = load_i64(op + F.ahead)
-    for i in range(0, n_blocks & ~7, 8):
+    ahead, last = load_i64(op + F.ahead), block + (n_blocks - 8) * block_bytes
+    for i in range(0, n_blocks, 8):
         ask_ahead(block, ahead, 8 * block_bytes)
-        acc = dot8(block, q + 32 * i, d + 4 * i, sums + 4 * i, acc)
+        acc = dot8(min(block, last), q + 32 * i, d + 4 * i, sums + 4 * i, acc)
         block += 8 * block_bytes
-    for i in range(n_blocks & ~7, n_blocks):
-        rest += dot1(block, q + 32 * i, d + 4 * i, sums + 4 * i)
-        block += block_bytes
-    finish(op, c, row, sum_f32x8(acc) + rest)
+    finish(op, c, row, sum_f32x8(acc))
 
 
 @inner
-def two_columns_32(dot8, dot1, block_bytes, op, c, row):
+def two_columns_32(dot8, block_bytes, op, c, row):
     """The same with two."""
     n_blocks = load_i64(op + F.n_cols) // 32
     q, d, sums = columns_32(op, c)
     r, e, tums = columns_32(op, c + 1)
-    a, b, a_rest, b_rest = splat_f32x8(0.0), splat_f32x8(0.0), np.float32(0.0), np.float32(0.0)
+    a, b = splat_f32x8(0.0), splat_f32x8(0.0)
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    ahead = load_i64(op + F.ahead)
-    for i in range(0, n_blocks & ~7, 8):
+    ahead, last = load_i64(op + F.ahead), block + (n_blocks - 8) * block_bytes
+    for i in range(0, n_blocks, 8):
         ask_ahead(block, ahead, 8 * block_bytes)
-        a = dot8(block, q + 32 * i, d + 4 * i, sums + 4 * i, a)
-        b = dot8(block, r + 32 * i, e + 4 * i, tums + 4 * i, b)
+        at = min(block, last)
+        a = dot8(at, q + 32 * i, d + 4 * i, sums + 4 * i, a)
+        b = dot8(at, r + 32 * i, e + 4 * i, tums + 4 * i, b)
         block += 8 * block_bytes
-    for i in range(n_blocks & ~7, n_blocks):
-        a_rest += dot1(block, q + 32 * i, d + 4 * i, sums + 4 * i)
-        b_rest += dot1(block, r + 32 * i, e + 4 * i, tums + 4 * i)
-        block += block_bytes
-    finish(op, c, row, sum_f32x8(a) + a_rest)
-    finish(op, c + 1, row, sum_f32x8(b) + b_rest)
+    finish(op, c, row, sum_f32x8(a))
+    finish(op, c + 1, row, sum_f32x8(b))
 
 
 @inner
-def four_columns_32(dot8, dot1, block_bytes, op, c, row):
+def four_columns_32(dot8, block_bytes, op, c, row):
     """The same with four."""
-    n_blocks, zero = load_i64(op + F.n_cols) // 32, np.float32(0.0)
+    n_blocks = load_i64(op + F.n_cols) // 32
     (q0, d0, s0), (q1, d1, s1) = columns_32(op, c), columns_32(op, c + 1)
     (q2, d2, s2), (q3, d3, s3) = columns_32(op, c + 2), columns_32(op, c + 3)
     a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
-    r0, r1, r2, r3 = zero, zero, zero, zero
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    ahead = load_i64(op + F.ahead)
-    for i in range(0, n_blocks & ~7, 8):
+    ahead, last = load_i64(op + F.ahead), block + (n_blocks - 8) * block_bytes
+    for i in range(0, n_blocks, 8):
         ask_ahead(block, ahead, 8 * block_bytes)
-        a0 = dot8(block, q0 + 32 * i, d0 + 4 * i, s0 + 4 * i, a0)
-        a1 = dot8(block, q1 + 32 * i, d1 + 4 * i, s1 + 4 * i, a1)
-        a2 = dot8(block, q2 + 32 * i, d2 + 4 * i, s2 + 4 * i, a2)
-        a3 = dot8(block, q3 + 32 * i, d3 + 4 * i, s3 + 4 * i, a3)
+        at = min(block, last)
+        a0 = dot8(at, q0 + 32 * i, d0 + 4 * i, s0 + 4 * i, a0)
+        a1 = dot8(at, q1 + 32 * i, d1 + 4 * i, s1 + 4 * i, a1)
+        a2 = dot8(at, q2 + 32 * i, d2 + 4 * i, s2 + 4 * i, a2)
+        a3 = dot8(at, q3 + 32 * i, d3 + 4 * i, s3 + 4 * i, a3)
         block += 8 * block_bytes
-    for i in range(n_blocks & ~7, n_blocks):
-        r0 += dot1(block, q0 + 32 * i, d0 + 4 * i, s0 + 4 * i)
-        r1 += dot1(block, q1 + 32 * i, d1 + 4 * i, s1 + 4 * i)
-        r2 += dot1(block, q2 + 32 * i, d2 + 4 * i, s2 + 4 * i)
-        r3 += dot1(block, q3 + 32 * i, d3 + 4 * i, s3 + 4 * i)
-        block += block_bytes
-    v0, v1 = sum_f32x8(a0) + r0, sum_f32x8(a1) + r1
-    finish_four(op, c, row, v0, v1, sum_f32x8(a2) + r2, sum_f32x8(a3) + r3)
+    v0, v1 = sum_f32x8(a0), sum_f32x8(a1)
+    finish_four(op, c, row, v0, v1, sum_f32x8(a2), sum_f32x8(a3))
 
 
 @inner
 def matvec_32(dot8, dot1, block_bytes, op, thread, n_threads):
     """All rows with one column."""
+    is_short = load_i64(op + F.n_cols) < 256
     turn = 0
     while turn < n_threads:
         first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
         for row in range(first, last):
-            one_column_32(dot8, dot1, block_bytes, op, 0, row)
+            if is_short:
+                short_row_32(dot1, block_bytes, op, 0, row)
+            else:
+                one_column_32(dot8, block_bytes, op, 0, row)
 
 
 @inner
 def few_32(dot8, dot1, block_bytes, op, thread, n_threads):
     """All rows with the few columns of the step, a row with all of them before the next row."""
-    n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
+    n_tokens, is_short = load_i64(load_i64(op + F.step) + STEP.n_tokens), load_i64(op + F.n_cols) < 256
     turn = 0
     while turn < n_threads:
         first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
         for row in range(first, last):
-            for c in range(0, n_tokens, 4):
+            for c in range(n_tokens if is_short else 0):
+                short_row_32(dot1, block_bytes, op, c, row)
+            for c in range(0, 0 if is_short else n_tokens, 4):
                 if n_tokens - c >= 3:
-                    four_columns_32(dot8, dot1, block_bytes, op, c, row)
+                    four_columns_32(dot8, block_bytes, op, c, row)
                 elif n_tokens - c == 2:
-                    two_columns_32(dot8, dot1, block_bytes, op, c, row)
+                    two_columns_32(dot8, block_bytes, op, c, row)
                 else:
-                    one_column_32(dot8, dot1, block_bytes, op, c, row)
+                    one_column_32(dot8, block_bytes, op, c, row)

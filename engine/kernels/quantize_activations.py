@@ -53,9 +53,19 @@ def round_sixteen(x, inverse, store, stride, q):
 
 
 @inner
+def in_row(n, t, k):
+    """Place of value k of token t where decode reads it (``buffers.row_places``)."""
+    whole = n & ~255
+    if whole == 0 or whole == n:
+        return t * n + k
+    return t * (whole + 256) + k + (whole + 256 - n if k >= whole else 0)
+
+
+@inner
 def in_rows(n, padded, t, k):
     """Byte offsets of the sixteen values from the k-th of token t on, and of the next sixteen: one behind the other."""
-    return t * n + k, t * n + k + 16
+    at = in_row(n, t, k)
+    return at, at + 16
 
 
 @inner
@@ -67,11 +77,12 @@ def paired_256(n, padded, t, k):
 
 @inner
 def paired_32(n, padded, t, k):
-    """The same in ``buffers.PAIRED_32``; in order where fewer than 256 are left."""
-    first, group = k & ~255, (k & 255) >> 5
-    if n - first < 256:
-        return t * n + k, t * n + k + 16
-    at = t * n + first + 64 * (group & 3) + 16 * (group >> 2)
+    """The same in ``buffers.PAIRED_32``; in order where there are fewer than 256."""
+    place = in_row(n, t, k)
+    if n < 256:
+        return place, place + 16
+    group = (place & 255) >> 5
+    at = (place & ~255) + 64 * (group & 3) + 16 * (group >> 2)
     return at, at + 32
 
 
@@ -132,7 +143,7 @@ def quantize_groups(quantize, group, sums_bytes, layout, store, stride, op, thre
     first, last = share(n, 256, thread, n_threads)
     for t in range(n_tokens):
         for k in range(first, last, group):
-            at = t * (n // group) + k // group if stride == 1 else k // group * padded + t
+            at = in_row(n, t, k) // group if stride == 1 else k // group * padded + t
             values = x + 4 * (t * n + k)
             quantize(values, layout, store, stride, n, padded, t, k, q, d + 4 * at, sums + sums_bytes * at)
 

@@ -69,6 +69,29 @@ class Quantized:
     sums: int
 
 
+def row_places(n: int) -> tuple[int, np.ndarray[Any, np.dtype[np.intp]]]:
+    """Where the n values of one token lie in a form that decode reads in rows.
+
+    Rows of 256 values and more are rounded up to whole chunks of 256, and what is left of a row lies at the end of its
+    last chunk: kernels read the row's last 256 weights once more, and find scales of zero for those they had before.
+
+    Returns:
+        (values that a token has room for, place of each of the n values).
+    """
+    places, whole = np.arange(n), n - n % 256
+    room = whole + 256 if whole and whole < n else n
+    places[whole:] += room - n
+    return room, places
+
+
+def in_rows(part: np.ndarray[Any, Any], n: int, group: int = 1) -> np.ndarray[Any, Any]:
+    """Values, scales or sums of several tokens (n_tokens, n / group, ...) with room as ``row_places`` says."""
+    room, places = row_places(n)
+    found = np.zeros((len(part), room // group, *part.shape[2:]), part.dtype)
+    found[:, places[::group] // group] = part
+    return found
+
+
 def in_columns(
     q: np.ndarray[Any, Any], d: np.ndarray[Any, Any], sums: np.ndarray[Any, Any]
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -103,8 +126,9 @@ def out_of_columns(q: np.ndarray[Any, Any], n_tokens: int, n: int) -> np.ndarray
 
 
 def in_pairs(q: np.ndarray[Any, np.dtype[np.int8]], form: Form) -> np.ndarray[Any, np.dtype[np.int8]]:
-    """int8 of several tokens (n_tokens, n) as a form with ``offsets`` keeps them; in order what is no whole chunk."""
+    """int8 of several tokens (n_tokens, n) as a form with ``offsets`` keeps them; in order where n is below 256."""
     assert form.offsets is not None
+    q = in_rows(q, q.shape[1])
     n_tokens, n = q.shape
     n_bytes, whole = 256 * form.item_bytes, n // 256 * 256
     chunks = np.zeros((n_tokens, n // 256, n_bytes), np.int8)
@@ -117,9 +141,10 @@ def in_pairs(q: np.ndarray[Any, np.dtype[np.int8]], form: Form) -> np.ndarray[An
 def out_of_pairs(kept: np.ndarray[Any, np.dtype[np.int8]], form: Form, n: int) -> np.ndarray[Any, np.dtype[np.int8]]:
     """The values of ``in_pairs`` as (n_tokens, n)."""
     assert form.offsets is not None
-    whole = n // 256 * 256
+    room, places = row_places(n)
+    whole = room // 256 * 256
     chunks = kept[:, : whole * form.item_bytes].reshape(len(kept), -1, 256 * form.item_bytes)[:, :, form.offsets]
-    return np.concatenate([chunks.reshape(len(kept), whole), kept[:, whole * form.item_bytes :]], axis=1)
+    return np.concatenate([chunks.reshape(len(kept), whole), kept[:, whole * form.item_bytes :]], axis=1)[:, places]
 
 
 class Activations:
@@ -139,7 +164,8 @@ class Activations:
             return Quantized(self.address, 0, 0)
         if name not in self._forms:
             form = FORMS[name]
-            n = min(FEW_COLUMNS, self._columns) * self.n if form.in_rows else self._columns * self.n
+            room, _ = row_places(self.n)
+            n = min(FEW_COLUMNS, self._columns) * room if form.in_rows else self._columns * self.n
             n_groups = n // form.group if form.group else 0
             parts = [Memory(form.item_bytes * n), Memory(4 * n_groups), Memory(form.sums_bytes * n_groups)]
             self._forms[name] = Quantized(*(part.address for part in parts)), parts
@@ -158,10 +184,11 @@ class Activations:
             return parts[0].array(np.float32, (n_tokens, self.n)).astype(np.float64)
         if not form.in_rows:
             return self._out_of_columns(form, parts, n_tokens)
-        scales = parts[1].array(np.float32, (n_tokens, self.n // form.group)).astype(np.float64)
-        kept = parts[0].array(np.int8, (n_tokens, self.n * form.item_bytes))
-        rows = kept if form.offsets is None else out_of_pairs(kept, form, self.n)
-        decoded: np.ndarray[Any, np.dtype[np.float64]] = rows.astype(np.float64) * np.repeat(scales, form.group, axis=1)
+        room, places = row_places(self.n)
+        scales = parts[1].array(np.float32, (n_tokens, room // form.group)).astype(np.float64)
+        kept = parts[0].array(np.int8, (n_tokens, room * form.item_bytes))
+        rows = kept[:, places] if form.offsets is None else out_of_pairs(kept, form, self.n)
+        decoded: np.ndarray[Any, np.dtype[np.float64]] = rows.astype(np.float64) * scales[:, places // form.group]
         return decoded
 
     def _out_of_columns(self, form: Form, parts: list[Memory], n_tokens: int) -> np.ndarray[Any, np.dtype[np.float64]]:

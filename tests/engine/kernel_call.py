@@ -11,7 +11,7 @@ import numpy as np
 from engine.gguf.ggml_types import TYPES_BY_NAME
 from engine.kernels.records import COUNTER_BYTES, EMBED, MATMUL, STEP
 from engine.kernels.tiles import SCRATCH_BYTES
-from engine.plan.buffers import FORMS, in_columns, in_pairs
+from engine.plan.buffers import FORMS, in_columns, in_pairs, in_rows
 from engine.quants.base import QuantType
 
 PADDING_BYTES = 4096
@@ -106,8 +106,10 @@ def padded(weights: np.ndarray) -> np.ndarray:
 def read_by(quant: QuantType, columns: Columns, n_tokens: int) -> list[np.ndarray]:
     """q, d and sums in the order that ``matvec`` (n_tokens 0) or ``matmul`` reads them."""
     parts = [np.ascontiguousarray(part) for part in columns[:3]]
-    if n_tokens == 0 and quant.order:
-        return [in_pairs(parts[0], FORMS[quant.form(in_rows=True)]), *parts[1:]]
+    if n_tokens == 0 and quant.activations in ("q8_k", "q8_0"):
+        form, n = FORMS[quant.form(in_rows=True)], columns.q.shape[1]
+        q = in_pairs(parts[0], form) if quant.order else in_rows(parts[0], n)
+        return [q, *(in_rows(part, n, form.group) for part in parts[1:])]
     if n_tokens == 0 or not quant.products:
         return parts
     q, d, sums = in_columns(*(part[: (n_tokens + 3) // 4 * 4] for part in parts))

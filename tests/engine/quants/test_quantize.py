@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engine.kernels.records import QUANTIZE, STEP
-from engine.plan.buffers import FORMS, in_columns, in_pairs, out_of_columns, out_of_pairs
+from engine.plan.buffers import FORMS, in_columns, in_pairs, in_rows, out_of_columns, out_of_pairs
 from engine.plan.compilation import find_kernel
 from tests.engine.kernel_call import run
 
@@ -38,8 +38,9 @@ def test_every_form_equals_its_twin_to_the_bit(name: str, n_threads: int) -> Non
     if not form.in_rows:
         wanted = in_columns(*wanted)
         x = np.concatenate([x, np.zeros((2, n), np.float32)])
-    if form.offsets is not None:
-        wanted = in_pairs(wanted[0], form), *wanted[1:]
+    else:
+        q = in_rows(wanted[0], n) if form.offsets is None else in_pairs(wanted[0], form)
+        wanted = q, *(in_rows(part, n, form.group) for part in wanted[1:])
     kind = np.int8 if form.in_rows or form.item_bytes == 1 else np.int16
     found = [np.zeros_like(wanted[0], kind), np.zeros_like(wanted[1]), np.zeros_like(wanted[2])]
     step, record = np.zeros(8, np.int64), np.zeros(len(QUANTIZE), np.int64)
@@ -53,11 +54,14 @@ def test_every_form_equals_its_twin_to_the_bit(name: str, n_threads: int) -> Non
 
 
 def test_pairs_meet_in_one_register() -> None:
-    """Sub-blocks next to each other with their magnitudes, and blocks of 32 that are four apart; the rest in order."""
+    """Sub-blocks next to each other with their magnitudes; blocks of 32 that are four apart, the rest at the end."""
     q = (np.arange(288) - 144).clip(-127, 127).astype(np.int8)[None]
     thirties = in_pairs(q, FORMS["q8_0 paired"])[0]
     assert (thirties[:64] == np.concatenate([q[0, :16], q[0, 128:144], q[0, 16:32], q[0, 144:160]])).all()
-    assert (thirties[256:] == q[0, 256:]).all()
+    assert thirties.shape == (512,)
+    assert (thirties[464:480] == q[0, 256:272]).all()
+    assert (thirties[496:] == q[0, 272:]).all()
+    assert not thirties[256:464].any()
     both = in_pairs(q[:, :256], FORMS["q8_k paired"])[0]
     first = np.concatenate([q[0, :16], q[0, 32:48], q[0, 16:32], q[0, 48:64]])
     assert (both[:128] == np.concatenate([first, np.abs(first)])).all()
