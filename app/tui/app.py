@@ -52,8 +52,7 @@ from app.tui.textual_hacks import (
     call_once,
     draw_plain_scrollbars,
     ignore_impossible_keys,
-    resume_cleanly,
-    stop_between_events,
+    stop_and_go_on_between_events,
     teach_alt_enter,
 )
 from app.tui.themes import ThemeError, choose_theme, load_themes, no_such_theme
@@ -383,8 +382,7 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     def _watch_signals(self) -> None:
         if self._driver is not None and hasattr(signal, "SIGCONT"):
-            resume_cleanly(self._driver)
-            stop_between_events()
+            stop_and_go_on_between_events(self._driver)
         # signal.signal with App.exit does not end Textual; the loop's own handlers do (Textual#5140).
         loop = asyncio.get_running_loop()
         for number, code in _SIGNAL_EXITS.items():

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from inspect import getfile
-from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
@@ -73,43 +72,27 @@ def _parse_possible_key(parser: XTermParser, sequence: str) -> Any:
     return _parse_any_key(parser, sequence)
 
 
-def resume_cleanly(driver: Driver) -> None:
-    """Set the terminal up anew when the process is continued that did not stop itself (``kill -CONT``, cpulimit, tmux).
+def stop_and_go_on_between_events(driver: Driver) -> None:
+    """Let the event loop obey SIGTSTP and SIGCONT, between two events.
 
-    Textual 8.2 then starts a second pair of threads beside the ones that run: two read the same keys, and the modes to
-    restore at the end are lost. Remove when it does not.
+    Textual 8.2 obeys them wherever the program stands. Where that is in handing a frame to the thread that writes, the
+    queue's lock is held, and handing over the modes of the terminal waits for it for ever. Where the process is
+    continued that did not stop itself (``kill -CONT``, cpulimit, tmux), Textual starts a second pair of threads beside
+    the ones that run: two read the same keys, and the modes to restore at the end are lost. Remove when it does not.
     """
-    textuals = signal.getsignal(signal.SIGCONT)
-    waiting: list[int] = []
+    stop, go_on = signal.getsignal(signal.SIGTSTP), signal.getsignal(signal.SIGCONT)
+    loop = asyncio.get_running_loop()
 
-    def resume(number: int, frame: FrameType | None) -> None:
-        waiting.append(number)
-        if len(waiting) > 1:
-            return  # this one interrupts another, which goes round again when the terminal is whole
-        try:
-            while waiting:
-                n_heeded = len(waiting)
-                if driver._auto_restart and not getattr(driver, "_must_signal_resume", True):
-                    driver.suspend_application_mode()
-                    driver._must_signal_resume = True  # type: ignore[attr-defined]
-                if callable(textuals):
-                    textuals(number, frame)
-                del waiting[:n_heeded]
-        finally:
-            waiting.clear()
+    def resume() -> None:
+        if driver._auto_restart and not getattr(driver, "_must_signal_resume", True):
+            driver.suspend_application_mode()
+            driver._must_signal_resume = True  # type: ignore[attr-defined]
+        if callable(go_on):
+            go_on(signal.SIGCONT, None)
 
-    signal.signal(signal.SIGCONT, resume)
-
-
-def stop_between_events() -> None:
-    """Let the event loop obey SIGTSTP, between two events.
-
-    Textual 8.2 obeys it wherever the program stands. Where that is in handing a frame to the thread that writes, the
-    queue's lock is held, and handing over the modes of the terminal waits for it for ever. Remove when it does not.
-    """
-    textuals = signal.getsignal(signal.SIGTSTP)
-    if callable(textuals):
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTSTP, textuals, signal.SIGTSTP, None)
+    if callable(stop):
+        loop.add_signal_handler(signal.SIGTSTP, stop, signal.SIGTSTP, None)
+    loop.add_signal_handler(signal.SIGCONT, resume)
 
 
 class ThriftyCompositor(Compositor):
