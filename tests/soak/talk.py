@@ -10,6 +10,9 @@ from tests.soak.ledger import Fate, Said
 from tests.soak.run import Run
 from tests.soak.view import is_seen_in, letters
 
+_LOOKS = 3
+"""Times that the live conversation is compared with the disk before a difference counts."""
+
 
 def turn(run: Run, rng: Random) -> None:
     """Say something short."""
@@ -178,16 +181,22 @@ def fork(run: Run, rng: Random) -> None:
     turn(run, rng)
 
 
+def _on_disk(run: Run) -> list[list[tuple[str, str]]]:
+    read = [run.home.store.read(one).conversation.messages for one in run.home.store.ids()]
+    return [[(message.role.value, message.text) for message in messages] for messages in read]
+
+
 def compare(run: Run, rng: Random) -> None:
     """Compare the live conversation with what is on disk and with what is painted."""
-    messages = run.export()
-    if not messages:
-        return
-    conversations = [
-        [(m.role.value, m.text) for m in run.home.store.read(one).conversation.messages] for one in run.home.store.ids()
-    ]
-    live = [(one["role"], one["text"]) for one in messages]
-    if live not in conversations:
+    for _ in range(_LOOKS):  # a reply may have begun since: the screen says so once the engine has made room for it
+        messages = run.export()
+        if not messages:
+            return
+        live = [(one["role"], one["text"]) for one in messages]
+        if live in _on_disk(run):
+            break
+        run.finish(None)
+    else:
         run.fail("the live conversation is not on the disk as it is in the chat")
     reply = run.view.last_reply
     if reply is not None and reply.n_tokens is not None and not is_seen_in(reply.reply_letters, messages[-1]["text"]):
