@@ -9,7 +9,6 @@ code, so that other kernels begin anew.
 from __future__ import annotations
 
 import json
-import math
 import os
 import secrets
 from contextlib import suppress
@@ -49,16 +48,7 @@ def ahead_of(quant: str) -> int:
 @cache
 def remembered() -> dict[str, Lookahead]:
     """Return what was measured on this processor with these kernels, by weight type; changed by ``remember`` only."""
-    path = _path()
-    if path is None:
-        return {}
-    try:
-        if path.stat().st_size > _MOST_FILE_BYTES:
-            return {}
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    types = content.get(_processor()) if isinstance(content, dict) else None
+    types = _kept().get(_processor())
     if not isinstance(types, dict):
         return {}
     return {quant: found for quant, one in types.items() if (found := _checked(one)) is not None}
@@ -70,7 +60,7 @@ def remember(quant: str, found: Lookahead) -> None:
     path = _path()
     if path is None:
         return
-    content = {_processor(): {name: asdict(one) for name, one in remembered().items()}}
+    content = {**_kept(), _processor(): {name: asdict(one) for name, one in remembered().items()}}
     own = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with suppress(OSError):
         try:
@@ -80,13 +70,25 @@ def remember(quant: str, found: Lookahead) -> None:
             own.unlink(missing_ok=True)
 
 
+def _kept() -> dict[str, Any]:
+    """Return what the file holds, unchecked, by processor: several may share a directory."""
+    path = _path()
+    try:
+        if path is None or path.stat().st_size > _MOST_FILE_BYTES:
+            return {}
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def _checked(values: Any) -> Lookahead | None:
     if not isinstance(values, dict) or set(values) != {"ahead", "gbps", "usual_gbps"}:
         return None
     figures = values["gbps"], values["usual_gbps"]
     if type(values["ahead"]) is not int or values["ahead"] not in CHOICES:
         return None
-    if not all(isinstance(one, (int, float)) and math.isfinite(one) and 0 < one < 1e5 for one in figures):
+    if not all(isinstance(one, (int, float)) and 0 < one < 1e5 for one in figures):
         return None
     return Lookahead(values["ahead"], *map(float, figures))
 

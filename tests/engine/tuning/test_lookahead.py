@@ -144,6 +144,7 @@ def test_it_gives_way_and_begins_anew(model: Model, clock: Clock) -> None:
         {"ahead": 2048, "gbps": -1.0, "usual_gbps": 1.0},
         {"ahead": 2048, "gbps": float("nan"), "usual_gbps": 1.0},
         {"ahead": 2048, "gbps": "fast", "usual_gbps": 1.0},
+        {"ahead": 2048, "gbps": 10**400, "usual_gbps": 1.0},
         {"ahead": 2048, "gbps": 1.0, "usual_gbps": 1.0, "more": 1},
     ],
 )
@@ -151,6 +152,13 @@ def test_what_is_not_sound_in_the_file_is_not_used(values: object, place: Path) 
     sound = {"ahead": 16384, "gbps": 2.0, "usual_gbps": 1.0}
     place.write_text(json.dumps({lookahead._processor(): {"Q4_K": sound, "Q8_0": values}, "other": {"Q6_K": sound}}))
     assert (ahead_of("Q4_K"), ahead_of("Q8_0"), ahead_of("Q6_K")) == (16384, USUAL, USUAL)
+
+
+def test_what_another_processor_found_stays(place: Path) -> None:
+    other = {"Q6_K": {"ahead": 0, "gbps": 2.0, "usual_gbps": 1.0}}
+    place.write_text(json.dumps({"other": other}))
+    remember("Q8_0", Lookahead(-2048, 2.0, 1.0))
+    assert json.loads(place.read_text())["other"] == other
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000, b"[]", b'{"x": 1}', b" " * 100_000, b"\xff"])
