@@ -167,11 +167,9 @@ class SavedStates:
         session = self._session
         assert session is not None
         n_cached = session.reusable(ids)
-        file = self._place.state_file
-        if self._files is None or self._writer is None or file is None or not session.has_lost(ids):
-            return n_cached
-        with suppress(Exception):  # what is wrong with the file is said where it is restored
-            return max(n_cached, min(self._files.restorable(session, file, ids), len(ids) - 1))
+        if (file := self._file_of_lost(ids)) is not None and self._files is not None:
+            with suppress(Exception):  # what is wrong with the file is said where it is restored
+                return max(n_cached, min(self._files.restorable(session, file, ids), len(ids) - 1))
         return n_cached
 
     def go_back(self, ids: Sequence[int]) -> None:
@@ -179,11 +177,15 @@ class SavedStates:
 
         A sliding layer keeps the end of the conversation only: an edit or another reply may begin before that.
         """
-        session, file = self._session, self._place.state_file
-        if session is None or self._writer is None or file is None or not session.has_lost(ids):
-            return
-        self.leave()
-        self._restore(file, ids)
+        if (file := self._file_of_lost(ids)) is not None:
+            self.leave()
+            self._restore(file, ids)
+
+    def _file_of_lost(self, ids: Sequence[int]) -> Path | None:
+        """Return the file that may hold what the layers' memory lost of a prompt; None where nothing was lost."""
+        if self._writer is None or self._session is None or not self._session.has_lost(ids):
+            return None
+        return self._place.state_file
 
     def _restore(self, path: Path, ids: Sequence[int]) -> BroughtBack:
         session, files = self._session, self._files

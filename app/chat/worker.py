@@ -351,6 +351,7 @@ class EngineWorker:
         opened, self._opened = self._opened, None
         self._measures.note_no_model()
         self._wire.thinking = ""
+        self._has_tuned = None
         self._tuning.note_closed()
         self._states.note_closing(self._wire.patience_s)
         if opened is not None:

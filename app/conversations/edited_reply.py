@@ -16,9 +16,6 @@ from engine.prompt.thought_markers import opened_by
 if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
-_MOST_RETAKEN = 4
-"""At most this many tokens of a word are made anew when the word goes on differently."""
-
 
 class _Boundary(NamedTuple):
     """A place between two tokens that is no place inside a character."""

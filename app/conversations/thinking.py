@@ -7,7 +7,6 @@ opening tag themselves; then the reply begins inside the block. Knows no screen 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import Enum
 
 from app.text.record import record
@@ -23,10 +22,6 @@ class Thinking:
     duration_s: float = 0.0
     is_closed: bool = False
     """False for a block that the reply ended within."""
-
-    def with_text(self, text: str) -> Thinking:
-        """Return the same figures with another text."""
-        return replace(self, text=text)
 
 
 @record

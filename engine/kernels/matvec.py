@@ -36,44 +36,32 @@ def finish(op, c, row, value):
 
 
 @inner
-def prefetch_block(at, n_bytes):
-    """Ask for the cache lines of the next ``n_bytes``, at most 384; without a loop, whose branches would cost more."""
-    prefetch_l2(at)
-    if n_bytes > 64:
-        prefetch_l2(at + 64)
-    if n_bytes > 128:
-        prefetch_l2(at + 128)
-    if n_bytes > 192:
-        prefetch_l2(at + 192)
-    if n_bytes > 256:
-        prefetch_l2(at + 256)
-    if n_bytes > 320:
-        prefetch_l2(at + 320)
+def each_line(ask, at, n_bytes):
+    """Ask for the cache lines of the next ``n_bytes``, at most 384; without a loop, whose branches would cost more.
 
-
-@inner
-def stream_block(at, n_bytes):
-    """Ask for the same lines as data that is read once: no other level of the cache need keep them."""
-    prefetch_once(at)
+    Args:
+        ask: ``prefetch_l2``, or ``prefetch_once`` for data that no other level of the cache need keep.
+    """
+    ask(at)
     if n_bytes > 64:
-        prefetch_once(at + 64)
+        ask(at + 64)
     if n_bytes > 128:
-        prefetch_once(at + 128)
+        ask(at + 128)
     if n_bytes > 192:
-        prefetch_once(at + 192)
+        ask(at + 192)
     if n_bytes > 256:
-        prefetch_once(at + 256)
+        ask(at + 256)
     if n_bytes > 320:
-        prefetch_once(at + 320)
+        ask(at + 320)
 
 
 @inner
 def ask_ahead(at, ahead, n_bytes):
     """Ask for lines ahead: ``ahead`` bytes into the second level, or -``ahead`` as data read once, or 0 for none."""
     if ahead < 0:
-        stream_block(at - ahead, n_bytes)
+        each_line(prefetch_once, at - ahead, n_bytes)
     elif ahead > 0:
-        prefetch_block(at + ahead, n_bytes)
+        each_line(prefetch_l2, at + ahead, n_bytes)
 
 
 @inner

@@ -11,7 +11,7 @@ A type supplies how a row is unpacked, where it finds four columns, and what the
 """
 
 from engine.jit import inner
-from engine.kernels.matvec import prefetch_block
+from engine.kernels.matvec import each_line
 from engine.kernels.records import MATMUL as F
 from engine.kernels.records import STEP
 from engine.kernels.share import claim_rows
@@ -21,6 +21,7 @@ from engine.simd import (
     load_f32x8,
     load_i8x32,
     load_i64,
+    prefetch_l2,
     rolled,
     splat_f32x8,
     store_f32,
@@ -80,7 +81,7 @@ def unpack_half(unpack_row, room_bytes, source, source_bytes, row_bytes, n_rows,
     """
     for r in range(8):
         at = source + rolled(min(r, n_rows - 1)) * row_bytes
-        prefetch_block(at + source_bytes, source_bytes)
+        each_line(prefetch_l2, at + source_bytes, source_bytes)
         unpack_row(at, rows + room_bytes * r, n_live)
     for group in range(room_bytes // 32):
         at = rows + 32 * rolled(group)

@@ -9,7 +9,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from engine.simd import level
-from engine.simd.arith import _in_halves, _pick, maddwd_ir
+from engine.simd.arith import _in_halves, _pick, _splat_ir, maddwd_ir
 from engine.simd.memory import _widen_halves
 from engine.simd.types import I32, I64, call, f32x4, f32x8, i8x16, i8x32, i16x16, i32x4, i32x8, shuffle
 
@@ -63,14 +63,17 @@ def maddwd_folded(typingctx, scale, products):
     return i32x8(i16x16, i16x16), emit
 
 
+def _fence(builder):
+    builder.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", side_effect=True), [])
+
+
 @intrinsic
 def keep_order(typingctx):
     """Let LLVM move no load beyond this point: where registers are few it would load everything first, and spill."""
 
     def emit(context, builder, signature, args):
         if not level.HAS_AVX2:
-            nothing = ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", side_effect=True)
-            builder.call(nothing, [])
+            _fence(builder)
         return context.get_dummy_value()
 
     return types.void(), emit
@@ -100,7 +103,7 @@ def written(typingctx):
     """Let LLVM take no load beyond this point for what was stored before it: it would shuffle registers instead."""
 
     def emit(context, builder, signature, args):
-        builder.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", side_effect=True), [])
+        _fence(builder)
         return context.get_dummy_value()
 
     return types.void(), emit
@@ -174,10 +177,7 @@ def broadcast_two_4_bytes(typingctx, low, high):
     """Four bytes from each of two addresses, each repeated over one half of an i8x32."""
 
     def emit(context, builder, signature, args):
-        undefined, lane = ir.Constant(i32x8.ir, ir.Undefined), ir.Constant(I32, 0)
-        both = [
-            shuffle(builder, builder.insert_element(undefined, _read(builder, at, I32), lane), [0] * 8) for at in args
-        ]
+        both = [_splat_ir(builder, _read(builder, at, I32), i32x8) for at in args]
         if level.HAS_AVX2:  # two broadcasting loads and a blend; LLVM would gather both words and spread them
             both = [_hidden(builder, one) for one in both]
         return builder.bitcast(shuffle(builder, tuple(both), [0, 1, 2, 3, 12, 13, 14, 15]), i8x32.ir)
@@ -285,10 +285,7 @@ def broadcast_i32(typingctx, address):
     """One int32 from memory in all lanes."""
 
     def emit(context, builder, signature, args):
-        one = builder.insert_element(
-            ir.Constant(i32x8.ir, ir.Undefined), _read(builder, args[0], I32), ir.Constant(I32, 0)
-        )
-        return shuffle(builder, one, [0] * 8)
+        return _splat_ir(builder, _read(builder, args[0], I32), i32x8)
 
     return i32x8(types.intp), emit
 

@@ -57,11 +57,6 @@ def text_of(one: Line) -> str:
     return "".join(span.text for span in one)
 
 
-def width_of(one: Line) -> int:
-    """Return how many cells a line takes; all its characters are one cell wide."""
-    return sum(len(span.text) for span in one)
-
-
 def rate(tps: float, width: int = 5) -> str:
     """Write a rate in a fixed width; "-" for unknown."""
     return f"{figures.rate(tps) if tps > 0 else '-':>{width}}"
