@@ -115,7 +115,8 @@ class Pipeline:
 
     def compile(self, progress: ProgressCallback | None) -> None:
         """Make the plans runnable; until then they can only be described."""
-        names = [name for plan in self.plans.values() for name in plan.kernels()]
+        plans = [*self.plans.values(), self._plan(VERIFY, self._weights)]  # its table is written when asked for
+        names = [name for plan in plans for name in plan.kernels()]
         self._addresses = compile_kernels(names, progress)
         self._tables = {name: plan.table(self._addresses) for name, plan in self.plans.items()}
 
@@ -161,11 +162,10 @@ class Pipeline:
     def verify(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
         """Do what ``few`` does and compute the logits of all the tokens in the same walk, each to the bit as alone.
 
-        The plan is written, and what it lacks is compiled, when this is first called.
+        The plan is written when this is first called.
         """
         if VERIFY not in self._tables:
             self.plans[VERIFY] = plan = self._plan(VERIFY, self._weights)
-            self._addresses |= compile_kernels(plan.kernels())
             self._tables[VERIFY] = plan.table(self._addresses)
         self._set_step(tokens, pos)
         return self._walk(VERIFY, n_threads)
