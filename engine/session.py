@@ -343,6 +343,25 @@ class Session:
         except Cancelled:
             self.finish_reason = "cancelled"
 
+    def retrace(self, ids: Sequence[int], guess: bool) -> int:
+        """Feed tokens as ``generate`` feeds those it chooses, with guesses or without: for measurements on real text.
+
+        Returns:
+            Number of tokens that were guessed.
+
+        Raises:
+            EngineError: the same errors as ``feed``.
+        """
+        self._begin()
+        self.finish_reason = ""
+        guessing = Guessing(self._tokens)
+        for n, token in enumerate(self._check_ids(ids)):
+            if guess:
+                self._advance_guessing(token, guessing, len(ids) - n)
+            else:
+                self._advance(token)
+        return guessing.n_guessed
+
     def _advance_guessing(self, token: int, guessing: Guessing, wanted: int) -> None:
         """Feed a token, together with guesses where that pays; guesses are not part of the session until chosen."""
         known = guessing.computed(token)

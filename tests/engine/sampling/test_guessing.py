@@ -107,9 +107,7 @@ def test_text_that_repeats_comes_faster(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("cost_steps", [0.2, 1.0, 4.0])
-def test_text_in_which_no_guess_comes_true_is_hardly_slower(
-    cost_steps: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_text_in_which_no_guess_comes_true_is_hardly_slower(cost_steps: float, monkeypatch: pytest.MonkeyPatch) -> None:
     # Pairs of tokens repeat all the time, and what follows them never does.
     text, random = [], Random(2)
     for _ in range(1000):
