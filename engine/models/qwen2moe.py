@@ -19,10 +19,8 @@ def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the two halves of a head; what experts weigh stays as the router says."""
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
-        used = read.integer("expert_used_count", 1, reading.MAX_USED)
-        width = reading.expert_width(read, max(1, dense.hidden_dim // used))
         shared = Dense(reading.shared_width(read) or dense.hidden_dim)
-        experts = reading.experts(read, width, Router())
+        experts = reading.experts(read, reading.expert_width(read, dense), Router())
         return Layer(attention, replace(experts, shared=shared, shared_is_gated=True))
 
     return reading.decoder_config(read, layer, neighbours=False, has_experts=True)

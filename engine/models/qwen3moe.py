@@ -18,7 +18,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
     """Rope pairs the two halves of a head."""
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
-        experts = reading.experts(read, reading.expert_width(read), Router(renormalised=True))
+        experts = reading.experts(read, reading.expert_width(read, dense), Router(renormalised=True))
         return Layer(replace(attention, head_norms=True), experts)
 
     return reading.decoder_config(read, layer, neighbours=False, has_experts=True)

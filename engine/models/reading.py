@@ -213,12 +213,14 @@ def experts(read: Hyperparameters, hidden_dim: int, router: Router, gate: str = 
     return Experts(n, used, hidden_dim, router, gate)
 
 
-def expert_width(read: Hyperparameters, default: int | None = None) -> int:
+def expert_width(read: Hyperparameters, dense: Dense | None = None) -> int:
     """Width of one expert.
 
     Args:
-        default: where the file does not say; None where it must.
+        dense: where the file does not say, those used are as wide together; None where it must say.
     """
+    used = read.integer("expert_used_count", 1, MAX_USED)
+    default = None if dense is None else max(1, dense.hidden_dim // used)
     return read.integer("expert_feed_forward_length", 1, MAX_DIM, default=default)
 
 
