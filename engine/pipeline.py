@@ -16,6 +16,7 @@ from engine.cache.kv_cache import KVCache
 from engine.cache.kv_types import KVType
 from engine.cache.ring import RING_BLOCK, ring_slots
 from engine.cache.rotation import key_weights_of, rotations_of
+from engine.config import Experts
 from engine.kernels.records import STEP
 from engine.machine.memory import Memory
 from engine.models import decoder, load_architecture
@@ -27,7 +28,7 @@ from engine.plan.profile import ProfileTable
 
 if TYPE_CHECKING:
     from engine.cache.layer_memory import LayerMemory
-    from engine.config import ModelConfig
+    from engine.config import FeedForward, ModelConfig
     from engine.plan.crew import Crew
     from engine.weights.weights import Weights
 
@@ -214,9 +215,17 @@ class Pipeline:
 def block_columns(config: ModelConfig, max_seq_len: int) -> int:
     """Tokens of a prefill block: as many as keep the activations small and rings hold, a multiple of 32."""
     attended = max((one.q_dim for one in config.attentions.values()), default=0)
-    hidden = max(layer.feed_forward.hidden_dim for layer in config.layers)
-    floats = 4 * config.dim + 2 * attended + 3 * hidden
+    hidden = max(_feed_forward_floats(layer.feed_forward, config.dim) for layer in config.layers)
+    floats = 4 * config.dim + 2 * attended + hidden
     windows = {one.window for one in config.attentions.values() if one.window is not None}
     has_rings = any(ring_slots(window) < max_seq_len for window in windows)
     widest = min(WIDEST_BLOCK, RING_BLOCK) if has_rings else WIDEST_BLOCK
     return max(NARROWEST_BLOCK, min(widest, BLOCK_BYTES // (4 * floats)) // 32 * 32)
+
+
+def _feed_forward_floats(form: FeedForward, dim: int) -> int:
+    """Activations that a token takes in a feed-forward; of experts a token passes several."""
+    if not isinstance(form, Experts):
+        return 3 * form.hidden_dim
+    shared = form.shared.hidden_dim if form.shared else 0
+    return 3 * shared + form.n_used * (dim + 3 * form.hidden_dim)
