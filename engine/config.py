@@ -74,6 +74,7 @@ class Attention:
         whole_norms: queries are normalised over all heads together, keys too, before they are turned.
         head_layer_norms: every head has a LayerNorm of its own, without bias, before it is turned.
         norm_within: the heads' results are normalised together before the output projection.
+        kv_of: number of the earlier layer whose keys and values are read; None for a layer that stores its own.
     """
 
     n_heads: int
@@ -89,6 +90,7 @@ class Attention:
     whole_norms: bool = False
     head_layer_norms: bool = False
     norm_within: bool = False
+    kv_of: int | None = None
 
     @property
     def q_dim(self) -> int:
@@ -206,6 +208,11 @@ class ModelConfig:
     def attentions(self) -> dict[int, Attention]:
         """The layers that attend, by their number."""
         return {i: layer.mixer for i, layer in enumerate(self.layers) if isinstance(layer.mixer, Attention)}
+
+    @property
+    def last_storing(self) -> int:
+        """Number of the last layer that remembers tokens: what lies behind, a prompt needs for its last token alone."""
+        return max(i for i, layer in enumerate(self.layers) if layer.mixer.kv_of is None)
 
     @property
     def ropes(self) -> tuple[Rope, ...]:

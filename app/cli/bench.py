@@ -32,9 +32,11 @@ _SEED = 0
 _PROFILED = {
     "decode": "a token written",
     "few": "a few tokens read",
+    "few last": "the last of a few",
     "block": "the prompt read",
+    "block last": "the prompt's last token",
 }
-"""The plans a profile may name, as the table calls them; the head of a prompt, one row, is left to ``--json``."""
+"""The plans a profile may name, as the table calls them."""
 
 
 @record
