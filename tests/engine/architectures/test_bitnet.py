@@ -81,4 +81,4 @@ def test_types_of_three_values_are_refused_by_name(tmp_path: Path) -> None:
     described = tiny(dim=256, hidden_dim=512)
     tensor = described.tensor("blk.0.attn_q.weight")
     tensor.ggml_type, tensor.data = 35, bytes(256 * 66)
-    assert "blk.0.attn_q.weight is TQ2_0" in refusal(described.write(tmp_path / "model.gguf"))
+    assert "blk.0.attn_q.weight is TQ1_0" in refusal(described.write(tmp_path / "model.gguf"))
