@@ -161,6 +161,66 @@ class TinyGGUF:
             for one in found[1:]:
                 self.tensors.remove(one)
 
+    def with_experts(
+        self,
+        n_experts: int = 6,
+        n_used: int = 2,
+        hidden_dim: int | None = None,
+        *,
+        first: int = 0,
+        is_fused: bool = False,
+        biases: bool = False,
+        choice_biases: bool = False,
+        shared_dim: int = 0,
+        shared_gate: bool = False,
+        seed: int = 5,
+    ) -> None:
+        """Give every layer experts in place of its feed-forward, with a router whose choice rounding does not change.
+
+        Args:
+            hidden_dim: of one; 64, or 256 where blocks have 256 elements.
+            first: the first layer that has them.
+            biases: of the router and of each expert's matrices.
+            choice_biases: what is added to scores for the choice alone.
+        """
+        rng = np.random.default_rng(seed)
+        architecture = self.value("general.architecture")
+        self.set(f"{architecture}.expert_count", n_experts)
+        self.set(f"{architecture}.expert_used_count", n_used)
+        for number in range(first, self.value(f"{architecture}.block_count")):
+            block = f"blk.{number}."
+            quant = GGMLQuantizationType(self.tensor(block + "ffn_up.weight").ggml_type).name
+            dim = self.tensor(block + "ffn_up.weight").dims[0]
+            hidden = hidden_dim or (256 if TYPES_BY_NAME[quant].block_size == 256 else 64)
+            self.drop_tensors(*(f"{block}ffn_{name}.weight" for name in ("gate", "up", "down")))
+
+            def slab(name: str, rows: int, cols: int, std: float, block: str = block, quant: str = quant) -> None:
+                entry = quantised(f"{block}ffn_{name}_exps.weight", quant, n_experts * rows, cols, std, rng)
+                entry.dims = [cols, rows, n_experts]
+                self.tensors.append(entry)
+                if biases:
+                    values = 0.3 * rng.standard_normal((n_experts, rows))
+                    data = values.astype("<f4").tobytes()
+                    self.tensors.append(TensorEntry(f"{block}ffn_{name}_exps.bias", [rows, n_experts], 0, data))
+
+            self.tensors.append(quantised(block + "ffn_gate_inp.weight", "F32", n_experts, dim, 4 / dim**0.5, rng))
+            if is_fused:
+                slab("gate_up", 2 * hidden, dim, 1 / dim**0.5)
+            else:
+                slab("gate", hidden, dim, 1 / dim**0.5)
+                slab("up", hidden, dim, 1 / dim**0.5)
+            slab("down", dim, hidden, 1 / hidden**0.5)
+            if biases:
+                self.add_vector(block + "ffn_gate_inp.bias", rng.standard_normal(n_experts))
+            if choice_biases:
+                self.add_vector(block + "exp_probs_b.bias", rng.standard_normal(n_experts))
+            if shared_gate:
+                self.add_vector(block + "ffn_gate_inp_shexp.weight", rng.standard_normal(dim) / dim**0.5)
+            for name, rows, cols in (("gate", shared_dim, dim), ("up", shared_dim, dim), ("down", dim, shared_dim)):
+                if shared_dim:
+                    name = f"{block}ffn_{name}_shexp.weight"
+                    self.tensors.append(quantised(name, quant, rows, cols, 0.5 / cols**0.5, rng))
+
     def drop_tensors(self, *names: str) -> None:
         """Remove the tensors whose names end so."""
         self.tensors = [one for one in self.tensors if not str(one.name).endswith(names)]
