@@ -2,6 +2,7 @@
 
 KERNELS: dict[str, str] = {
     "rmsnorm": "engine.kernels.rmsnorm:rmsnorm",
+    "biased rmsnorm": "engine.kernels.rmsnorm:biased_rmsnorm",
     "layernorm": "engine.kernels.layernorm:layernorm",
     "layernorm heads": "engine.kernels.layernorm:layernorm_heads",
     "quantize q8_k": "engine.kernels.quantize_activations:q8_k",

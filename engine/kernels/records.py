@@ -45,7 +45,10 @@ class Embed(NamedTuple):
 
 
 class RmsNorm(NamedTuple):
-    """out[(token), dim] = x / rms(x) * weight, f32; of ``layernorm`` x - mean for x, and + bias unless that is 0."""
+    """out[(token), dim] = x / rms(x) * weight, f32; of ``layernorm`` x - mean for x, and + bias unless that is 0.
+
+    ``biased rmsnorm`` has a bias, too.
+    """
 
     step: int = 0
     x: int = 8

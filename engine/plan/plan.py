@@ -170,11 +170,12 @@ class Plan:
         """Pick the step's column of a block."""
         self._add("take column", records.TAKE_COLUMN, x=x.address, out=out.address, dim=x.n)
 
-    def rmsnorm(self, x: Activations, weight: Tensor, out: Activations, eps: float) -> None:
-        """Scale to unit root mean square, then by weight."""
+    def rmsnorm(self, x: Activations, weight: Tensor, out: Activations, eps: float, bias: Tensor | None = None) -> None:
+        """Scale to unit root mean square, then by weight; plus a bias."""
         self._add(
-            "rmsnorm", records.RMSNORM, x=x.address, weight=weight.address, out=out.address, dim=x.n, eps=bits(eps)
-        )
+            "biased rmsnorm" if bias else "rmsnorm", records.RMSNORM, x=x.address, weight=weight.address,
+            out=out.address, dim=x.n, eps=bits(eps), bias=bias.address if bias else 0,
+        )  # fmt: skip
 
     def layernorm(self, x: Activations, weight: Tensor, bias: Tensor | None, out: Activations, eps: float) -> None:
         """Take the mean off and scale to unit deviation, then by weight; plus a bias."""
