@@ -75,6 +75,7 @@ class Attention:
         head_layer_norms: every head has a LayerNorm of its own, without bias, before it is turned.
         norm_within: the heads' results are normalised together before the output projection.
         sinks: every head has one more score, which takes its share of the softmax and has no value.
+        kv_of: number of the earlier layer whose keys and values are read; None for a layer that stores its own.
     """
 
     n_heads: int
@@ -91,6 +92,7 @@ class Attention:
     head_layer_norms: bool = False
     norm_within: bool = False
     sinks: bool = False
+    kv_of: int | None = None
 
     @property
     def q_dim(self) -> int:
@@ -255,6 +257,11 @@ class ModelConfig:
     def attentions(self) -> dict[int, Attention]:
         """The layers that attend, by their number."""
         return {i: layer.mixer for i, layer in enumerate(self.layers) if isinstance(layer.mixer, Attention)}
+
+    @property
+    def last_storing(self) -> int:
+        """Number of the last layer that remembers tokens: what lies behind, a prompt needs for its last token alone."""
+        return max(i for i, layer in enumerate(self.layers) if layer.mixer.kv_of is None)
 
     @property
     def ropes(self) -> tuple[Rope, ...]:

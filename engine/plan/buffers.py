@@ -44,6 +44,10 @@ PAIRED_32 = _offsets((64, 128, 16), 32)
 """Blocks of 32 nibbles that are four apart share a register: lower halves of both, upper halves of both."""
 PAIRED_256 = _offsets((16, 128, 256), 32)
 """Sub-blocks next to each other share a register; 64 bytes behind a value stands its magnitude."""
+PLANES_8 = np.array([32 * (k % 8) + k // 8 for k in range(256)], np.intp)
+"""Every eighth value together: those that meet the same bit of 32 bytes."""
+PLANES_4 = np.array([128 * (k >> 6 & 1) + 16 * (k >> 7) + 32 * (k % 4) + (k & 63) // 4 for k in range(256)], np.intp)
+"""Every fourth value of the first and third 64 together, those of the second and fourth behind them."""
 
 FORMS: dict[str, Form] = {
     "f16": Form(4),
@@ -54,6 +58,8 @@ FORMS: dict[str, Form] = {
     "q8_k words": Form(2, 256, 48),
     "q8_0": Form(1, 32, 4, in_rows=True),
     "q8_0 paired": Form(1, 32, 4, in_rows=True, offsets=PAIRED_32),
+    "q8_0 planes8": Form(1, 32, 4, in_rows=True, offsets=PLANES_8),
+    "q8_0 planes4": Form(1, 32, 4, in_rows=True, offsets=PLANES_4),
     "q8_0 bytes": Form(1, 32, 4),
     "q8_0 words": Form(2, 32, 4),
 }

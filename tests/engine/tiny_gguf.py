@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from gguf import GGMLQuantizationType, quants
 
-from engine.gguf.ggml_types import TYPES_BY_NAME
+from engine.gguf.ggml_types import GGML_TYPES, TYPES_BY_NAME
 from tests.engine import architectures
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
@@ -175,7 +175,7 @@ class TinyGGUF:
         shared_gate: bool = False,
         seed: int = 5,
     ) -> None:
-        """Give every layer experts in place of its feed-forward, with routers of large products, so that rounding seldom changes a choice.
+        """Give every layer experts in place of its feed-forward, whose routers rounding seldom sways.
 
         Args:
             hidden_dim: of one; 64, or 256 where blocks have 256 elements.
@@ -363,13 +363,13 @@ def decoder(
     """Describe a decoder with random weights, the same for the same arguments.
 
     Args:
-        quant: type of every matrix; widths default to 64 and 96, or 256 and 512 where blocks have 256 elements.
+        quant: type of every matrix; widths default to 64 and 96, or 256 and 512 for blocks of more than 32.
         vocabulary: ``"spm"`` or ``"bpe"``.
         biases: on query, key and value.
         head_norms: of every head's query and key; ``"whole"`` for norms over all heads.
         norms_behind: both branches.
     """
-    wide = TYPES_BY_NAME[quant].block_size == 256
+    wide = TYPES_BY_NAME[quant].block_size > 32
     dim = dim or (256 if wide else 64)
     hidden_dim = hidden_dim or (512 if wide else 96)
     head_dim = head_dim or dim // n_heads
@@ -427,6 +427,9 @@ def decoder(
 
 def quantised(name: str, quant: str, rows: int, cols: int, std: float, rng: np.random.Generator) -> TensorEntry:
     """A matrix of normal deviates in a type, as the ``gguf`` package quantises it, or as random sane blocks."""
+    if not hasattr(GGMLQuantizationType, quant):
+        number = next(number for number, layout in GGML_TYPES.items() if layout.name == quant)
+        return TensorEntry(name, [cols, rows], number, random_blocks(quant, rows * cols, std, rng))
     ggml_type = GGMLQuantizationType[quant]
     values = (rng.standard_normal((rows, cols)) * std).astype(np.float32)
     try:
@@ -440,14 +443,30 @@ def random_blocks(quant: str, n_elements: int, std: float, rng: np.random.Genera
     """Random bits with scales that keep the weights near ``std``, for types nothing here can quantise to."""
     layout = TYPES_BY_NAME[quant]
     blocks = rng.integers(0, 256, (n_elements // layout.block_size, layout.type_size), np.uint8)
+    if quant == "IQ1_M":
+        _put_nibbles(blocks, std * _scales("IQ1_S")[0])
+        return blocks.tobytes()
     for at, value in zip(layout.halves, _scales(quant), strict=True):
         blocks[:, at : at + 2] = np.frombuffer(np.float16(std * value).tobytes(), np.uint8)
     return blocks.tobytes()
 
 
+def _put_nibbles(blocks: np.ndarray, scale: float) -> None:
+    """A half in the upper nibbles of the last four words of a block."""
+    half = int(np.float16(scale).view(np.uint16))
+    for k in range(4):
+        blocks[:, 49 + 2 * k] = blocks[:, 49 + 2 * k] & 15 | (half >> 4 * k & 15) << 4
+
+
+_SCALES = {"Q1_0": [1.0], "Q2_0": [0.8]}
+"""Of types that the gguf package does not read."""
+
+
 @cache
 def _scales(quant: str) -> list[float]:
     """What a block's halves must be for weights of mean zero and unit deviation: found by reading random blocks."""
+    if quant in _SCALES:
+        return _SCALES[quant]
     layout = TYPES_BY_NAME[quant]
     blocks = np.random.default_rng(0).integers(0, 256, (500, layout.type_size), np.uint8)
 
