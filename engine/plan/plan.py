@@ -190,12 +190,13 @@ class Plan:
 
     def quantize(self, x: Activations, *readers: Tensor) -> None:
         """Make every form of x that the given weights want; each form once."""
-        for form in dict.fromkeys(self._form(reader) for reader in readers):
+        for form in dict.fromkeys(self.form(reader) for reader in readers):
             if form != "f32":
                 made = x.form(form)
                 self._add(f"quantize {form}", records.QUANTIZE, x=x.address, n=x.n, q=made.q, d=made.d, sums=made.sums)
 
-    def _form(self, reader: Tensor) -> str:
+    def form(self, reader: Tensor) -> str:
+        """Form of activations that a matrix is multiplied with."""
         form: str = load_quant(reader.quant).form(self.products != BLOCK)
         return form
 
@@ -207,7 +208,7 @@ class Plan:
         Args:
             columns: the most that a walk has of them, where they are not its tokens.
         """
-        form = x.form(self._form(weight))
+        form = x.form(self.form(weight))
         n_before = len(self.operations)
         part = self._rows_at_once(weight, columns or self._columns)
         for first in range(0, weight.n_rows, part):
