@@ -28,6 +28,7 @@ KERNELS: dict[str, str] = {
     "add": "engine.kernels.add:add",
     "add normed": "engine.kernels.add:add_normed",
     "clamped swiglu": "engine.kernels.clamped_swiglu:clamped_swiglu",
+    "ask for experts": "engine.kernels.ask_for_experts:ask_for_experts",
     "choose experts": "engine.kernels.choose_experts:choose_experts",
     "group tokens": "engine.kernels.group_tokens:group_tokens",
     "each expert": "engine.kernels.group_tokens:each_expert",

@@ -74,6 +74,14 @@ class ExpertRows:
             room=self._buffers.table("experts' counts", 8 * one.n_experts).address,
         )  # fmt: skip
 
+    def ask_for(self, *weights: Tensor) -> None:
+        """Ask the system for the chosen experts' part of these matrices of all experts."""
+        n = self._experts.n_experts
+        values = np.array([(one.address, one.size_bytes // n) for one in weights], np.int64)
+        slabs = self._buffers.table(f"slabs {values.ravel().tolist()}", values.nbytes)
+        slabs.array(np.int64, values.shape)[:] = values
+        self._plan.row("ask for experts", records.ASK, table=self._table, slabs=slabs.address, n_slabs=len(values))
+
     def spread(self, x: Activations) -> Activations:
         """Copy tokens to their experts' columns; in decode all experts read the one token where it is."""
         if self._plan.one_column:
