@@ -55,7 +55,7 @@ from app.tui.textual_hacks import (
     stop_and_go_on_between_events,
     teach_alt_enter,
 )
-from app.tui.themes import ThemeError, choose_theme, load_themes, no_such_theme
+from app.tui.themes import ThemeError, choose_theme, load_themes, meanings, no_such_theme
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
@@ -352,6 +352,11 @@ class JalopyApp(App[None], inherit_bindings=False):
         )
 
     # ---- themes
+
+    def get_css_variables(self) -> dict[str, str]:
+        """Return Textual's variables of the theme, and those that say what a colour means."""
+        variables = super().get_css_variables()
+        return {**variables, **meanings(self.current_theme, variables)}
 
     def _keep_theme(self, name: str | None) -> None:
         """Remember the theme for the next start; one chosen for a console suits no other terminal."""

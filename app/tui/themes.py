@@ -28,6 +28,11 @@ _FLAGS = ("dark", "ansi")
 _REQUIRED_COLOURS = ("primary", "secondary", "accent", "success", "warning", "error", "foreground", "background")
 _COLOURS = (*_REQUIRED_COLOURS, "surface", "panel", "boost")
 _READABLE_ON_BACKGROUND = ("foreground", "primary", "secondary", "success", "warning", "error")
+_AREA = 0.5
+"""Strength of the colour under a curve."""
+_SCROLLBAR_GROUNDS = (
+    "scrollbar-background", "scrollbar-background-hover", "scrollbar-background-active", "scrollbar-corner-color",
+)  # fmt: skip
 _COLOURLESS_SUFFIXES = ("-style", "-text-style")
 
 
@@ -102,6 +107,38 @@ def _check_contrast(name: str, values: dict[str, Any]) -> None:
         ratio = contrast(Color.parse(values[key]), background)
         if ratio < MIN_CONTRAST:
             raise ThemeError(f"{name}: {key} on background has a contrast of {ratio:.1f}; {MIN_CONTRAST} is needed")
+
+
+def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
+    """Return the variables that style sheets use beyond Textual's: colours by what they mean, and scroll bars.
+
+    Args:
+        variables: as Textual makes them of the theme.
+    """
+    own = theme.variables
+    if theme.ansi:
+        levels = [variables[name] for name in ("error", "error", "warning", "success", "success")]
+        areas = [*levels, variables["accent"]]
+        found = {"muted-style": "dim", "frame": variables["foreground"], "unfilled": variables["foreground"]}
+    else:
+        worst, middle, best = (Color.parse(variables[name]) for name in ("error", "warning", "success"))
+        mixed = (worst, worst.blend(middle, 0.5), middle, middle.blend(best, 0.5), best)
+        levels = [colour.hex for colour in mixed]
+        ground, ink = Color.parse(variables["background"]), Color.parse(variables["foreground"])
+        areas = [ground.blend(colour, _AREA).hex for colour in (*mixed, Color.parse(variables["accent"]))]
+        thumb = ground.blend(ink, 0.3).hex
+        found = {
+            "muted-style": "none",
+            "frame": ground.blend(ink, 0.28).hex,
+            "unfilled": ground.blend(ink, 0.2).hex,
+            "scrollbar": thumb,
+            **dict.fromkeys(("scrollbar-hover", "scrollbar-active"), variables["primary"]),
+            **dict.fromkeys(_SCROLLBAR_GROUNDS, ground.hex),
+        }
+    found |= {f"level-{number}": colour for number, colour in enumerate(levels)}
+    found |= dict(zip(("area-0", "area-1", "area-2", "area-3", "area-4", "area-plain"), areas, strict=True))
+    found |= {"reading": variables["secondary"], "writing": variables["primary"]}
+    return {name: value for name, value in found.items() if name not in own}
 
 
 def contrast(one: Color, other: Color) -> float:

@@ -18,8 +18,8 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.tui.actions import CHAT
+from app.tui.drawing.lines import spread
 from app.tui.keymap import Keymap
-from app.tui.speed.lines import spread
 
 LOOK_PERIOD_S = 0.25
 _MOST_TYPED_CHARS = 200

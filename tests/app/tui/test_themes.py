@@ -37,8 +37,8 @@ def test_there_is_a_light_theme_and_one_for_sixteen_colours():
     ("change", "message"),
     [
         (("primary", "primry"), "primry is not a key of a theme; did you mean primary"),
-        (('"#e0a458"', '"amber-ish"'), "primary is not a colour: amber-ish"),
-        (('"#e0a458"', "7"), "primary is not a colour: 7"),
+        (('"#e8a04c"', '"amber-ish"'), "primary is not a colour: amber-ish"),
+        (('"#e8a04c"', "7"), "primary is not a colour: 7"),
         (("dark = true", 'dark = "yes"'), "dark must be true or false"),
         (("dark = true", ""), "dark is missing"),
         (('"#d9d4c7"', '"#2a2928"'), "foreground on background has a contrast of 1"),
