@@ -119,7 +119,12 @@ def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
     if theme.ansi:
         levels = [variables[name] for name in ("error", "error", "warning", "success", "success")]
         areas = [*levels, variables["accent"]]
-        found = {"muted-style": "dim", "frame": variables["foreground"], "unfilled": variables["foreground"]}
+        found = {
+            "muted-style": "dim",
+            "muted": variables["foreground"],
+            "frame": variables["foreground"],
+            "unfilled": variables["foreground"],
+        }
     else:
         worst, middle, best = (Color.parse(variables[name]) for name in ("error", "warning", "success"))
         mixed = (worst, worst.blend(middle, 0.5), middle, middle.blend(best, 0.5), best)
@@ -129,6 +134,7 @@ def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
         thumb = ground.blend(ink, 0.3).hex
         found = {
             "muted-style": "none",
+            "muted": ground.blend(ink, 0.62).hex,
             "frame": ground.blend(ink, 0.28).hex,
             "unfilled": ground.blend(ink, 0.2).hex,
             "scrollbar": thumb,
@@ -137,6 +143,8 @@ def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
         }
     found |= {f"level-{number}": colour for number, colour in enumerate(levels)}
     found |= dict(zip(("area-0", "area-1", "area-2", "area-3", "area-4", "area-plain"), areas, strict=True))
+    if "text-muted" in own:
+        found["muted"] = own["text-muted"]
     found |= {"reading": variables["secondary"], "writing": variables["primary"]}
     return {name: value for name, value in found.items() if name not in own}
 

@@ -222,7 +222,7 @@ async def read_slowly(driver: Driver) -> None:
 
 async def measured(driver: Driver) -> None:
     """The thread screen with a finished sweep."""
-    await driver.pilot.press("f4")
+    await driver.pilot.press("f4", "enter")
     await driver.until(lambda: driver.app.bridge.tuning is not None and driver.app.bridge.tuning.is_over, "measured")
 
 
@@ -231,7 +231,7 @@ async def measuring(driver: Driver) -> None:
     gate = driver.script.prefill_gate
     assert gate is not None
     await driver.until(lambda: driver.app.watch_performance.pace.cost is not None, "the interface was measured")
-    await driver.pilot.press("f4")
+    await driver.pilot.press("f4", "enter")
     gate.allow(60)
     await driver.until(lambda: "round 1" in driver.screen_text())
     await driver.until(gate.waiting.is_set)
@@ -305,7 +305,7 @@ SCENES: dict[str, Scene] = {
         after(priced, press("enter", sees="stops"), press("escape", sees="shows the download")), "ModelsScreen"
     ),
     "switch": Scene(after(talk, press("f3", sees="Qwen3 4B"), press("enter", sees="Another")), "SwitchModelScreen"),
-    "doctor": Scene(press("f5", sees="12.1 GB/s"), "DoctorScreen"),
+    "doctor": Scene(press("f5", sees="What suits"), "DoctorScreen"),
     "threads": threads("laptop", LAPTOP_SPEEDS),
     "threads-hybrid": threads("hybrid"),
     "threads-two-sockets": threads("two-sockets"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.text.glyphs import Glyphs
-from app.tui.drawing.lines import EMPTY, Line, Role, Span, clipped, fitted, joined, title, width_of
+from app.tui.drawing.lines import EMPTY, Line, Role, Span, clipped, fitted, joined, width_of
 
 FRAME_COLUMNS = 4
 """Of a panel's width, those that its frame and the blanks beside it take."""
@@ -21,6 +21,7 @@ def panel(
     note: Line = EMPTY,
     foot: Line = EMPTY,
     frame: Role = Role.FRAME,
+    name_role: Role = Role.TITLE,
 ) -> list[Line]:
     """Draw a panel of ``width`` columns.
 
@@ -36,7 +37,7 @@ def panel(
     shown = [*body[:rows], *[EMPTY] * (rows - len(body))]
     side = Span(upright, frame)
     return [
-        _edge(upper_left, upper_right, across, (title(name),) if name else EMPTY, note, width, frame),
+        _edge(upper_left, upper_right, across, (Span(name, name_role),) if name else EMPTY, note, width, frame),
         *(joined((side, Span(" "), *fitted(one, inner), Span(" "), side)) for one in shown),
         _edge(lower_left, lower_right, across, foot, EMPTY, width, frame),
     ]

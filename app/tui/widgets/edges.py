@@ -36,7 +36,7 @@ class ScreenTitle(FigureLines):
 class KeyLine(FigureLines):
     """Says what keys do now, in as many lines as that takes."""
 
-    DEFAULT_CSS = "KeyLine { height: auto; min-height: 1; padding: 0 1; }"
+    DEFAULT_CSS = "KeyLine { height: 1; padding: 0 1; }"
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -47,7 +47,9 @@ class KeyLine(FigureLines):
         self._keys = tuple(keys)
         between = choose_glyphs().between
         parts = [(Span(key, Role.ACCENT), muted(f" {words}")) for key, words in self._keys if key]
-        self.show(spread_lines(parts, max(1, self.size.width), between))
+        lines = spread_lines(parts, self.size.width or self.app.size.width - 2, between)
+        self.styles.height = max(1, len(lines))  # not measured by Textual, which does it before the width has settled
+        self.show(lines)
 
     def on_resize(self) -> None:
         """Break the line anew."""

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
+from textual.content import Content
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
@@ -19,7 +20,7 @@ class FigureLines(Widget):
 
     DEFAULT_CSS = """
     FigureLines { height: auto; }
-    FigureLines .figures--muted { color: $text-muted; text-style: $muted-style; }
+    FigureLines .figures--muted { color: $muted; text-style: $muted-style; }
     FigureLines .figures--strong { text-style: bold; }
     FigureLines .figures--title { color: $primary; text-style: bold; }
     FigureLines .figures--frame { color: $frame; text-style: $muted-style; }
@@ -98,3 +99,28 @@ def _changed(old: Line, new: Line) -> tuple[int, int]:
     while n_after < min(len(old), len(new)) - n_same and old[-1 - n_after] == new[-1 - n_after]:
         n_after += 1
     return width_of(new[:n_same]), longest - width_of(new[len(new) - n_after :])
+
+
+_VARIABLES = {
+    Role.MUTED: "$muted",
+    Role.FRAME: "$frame",
+    Role.UNFILLED: "$unfilled",
+    Role.TITLE: "bold $primary",
+    Role.STRONG: "bold",
+    Role.ACCENT: "$accent",
+    Role.GOOD: "$success",
+    Role.CAUTION: "$warning",
+    Role.TROUBLE: "$error",
+    Role.READING: "$reading",
+    Role.WRITING: "$writing",
+}
+_FAINT = frozenset((Role.MUTED, Role.FRAME, Role.UNFILLED))
+
+
+def content_of(one: Line, is_ansi: bool = False) -> Content:
+    """Return a line as a widget of Textual takes it, such as a list; where colours are few, what is faint is dim."""
+    parts = []
+    for span in one:
+        style = _VARIABLES.get(span.role, f"${span.role.value}" if span.role is not Role.PLAIN else "")
+        parts.append((span.text, "dim" if is_ansi and span.role in _FAINT else style))
+    return Content.assemble(*parts)

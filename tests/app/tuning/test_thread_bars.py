@@ -81,4 +81,4 @@ def test_pinning_is_told_with_its_gain_or_not_at_all() -> None:
     assert pinning_line(report("done")) == ""
     pinned = Curve("decode", CURVE.points, 2, 2, None, True, 4, rate(1.12, 0.01))
     told = TuningReport((pinned,), LAPTOP, "done", "", 6, 6, 40.0, 60.0, 840, pinned=True)
-    assert pinning_line(told) == "Bound to CPUs (pinned): 2 threads writing +12 %: faster"
+    assert pinning_line(told) == "Fixing each thread to one core: 2 threads writing +12 %: faster"
