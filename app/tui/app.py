@@ -378,10 +378,14 @@ class JalopyApp(App[None], inherit_bindings=False):
             return str(error)
         on_console = is_console()
         wanted = self.settings.theme or ("" if on_console else remembered)
-        self.theme = choose_theme(wanted, self.available_themes, on_console)
+        self.theme = choose_theme(wanted, self.available_themes, on_console or self._has_few_colours())
         if self.settings.theme and self.settings.theme not in self.available_themes:
             return no_such_theme(self.settings.theme, self.available_themes)
         return None
+
+    def _has_few_colours(self) -> bool:
+        """Whether the terminal has the 16 colours alone: a theme of its own looks better than the nearest shades."""
+        return bool(os.environ.get("TERM")) and self.console.color_system == "standard"
 
     # ---- the end
 

@@ -167,10 +167,10 @@ def _linear(channel: float) -> float:
     return channel / 12.92 if channel <= 0.03928 else float(((channel + 0.055) / 1.055) ** 2.4)
 
 
-def choose_theme(wanted: str, available: Iterable[str], on_console: bool) -> str:
-    """Return the theme to start with: the wanted one, the console's on a console, else the default."""
+def choose_theme(wanted: str, available: Iterable[str], has_few_colours: bool) -> str:
+    """Return the theme to start with: the wanted one, that of 16 colours where there are no more, else the default."""
     names = set(available)
-    if on_console and wanted in ("", DEFAULT_THEME) and CONSOLE_THEME in names:
+    if has_few_colours and wanted in ("", DEFAULT_THEME) and CONSOLE_THEME in names:
         return CONSOLE_THEME
     return wanted if wanted in names else DEFAULT_THEME
 

@@ -72,8 +72,8 @@ class ThreadsScreen(Screen[None]):
             with Horizontal(id="thread-curves"):
                 for phase in _PHASES:
                     yield ThreadCurve(phase, id=f"thread-{phase}")
-            yield FigureLines("thread-options")
             yield FigureLines("thread-reasons")
+            yield FigureLines("thread-options")
         yield FigureLines("thread-progress")
         yield KeyLine(id="thread-keys")
 
@@ -125,7 +125,7 @@ class ThreadsScreen(Screen[None]):
             widget = self.query_one(f"#thread-{phase}", ThreadCurve)
             widget.display = in_use is not None
             widget.tell(curve, count, self._chooses(phase, in_use), self._glyphs)
-        width = max(_LEAST_COLUMNS, self.query_one("#threads-body").size.width or self.size.width)
+        width = max(_LEAST_COLUMNS, self.query_one("#thread-curves").size.width or self.size.width)
         self._fill("thread-options", option_panels(_compared(report, in_use), self._glyphs, width))
         self._fill("thread-reasons", self._told(report, in_use, width))
         self.query_one(ScreenTitle).tell(self._about(report), self._engine_state())
@@ -165,9 +165,10 @@ class ThreadsScreen(Screen[None]):
 
         if in_use is None:
             return panel("No model is open", wrapped([self._state(in_use)], Role.PLAIN), width, self._glyphs)
-        drawn = panel("In use", wrapped([self._state(in_use)], Role.PLAIN), width, self._glyphs)
         reasons = wrapped(self._reasons(report).splitlines(), Role.PLAIN)
-        return drawn + (panel("Why", reasons, width, self._glyphs) if reasons else [])
+        state = wrapped([self._state(in_use)], Role.PLAIN)
+        why = panel("Why", reasons, width, self._glyphs) if reasons else []
+        return [*why, *panel("In use", state, width, self._glyphs)]
 
     def _reasons(self, report: TuningReport | None) -> str:
         if report is None:

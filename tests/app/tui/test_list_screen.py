@@ -97,7 +97,7 @@ async def listed(driver: Driver) -> Words:
     words = Words()
     await driver.app.push_screen(words)
     await driver.until(lambda: words.list.found == WORDS, "all words are found")
-    await driver.until(lambda: "cherry in 76" in driver.screen_text(), "they are shown")
+    await driver.until(lambda: "cherry in 74" in driver.screen_text(), "they are shown")
     return words
 
 

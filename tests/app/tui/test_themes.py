@@ -65,10 +65,10 @@ def test_a_colour_variable_is_checked_too(tmp_path: Path):
 
 def test_the_console_gets_its_own_theme_unless_the_user_chose_one():
     available = ["jalopy-dark", "jalopy-16", "nord"]
-    assert choose_theme("jalopy-dark", available, on_console=True) == "jalopy-16"
-    assert choose_theme("nord", available, on_console=True) == "nord"
-    assert choose_theme("jalopy-dark", available, on_console=False) == "jalopy-dark"
-    assert choose_theme("gone", available, on_console=False) == "jalopy-dark"
+    assert choose_theme("jalopy-dark", available, has_few_colours=True) == "jalopy-16"
+    assert choose_theme("nord", available, has_few_colours=True) == "nord"
+    assert choose_theme("jalopy-dark", available, has_few_colours=False) == "jalopy-dark"
+    assert choose_theme("gone", available, has_few_colours=False) == "jalopy-dark"
 
 
 async def test_an_unknown_theme_is_named_in_the_transcript():

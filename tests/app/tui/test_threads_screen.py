@@ -12,7 +12,9 @@ from app.chat.options import ChatOptions
 from app.program.settings import built_in_settings
 from app.program.state import Measured, TunedChoice
 from app.tui.app import JalopyApp
+from app.tui.drawing.lines import text_of
 from app.tui.screens.threads import ThreadsScreen
+from app.tui.widgets.thread_curve import ThreadCurve
 from app.tuning.remembered import Recalled
 from engine.errors import BrokenModelError
 from engine.machine import host
@@ -103,9 +105,7 @@ def threads_of(choice: TunedChoice | None) -> TunedChoice | None:
 async def test_f4_measures_the_loaded_model_and_explains_the_winner() -> None:
     async with tuning(laptop_script()) as driver:
         await driver.pilot.press("f4", "enter")
-        await shown(
-            driver, "2 threads write fastest: this CPU has 2 cores; the other 2 are their siblings and share the"
-        )
+        await shown(driver, "2 threads write fastest: this CPU has 2 cores; the other 2 are their")
         text = await shown(driver, "done in")
         lines = text.splitlines()
         assert lines.index(next(row for row in lines if "physical cores" in row)) < lines.index(
@@ -114,6 +114,15 @@ async def test_f4_measures_the_loaded_model_and_explains_the_winner() -> None:
         best = [row for row in lines if "best" in row and "▶  " in row]
         assert len(best) == 1
         assert best[0].count("best") == 2  # both columns
+
+
+async def test_opening_the_screen_measures_nothing() -> None:
+    async with tuning(laptop_script()) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "Enter measures, for a minute or two")
+        await shown(driver, "not measured")
+        assert driver.app.bridge.tuning is None
+        assert driver.app.screen._wants == ()
 
 
 async def test_the_conversation_is_untouched_by_a_search() -> None:
@@ -167,7 +176,8 @@ async def test_digits_choose_for_the_column_that_is_marked() -> None:
         await driver.until(lambda: in_use(driver) == TunedChoice(3, 2), "three write")
         await driver.pilot.press("tab", "4")
         await driver.until(lambda: in_use(driver) == TunedChoice(3, 4), "four read")
-        await shown(driver, "[reading the prompt, tok/s]")
+        reading = driver.app.screen.query_one("#thread-prefill", ThreadCurve)
+        await driver.until(lambda: "1-4 set it" in text_of(reading.lines[-1]), "digits choose for reading")
         await driver.pilot.press("9")  # there are four
         assert in_use(driver) == TunedChoice(3, 4)
 
@@ -284,7 +294,7 @@ async def test_without_a_model_the_screen_says_how_to_load_one() -> None:
 async def test_without_a_model_a_narrow_screen_says_so_too() -> None:
     async with chatting(model=None, size=(40, 15)) as driver:
         await driver.pilot.press("f4", "enter")
-        await shown(driver, "No model is loaded: F3")
+        await shown(driver, "No model is loaded: F3 in the chat")
 
 
 async def test_who_chose_by_hand_need_not_measure_after_a_look_at_the_help() -> None:
