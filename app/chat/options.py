@@ -44,6 +44,8 @@ class ChatOptions:
     open_model: OpenModel
     sampling: Callable[[Model], Sampling]
     """Called in the engine's thread, because building it imports the engine."""
+    glance_at_model: Callable[[Path], object] | None = None
+    """Raises where a path leads to no model file; called in a thread of its own before anything is asked about it."""
     check_model: Callable[[Path], object] | None = None
     """Raises where a file cannot be opened, before the present model is closed for it."""
     context_size: int | None = None

@@ -20,6 +20,7 @@ def chat_options(settings: Settings) -> ChatOptions:
     return ChatOptions(
         open_model=partial(engine_access.open_model, settings),
         sampling=partial(engine_access.make_sampling, settings),
+        glance_at_model=engine_access.glance_at_model,
         check_model=engine_access.check_model,
         context_size=settings.context_size or None,
         kv_type=settings.kv_type,

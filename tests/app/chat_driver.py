@@ -27,7 +27,9 @@ _LONGEST_PAUSE_S = 0.02
 
 
 def options_for(script: Script) -> ChatOptions:
-    return ChatOptions(open_model=script.open_model, sampling=lambda model: None)
+    return ChatOptions(
+        open_model=script.open_model, sampling=lambda model: None, glance_at_model=script.glance_at_model
+    )
 
 
 class Driver:

@@ -253,7 +253,7 @@ class ChatScreen(Screen[None]):
     def follow_prompt(self, event: TextArea.Changed) -> None:
         """List the commands that fit what is typed, and find out what it costs."""
         text = event.text_area.text
-        self.query_one(Suggestions).show_for(text)
+        self.query_one(Suggestions).show_for(self.prompt.typed)
         self.drafting.note_change()
         self.engine.note_typed(text)
         self.editing.weigh_soon()

@@ -79,6 +79,7 @@ class MessageEditing:
             return
         self._edited, self._draft = view, self._prompt.draft
         self._drafting.set_paused(True)
+        self._prompt.takes_commands = not self.is_editing_reply
         for later in self._views_from(view):
             later.set_replaced(True)
         text = message.editable_text
@@ -114,6 +115,7 @@ class MessageEditing:
         """Nothing is edited any more; what stands in the prompt stays."""
         self._edited = None
         self._drafting.set_paused(False)
+        self._prompt.takes_commands = True
         self._notes.set_usual()
         self._show_edit_line("")
 

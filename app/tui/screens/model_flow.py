@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import wrap_future
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -23,7 +24,7 @@ from app.chat.events import (
 )
 from app.chat.thinking_command import chosen_thinking, describe_thinking, parse_thinking
 from app.program.bundled_model import WHAT_IT_IS, is_starter, model_path
-from app.program.refusals import Refusal
+from app.program.refusals import Refusal, shown_line
 from app.program.settings import AUTO
 from app.text import figures
 from app.text.clean_text import clean_line
@@ -162,7 +163,15 @@ class ModelFlow:
         if not wanted:
             self._prompt.begin_command("model")
             return
-        path = model_path(wanted)
+        self._screen.run_worker(self._look_and_open(model_path(wanted)), group="model", exclusive=True)
+
+    async def _look_and_open(self, path: Path) -> None:
+        """Look whether there is such a file before anything is asked about it."""
+        try:
+            await wrap_future(self._bridge.glance_at(path))
+        except Exception as error:
+            self._note(shown_line(error), is_error=True)
+            return
         if not self._open(path, clean_line(path.name)):
             self._notes.note_busy()
 

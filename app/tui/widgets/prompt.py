@@ -13,7 +13,7 @@ from textual.strip import Strip
 from textual.widgets import TextArea
 
 from app.tui import draft as drafts
-from app.tui.actions import ACTIONS, commands_starting
+from app.tui.actions import ACTIONS, commands_starting, split_command
 from app.tui.draft import Draft
 from app.tui.keymap import Keymap
 from app.tui.messages import PromptSubmitted, TakeBackRequested, TranscriptScrolled
@@ -60,6 +60,8 @@ class Prompt(TextArea):
         """What was sent from here, until whoever takes it has taken it."""
         self.carry_out_at_once: Callable[[Draft], bool] = lambda draft: False
         """Does what must be done before the next key: a file stands before what is typed behind its command."""
+        self.takes_commands = True
+        """Whether text that begins like a command is one; in a reply that is edited it is not."""
         self.has_waiting = False
         """Whether a message waits for its turn: from an empty prompt it is taken back before history is."""
         self._estimate = self._keys = ""
@@ -71,15 +73,25 @@ class Prompt(TextArea):
         """The whole text of the prompt, pastes included."""
         return Draft(self.text, self._folds)
 
+    @property
+    def typed(self) -> str:
+        """What stands behind the chips that the text opens with."""
+        return self.text[drafts.behind_chips(self.text, self._folds) :]
+
     def action_send(self) -> None:
         """Hand the text over; white space alone is nothing.
 
         The prompt is emptied here and not by whoever takes the text: letters typed meanwhile belong to the next one.
         """
-        draft = Draft(self.text, self.draft.used_folds())
+        draft, behind = Draft(self.text, self.draft.used_folds()), Draft()
+        at = drafts.behind_chips(draft.shown, draft.folds)
+        if (
+            self.takes_commands and split_command(draft.shown[at:]) is not None
+        ):  # what the chips stand for is not sent with a command
+            behind, draft = Draft(draft.shown[:at], draft.folds), Draft(draft.shown[at:], draft.folds)
         if draft.text.strip():
             self.past.add(draft)
-            self.show_text("")
+            self.show_draft(behind)
             if not self.carry_out_at_once(draft):
                 self.unheeded.append(draft)
                 self.post_message(PromptSubmitted(draft.text, draft))
@@ -90,9 +102,10 @@ class Prompt(TextArea):
 
     def action_complete(self) -> None:
         """Complete the command that is being typed."""
-        matching = commands_starting(self.text)
+        matching = commands_starting(self.typed)
         if matching:
-            self.show_text(f"/{matching[0].command}" + (" " if matching[0].takes_argument else ""))
+            completed = f"/{matching[0].command}" + (" " if matching[0].takes_argument else "")
+            self.show_draft(Draft(self.text.removesuffix(self.typed) + completed, self._folds))
 
     def action_page_up(self) -> None:
         """Scroll the conversation, not the prompt."""

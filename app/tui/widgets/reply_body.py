@@ -82,6 +82,7 @@ class ReplyBody(Widget):
         """Return the rows that the text needs; while it grows, with some room for what comes."""
         if width != self._markdown.width:
             self._lay_out(width)
+            self._held_rows = 0  # rows of another width say nothing
         n_rows = len(self._markdown.rows)
         if self.is_final:
             return n_rows

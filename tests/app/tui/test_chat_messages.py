@@ -152,6 +152,25 @@ async def test_escape_puts_the_focus_on_the_partial_reply_and_c_goes_on():
         await driver.note("there is no unfinished reply at the end")
 
 
+async def test_escape_while_reading_further_up_in_a_long_reply_leaves_the_view_where_it_is():
+    async with chatting(Script(replies=[[f"line {number}  \n" for number in range(90)]])) as driver:
+        driver.script.token_gate = gate = Gate()
+        await driver.say("count")
+        gate.allow(80)
+        await driver.until(gate.waiting.is_set)
+        await driver.shows("line 78")
+        await driver.pilot.press("pageup")
+        await driver.hides("line 78")
+        seen = driver.transcript.scroll_y
+        await driver.pilot.press("escape")
+        await driver.until(lambda: isinstance(driver.app.focused, ReplyView))
+        await driver.shows("c goes on")
+        await driver.until(lambda: "stopped" in driver.transcript.replies()[0].footer)
+        for _ in range(5):
+            await driver.pilot.pause()
+        assert driver.transcript.scroll_y == driver.transcript.scroll_target_y == seen
+
+
 async def test_words_typed_after_a_stop_are_the_next_message_whatever_they_begin_with(monkeypatch):
     monkeypatch.setattr(message_view, "HESITATION_S", 5.0)  # however slowly this machine types
     async with chatting(Script(replies=[tokens("one two three four")])) as driver:

@@ -246,6 +246,16 @@ async def test_a_model_can_be_loaded_from_the_chat():
         await driver.ask("hello")
 
 
+async def test_a_model_that_is_not_there_is_refused_before_anything_is_asked():
+    async with chatting(Script(missing={"nosuch.gguf"})) as driver:
+        await driver.ask("hello")
+        await driver.say("/model nosuch.gguf")
+        await driver.note("nosuch.gguf: no such file (check the path)")
+        assert type(driver.app.screen).__name__ == "ChatScreen"
+        assert driver.chat.turns.model is not None
+        assert not any("loading" in note for note in driver.transcript.notes())
+
+
 async def test_a_model_that_fails_to_load_leaves_a_chat_that_goes_on():
     script = Script(open_error=GGUFError("bad.gguf: not a GGUF file"))
     async with chatting(script, wait=False) as driver:

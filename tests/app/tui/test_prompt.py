@@ -109,6 +109,45 @@ async def test_what_is_typed_behind_a_file_stands_behind_it_and_goes_with_it(tmp
         assert driver.prompt.unheeded == deque()
 
 
+async def test_two_files_are_attached_to_one_message_and_none_is_called_pasted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(f"a note {name}")
+    async with chatting() as driver:
+        driver.prompt.focus()
+        for command in ("/read one", "/read two"):
+            await driver.type(command)
+            await driver.pilot.press("enter")
+        await driver.until(lambda: "two" in driver.prompt.text)
+        assert driver.prompt.text.replace("\u00a0", " ") == "[file 1: one, 24 B, 4 lines] [file 2: two, 24 B, 4 lines] "
+        assert driver.chat.turns.conversation.messages == []
+        await driver.type("compare")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.chat.turns.conversation.messages)
+        said = driver.chat.turns.conversation.messages[0].text
+        assert said == "one:\n```\na note one\n```\n two:\n```\na note two\n```\n compare"
+
+
+async def test_a_command_behind_a_paste_is_a_command_and_the_paste_stays():
+    async with chatting() as driver:
+        driver.prompt.post_message(events.Paste("x\n" * 20))
+        await driver.until(lambda: driver.prompt.text)
+        chip = driver.prompt.text
+        await driver.type(" /title")
+        await driver.shows("Give the conversation a title")
+        await driver.pilot.press("tab")
+        await driver.until(lambda: driver.prompt.text == f"{chip} /title ")
+        await driver.type("bottles")
+        await driver.pilot.press("enter")
+        await driver.note("gets a title when it has begun")
+        assert driver.prompt.text == f"{chip} "
+        assert driver.prompt.draft.text == "x\n" * 20 + " "
+        await driver.type("/nosuch")
+        await driver.pilot.press("enter")
+        await driver.note("Unknown command /nosuch")
+        assert driver.chat.turns.conversation.messages == []
+
+
 async def test_a_file_in_a_reply_that_is_edited_is_not_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes").write_text("a note")
