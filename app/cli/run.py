@@ -30,7 +30,7 @@ from app.cli.progress_line import ProgressLine
 from app.cli.run_session import SavingWatch, drop_unused, go_on_with, session_at_hand
 from app.conversations.at_hand import AtHand
 from app.conversations.conversation import Ending
-from app.conversations.lines import reply_footer
+from app.conversations.lines import whole_footer
 from app.conversations.lock import NO_LOCKS
 from app.program import exit_codes, garbage
 from app.program.refusals import Refusal, say
@@ -132,7 +132,7 @@ def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
     read = f"read {count(meter.read_tokens)} prompt tokens"
     if meter.prefill_tps:
         read += f" at {rate(meter.prefill_tps)} tok/s"
-    return f"{reply_footer(meter.figures(), ending, names_prompt=False)} · {read}"
+    return f"{whole_footer(meter.figures(), ending, names_prompt=False)} · {read}"
 
 
 class _Run:
@@ -190,7 +190,7 @@ class _Run:
             if event.trouble:
                 say(f"jalopy run: {event.trouble}")
             if event.restored_tokens:
-                say(figures.resumed(event.restored_tokens, event.restored_s, event.read_s))
+                say(figures.back(event.restored_tokens, event.restored_s, event.read_s))
         elif isinstance(event, MessagesJoined):
             say(SENT_TOGETHER)
         elif isinstance(event, UnansweredLeftOut):

@@ -86,6 +86,7 @@ ACTIONS = action_table(
     Action("newer", "Recall what was sent after that", "prompt", "alt+down"),
     Action("page_up", "Scroll the conversation up", "prompt", "pageup"),
     Action("page_down", "Scroll the conversation down", "prompt", "pagedown"),
+    Action("to_end", "Go to the newest text (End in an empty prompt does it too)", "prompt", "ctrl+end"),
     Action("stop", "Stop the reply, keep its text; back to the prompt", "chat", "escape"),
     Action("new", "Start a new conversation", "chat", command="new", aliases=("clear",)),
     Action("regenerate", "Answer the last message again", "chat", "ctrl+r", command="regen", aliases=("retry",)),

@@ -39,6 +39,7 @@ from app.chat.events import (
 )
 from app.chat.turns import Turns
 from app.conversations.at_hand import AtHand
+from app.program.bundled_model import is_starter
 from app.text.clean_text import clean_line
 from app.text.glyphs import ASCII, choose_glyphs
 from app.tui.actions import Action
@@ -49,6 +50,7 @@ from app.tui.messages import (
     MessageLeft,
     PromptSubmitted,
     TakeBackRequested,
+    TranscriptEndWanted,
     TranscriptScrolled,
 )
 from app.tui.screens.chat_parts import ChatParts
@@ -67,7 +69,7 @@ from app.tui.screens.turn_views import TurnViews
 from app.tui.speed.watch import PerformanceWatch
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
 from app.tui.widgets.message_view import MessageKeyPressed
-from app.tui.widgets.prompt import Prompt, screens_hint
+from app.tui.widgets.prompt import EDGE_COLUMNS, Prompt, screens_hint
 from app.tui.widgets.status_line import ActivityLine, StatusLine
 from app.tui.widgets.strip_display import StripDisplay
 from app.tui.widgets.suggestions import Suggestions
@@ -75,8 +77,6 @@ from app.tui.widgets.transcript import Transcript
 
 SAVE_PERIOD_S = 1.5
 """A kill in the middle of a reply loses no more than that, or half a second more while another screen is shown."""
-PROMPT_EDGE_COLUMNS = 6
-"""Of the prompt's edge, those that hold no words."""
 
 T = TypeVar("T")
 
@@ -188,6 +188,8 @@ class ChatScreen(Screen[None]):
             self.note(how_to_load(self._keymap))
         else:
             is_resumed = self.talks.resume_last(self._model_path)
+            if not is_resumed and is_starter(self._model_path):
+                self.models.greet()
             self.models.load(self._model_path, keeps=is_resumed, rereads=False)
         if line := self.drafting.bring_back_unsent():
             self.note(line)
@@ -211,6 +213,7 @@ class ChatScreen(Screen[None]):
             shown = show(reported.event)
             if shown is not None:
                 await shown
+        self.engine.show_edge()
 
     def _list_event_handlers(self) -> dict[type, tuple[Callable[[Any], Awaitable[None] | None], ...]]:
         replies, talks, models = self.replies, self.talks, self.models
@@ -246,6 +249,7 @@ class ChatScreen(Screen[None]):
             self._early.append(message)
             return
         await self.sending.take(message)
+        self.engine.show_edge()
         if self.prompt.unheeded:
             self.prompt.unheeded.popleft()
 
@@ -265,6 +269,12 @@ class ChatScreen(Screen[None]):
             self.transcript.page_up()
         else:
             self.transcript.page_down()
+
+    @on(TranscriptEndWanted)
+    def scroll_to_end(self) -> None:
+        """Show the newest text, and follow it."""
+        self.transcript.to_end()
+        self.engine.show_edge()
 
     @on(LinkChosen)
     def show_link(self, message: LinkChosen) -> None:
@@ -290,7 +300,7 @@ class ChatScreen(Screen[None]):
     def on_resize(self, event: events.Resize) -> None:
         """Let the strip lie flat on a narrow screen."""
         self._strip.fit(event.size.width)
-        self.engine.screens_hint = screens_hint(self._keymap, event.size.width - PROMPT_EDGE_COLUMNS)
+        self.engine.screens_hint = screens_hint(self._keymap, event.size.width - EDGE_COLUMNS)
 
     # ---- actions
 

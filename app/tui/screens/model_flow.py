@@ -31,6 +31,7 @@ from app.text.clean_text import clean_line
 from app.tui.keymap import Keymap
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.conversation_flow import ConversationFlow
+from app.tui.screens.notes import greeting
 from app.tui.screens.reply_flow import ReplyFlow
 from app.tui.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING
 from app.tuning.thread_command import USAGE, ThreadsRefused, describe, describe_in_use, parse_threads
@@ -54,10 +55,14 @@ class ModelFlow:
         self._prompt, self._drafting, self._focus = parts.prompt, parts.drafting, parts.focus
         self._notes, self._note = parts.notes, parts.notes.note
         self._conversations, self._replies, self._open = conversations, replies, open_model
+        self._is_greeted = False
+        self._goes_on = False
+        """Whether the model is opened for the conversation of the last start, which has a line of its own."""
         self._name = parts.screen.query_one("#model-name", Static)
 
     def load(self, path: Path, keeps: bool = False, rereads: bool = True) -> bool:
         """Begin to open a model; False while the engine is busy."""
+        self._goes_on = keeps and not rereads
         begins = self._turns.load(path, keeps, rereads)
         if begins:
             self._prompt.placeholder = PLACEHOLDER_LOADING
@@ -70,17 +75,29 @@ class ModelFlow:
         self._turns.note_loaded(message)
         self._prompt.placeholder = PLACEHOLDER
         self._show_name()
-        self._note(
-            f"weights {figures.size(message.weights_bytes)} · context {figures.count(message.n_ctx)} tokens, "
-            f"{figures.size(message.kv_bytes)} of memory"
-        )
-        if is_starter(message.path):
-            self._note(f"{WHAT_IT_IS}. {where_models_are(self._keymap)} finds and gets a real one.")
-        for line in message.notices:
-            self._note(line)
+        if not self._goes_on:
+            self._introduce(message)
         self._drafting.note_model()
         self._replies.ask_next()
         self._screen.call_after_refresh(_import_reply_widgets)
+
+    def greet(self) -> None:
+        """Greet whoever starts with the starter model, while it is opened."""
+        self._is_greeted = True
+        self._notes.note(greeting(self._keymap), kind="greeting")
+
+    def _introduce(self, message: ModelLoaded) -> None:
+        """Say what was opened."""
+        if is_starter(message.path):
+            if not self._is_greeted:
+                self._note(f"{WHAT_IT_IS}. {where_models_are(self._keymap)} finds and gets a real one.")
+        else:
+            self._note(
+                f"weights {figures.size(message.weights_bytes)} · context {figures.count(message.n_ctx)} tokens, "
+                f"{figures.size(message.kv_bytes)} of memory"
+            )
+        for line in message.notices:
+            self._note(line)
 
     def end_rereading(self, message: ConversationReread) -> None:
         """Say what the model has read, and answer what was sent meanwhile."""

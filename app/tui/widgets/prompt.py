@@ -16,7 +16,7 @@ from app.tui import draft as drafts
 from app.tui.actions import ACTIONS, commands_starting, split_command
 from app.tui.draft import Draft
 from app.tui.keymap import Keymap
-from app.tui.messages import PromptSubmitted, TakeBackRequested, TranscriptScrolled
+from app.tui.messages import PromptSubmitted, TakeBackRequested, TranscriptEndWanted, TranscriptScrolled
 from app.tui.prompt_history import PromptHistory
 from app.tui.textual_hacks import drop_bindings
 
@@ -24,6 +24,10 @@ _JOINERS = frozenset("\u200c\u200d")
 """Zero-width non-joiner and joiner: Persian, Indic scripts and emoji are written with them; Textual drops them."""
 PLACEHOLDER = "Type here"
 PLACEHOLDER_LOADING = "Type here already; it is sent when the engine is ready"
+
+
+EDGE_COLUMNS = 6
+"""Of the prompt's edge, those that hold no words."""
 
 
 def prompt_hint(keymap: Keymap) -> str:
@@ -64,7 +68,7 @@ class Prompt(TextArea):
         """Whether text that begins like a command is one; in a reply that is edited it is not."""
         self.has_waiting = False
         """Whether a message waits for its turn: from an empty prompt it is taken back before history is."""
-        self._estimate = self._keys = ""
+        self._estimate = self._keys = self._stop = self._below = ""
         self._action_of_key = keymap.scope_keys("prompt")
         drop_bindings(self, keymap.changed_keys())
 
@@ -114,6 +118,17 @@ class Prompt(TextArea):
     def action_page_down(self) -> None:
         """Scroll the conversation, not the prompt."""
         self.post_message(TranscriptScrolled(1))
+
+    def action_to_end(self) -> None:
+        """Go to the newest text of the conversation."""
+        self.post_message(TranscriptEndWanted())
+
+    def action_cursor_line_end(self, select: bool = False) -> None:
+        """Go to the end of the line; from the end of the text, to the newest text of the conversation."""
+        if not select and self.cursor_at_end_of_text:
+            self.action_to_end()
+        else:
+            super().action_cursor_line_end(select)
 
     def action_cursor_up(self, select: bool = False) -> None:
         """Move up; from an empty prompt, a recalled text or the very beginning, recall the one sent before."""
@@ -166,13 +181,23 @@ class Prompt(TextArea):
         self._estimate = text
         self._show_lower_edge()
 
-    def show_keys(self, text: str) -> None:
-        """Name keys at the lower edge, where it says nothing else."""
-        self._keys = text
+    def show_keys(self, text: str, stop: str = "", below: str = "") -> None:
+        """Name keys at the lower edge.
+
+        Args:
+            text: those that lead to other screens, where the edge says nothing else.
+            stop: the one that stops what runs; "" while nothing does.
+            below: the one that leads to text out of sight; "" for none.
+        """
+        self._keys, self._stop, self._below = text, stop, below
         self._show_lower_edge()
 
     def _show_lower_edge(self) -> None:
-        line = self._estimate or self._keys
+        said = list(filter(None, (self._below, self._estimate, self._stop)))
+        room = self.size.width - EDGE_COLUMNS
+        while len(said) > 1 and len(" · ".join(said)) > room:
+            said.pop(0)
+        line = " · ".join(said) or self._keys
         if line != self.border_subtitle:
             self.border_subtitle = line
 
