@@ -38,7 +38,7 @@ def test_the_answer_is_on_stdout_and_the_figures_on_stderr(script: Script, capsy
     out, err = capsys.readouterr()
     assert (code, out) == (exit_codes.OK, "Paris.\n")
     # 3 words, the start and 3 markers: 7 tokens of 0.1 s each, then 0.5 s a token.
-    assert err == "2.0 tok/s · first token 1.2 s · 3 tokens · read 7 prompt tokens at 10.0 tok/s\n"
+    assert err == "3 tokens · 2.0 tok/s · first after 1.2 s · read 7 prompt tokens at 10.0 tok/s\n"
 
 
 def test_json_is_one_object_with_text_and_figures(script: Script, capsys: pytest.CaptureFixture[str]) -> None:

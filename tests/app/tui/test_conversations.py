@@ -81,7 +81,7 @@ async def test_a_kill_in_the_middle_of_a_reply_keeps_what_was_flushed(monkeypatc
         assert reply.ending is Ending.INTERRUPTED
         assert "one two three four".startswith(reply.text)
         assert len(reply.text) >= len("one two three")
-        await driver.note("/continue goes on with it")
+        await driver.shows("/continue goes on")
         await driver.say("/continue")
         await driver.until(lambda: not driver.chat.turns.can_continue and not driver.chat.turns.is_busy)
         assert texts(driver)[0] == "count"
