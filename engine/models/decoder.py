@@ -9,20 +9,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from engine.config import Experts
+from engine.models import experts
 from engine.plan.buffers import Activations, Buffers
 
 if TYPE_CHECKING:
     from engine.cache.kv_cache import KVCache
     from engine.cache.rotation import Rotation
-    from engine.config import Attention, Dense, ModelConfig, Rope
+    from engine.config import Attention, Dense, FeedForward, Layer, ModelConfig, Rope
     from engine.plan.plan import Plan
     from engine.weights.weights import Tensor, Weights
 
 NORMS_BEHIND = ("post_attention_norm.weight", "post_ffw_norm.weight")
 """Norms behind the two branches of a layer."""
+
+
+class Part(Enum):
+    """What a walk computes of its tokens.
+
+    A prompt leaves keys and values behind and asks for one token's logits. So its blocks need ``STORED`` alone, and its
+    last token ``LAST``, to which the step of the walk belongs; both together are ``ALL`` of that token, to the bit.
+    """
+
+    ALL = "all layers"
+    STORED = "up to the last keys and values that are stored"
+    LAST = "from there on, for one token of a block"
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,7 @@ class Decoder:
     Attributes:
         rotations: what each rope of the model turns by.
         n_logits: tokens of a walk whose logits are wanted: one, chosen by the step, or all.
+        part: of the layers.
     """
 
     plan: Plan
@@ -41,11 +57,29 @@ class Decoder:
     buffers: Buffers
     rotations: Mapping[Rope, Rotation]
     n_logits: int = 1
+    part: Part = Part.ALL
 
     @property
     def x(self) -> Activations:
         """The residual stream."""
+        if self.part is Part.LAST:
+            return self.buffers.vector("last", self.config.dim, 1)
         return self.buffers.vector("x", self.config.dim)
+
+    @property
+    def layers(self) -> list[tuple[int, Layer]]:
+        """The layers of this part, by number; of the last that stores, each part has its own share."""
+        first = self.config.last_storing if self.part is Part.LAST else 0
+        end = self.config.last_storing + 1 if self.part is Part.STORED else self.config.n_layers
+        return list(enumerate(self.config.layers))[first:end]
+
+    def asks(self, layer: int) -> bool:
+        """Whether the queries of a layer, and what becomes of them, are of this part."""
+        return self.part is not Part.STORED or layer != self.config.last_storing
+
+    def stores(self, layer: int, attention: Attention) -> bool:
+        """Whether the keys and values of a layer are of this part."""
+        return attention.kv_of is None and (self.part is not Part.LAST or layer != self.config.last_storing)
 
     def weight(self, layer: int, name: str) -> Tensor:
         """A tensor of a layer."""
@@ -86,9 +120,12 @@ def all_layers(d: Decoder, ffn_norm: str = "ffn_norm") -> None:
         ffn_norm: name of the norm that the feed-forward reads through.
     """
     embedding(d)
-    for number, layer in enumerate(d.config.layers):
+    for number, layer in d.layers:
         x = norm(d, number, "attn_norm") if layer.norm_before else d.x
-        residual(d, self_attention(d, number, layer.mixer, x), _norm_behind(d, number, 0))
+        attended = self_attention(d, number, layer.mixer, x)
+        if attended is None:
+            return
+        residual(d, attended, _norm_behind(d, number, 0))
         if not layer.side_by_side:  # else x is still what attention has read
             x = norm(d, number, ffn_norm) if layer.norm_before else d.x
         residual(d, feed_forward(d, number, layer.feed_forward, x), _norm_behind(d, number, 1))
@@ -99,16 +136,27 @@ def _norm_behind(d: Decoder, layer: int, branch: int) -> Tensor | None:
 
 
 def embedding(d: Decoder) -> None:
-    """x = rows of the embedding; and the angles of the step's positions, which all layers use."""
+    """x = rows of the embedding; and the angles of the step's positions, which all layers use.
+
+    Of one token of a block, the layers before have been added already.
+    """
     d.plan.phase = "embedding"
-    d.plan.embed(d.weights["token_embd.weight"], d.x)
-    if d.config.embedding_scale != d.config.residual_scale:
-        d.plan.scale(d.x, d.config.embedding_scale / d.config.residual_scale)
+    if d.part is Part.LAST:
+        d.plan.take_column(d.buffers.vector("x", d.config.dim), d.x)
+    else:
+        look_up(d, d.x)
     for rope in d.config.ropes:
         d.plan.angles(d.rotations[rope], d.angles(rope))
         if rope.query_growth:
             d.plan.angles(d.rotations[rope], d.query_angles(rope), rope.query_growth, rope.original_context)
     d.plan.barrier()
+
+
+def look_up(d: Decoder, out: Activations) -> None:
+    """Out = what the residual stream of the step's tokens begins with."""
+    d.plan.embed(d.weights["token_embd.weight"], out)
+    if d.config.embedding_scale != d.config.residual_scale:
+        d.plan.scale(out, d.config.embedding_scale / d.config.residual_scale)
 
 
 def norm(d: Decoder, layer: int, name: str) -> Activations:
@@ -133,16 +181,24 @@ def residual(d: Decoder, branch: Activations, behind: Tensor | None = None) -> N
     d.plan.barrier()
 
 
-def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations) -> Activations:
-    """output(attention(q, k, v)) of x, with grouped queries; biases and norms of heads where the file has them."""
+def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations) -> Activations | None:
+    """output(attention(q, k, v)) of x, with grouped queries; biases and norms of heads where the file has them.
+
+    None where keys and values of x are all that is wanted of this layer and of those behind it.
+    """
     plan = d.plan
+    wanted = {"q": d.asks(layer), "k": d.stores(layer, attention), "v": d.stores(layer, attention)}
     widths = attention.q_dim, attention.k_dim, attention.v_dim
     q, k, v = (d.buffers.vector(name, n) for name, n in zip("qkv", widths, strict=True))
     weights, biases = (
         d.parts(layer, f"attn_qkv.{kind}", [f"attn_{letter}.{kind}" for letter in "qkv"], widths)
         for kind in ("weight", "bias")
     )
-    products = [(weight, out, bias) for weight, out, bias in zip(weights, (q, k, v), biases, strict=True) if weight]
+    products = [
+        (weight, out, bias)
+        for letter, weight, out, bias in zip("qkv", weights, (q, k, v), biases, strict=True)
+        if weight and wanted[letter]
+    ]
     plan.quantize(x, *(weight for weight, _, _ in products))
     plan.barrier()
     plan.phase = "qkv"
@@ -151,11 +207,14 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
     plan.barrier()
     _scaled(d, products)
     plan.phase = "attention"
-    _norm_and_turn(d, layer, attention, q, k)
-    plan.store_kv(d.cache, layer, k, v)
+    _norm_and_turn(d, layer, attention, {letter: x for letter, x in (("q", q), ("k", k)) if wanted[letter]})
+    if wanted["k"]:
+        plan.store_kv(d.cache, layer, k, v)
     plan.barrier()
+    if not wanted["q"]:
+        return None
     attended = d.buffers.vector("attended", attention.out_dim)
-    plan.attention(d.cache, layer, attention, q, attended)
+    plan.attention(d.cache, layer, attention, q, attended, d.optional(layer, "attn_sinks.weight"))
     plan.barrier()
     plan.phase = "attention output"
     if attention.norm_within:
@@ -163,22 +222,23 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
     return _product(d, d.weight(layer, "attn_output.weight"), attended, d.optional(layer, "attn_output.bias"))
 
 
-def _norm_and_turn(d: Decoder, layer: int, attention: Attention, q: Activations, k: Activations) -> None:
-    """Norm queries and keys and turn them by their positions, each as far as the layer does."""
+def _norm_and_turn(d: Decoder, layer: int, attention: Attention, heads: Mapping[str, Activations]) -> None:
+    """Norm queries and keys, by their letters, and turn them by their positions, each as far as the layer does."""
     plan, rope, width, eps = d.plan, attention.rope, attention.key_dim, d.config.norm_eps
-    turned = [(q, d.query_angles(rope)), (k, d.angles(rope))] if rope is not None else [(q, None), (k, None)]
+    angles_of = {"q": d.query_angles(rope), "k": d.angles(rope)} if rope is not None else {}
+    turned = [(x, angles_of.get(letter)) for letter, x in heads.items()]
     rotation = d.rotations[rope] if rope is not None else None
-    norms = [d.optional(layer, f"attn_{letter}_norm.weight") for letter in "qk"]
+    norms = [d.optional(layer, f"attn_{letter}_norm.weight") for letter in heads]
     if attention.whole_norms:
         for (x, _), norm in zip(turned, norms, strict=True):
             plan.rope(x, x.n, None, None, norm, eps)  # one head of all the width
         plan.barrier()
-        norms = [None, None]
+        norms = [None] * len(turned)
     if attention.head_layer_norms:
         for (x, _), norm in zip(turned, norms, strict=True):
             assert norm is not None
             plan.layernorm_heads(x, width, norm, eps)  # the threads have the same heads when they turn them: no barrier
-        norms = [None, None]
+        norms = [None] * len(turned)
     for (x, angles), norm in zip(turned, norms, strict=True):
         if attention.norms_turned:  # the threads have the same heads in both rows: no barrier
             plan.rope(x, width, rotation, angles)
@@ -187,16 +247,29 @@ def _norm_and_turn(d: Decoder, layer: int, attention: Attention, q: Activations,
             plan.rope(x, width, rotation, angles, norm, eps)
 
 
-def feed_forward(d: Decoder, layer: int, dense: Dense, x: Activations) -> Activations:
-    """down(function(gate(x)) * up(x)) with the layer's function, or down(function(up(x)))."""
+def feed_forward(d: Decoder, layer: int, form: FeedForward, x: Activations) -> Activations:
+    """What the layer's feed-forward makes of x, with experts or without."""
+    if not isinstance(form, Experts):
+        return dense_feed_forward(d, layer, form, x)
+    shared = dense_feed_forward(d, layer, form.shared, x, "_shexp") if form.shared else None
+    return experts.routed_feed_forward(d, layer, form, x, shared)
+
+
+def dense_feed_forward(d: Decoder, layer: int, dense: Dense, x: Activations, kind: str = "") -> Activations:
+    """down(function(gate(x)) * up(x)) with the layer's function, or down(function(up(x))).
+
+    Args:
+        kind: what the tensors' names end with.
+    """
     plan, n = d.plan, dense.hidden_dim
     gate, up = (d.buffers.vector(name, n) for name in ("gate", "up"))
-    w_up, w_down = d.weight(layer, "ffn_up.weight"), d.weight(layer, "ffn_down.weight")
-    products = [(w_up, up, d.optional(layer, "ffn_up.bias"))]
+    w_up, w_down = d.weight(layer, f"ffn_up{kind}.weight"), d.weight(layer, f"ffn_down{kind}.weight")
+    products = [(w_up, up, d.optional(layer, f"ffn_up{kind}.bias"))]
     if dense.is_fused:
         products = [(w_up.part(0, n), gate, None), (w_up.part(n, n), up, None)]
     elif not dense.has_no_gate:
-        products = [(d.weight(layer, "ffn_gate.weight"), gate, d.optional(layer, "ffn_gate.bias")), *products]
+        w_gate = d.weight(layer, f"ffn_gate{kind}.weight")
+        products = [(w_gate, gate, d.optional(layer, f"ffn_gate{kind}.bias")), *products]
     plan.quantize(x, *(weight for weight, _, _ in products))
     plan.barrier()
     plan.phase = "feed-forward"
@@ -216,7 +289,7 @@ def feed_forward(d: Decoder, layer: int, dense: Dense, x: Activations) -> Activa
         hidden = _normed_within(d, layer, "ffn_sub_norm", hidden)
     plan.quantize(hidden, w_down)
     plan.barrier()
-    return _product(d, w_down, hidden, d.optional(layer, "ffn_down.bias"), is_quantized=True)
+    return _product(d, w_down, hidden, d.optional(layer, f"ffn_down{kind}.bias"), is_quantized=True)
 
 
 def _product(
@@ -259,7 +332,7 @@ def output_head(d: Decoder) -> None:
     output = d.weights.get("output.weight") or d.weights["token_embd.weight"]
     plan.phase = "output head"
     x = d.x
-    if d.n_logits == 1:
+    if d.n_logits == 1 and d.part is not Part.LAST:
         x = buffers.vector("last", dim, 1)
         plan.take_column(d.x, x)
         plan.barrier()

@@ -492,6 +492,7 @@ class FakeSession:
         self.n_ctx, self.kv_type, self.kv_bytes = n_ctx, kv, n_ctx * 256
         self.tokens: list[int] = []
         self.finish_reason = ""
+        self.n_guessed = 0
         self.fed_counts: list[int] = []
         self.samplings: list[Any] = []
         self.is_closed = self.is_profiling = False
@@ -505,7 +506,7 @@ class FakeSession:
     def read_profile(self) -> dict[str, list[Any]]:
         """One phase that took a second and read a gigabyte."""
         phase = SimpleNamespace(phase="feed-forward", seconds=1.0, weight_bytes=10**9, gbps=1.0, share=1.0, n_walks=10)
-        return {"decode": [phase], "few": [phase], "block": [phase], "head": [phase]}
+        return {name: [phase] for name in ("decode", "few", "few last", "block", "block last")}
 
     def end_profile(self) -> dict[str, list[Any]]:
         """The same, for the last time."""
@@ -587,6 +588,12 @@ class FakeSession:
                 on_progress(done, len(ids))
         self.fed_counts.append(len(ids))
 
+    def retrace(self, ids: Sequence[int], guess: bool) -> int:
+        """Take half the time a token where guesses are allowed, of which every second comes true."""
+        self.tokens += ids
+        self._script.clock.advance(self._script.seconds_per_token * len(ids) / (1 + guess))
+        return len(ids) // 2 if guess else 0
+
     def generate(
         self,
         sampling: Any,
@@ -594,6 +601,7 @@ class FakeSession:
         stop: Iterable[str] = (),
         after: Sequence[int] = (),
         spelled: Collection[int] = (),
+        guess: bool = False,
     ) -> Iterator[Generated]:
         """Yield the next scripted reply, token by token; or the rest of the last one, behind the ids ``after``.
 
