@@ -48,7 +48,7 @@ def count(n: int) -> str:
 
 def counted(n: int, what: str) -> str:
     """Write a count of things: "1 core", "2 cores"."""
-    return f"{n} {what}{'' if n == 1 else 's'}"
+    return f"{count(n)} {what}{'' if n == 1 else 's'}"
 
 
 def parameters(n: int) -> str:

@@ -40,6 +40,8 @@ class Action:
     aliases: tuple[str, ...] = ()
     argument: str = ""
     """The command's argument as help shows it; "" for none."""
+    example: str = ""
+    """An argument as a user would type it."""
     hint: str = ""
     """The word for it at the prompt's lower edge; "" for what is not named there."""
     shows: str = ""
@@ -57,6 +59,12 @@ class Action:
     def call(self) -> str:
         """The Textual action that carries it out."""
         return f"app.show({self.mode!r})" if self.shows else self.name
+
+    @property
+    def usage(self) -> str:
+        """How to write the command."""
+        example = f", for example /{self.command} {self.example}" if self.example else ""
+        return f"usage: /{self.command} {self.argument}{example}"
 
     @property
     def takes_argument(self) -> bool:
@@ -92,7 +100,15 @@ ACTIONS = action_table(
     Action("regenerate", "Answer the last message again", "chat", "ctrl+r", command="regen", aliases=("retry",)),
     Action("continue_reply", "Go on with a reply that was stopped", "chat", command="continue", aliases=("go",)),
     Action("edit", "Edit a message of yours or the reply", "chat", command="edit", argument="[number|reply]"),
-    Action("rename", "Give the conversation a title", "chat", command="title", aliases=("rename",), argument="title"),
+    Action(
+        "rename",
+        "Give the conversation a title",
+        "chat",
+        command="title",
+        aliases=("rename",),
+        argument="words",
+        example="A walk by the sea",
+    ),
     Action("system", "Show or set the system prompt ('-' for none)", "chat", command="system", argument="[text]"),
     Action("persona", "List personas, or start anew with one", "chat", command="persona", argument="[name]"),
     Action("external_editor", "Write the message in your editor ($EDITOR)", "chat", "ctrl+g", command="editor"),

@@ -208,12 +208,13 @@ class MessageEditing:
         index = self.index_of(self._edited) if self._edited is not None else None
         if index is None or weighed.text != self._edited_text:
             return
-        line = f"{self._edit_title(index)}: {figures.count(weighed.kept_tokens)} cached tokens stay"
+        line = self._edit_title(index)
         if weighed.dropped_tokens:
-            line += f", {figures.count(weighed.dropped_tokens)} go"
-        line += f"; {figures.count(weighed.read_tokens)} to read"
+            what = "what follows" if self.is_editing_reply else "its answer"
+            line += f": {what} ({figures.counted(weighed.dropped_tokens, 'token')}) is replaced"
+        line += f"{';' if weighed.dropped_tokens else ':'} {figures.counted(weighed.read_tokens, 'token')} to read"
         if weighed.read_s is not None:
-            line += f", about {figures.whole_seconds(weighed.read_s)}"
+            line += f", starts in about {figures.whole_seconds(weighed.read_s)}"
         self._show_edit_line(line)
 
     def _show_edit_line(self, text: str) -> None:

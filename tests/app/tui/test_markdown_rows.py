@@ -25,6 +25,7 @@ def rows(text: str, width: int = 30) -> list[str]:
         ("# A *title*\ntext", ["A title", "", "text"]),
         ("- a\n- b\n  - c\n    - d", ["• a", "• b", "  - c", "    * d"]),
         ("- a\n\n- b\n\n  more", ["• a", "• b", "", "  more"]),
+        ("- [ ] buy *it*\n- [x] done\n- [y] no", ["• ☐ buy it", "• ☑ done", "• [y] no"]),
         ("9. a\n10. b", ["  9. a", " 10. b"]),
         ("- one two three four five six seven", ["• one two three four five six", "  seven"]),
         ("> one two three four five six seven\n>\n> > x", ["▌ one two three four five six", "▌ seven", "▌", "▌ ▌ x"]),
