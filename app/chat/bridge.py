@@ -42,6 +42,7 @@ from app.program.background import in_background
 from app.tuning.threads_in_use import ThreadsInUse
 
 if TYPE_CHECKING:
+    from app.chat.generation import GenerationChoice
     from engine.tuning.report import TuningReport
 
 CLOSE_PATIENCE_S = 0.3
@@ -146,6 +147,11 @@ class EngineBridge:
     def state_trouble(self) -> str:
         """Why the state of the cache is not kept; "" if it is, or should not be."""
         return self._wire.state_trouble
+
+    @property
+    def generation(self) -> GenerationChoice | None:
+        """What ``/set`` chose; None where nothing can be chosen."""
+        return self._options.generation
 
     def glance_at(self, path: Path) -> Future[object]:
         """Find out whether a path leads to a model file; the future's exception says why it does not."""

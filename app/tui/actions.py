@@ -180,6 +180,7 @@ ACTIONS = action_table(
     Action("keep", "Go on with this conversation", "switch", "enter,y"),
     Action("anew", "Begin a new conversation", "switch", "n"),
     Action("leave", "Open no other model", "switch", "escape,q"),
+    Action("set", "Show or set temperature, top_k ...", "chat", command="set", argument="[name value]"),
     Action("threads", "Show or set the threads", "chat", command="threads", argument="[write [read]]"),
     Action(
         "tune",

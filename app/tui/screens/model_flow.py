@@ -158,11 +158,24 @@ class ModelFlow:
         elif self._turns.is_busy:
             self._note(f"{describe_thinking(mode)} once the engine is free")
 
+    def set_generation(self, wanted: str = "") -> None:
+        """Show generation parameters, or use another value from the next message on."""
+        generation = self._bridge.generation
+        if generation is None:
+            self._note(how_to_load(self._keymap))
+            return
+        try:
+            self._note(generation.obey(wanted))
+        except Refusal as refused:
+            self._note(str(refused), is_error=True)
+        self._show_name()
+
     def _show_name(self) -> None:
-        model, mode = self._turns.model, self._bridge.thinking
+        model, mode, generation = self._turns.model, self._bridge.thinking, self._bridge.generation
         if model is not None:
-            thinking = f" · {describe_thinking(mode)}" if mode not in ("", AUTO) else ""
-            self._name.update(Content(f"{model.name} · {model.quantization}{thinking}"))
+            thinking = describe_thinking(mode) if mode not in ("", AUTO) else ""
+            chosen = generation.described() if generation is not None else ""
+            self._name.update(Content(" · ".join(filter(None, (model.name, model.quantization, thinking, chosen)))))
 
     def doubt_tuning(self, message: TuningDoubted) -> None:
         """Suggest to measure again."""
