@@ -89,7 +89,7 @@ def action_table(*actions: Action) -> dict[str, Action]:
 ACTIONS = action_table(
     Action("send", "Send the message", "prompt", "enter"),
     Action("new_line", "Begin a new line", "prompt", "ctrl+j,shift+enter,alt+enter"),
-    Action("complete", "Complete a command", "prompt", "tab"),
+    Action("complete", "Complete a command, a name or a path (Up and Down choose)", "prompt", "tab"),
     Action("older", "Recall what was sent before (Up in an empty prompt does it too)", "prompt", "alt+up"),
     Action("newer", "Recall what was sent after that", "prompt", "alt+down"),
     Action("page_up", "Scroll the conversation up", "prompt", "pageup"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from asyncio import wrap_future
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -40,10 +42,12 @@ from app.chat.events import (
 from app.chat.turns import Turns
 from app.conversations.at_hand import AtHand
 from app.program.bundled_model import is_starter
+from app.program.personas import persona_names
 from app.text.clean_text import clean_line
 from app.text.glyphs import ASCII, choose_glyphs
 from app.tui.actions import Action
 from app.tui.bindings import bindings
+from app.tui.completing import Names, Offered, offered_at_once, offered_paths
 from app.tui.messages import (
     EngineReported,
     LinkChosen,
@@ -178,6 +182,13 @@ class ChatScreen(Screen[None]):
         self.acting = MessageActions(parts, self.editing, self.copying, self.talks.fork_at)
         self.sending = PromptFlow(parts, self.editing, self._carry_out)
         self.engine = EngineFlow(parts, self._clock, self._pace, self._download_word)
+        prompt.show_offered = self.query_one(Suggestions).show
+        generation = self._bridge.generation
+        self._names: dict[str, Names] = {
+            "theme": lambda: sorted(self.app.available_themes),
+            "persona": persona_names,
+            "set": lambda: [*generation.names, "keep", "reset"] if generation is not None else [],
+        }
         self._shown_by = self._list_event_handlers()
 
     def _start_engine(self) -> None:
@@ -257,10 +268,22 @@ class ChatScreen(Screen[None]):
     def follow_prompt(self, event: TextArea.Changed) -> None:
         """List the commands that fit what is typed, and find out what it costs."""
         text = event.text_area.text
-        self.query_one(Suggestions).show_for(self.prompt.typed)
+        self._offer(self.prompt.typed)
         self.drafting.note_change()
         self.engine.note_typed(text)
         self.editing.weigh_soon()
+
+    def _offer(self, typed: str) -> None:
+        """List what the typed text could become; paths a moment later."""
+        self.prompt.offer(offered_at_once(typed, self._names))
+        paths = offered_paths(typed)
+        if paths is not None:
+            self.run_worker(self._offer_paths(typed, paths), group="paths", exclusive=True)
+
+    async def _offer_paths(self, typed: str, paths: Future[list[Offered]]) -> None:
+        found = await wrap_future(paths)
+        if self.prompt.typed == typed:
+            self.prompt.offer(found)
 
     @on(TranscriptScrolled)
     def scroll(self, message: TranscriptScrolled) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from textual import events
 from textual.document._document import EditResult, Location, Selection
@@ -13,7 +13,8 @@ from textual.strip import Strip
 from textual.widgets import TextArea
 
 from app.tui import draft as drafts
-from app.tui.actions import ACTIONS, commands_starting, split_command
+from app.tui.actions import ACTIONS, split_command
+from app.tui.completing import Offered, sends_alone
 from app.tui.draft import Draft
 from app.tui.keymap import Keymap
 from app.tui.messages import PromptSubmitted, TakeBackRequested, TranscriptEndWanted, TranscriptScrolled
@@ -66,6 +67,12 @@ class Prompt(TextArea):
         """Does what must be done before the next key: a file stands before what is typed behind its command."""
         self.takes_commands = True
         """Whether text that begins like a command is one; in a reply that is edited it is not."""
+        self.offered: Sequence[Offered] = ()
+        """What the typed text could become, and which of it is marked."""
+        self.offered_at = 0
+        self._has_chosen = False
+        self.show_offered: Callable[[Sequence[Offered], int], object] = lambda offered, at: None
+        """Lists what is offered."""
         self.has_waiting = False
         """Whether a message waits for its turn: from an empty prompt it is taken back before history is."""
         self._estimate = self._keys = self._stop = self._below = ""
@@ -87,6 +94,12 @@ class Prompt(TextArea):
 
         The prompt is emptied here and not by whoever takes the text: letters typed meanwhile belong to the next one.
         """
+        if self._has_chosen and self.offered:
+            is_whole = sends_alone(self.offered[self.offered_at])
+            self.action_complete()
+            self._has_chosen = False
+            if not is_whole:
+                return
         draft, behind = Draft(self.text, self.draft.used_folds()), Draft()
         at = drafts.behind_chips(draft.shown, draft.folds)
         if (
@@ -105,11 +118,25 @@ class Prompt(TextArea):
         self._replace_via_keyboard("\n", *self.selection)
 
     def action_complete(self) -> None:
-        """Complete the command that is being typed."""
-        matching = commands_starting(self.typed)
-        if matching:
-            completed = f"/{matching[0].command}" + (" " if matching[0].takes_argument else "")
+        """Complete the command, the name or the path that is being typed."""
+        if self.offered:
+            completed = self.offered[self.offered_at].text
             self.show_draft(Draft(self.text.removesuffix(self.typed) + completed, self._folds))
+
+    @property
+    def _is_choosing(self) -> bool:
+        """Whether the arrows belong to what is offered, and not to what was sent before."""
+        return bool(self.offered) and not self.past.is_showing(self.draft)
+
+    def offer(self, offered: Sequence[Offered]) -> None:
+        """Take what the typed text could become; the first is completed to until the arrows choose another."""
+        self.offered, self.offered_at, self._has_chosen = offered, 0, False
+        self.show_offered(offered, 0)
+
+    def _choose(self, step: int) -> None:
+        self.offered_at = (self.offered_at + step) % len(self.offered)
+        self._has_chosen = True
+        self.show_offered(self.offered, self.offered_at)
 
     def action_page_up(self) -> None:
         """Scroll the conversation, not the prompt."""
@@ -132,6 +159,9 @@ class Prompt(TextArea):
 
     def action_cursor_up(self, select: bool = False) -> None:
         """Move up; from an empty prompt, a recalled text or the very beginning, recall the one sent before."""
+        if self._is_choosing and not select:
+            self._choose(-1)
+            return
         at_edge = self.cursor_at_start_of_text or self.past.is_showing(self.draft)
         if select or not self.cursor_at_first_line or not at_edge:
             super().action_cursor_up(select)
@@ -142,7 +172,9 @@ class Prompt(TextArea):
 
     def action_cursor_down(self, select: bool = False) -> None:
         """Move down; from a recalled text, towards the present and the draft that was left."""
-        if not select and self.cursor_at_last_line and self.past.is_showing(self.draft):
+        if self._is_choosing and not select:
+            self._choose(1)
+        elif not select and self.cursor_at_last_line and self.past.is_showing(self.draft):
             self.show_draft(self.past.newer())
         else:
             super().action_cursor_down(select)

@@ -4,6 +4,7 @@ from collections import deque
 import pytest
 from textual import events
 
+from app.tui.actions import commands
 from app.tui.draft import Draft
 from app.tui.messages import PasteRefused
 from app.tui.prompt_history import PromptHistory
@@ -352,6 +353,52 @@ async def test_suggestions_appear_with_a_slash_and_tab_completes_the_first():
         await driver.pilot.press("tab")
         await driver.until(lambda: driver.prompt.text == "/save ")
         await driver.until(lambda: "/save [path]" not in driver.screen_text())
+
+
+async def test_arrows_choose_among_what_is_suggested_and_enter_takes_it():
+    async with chatting() as driver:
+        await driver.type("/")
+        await driver.shows(f"1 of {len(list(commands()))}: Up and Down choose")
+        await driver.pilot.press("backspace")
+        await driver.type("/t")
+        await driver.shows("(Tab)")
+        first = driver.prompt.offered
+        await driver.pilot.press("down", "down", "up")
+        await driver.until(lambda: driver.prompt.offered_at == 1)
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.prompt.text == first[1].text)
+        assert driver.prompt.text.startswith("/t")
+        assert driver.chat.turns.conversation.messages == []
+        await driver.pilot.press("ctrl+u")
+        await driver.type("/hel")
+        await driver.pilot.press("down", "enter")
+        await driver.until(lambda: type(driver.app.screen).__name__ == "HelpScreen")
+
+
+async def test_tab_completes_names_and_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a day.txt").write_text("sun")
+    (tmp_path / "model.gguf").touch()
+    async with chatting() as driver:
+        await driver.type("/theme jalopy-l")
+        await driver.pilot.press("tab")
+        await driver.until(lambda: driver.prompt.text == "/theme jalopy-light")
+        driver.prompt.show_text("/set temp")
+        await driver.until(lambda: driver.prompt.offered)
+        await driver.pilot.press("tab")
+        await driver.until(lambda: driver.prompt.text == "/set temperature")
+        driver.prompt.show_text("/model m")
+        await driver.until(lambda: driver.prompt.offered)
+        await driver.pilot.press("tab")
+        await driver.until(lambda: driver.prompt.text == "/model model.gguf")
+        driver.prompt.show_text("/read n")
+        await driver.until(lambda: driver.prompt.offered)
+        await driver.pilot.press("tab")
+        await driver.until(lambda: driver.prompt.text == "/read notes/")
+        await driver.until(lambda: driver.prompt.offered)
+        await driver.pilot.press("tab", "enter")
+        await driver.until(lambda: driver.prompt.draft.text == "a day.txt:\n```\nsun\n```\n ")
 
 
 async def test_joiners_are_letters_too():
