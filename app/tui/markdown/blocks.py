@@ -9,10 +9,11 @@ from types import MappingProxyType
 from markdown_it.tree import SyntaxTreeNode
 from textual.content import Content
 
+from app.text.clean_text import clean_line
 from app.text.glyphs import ASCII, choose_glyphs
 from app.text.record import record
 from app.tui.markdown.inline import inline_text
-from app.tui.markdown.lines import Line, indented, plain_lines
+from app.tui.markdown.lines import NOTHING, Line, indented, plain_lines
 from app.tui.markdown.tables import table_lines
 
 # The Linux console's font has no other bullets.
@@ -84,7 +85,10 @@ def _code(node: SyntaxTreeNode, page: Page) -> list[Line]:
     code, language = node.content.removesuffix("\n"), node.info.partition(" ")[0]
     text = page.highlight(code, language) if page.highlight else Content(code)
     edge = Content(" ").stylize(".block")
-    return [Line(line, edge, edge, fill=".block", is_code=True) for line in text.split("\n", allow_blank=True)]
+    # Not in the text: it is not copied with the code.
+    named = edge + Content(clean_line(language, 20)).stylize(".block").stylize(".edge")
+    label = [Line(NOTHING, named, named, fill=".block")] if language else []
+    return label + [Line(line, edge, edge, fill=".block", is_code=True) for line in text.split("\n", allow_blank=True)]
 
 
 def _bullets(node: SyntaxTreeNode, page: Page) -> list[Line]:

@@ -83,7 +83,7 @@ class GrowingMarkdown:
 
         Args:
             width: cells of a row.
-            highlight: colours code.
+            highlight: colours code, of a growing text that of blocks that are complete.
             is_whole: nothing will follow, so the text is parsed as one.
         """
         self.width, self._highlight, self._is_plain = width, highlight, False
@@ -91,7 +91,7 @@ class GrowingMarkdown:
         self._n_parsed, self._is_at_item = 0, False
         if is_whole:
             self._tree = self._tree or tree_of(self.source)
-            self._show_from(_START, self._lines(self._tree))
+            self._show_from(_START, self._lines(self._tree, highlight))
         else:
             self._settle()
             self._show_open()
@@ -106,7 +106,7 @@ class GrowingMarkdown:
         n_complete = complete_chars(self.source[start:])
         if n_complete:
             end = start + n_complete
-            lines = self._markdown(self.source[start:end])
+            lines = self._lines(tree_of(self.source[start:end]), self._highlight)
             self._show_from(self._settled, [*lines, Line()] if lines else [])
             self._settled = self._parsed = (end, len(self.rows), len(self._copied))
             self._n_parsed, self._is_at_item = 0, False
@@ -137,10 +137,10 @@ class GrowingMarkdown:
         self._parsed = (start + n_chars, len(self.rows), len(self._copied))
 
     def _markdown(self, text: str) -> list[Line]:
-        return self._lines(tree_of(text))
+        return self._lines(tree_of(text), None)
 
-    def _lines(self, tree: SyntaxTreeNode) -> list[Line]:
-        return markdown_lines(tree, Page(self.width, self._highlight))
+    def _lines(self, tree: SyntaxTreeNode, highlight: Highlight | None) -> list[Line]:
+        return markdown_lines(tree, Page(self.width, highlight))
 
     def _show_from(self, place: Place, lines: Sequence[Line]) -> None:
         _, n_rows, n_lines = place

@@ -109,7 +109,7 @@ class Notes:
         is_last = view.message is not None and view.message is self._turns.last_message
         words = {"copy_message": "copy"}
         if is_reply and "```" in view.text:
-            words["copy_code"] = "code"
+            words["copy_code"] = "copy code"
         if is_last and self._turns.can_continue:
             words["continue_here"] = "goes on"
         if is_reply:

@@ -7,9 +7,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from textual import events
+from textual.content import Content
 from textual.document._document import EditResult, Location, Selection
 from textual.document._edit import Edit
 from textual.strip import Strip
+from textual.style import Style
 from textual.widgets import TextArea
 
 from app.tui import draft as drafts
@@ -75,7 +77,8 @@ class Prompt(TextArea):
         """Lists what is offered."""
         self.has_waiting = False
         """Whether a message waits for its turn: from an empty prompt it is taken back before history is."""
-        self._estimate = self._keys = self._stop = self._below = ""
+        self._estimate = self._keys = self._stop = self._below = self._edge = ""
+        self._key_of = keymap.first_key
         self._action_of_key = keymap.scope_keys("prompt")
         drop_bindings(self, keymap.changed_keys())
 
@@ -230,8 +233,25 @@ class Prompt(TextArea):
         while len(said) > 1 and len(" · ".join(said)) > room:
             said.pop(0)
         line = " · ".join(said) or self._keys
-        if line != self.border_subtitle:
-            self.border_subtitle = line
+        if line != self._edge:
+            self._edge = line
+            self.border_subtitle = self._clickable(line)
+
+    def _clickable(self, line: str) -> Content:
+        """Let the words that name a key do what the key does when they are clicked."""
+        edge = Content(line)
+        for action_id, action in ACTIONS.items():
+            words = f"{self._key_of(action_id)} {action.hint}" if action.hint else ""
+            if action_id == "chat.stop":
+                words = f"{self._key_of(action_id)} stops the reply"
+            at = line.find(words) if words.strip() else -1
+            if at >= 0:
+                place = {"app": "app.", "chat": "screen."}[action.scope]
+                call = action.call if action.shows else f"{place}{action.name}"
+                edge = edge.stylize(
+                    Style.from_meta({"@click": call if "(" in call else f"{call}()"}), at, at + len(words)
+                )
+        return edge
 
     def give_back(self, text: str) -> None:
         """Return a text that was not taken, unless the user has begun the next one: then it is in the history."""

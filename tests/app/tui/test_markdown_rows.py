@@ -30,7 +30,7 @@ def rows(text: str, width: int = 30) -> list[str]:
         ("- one two three four five six seven", ["• one two three four five six", "  seven"]),
         ("> one two three four five six seven\n>\n> > x", ["▌ one two three four five six", "▌ seven", "▌", "▌ ▌ x"]),
         ("---", ["─" * 30]),
-        ("```python title\ndef f():\n\n\treturn 1\n```", [" def f():", "", "     return 1"]),
+        ("```python title\ndef f():\n\n\treturn 1\n```", [" python", " def f():", "", "     return 1"]),
         ("```\n" + "x" * 40 + "\n```", [" " + "x" * 29, " " + "x" * 11]),
         ("    indented", [" indented"]),
         ("- a\n  ```\n  x\n  ```\n  b", ["• a", "   x", "", "  b"]),

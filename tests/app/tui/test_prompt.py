@@ -355,6 +355,23 @@ async def test_suggestions_appear_with_a_slash_and_tab_completes_the_first():
         await driver.until(lambda: "/save [path]" not in driver.screen_text())
 
 
+async def test_what_the_prompts_edge_names_can_be_clicked():
+    async with chatting() as driver:
+        await driver.shows("F1 help")
+        for words, screen in (
+            ("F2 speed", "PerformanceScreen"),
+            ("F3 models", "ModelsScreen"),
+            ("F1 help", "HelpScreen"),
+        ):
+            rows = driver.screen_text().splitlines()
+            y = next(n for n, row in enumerate(rows) if words in row)
+            await driver.pilot.click(offset=(rows[y].index(words) + 1, y))
+            await driver.until(lambda screen=screen: type(driver.app.screen).__name__ == screen, screen)
+            await driver.pilot.press("escape")
+            await driver.until(lambda: driver.app.screen is driver.chat)
+            await driver.shows("F1 help")
+
+
 async def test_arrows_choose_among_what_is_suggested_and_enter_takes_it():
     async with chatting() as driver:
         await driver.type("/")

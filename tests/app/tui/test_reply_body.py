@@ -77,6 +77,22 @@ async def test_a_growing_reply_that_becomes_wider_holds_no_rows_that_it_no_longe
         assert len(body._markdown.rows) <= body.size.height <= len(body._markdown.rows) + 24 // 4
 
 
+async def test_code_gets_its_colours_when_its_block_ends_and_not_with_the_reply() -> None:
+    app = BodyApp()
+    async with app.run_test(size=(60, 24)) as pilot:
+        body = app.query_one(ReplyBody)
+
+        def colours() -> set[object]:
+            row = next(n for n, row in enumerate(shown(app)) if "def lean" in row)
+            return {segment.style.color for segment in app.screen._compositor.render_strips()[row] if segment.style}
+
+        await add(pilot, body, "Try\n\n```python\ndef lean(angle):\n    return 1\n")
+        assert "python" in shown(app)[2]
+        n_before = len(colours())
+        await add(pilot, body, "```\n\nand more")
+        assert len(colours()) > n_before
+
+
 LOOSE_ITEM = "{n}. **Item {n}** the first sentence of it, which is long enough to be wrapped to a second row here.\n\n"
 
 
@@ -188,18 +204,19 @@ async def test_rows_that_stay_are_not_painted_again(monkeypatch: pytest.MonkeyPa
         assert shown(app)[-1] == "Four and five"
 
 
-async def test_code_is_coloured_when_the_reply_ends_and_a_theme_without_colours_is_heeded() -> None:
+async def test_coloured_code_heeds_a_theme_without_colours() -> None:
     app = BodyApp()
     async with app.run_test(size=(40, 10)) as pilot:
         body = app.query_one(ReplyBody)
-        await add(pilot, body, "```python\nx = 1\n```\n")
-        assert len({segment.style for segment in body.render_line(0) if segment.text.strip()}) == 1
+        await add(pilot, body, "```python\nx = 1\n")
+        assert len({segment.style for segment in body.render_line(1) if segment.text.strip()}) == 1
+        await add(pilot, body, "```\n")
         body.finish()
         await pilot.pause()
-        assert len({str(segment.style) for segment in body.render_line(0) if segment.text.strip()}) > 1
+        assert len({str(segment.style) for segment in body.render_line(1) if segment.text.strip()}) > 1
         app.theme = "ansi-dark"
         await pilot.pause()
-        colours = {segment.style.color.name for segment in body.render_line(0) if segment.style and segment.style.color}
+        colours = {segment.style.color.name for segment in body.render_line(1) if segment.style and segment.style.color}
         assert not any(name.startswith("#") for name in colours)
 
 
