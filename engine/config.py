@@ -74,6 +74,8 @@ class Attention:
         whole_norms: queries are normalised over all heads together, keys too, before they are turned.
         head_layer_norms: every head has a LayerNorm of its own, without bias, before it is turned.
         norm_within: the heads' results are normalised together before the output projection.
+        value_norms: every head of values is normalised, without a weight; where the file has no values, they are the
+            keys before anything was done to them.
         kv_of: number of the earlier layer whose keys and values are read; None for a layer that stores its own.
     """
 
@@ -90,6 +92,7 @@ class Attention:
     whole_norms: bool = False
     head_layer_norms: bool = False
     norm_within: bool = False
+    value_norms: bool = False
     kv_of: int | None = None
 
     @property
@@ -185,6 +188,7 @@ class ModelConfig:
         logit_scale: what logits are multiplied by, before their cap.
         logit_soft_cap: logits x become logit_soft_cap * tanh(x / logit_soft_cap); None for no cap.
         layer_norm: norms of the residual stream take the mean off (LayerNorm) and may have a bias.
+        per_layer_width: of what each layer adds of the token by itself; 0 where they do not.
     """
 
     architecture: str
@@ -198,6 +202,7 @@ class ModelConfig:
     logit_scale: float = 1.0
     logit_soft_cap: float | None = None
     layer_norm: bool = False
+    per_layer_width: int = 0
 
     @property
     def n_layers(self) -> int:

@@ -41,6 +41,8 @@ class TensorSpec:
         replaces: a table that is multiplied with in this one's place where the file does without it.
         instead_of: another tensor that a file may have in this one's place; one of the two is required.
         is_vectors: rows of a matrix that is no factor of a product: norms of heads.
+        stays_in_file: so little of it is read for a token that it is not brought into memory.
+        n_parts: equal parts of a row that are read by themselves: each must be whole blocks.
     """
 
     shape: tuple[int, ...]
@@ -50,6 +52,8 @@ class TensorSpec:
     replaces: str = ""
     instead_of: str = ""
     is_vectors: bool = False
+    stays_in_file: bool = False
+    n_parts: int = 1
 
     @property
     def is_plain(self) -> bool:
@@ -315,6 +319,9 @@ def _check_tensor(gguf: GGUFFile, info: TensorInfo, expected: TensorSpec) -> Non
             f"tensor {info.name} is {info.type_name} (ggml type {info.ggml_type}); supported: {', '.join(QUANTS)}",
             UnsupportedQuantError,
         )
+    block, part = GGML_TYPES[info.ggml_type].block_size, info.shape[-1] // expected.n_parts
+    if part % block:
+        raise _fail(gguf, f"tensor {info.name} is {info.type_name}: {part} weights of a layer are no blocks of {block}")
     if expected.is_plain and info.type_name != "F32":
         raise _fail(gguf, f"tensor {info.name} is {info.type_name}; norms, biases and rope factors must be F32")
 

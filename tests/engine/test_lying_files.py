@@ -37,11 +37,15 @@ NO_NUMBERS = (NAN, INF, -INF, "x", "\x1b[2J\n", ["x"], np.array([], "<f4"), np.f
 NO_COUNTS = (-1, HUGE, 2.0, True, np.full(N_LAYERS, -1, "<i4"), np.full(N_LAYERS, NAN, "<f4"), *NO_NUMBERS)
 WORDS = {"rope.scaling.type", "general.type"}
 FLAGS = {"attention.causal", "rope.scaling.finetuned"}
-MAY_BE_NOUGHT = {"attention.sliding_window", "expert_count"}
+MAY_BE_NOUGHT = {
+    "attention.sliding_window", "attention.shared_kv_layers", "embedding_length_per_layer_input", "expert_count",
+}  # fmt: skip
 COUNTS = {
     "block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size",
     "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
     "attention.sliding_window", "attention.sliding_window_pattern", "rope.dimension_count",
+    "attention.shared_kv_layers", "attention.key_length_swa", "attention.value_length_swa",
+    "rope.dimension_count_swa", "embedding_length_per_layer_input",
     "rope.scaling.original_context_length", "expert_count",
 }  # fmt: skip
 POSITIVE = {
@@ -59,13 +63,19 @@ CONTRADICTIONS: dict[str, tuple[Any, ...]] = {
     "attention.value_length": (0, 8, 24),
     "rope.dimension_count": (0, 1, 15, 18, 32),
     "attention.sliding_window_pattern": (0, np.ones(N_LAYERS - 1, bool), np.ones(N_LAYERS + 1, bool)),
+    "attention.shared_kv_layers": (1, N_LAYERS, N_LAYERS + 1, 40),
+    "attention.key_length_swa": (0, 4, 12, 16, 32, 4096),
+    "attention.value_length_swa": (0, 4, 12, 16, 4096),
+    "rope.dimension_count_swa": (0, 1, 3, 7, 16),
+    "embedding_length_per_layer_input": (0, 4, 24, 31, 33, 40, 64),
     "vocab_size": (0, 1, 10**6),
 }
 """Values that are numbers of the right kind and cannot be: other keys or the tensors say so."""
 NAMED_INSTEAD = {
-    "block_count": ("xielu.alpha_p has 2 values for",),
+    "block_count": ("xielu.alpha_p has 2 values for", "attention.sliding_window_pattern must be"),
     "attention.head_count": ("attention.head_count_kv",),
     "attention.key_length": ("attention.value_length", "rope.dimension_count"),
+    "attention.key_length_swa": ("attention.value_length_swa", "rope.dimension_count_swa"),
 }
 """Keys that a contradiction may be told by, beside the wrong one and the tensors."""
 
@@ -221,7 +231,7 @@ FACTORS = {
     **{name: ["rope_freqs.weight"] for name in ARCHITECTURES},
     "phi3": ["rope_factors_short.weight", "rope_factors_long.weight"],
 }
-WITH_FACTORS = {"llama", "granite", "mistral3", "exaone4", "minicpm", "arcee", "cohere2", "phi3", "apertus"}
+WITH_FACTORS = {"llama", "granite", "mistral3", "exaone4", "minicpm", "arcee", "cohere2", "phi3", "apertus", "gemma4"}
 """Architectures whose files may divide frequencies."""
 
 
