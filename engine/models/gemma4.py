@@ -93,7 +93,7 @@ def _source(read: Hyperparameters, number: int, n_storing: int, slides: list[boo
     source = n_storing - (2 if slides[number] else 1)
     wrong = ""
     if slides[source] != slides[number]:
-        wrong = f"which {'has' if slides[source] else 'has no'} window, unlike layer {number}"
+        wrong = f"which has {'a' if slides[source] else 'no'} window, unlike layer {number}"
     elif kv_heads[source] != kv_heads[number]:
         wrong = f"whose {kv_heads[source]} heads are not the {kv_heads[number]} of layer {number}"
     if wrong:
