@@ -16,6 +16,7 @@ from engine.cache.kv_cache import KVCache
 from engine.cache.kv_types import KVType
 from engine.cache.ring import RING_BLOCK, ring_slots
 from engine.cache.rotation import key_weights_of, rotations_of
+from engine.config import Experts
 from engine.kernels.records import STEP
 from engine.machine.memory import Memory
 from engine.models import decoder, load_architecture
@@ -28,7 +29,7 @@ from engine.plan.profile import ProfileTable
 
 if TYPE_CHECKING:
     from engine.cache.layer_memory import LayerMemory
-    from engine.config import ModelConfig
+    from engine.config import FeedForward, ModelConfig
     from engine.plan.crew import Crew
     from engine.weights.weights import Weights
 
@@ -153,7 +154,8 @@ class Pipeline:
 
     def compile(self, progress: ProgressCallback | None) -> None:
         """Make the plans runnable; until then they can only be described."""
-        names = [name for plan in self.plans.values() for name in plan.kernels()]
+        plans = [*self.plans.values(), self._plan("verify", self._weights)]  # its table is written when asked for
+        names = [name for plan in plans for name in plan.kernels()]
         self._addresses = compile_kernels(names, progress)
         self._tables = {name: plan.table(self._addresses) for name, plan in self.plans.items()}
 
@@ -256,9 +258,17 @@ class Pipeline:
 def block_columns(config: ModelConfig, max_seq_len: int) -> int:
     """Tokens of a prefill block: as many as keep the activations small and rings hold, a multiple of 32."""
     attended = max((one.q_dim for one in config.attentions.values()), default=0)
-    hidden = max(layer.feed_forward.hidden_dim for layer in config.layers)
-    floats = 4 * config.dim + 2 * attended + 3 * hidden + 2 * config.n_layers * config.per_layer_width
+    hidden = max(_feed_forward_floats(layer.feed_forward, config.dim) for layer in config.layers)
+    floats = 4 * config.dim + 2 * attended + hidden + 2 * config.n_layers * config.per_layer_width
     windows = {one.window for one in config.attentions.values() if one.window is not None}
     has_rings = any(ring_slots(window) < max_seq_len for window in windows)
     widest = min(WIDEST_BLOCK, RING_BLOCK) if has_rings else WIDEST_BLOCK
     return max(NARROWEST_BLOCK, min(widest, BLOCK_BYTES // (4 * floats)) // 32 * 32)
+
+
+def _feed_forward_floats(form: FeedForward, dim: int) -> int:
+    """Activations that a token takes in a feed-forward; of experts a token passes several."""
+    if not isinstance(form, Experts):
+        return 3 * form.hidden_dim
+    shared = form.shared.hidden_dim if form.shared else 0
+    return 3 * shared + form.n_used * (dim + 3 * form.hidden_dim)

@@ -102,6 +102,7 @@ class EngineTurn:
             after=self._earlier.ids,
             spelled=spelled,
             limit=self._thought_limit(spelled),
+            guess=options.guesses_ahead,
             on_prompt_progress=self._show_progress,
             clock=wire.clock,
         )

@@ -47,6 +47,14 @@ ARCHITECTURES: dict[str, str] = {
     "nemotron": "engine.models.nemotron",
     "apertus": "engine.models.apertus",
     "bitnet": "engine.models.bitnet",
+    "qwen3moe": "engine.models.qwen3moe",
+    "gpt-oss": "engine.models.gpt_oss",
+    "olmoe": "engine.models.olmoe",
+    "granitemoe": "engine.models.granitemoe",
+    "qwen2moe": "engine.models.qwen2moe",
+    "ernie4_5-moe": "engine.models.ernie4_5_moe",
+    "bailingmoe2": "engine.models.bailingmoe2",
+    "dots1": "engine.models.dots1",
 }
 
 
