@@ -350,8 +350,10 @@ class Model:
     def bring_weights_in(self) -> None:
         """Read what belongs into memory once, in order, if it is not cached yet and fits into available memory."""
         share, places = self._weights.resident_share(), self._weights.places
+        is_needed = share < residency.RESIDENT_ENOUGH
         size_bytes = sum(end - first for _, first, end in places)
-        if share < residency.RESIDENT_ENOUGH and size_bytes < host.available_memory_bytes():
+        self._weights.exceeds_memory = is_needed and size_bytes >= host.available_memory_bytes()
+        if is_needed and not self._weights.exceeds_memory:
             residency.read_in_order(places, self._report_bytes)
 
     def _report_bytes(self, done: int, total: int, to: ProgressCallback | None = None) -> None:

@@ -105,7 +105,10 @@ class Weights:
         total_bytes: of all of them.
         memory_bytes: of those that are brought into memory.
         places: file, first byte and end of what is brought into memory, in whole pages.
+        exceeds_memory: they are read from disk again and again, as they are needed.
     """
+
+    exceeds_memory = False
 
     def __init__(self, gguf: GGUFFile, tensors: Mapping[str, TensorInfo], staying: Collection[str] = ()) -> None:
         """Look at tensors of a file.
