@@ -74,6 +74,7 @@ class Attention:
         whole_norms: queries are normalised over all heads together, keys too, before they are turned.
         head_layer_norms: every head has a LayerNorm of its own, without bias, before it is turned.
         norm_within: the heads' results are normalised together before the output projection.
+        gated: behind each head of queries stands a gate: the head's result is multiplied by its sigmoid.
     """
 
     n_heads: int
@@ -89,11 +90,17 @@ class Attention:
     whole_norms: bool = False
     head_layer_norms: bool = False
     norm_within: bool = False
+    gated: bool = False
 
     @property
     def q_dim(self) -> int:
         """Width of all query heads together."""
         return self.n_heads * self.key_dim
+
+    @property
+    def q_rows(self) -> int:
+        """Rows of the projection of queries, and of their gates where they have any."""
+        return 2 * self.q_dim if self.gated else self.q_dim
 
     @property
     def k_dim(self) -> int:
@@ -109,6 +116,82 @@ class Attention:
     def out_dim(self) -> int:
         """Width of all heads' results together."""
         return self.n_heads * self.value_dim
+
+
+@dataclass(frozen=True)
+class ShortConvolution:
+    """A mixer: y = c * convolution(b * x) of three projections, a causal convolution of each channel by itself.
+
+    Attributes:
+        n_channels: width of each projection.
+        taps: inputs that an output is made of, the present one included.
+    """
+
+    n_channels: int
+    taps: int
+
+    @property
+    def buffer_floats(self) -> int:
+        """What is computed of a token on the way to the output."""
+        return 4 * self.n_channels
+
+    @property
+    def window_floats(self) -> int:
+        """Inputs that are kept for the next token."""
+        return (self.taps - 1) * self.n_channels
+
+    @property
+    def state_floats(self) -> int:
+        """Size of what a layer remembers."""
+        return self.window_floats
+
+
+@dataclass(frozen=True)
+class DeltaNet:
+    """A mixer: gated delta net (Yang et al. 2024, arXiv:2412.06464), a matrix for each value head.
+
+    Attributes:
+        n_key_heads: heads of queries and keys, which divide the value heads.
+        n_value_heads: heads of values.
+        head_dim: width of every head, a multiple of 32.
+        taps: of the causal convolution that queries, keys and values pass.
+        is_grouped: a key head goes with neighbouring value heads, else with every ``n_key_heads``-th.
+    """
+
+    n_key_heads: int
+    n_value_heads: int
+    head_dim: int
+    taps: int
+    is_grouped: bool = False
+
+    @property
+    def n_channels(self) -> int:
+        """Width of queries, keys and values together."""
+        return (2 * self.n_key_heads + self.n_value_heads) * self.head_dim
+
+    @property
+    def out_dim(self) -> int:
+        """Width of all value heads together."""
+        return self.n_value_heads * self.head_dim
+
+    @property
+    def buffer_floats(self) -> int:
+        """What is computed of a token on the way to the output."""
+        return self.n_channels + 2 * self.out_dim + 2 * self.n_value_heads
+
+    @property
+    def window_floats(self) -> int:
+        """Inputs of the convolution that are kept for the next token."""
+        return (self.taps - 1) * self.n_channels
+
+    @property
+    def state_floats(self) -> int:
+        """Size of what a layer remembers."""
+        return self.window_floats + self.out_dim * self.head_dim
+
+
+Recurrent = ShortConvolution | DeltaNet
+"""A mixer whose memory has a fixed size and cannot be cut."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +228,8 @@ class Dense:
     norm_within: bool = False
 
 
-Mixer = Attention
-"""The token mixer of a layer; recurrent layers are other members of this union."""
+Mixer = Attention | Recurrent
+"""The token mixer of a layer."""
 FeedForward = Dense
 """The feed-forward of a layer; experts are another member of this union."""
 
@@ -183,6 +266,7 @@ class ModelConfig:
         logit_scale: what logits are multiplied by, before their cap.
         logit_soft_cap: logits x become logit_soft_cap * tanh(x / logit_soft_cap); None for no cap.
         layer_norm: norms of the residual stream take the mean off (LayerNorm) and may have a bias.
+        ignored_blocks: blocks of tensors behind those of the layers, which nothing reads: they predict further tokens.
     """
 
     architecture: str
@@ -196,6 +280,7 @@ class ModelConfig:
     logit_scale: float = 1.0
     logit_soft_cap: float | None = None
     layer_norm: bool = False
+    ignored_blocks: int = 0
 
     @property
     def n_layers(self) -> int:
@@ -206,6 +291,11 @@ class ModelConfig:
     def attentions(self) -> dict[int, Attention]:
         """The layers that attend, by their number."""
         return {i: layer.mixer for i, layer in enumerate(self.layers) if isinstance(layer.mixer, Attention)}
+
+    @property
+    def recurrents(self) -> dict[int, Recurrent]:
+        """The recurrent mixers, by the number of their layer."""
+        return {i: layer.mixer for i, layer in enumerate(self.layers) if isinstance(layer.mixer, Recurrent)}
 
     @property
     def ropes(self) -> tuple[Rope, ...]:
@@ -227,6 +317,7 @@ class ModelConfig:
             name: values[0] if values.count(values[0]) == len(values) else values for name, values in layers.items()
         }
         found = {**own, "n_layers": self.n_layers, **same}
+        found.pop("ignored_blocks")
         return {name: value for name, value in found.items() if value not in (None, "", False)}
 
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.cache.hybrid_memory import HybridMemory
 from engine.cache.kv_cache import KVCache
 from engine.cache.kv_types import KVType
 from engine.cache.ring import RING_BLOCK, ring_slots
 from engine.cache.rotation import key_weights_of, rotations_of
+from engine.cache.states import CHECKPOINT_BYTES, RecurrentStates
 from engine.kernels.records import STEP
 from engine.machine.memory import Memory
 from engine.models import decoder, load_architecture
@@ -57,6 +59,7 @@ class Pipeline:
 
     Args:
         n_threads: the most threads a walk may have.
+        checkpoint_bytes: limit on the copies of recurrent states.
 
     Attributes:
         columns: tokens of the widest prefill block.
@@ -68,7 +71,14 @@ class Pipeline:
     """
 
     def __init__(
-        self, config: ModelConfig, weights: Weights, kv_type: KVType, max_seq_len: int, crew: Crew, n_threads: int
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        kv_type: KVType,
+        max_seq_len: int,
+        crew: Crew,
+        n_threads: int,
+        checkpoint_bytes: int = CHECKPOINT_BYTES,
     ) -> None:
         self._crew = crew
         self._room = n_threads
@@ -77,7 +87,8 @@ class Pipeline:
         self.columns = block_columns(config, max_seq_len)
         self.rotations = rotations_of(config, weights, max_seq_len)
         self._cache = KVCache(config, kv_type, max_seq_len, self.rotations, key_weights_of(config, weights))
-        self.memory: LayerMemory = self._cache
+        self._states = RecurrentStates(config, checkpoint_bytes)
+        self.memory: LayerMemory = HybridMemory(self._cache, self._states) if config.recurrents else self._cache
         self.kv_type = kv_type
         self._buffers = Buffers(self.columns)
         self._step = Memory(STEP_BYTES)
@@ -104,7 +115,8 @@ class Pipeline:
         width = self.columns if name == "block" else FEW_COLUMNS if name in ("few", VERIFY) else 1
         plan = Plan(self._step.address, width, (self._scratch.address, self._scratch_each), self._room)
         n_logits = FEW_COLUMNS if name == VERIFY else 1
-        d = decoder.Decoder(plan, self._config, weights, self._cache, self._buffers, self.rotations, n_logits)
+        parts = self._cache, self._states, self._buffers, self.rotations
+        d = decoder.Decoder(plan, self._config, weights, *parts, n_logits)
         architecture = load_architecture(self._config.architecture)
         if name != "head":
             architecture.compose(d)
@@ -205,6 +217,7 @@ class Pipeline:
         self._words[STEP.n_tokens // 8] = len(tokens)
         self._words[STEP.start_pos // 8] = pos
         self._words[STEP.column // 8] = 0
+        self._words[STEP.slot // 8] = self._states.slot
 
     def residual(self) -> np.ndarray[Any, np.dtype[np.float32]]:
         """The residual stream of the last block: (columns, dim) float32."""
@@ -215,7 +228,8 @@ def block_columns(config: ModelConfig, max_seq_len: int) -> int:
     """Tokens of a prefill block: as many as keep the activations small and rings hold, a multiple of 32."""
     attended = max((one.q_dim for one in config.attentions.values()), default=0)
     hidden = max(layer.feed_forward.hidden_dim for layer in config.layers)
-    floats = 4 * config.dim + 2 * attended + 3 * hidden
+    mixed = max((one.buffer_floats for one in config.recurrents.values()), default=0)
+    floats = 4 * config.dim + 2 * attended + 3 * hidden + mixed
     windows = {one.window for one in config.attentions.values() if one.window is not None}
     has_rings = any(ring_slots(window) < max_seq_len for window in windows)
     widest = min(WIDEST_BLOCK, RING_BLOCK) if has_rings else WIDEST_BLOCK

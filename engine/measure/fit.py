@@ -156,9 +156,9 @@ def needs_of(gguf: GGUFFile, kv: str = "f16") -> ModelNeeds:
     return ModelNeeds(
         name=name if isinstance(name, str) and name else gguf.path.stem,
         quantization=Weights(gguf, tensors).quantization_label(),
-        weights_bytes=sum(tensor.size_bytes for tensor in gguf.tensors.values()),
+        weights_bytes=sum(tensor.size_bytes for tensor in tensors.values()),
         read_bytes=_read_bytes(tensors, specs),
-        products=_products(matrices, specs),
+        products=_products({name: one for name, one in matrices.items() if name in tensors}, specs),
         memory=memory_needs(config, kv_type_of(kv, config)),
         context_length=config.context_length,
         n_layers=config.n_layers,

@@ -46,6 +46,8 @@ ARCHITECTURES: dict[str, str] = {
     "nemotron": "engine.models.nemotron",
     "apertus": "engine.models.apertus",
     "bitnet": "engine.models.bitnet",
+    "lfm2": "engine.models.lfm2",
+    "qwen35": "engine.models.qwen35",
 }
 
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.models import decoder
+from engine.config import Attention
+from engine.models import decoder, recurrent
 from engine.weights.weights import TensorSpec
 
 if TYPE_CHECKING:
-    from engine.config import Attention, Dense, ModelConfig
+    from engine.config import Dense, Mixer, ModelConfig
     from engine.gguf.hyperparameters import Hyperparameters
     from engine.models.decoder import Decoder
 
@@ -32,18 +33,18 @@ class Architecture:
     head: Callable[[Decoder], None] = decoder.output_head
 
 
-def outer_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+def outer_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict[str, TensorSpec]:
     """Embedding, last norm, and the head; without ``output.weight`` the embedding serves as head too."""
     return {
         "token_embd.weight": TensorSpec((config.vocab_size, config.dim), is_table=True),
-        "output_norm.weight": TensorSpec((config.dim,)),
+        f"{norm_name}.weight": TensorSpec((config.dim,)),
         "output.weight": TensorSpec((config.vocab_size, config.dim), required=False, replaces="token_embd.weight"),
     }
 
 
-def decoder_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+def decoder_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict[str, TensorSpec]:
     """Everything that the configuration itself says a file must hold: the outer tensors and those of all layers."""
-    tensors = outer_tensors(config)
+    tensors = outer_tensors(config, norm_name)
     for number, layer in enumerate(config.layers):
         block = f"blk.{number}."
         if layer.norm_before:
@@ -51,9 +52,16 @@ def decoder_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
             tensors |= {block + f"{name}_norm.weight": TensorSpec((config.dim,)) for name in names}
         if layer.norm_behind:
             tensors |= {block + name: TensorSpec((config.dim,)) for name in decoder.NORMS_BEHIND}
-        tensors |= attention_tensors(block, layer.mixer, config.dim)
+        tensors |= mixer_tensors(block, layer.mixer, config.dim)
         tensors |= dense_tensors(block, layer.feed_forward, config.dim)
     return tensors
+
+
+def mixer_tensors(block: str, mixer: Mixer, dim: int) -> dict[str, TensorSpec]:
+    """Tensors of what mixes one layer's tokens."""
+    if isinstance(mixer, Attention):
+        return attention_tensors(block, mixer, dim)
+    return recurrent.tensors(block, mixer, dim)
 
 
 def attention_tensors(block: str, attention: Attention, dim: int) -> dict[str, TensorSpec]:
@@ -81,7 +89,7 @@ def projections(block: str, attention: Attention, kind: str, cols: tuple[int, ..
         kind: of tensor, ``".weight"`` or ``".bias"``.
         cols: behind the number of rows in their shapes.
     """
-    widths = {"q": attention.q_dim, "k": attention.k_dim, "v": attention.v_dim}
+    widths = {"q": attention.q_rows, "k": attention.k_dim, "v": attention.v_dim}
     fused = block + "attn_qkv" + kind
     return {
         **{block + f"attn_{x}{kind}": TensorSpec((n, *cols), instead_of=fused) for x, n in widths.items()},

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from engine.config import Attention
+from engine.models import recurrent
 from engine.plan.buffers import Activations, Buffers
 
 if TYPE_CHECKING:
     from engine.cache.kv_cache import KVCache
     from engine.cache.rotation import Rotation
-    from engine.config import Attention, Dense, ModelConfig, Rope
+    from engine.cache.states import RecurrentStates
+    from engine.config import Dense, Mixer, ModelConfig, Rope
     from engine.plan.plan import Plan
     from engine.weights.weights import Tensor, Weights
 
@@ -38,6 +41,7 @@ class Decoder:
     config: ModelConfig
     weights: Weights
     cache: KVCache
+    states: RecurrentStates
     buffers: Buffers
     rotations: Mapping[Rope, Rotation]
     n_logits: int = 1
@@ -88,7 +92,7 @@ def all_layers(d: Decoder, ffn_norm: str = "ffn_norm") -> None:
     embedding(d)
     for number, layer in enumerate(d.config.layers):
         x = norm(d, number, "attn_norm") if layer.norm_before else d.x
-        residual(d, self_attention(d, number, layer.mixer, x), _norm_behind(d, number, 0))
+        residual(d, mix(d, number, layer.mixer, x), _norm_behind(d, number, 0))
         if not layer.side_by_side:  # else x is still what attention has read
             x = norm(d, number, ffn_norm) if layer.norm_before else d.x
         residual(d, feed_forward(d, number, layer.feed_forward, x), _norm_behind(d, number, 1))
@@ -133,11 +137,19 @@ def residual(d: Decoder, branch: Activations, behind: Tensor | None = None) -> N
     d.plan.barrier()
 
 
+def mix(d: Decoder, layer: int, mixer: Mixer, x: Activations) -> Activations:
+    """What a layer's mixer makes of x."""
+    if isinstance(mixer, Attention):
+        return self_attention(d, layer, mixer, x)
+    return _product(d, *recurrent.mix(d, layer, mixer, x))
+
+
 def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations) -> Activations:
     """output(attention(q, k, v)) of x, with grouped queries; biases and norms of heads where the file has them."""
     plan = d.plan
-    widths = attention.q_dim, attention.k_dim, attention.v_dim
-    q, k, v = (d.buffers.vector(name, n) for name, n in zip("qkv", widths, strict=True))
+    widths = attention.q_rows, attention.k_dim, attention.v_dim
+    names = "queries and gates" if attention.gated else "q", "k", "v"
+    q, k, v = (d.buffers.vector(name, n) for name, n in zip(names, widths, strict=True))
     weights, biases = (
         d.parts(layer, f"attn_qkv.{kind}", [f"attn_{letter}.{kind}" for letter in "qkv"], widths)
         for kind in ("weight", "bias")
@@ -151,12 +163,20 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
     plan.barrier()
     _scaled(d, products)
     plan.phase = "attention"
+    gate = d.buffers.vector("q gate", attention.q_dim) if attention.gated else None
+    if gate is not None:  # the threads have the same heads when they norm and turn them: no barrier
+        both, q = q, d.buffers.vector("q", attention.q_dim)
+        plan.split_heads(both, attention.key_dim, q, gate)
     _norm_and_turn(d, layer, attention, q, k)
     plan.store_kv(d.cache, layer, k, v)
     plan.barrier()
     attended = d.buffers.vector("attended", attention.out_dim)
     plan.attention(d.cache, layer, attention, q, attended)
     plan.barrier()
+    if gate is not None:
+        plan.gate("sigmoid", gate, attended)
+        plan.barrier()
+        attended = gate
     plan.phase = "attention output"
     if attention.norm_within:
         attended = _normed_within(d, layer, "attn_sub_norm", attended)
@@ -253,7 +273,7 @@ def _normed_within(d: Decoder, layer: int, name: str, x: Activations) -> Activat
     return normed
 
 
-def output_head(d: Decoder) -> None:
+def output_head(d: Decoder, norm_name: str = "output_norm") -> None:
     """logits = output(norm(x)); without a tensor of its own, the embedding is the output."""
     plan, buffers, dim = d.plan, d.buffers, d.config.dim
     output = d.weights.get("output.weight") or d.weights["token_embd.weight"]
@@ -264,7 +284,7 @@ def output_head(d: Decoder) -> None:
         plan.take_column(d.x, x)
         plan.barrier()
     normed = buffers.vector("last_normed", dim, d.n_logits)
-    _normed(d, x, "output_norm", normed)
+    _normed(d, x, norm_name, normed)
     if d.config.logit_scale != 1.0:
         plan.barrier()
         plan.scale(normed, d.config.logit_scale)  # instead of the logits, which are more

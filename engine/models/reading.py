@@ -38,6 +38,8 @@ def decoder_config(
     neighbours: bool,
     factors: str = "",
     layer_norm: bool = False,
+    is_hybrid: bool = False,
+    has_predictors: bool = False,
     **more: float | None,
 ) -> ModelConfig:
     """Read what every decoder has.
@@ -46,12 +48,16 @@ def decoder_config(
         layer: makes layer i of its attention and its feed-forward, as the shared keys describe them.
         neighbours, factors: of the rope, see ``Rope``.
         layer_norm: see ``ModelConfig``; it has its own key for what is added.
+        is_hybrid: some layers do not attend: they come to ``layer`` with no key heads.
+        has_predictors: files may hold blocks behind the layers that predict further tokens.
         more: fields of ``ModelConfig`` that have a default.
     """
     refuse_what_is_no_whole_model(read)
-    n_layers, dim = read.integer("block_count", 1, MAX_LAYERS), width(read)
-    mixers = attentions(read, n_layers, dim, neighbours, factors)
-    hidden = read.per_layer("feed_forward_length", n_layers, 1, MAX_DIM)
+    n_blocks, dim = read.integer("block_count", 1, MAX_LAYERS), width(read)
+    ignored = read.integer("nextn_predict_layers", 0, n_blocks - 1, default=0) if has_predictors else 0
+    n_layers = n_blocks - ignored
+    mixers = attentions(read, n_blocks, dim, neighbours, factors, is_hybrid)
+    hidden = read.per_layer("feed_forward_length", n_blocks, 1, MAX_DIM)
     return ModelConfig(
         architecture=read.architecture,
         dim=dim,
@@ -60,6 +66,7 @@ def decoder_config(
         context_length=read.integer("context_length", 1, MAX_CONTEXT_LENGTH),
         vocab_size=vocab_size(read),
         layer_norm=layer_norm,
+        ignored_blocks=ignored,
         **more,  # type: ignore[arg-type]
     )
 
@@ -77,17 +84,24 @@ def width(read: Hyperparameters) -> int:
     return dim
 
 
-def attentions(read: Hyperparameters, n_layers: int, dim: int, neighbours: bool, factors: str = "") -> list[Attention]:
-    """Attention of every layer; the numbers of heads may differ between layers."""
-    heads = read.per_layer("attention.head_count", n_layers, 1, MAX_HEADS)
+def attentions(
+    read: Hyperparameters, n_layers: int, dim: int, neighbours: bool, factors: str = "", is_hybrid: bool = False
+) -> list[Attention]:
+    """Attention of every layer; the numbers of heads may differ between layers.
+
+    Args:
+        is_hybrid: layers without key heads are described, too; they do not attend.
+    """
+    least = 0 if is_hybrid else 1
+    heads = read.per_layer("attention.head_count", n_layers, least, MAX_HEADS)
     kv_heads = heads
     if read.raw("attention.head_count_kv") is not None:
-        kv_heads = read.per_layer("attention.head_count_kv", n_layers, 1, MAX_HEADS)
+        kv_heads = read.per_layer("attention.head_count_kv", n_layers, least, MAX_HEADS)
     for n_heads, n_kv_heads in zip(heads, kv_heads, strict=True):
-        if n_heads % n_kv_heads:
+        if n_kv_heads and (n_heads % n_kv_heads or not n_heads):
             key = read.key("attention.head_count_kv")
             raise read.fail(f"{key} is {n_kv_heads}, which does not divide the {n_heads} heads")
-    head_dim = head_width(read, dim, heads[0])
+    head_dim = head_width(read, dim, max(1, *heads))
     turned = rope(read, head_dim, neighbours, factors)
     return [Attention(n, m, head_dim, head_dim, turned, head_dim**-0.5) for n, m in zip(heads, kv_heads, strict=True)]
 

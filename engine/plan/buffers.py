@@ -215,6 +215,7 @@ class Buffers:
     def __init__(self, columns: int) -> None:
         self._columns = columns
         self._vectors: dict[tuple[str, int, int], Activations] = {}
+        self._constants: dict[str, Memory] = {}
 
     def vector(self, name: str, n: int, columns: int | None = None) -> Activations:
         """The vector of a name and length; layers that are not alike get vectors of their own.
@@ -226,3 +227,10 @@ class Buffers:
         if key not in self._vectors:
             self._vectors[key] = Activations(*key)
         return self._vectors[key]
+
+    def constant(self, name: str, values: np.ndarray[Any, np.dtype[np.float32]]) -> int:
+        """Address of numbers that never change, written when they are first named."""
+        if name not in self._constants:
+            memory = self._constants[name] = Memory(values.nbytes)
+            memory.array(np.float32, values.shape)[...] = values
+        return self._constants[name].address

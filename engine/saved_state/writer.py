@@ -19,7 +19,7 @@ from engine.machine.memory import shown_bytes
 from engine.saved_state.appending import RESERVE_BYTES, NoRoomError, StateFile, refuse_newer
 from engine.saved_state.layout import RECORD_POSITIONS, Header
 from engine.saved_state.origin import Origin, forget_origin
-from engine.saved_state.record import file_bytes, head_bytes
+from engine.saved_state.record import file_bytes, head_bytes, next_record
 
 if TYPE_CHECKING:
     from engine.session import Session
@@ -66,9 +66,9 @@ class StateWriter:
         self._file: StateFile | None = None
         self._saved = 0
         self._buffer = np.empty(0, np.uint8)
-        self._margin_bytes = self._memory.copied_bytes(0, POSITIONS) + head_bytes(
+        self._margin_bytes = self._memory.copied_bytes(0, POSITIONS, is_end=True) + head_bytes(
             RECORD_POSITIONS
-        )  # a tile that is written again
+        )  # a tile that is written again, and the end's state
         self._problem: str | None = None
         self._changed = threading.Condition()
         self._noted_s: float | None = None
@@ -197,18 +197,18 @@ class StateWriter:
             file = self._file_for(goal, may_rewrite=not is_flush)
             if file is None or goal <= self._saved:
                 break
-            self._append_next(file, token_ids, goal)
+            self._append_next(file, token_ids, goal, everything)
         else:
             return
         self._finish(everything)
 
-    def _append_next(self, file: StateFile, token_ids: list[int], goal: int) -> None:
-        first = self._saved // POSITIONS * POSITIONS
-        last = min(goal, first + RECORD_POSITIONS)
-        n_bytes = self._memory.copied_bytes(first, last)
+    def _append_next(self, file: StateFile, token_ids: list[int], goal: int, everything: bool) -> None:
+        first, last = next_record(self._memory, self._saved, goal)
+        is_end = everything and last == goal
+        n_bytes = self._memory.copied_bytes(first, last, is_end)
         if len(self._buffer) < n_bytes:
             self._buffer = np.empty(n_bytes, np.uint8)
-        payload = self._buffer.data[: self._memory.copy_out(first, last, self._buffer)]
+        payload = self._buffer.data[: self._memory.copy_out(first, last, self._buffer, is_end)]
         if self._watch.stands() >= last:  # else positions were cut, and perhaps rewritten, during the copy
             file.append(first, token_ids[first:last], payload, zlib.crc32(payload))
             self._saved = last

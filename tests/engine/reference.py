@@ -83,6 +83,13 @@ def causal_attention(q: Array, k: Array, v: Array, window: int | None = None, so
     return np.einsum("hij,jhd->ihd", softmax(scores), v)
 
 
+def causal_convolution(x: Array, weights: Array) -> Array:
+    """x: (n, channels), weights: (channels, taps): each channel by itself, nothing before the first input."""
+    taps = weights.shape[1]
+    padded = np.concatenate([np.zeros((taps - 1, x.shape[1])), x])
+    return sum(padded[j : j + len(x)] * weights[:, j] for j in range(taps))
+
+
 class Twin:
     """A checked file's keys and dequantised tensors in float64, read without the engine's configuration."""
 

@@ -80,6 +80,8 @@ REQUIRED = {
     **{name: ["attention.layer_norm_rms_epsilon"] for name in ARCHITECTURES},
     **{name: ["attention.layer_norm_epsilon"] for name in ("stablelm", "starcoder2", "phi2", "nemotron", "command-r")},
     "cohere2": ["attention.layer_norm_epsilon", "attention.sliding_window", "logit_scale"],
+    "lfm2": ["attention.layer_norm_rms_epsilon", "shortconv.l_cache"],
+    "qwen35": ["attention.layer_norm_rms_epsilon", *(f"ssm.{key}" for key in ("conv_kernel", "state_size"))],
     "granite": ["attention.layer_norm_rms_epsilon", "logit_scale"],
 }
 """Beside those of every model."""

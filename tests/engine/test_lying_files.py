@@ -37,12 +37,18 @@ NO_NUMBERS = (NAN, INF, -INF, "x", "\x1b[2J\n", ["x"], np.array([], "<f4"), np.f
 NO_COUNTS = (-1, HUGE, 2.0, True, np.full(N_LAYERS, -1, "<i4"), np.full(N_LAYERS, NAN, "<f4"), *NO_NUMBERS)
 WORDS = {"rope.scaling.type", "general.type"}
 FLAGS = {"attention.causal", "rope.scaling.finetuned"}
-MAY_BE_NOUGHT = {"attention.sliding_window", "expert_count"}
+MAY_BE_NOUGHT = {
+    "attention.sliding_window", "expert_count", "attention.head_count", "attention.head_count_kv",
+    "nextn_predict_layers",
+}  # fmt: skip
+"""Of some families; those that it contradicts in others say so (``CONTRADICTIONS``)."""
 COUNTS = {
     "block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size",
     "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
     "attention.sliding_window", "attention.sliding_window_pattern", "rope.dimension_count",
-    "rope.scaling.original_context_length", "expert_count",
+    "rope.scaling.original_context_length", "expert_count", "shortconv.l_cache", "ssm.conv_kernel",
+    "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank", "ssm.group_count", "nextn_predict_layers",
+    "full_attention_interval",
 }  # fmt: skip
 POSITIVE = {
     "rope.freq_base", "rope.freq_base_swa",
@@ -53,19 +59,28 @@ CONTRADICTIONS: dict[str, tuple[Any, ...]] = {
     "block_count": (0, 1, 3),
     "embedding_length": (0, 32, 65, 72, 128),
     "feed_forward_length": (0, 95, 104, np.array([96, 104], "<u4")),
-    "attention.head_count": (0, 3, 5, 8, np.array([4, 8], "<u4")),
-    "attention.head_count_kv": (0, 3, 1, 8, np.array([2, 1], "<u4")),
+    "attention.head_count": (0, 3, 5, 8, np.array([8, 4], "<u4")),
+    "attention.head_count_kv": (0, 3, 1, 8, np.array([1, 2], "<u4")),
     "attention.key_length": (0, 4, 12, 24, 4096),
     "attention.value_length": (0, 8, 24),
     "rope.dimension_count": (0, 1, 15, 18, 32),
     "attention.sliding_window_pattern": (0, np.ones(N_LAYERS - 1, bool), np.ones(N_LAYERS + 1, bool)),
     "vocab_size": (0, 1, 10**6),
+    "shortconv.l_cache": (0, 1, 2, 4, 64),
+    "attention.recurrent_layers": (np.zeros(N_LAYERS, bool), np.ones(N_LAYERS, bool), np.ones(N_LAYERS + 1, bool)),
+    "nextn_predict_layers": (N_LAYERS,),
+    "ssm.conv_kernel": (0, 1, 2, 3, 5),
+    "ssm.inner_size": (0, 64, 96, 256),
+    "ssm.state_size": (0, 16, 31, 64, 96),
+    "ssm.time_step_rank": (0, 1, 2, 3, 8),
+    "ssm.group_count": (0, 1, 3, 4, 8),
 }
 """Values that are numbers of the right kind and cannot be: other keys or the tensors say so."""
 NAMED_INSTEAD = {
-    "block_count": ("xielu.alpha_p has 2 values for",),
+    "block_count": (" has 2 values for", "attention.recurrent_layers"),
     "attention.head_count": ("attention.head_count_kv",),
     "attention.key_length": ("attention.value_length", "rope.dimension_count"),
+    **{f"ssm.{name}": ("ssm.inner_size", "ssm.group_count") for name in ("state_size", "time_step_rank")},
 }
 """Keys that a contradiction may be told by, beside the wrong one and the tensors."""
 

@@ -71,7 +71,8 @@ def test_threads_and_few_tokens_at_once_change_no_bit_of_any_architecture(archit
         session = model.session(n_ctx=64)
         session.feed(IDS)
         single = np.stack([session.feed([token]) for token in IDS[:4]])
-        session.truncate(len(IDS))
+        if (left := session.truncate(len(IDS))) < len(IDS):  # layers cannot stop there
+            session.feed(IDS[left:])
         results += [single, session.verify(IDS[:4])]
         model.close()
     assert all(one.tobytes() == results[0].tobytes() for one in results)

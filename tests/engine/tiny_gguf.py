@@ -121,6 +121,11 @@ class TinyGGUF:
         """Add a tensor of type F32."""
         self.tensors.append(TensorEntry(name, [len(values)], GGMLQuantizationType.F32, values.astype("<f4").tobytes()))
 
+    def add_rows(self, name: str, values: np.ndarray) -> None:
+        """Add a tensor of type F32 with several rows."""
+        dims = list(values.shape[::-1])
+        self.tensors.append(TensorEntry(name, dims, GGMLQuantizationType.F32, values.astype("<f4").tobytes()))
+
     def add_biases(self, *names: str, seed: int = 7, std: float = 0.1) -> None:
         """Give every tensor whose name ends so, but for ``.weight``, a bias, as long as it has rows or elements."""
         rng = np.random.default_rng(seed)
