@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.cache.kv_cache import kv_type_of, memory_needs
 from engine.cache.kv_types import KVType
+from engine.cache.states import CHECKPOINT_BYTES
 from engine.errors import EngineError, MemoryPlanError, ModelChangedError, UnsupportedCPUError
 from engine.loader import validate
 from engine.machine import address_space, host, residency
@@ -193,7 +194,13 @@ class Model:
 
         return ChatPrompt(self.tokenizer, self.chat_template)
 
-    def session(self, n_ctx: int | None = None, kv: str = "f16", progress: ProgressCallback | None = None) -> Session:
+    def session(
+        self,
+        n_ctx: int | None = None,
+        kv: str = "f16",
+        progress: ProgressCallback | None = None,
+        checkpoint_bytes: int = CHECKPOINT_BYTES,
+    ) -> Session:
         """Allocate a cache and compile what it needs.
 
         Args:
@@ -201,6 +208,7 @@ class Model:
                 ``DEFAULT_CONTEXT`` and by half of what fits into memory.
             kv: type of the KV cache, a key of ``engine.KV_TYPES``.
             progress: called during slow work instead of the model's own callback; its exceptions pass through.
+            checkpoint_bytes: limit on the copies of recurrent layers' states, which going back leads to.
 
         Raises:
             MemoryPlanError: the cache does not fit (the message names the largest context that does), ``kv`` is
@@ -210,8 +218,8 @@ class Model:
         """
         kv_type = kv_type_of(kv, self.config)
         self.bring_weights_in()
-        n_ctx = self._context(n_ctx, kv_type)
-        pipeline = self._pipeline(kv_type, n_ctx)
+        n_ctx = self._context(n_ctx, kv_type, checkpoint_bytes)
+        pipeline = self._pipeline(kv_type, n_ctx, checkpoint_bytes)
         pipeline.compile(progress or self._progress)
         session = Session(self, pipeline, n_ctx)
         self._sessions.append(session)
@@ -363,7 +371,7 @@ class Model:
         """Bytes of weights that the system actually backs with huge pages."""
         return self._weights.huge_bytes
 
-    def _pipeline(self, kv_type: KVType, n_ctx: int) -> Pipeline:
+    def _pipeline(self, kv_type: KVType, n_ctx: int, checkpoint_bytes: int = CHECKPOINT_BYTES) -> Pipeline:
         self.refuse_changed_file()
         try:
             from engine.pipeline import Pipeline
@@ -371,11 +379,11 @@ class Model:
             if address_space.limit_bytes() is not None:
                 raise  # the limit on memory is the likelier cause than the processor
             raise UnsupportedCPUError(f"numba cannot run on this processor: {error}") from None
-        return Pipeline(self.config, self._weights, kv_type, n_ctx, self.crew, self.most_threads)
+        return Pipeline(self.config, self._weights, kv_type, n_ctx, self.crew, self.most_threads, checkpoint_bytes)
 
-    def _context(self, n_ctx: int | None, kv_type: KVType) -> int:
+    def _context(self, n_ctx: int | None, kv_type: KVType, checkpoint_bytes: int) -> int:
         """Check the requested context against available memory, or choose one."""
-        needs = memory_needs(self.config, kv_type)
+        needs = memory_needs(self.config, kv_type, checkpoint_bytes)
         available = host.available_memory_bytes()
         most = needs.largest_context(available - RESERVE_BYTES)
         if n_ctx is None:
