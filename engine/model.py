@@ -51,6 +51,7 @@ class Model:
         weights_mode: the mode in use, one of ``WEIGHT_MODES``.
         weights_bytes: bytes of all tensors.
         bytes_per_token: bytes of weights that one decode step reads.
+        checkpoint_bytes: limit on the copies of recurrent layers' states that a later session keeps to go back to.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Model:
         self.quantization = self._checked.weights.quantization_label()
         self.threads, self.prefill_threads = threads, prefill_threads
         self.weights_mode = MMAP
+        self.checkpoint_bytes = CHECKPOINT_BYTES
         self._progress = progress
         self._sessions: list[Session] = []
         self._crew: Any = None
@@ -199,7 +201,6 @@ class Model:
         n_ctx: int | None = None,
         kv: str = "f16",
         progress: ProgressCallback | None = None,
-        checkpoint_bytes: int = CHECKPOINT_BYTES,
     ) -> Session:
         """Allocate a cache and compile what it needs.
 
@@ -208,7 +209,6 @@ class Model:
                 ``DEFAULT_CONTEXT`` and by half of what fits into memory.
             kv: type of the KV cache, a key of ``engine.KV_TYPES``.
             progress: called during slow work instead of the model's own callback; its exceptions pass through.
-            checkpoint_bytes: limit on the copies of recurrent layers' states, which going back leads to.
 
         Raises:
             MemoryPlanError: the cache does not fit (the message names the largest context that does), ``kv`` is
@@ -218,8 +218,8 @@ class Model:
         """
         kv_type = kv_type_of(kv, self.config)
         self.bring_weights_in()
-        n_ctx = self._context(n_ctx, kv_type, checkpoint_bytes)
-        pipeline = self._pipeline(kv_type, n_ctx, checkpoint_bytes)
+        n_ctx = self._context(n_ctx, kv_type)
+        pipeline = self._pipeline(kv_type, n_ctx)
         pipeline.compile(progress or self._progress)
         session = Session(self, pipeline, n_ctx)
         self._sessions.append(session)
@@ -371,7 +371,7 @@ class Model:
         """Bytes of weights that the system actually backs with huge pages."""
         return self._weights.huge_bytes
 
-    def _pipeline(self, kv_type: KVType, n_ctx: int, checkpoint_bytes: int = CHECKPOINT_BYTES) -> Pipeline:
+    def _pipeline(self, kv_type: KVType, n_ctx: int) -> Pipeline:
         self.refuse_changed_file()
         try:
             from engine.pipeline import Pipeline
@@ -379,11 +379,11 @@ class Model:
             if address_space.limit_bytes() is not None:
                 raise  # the limit on memory is the likelier cause than the processor
             raise UnsupportedCPUError(f"numba cannot run on this processor: {error}") from None
-        return Pipeline(self.config, self._weights, kv_type, n_ctx, self.crew, self.most_threads, checkpoint_bytes)
+        return Pipeline(self.config, self._weights, kv_type, n_ctx, self.crew, self.most_threads, self.checkpoint_bytes)
 
-    def _context(self, n_ctx: int | None, kv_type: KVType, checkpoint_bytes: int) -> int:
+    def _context(self, n_ctx: int | None, kv_type: KVType) -> int:
         """Check the requested context against available memory, or choose one."""
-        needs = memory_needs(self.config, kv_type, checkpoint_bytes)
+        needs = memory_needs(self.config, kv_type, self.checkpoint_bytes)
         available = host.available_memory_bytes()
         most = needs.largest_context(available - RESERVE_BYTES)
         if n_ctx is None:

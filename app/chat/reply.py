@@ -135,6 +135,7 @@ class Reply:
         stop: texts that end the reply.
         after: the beginning of a reply that is continued, as it stands at the end of ``prompt_ids``.
         spelled: control tokens that are part of the text.
+        turns: where in the prompt the conversation turns.
         limit: ends the thought before the answer when it has used up its tokens; None for no limit.
         on_prompt_progress: called with (tokens read, tokens to read) while the prompt is read.
         clock: monotonic seconds.
@@ -150,6 +151,7 @@ class Reply:
         stop: Sequence[str] = (),
         after: Sequence[int] = (),
         spelled: Collection[int] = (),
+        turns: Collection[int] = (),
         limit: ThoughtLimit | None = None,
         on_prompt_progress: PromptProgress | None = None,
         clock: Clock = time.monotonic,
@@ -159,7 +161,7 @@ class Reply:
         self._sampling = sampling
         self._max_tokens = max_tokens or None
         self._stop, self._after, self._spelled = stop, after, spelled
-        self._limit = limit
+        self._turns, self._limit = turns, limit
         self._on_prompt_progress = on_prompt_progress
         self._clock = clock
         self._cancelled = threading.Event()
@@ -249,7 +251,7 @@ class Reply:
         return self._limit.is_used_up and self._limit.n_chars == sum(map(len, self._pieces))
 
     def _read_prompt(self) -> None:
-        prefilled = self._session.prefill(self._prompt_ids, on_progress=self._note_progress)
+        prefilled = self._session.prefill(self._prompt_ids, on_progress=self._note_progress, turns=self._turns)
         self.meter.reused_tokens = prefilled.reused
         self.meter.read_tokens = prefilled.fed
         self.meter.prefill_s = prefilled.seconds

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-CHECKPOINT_BYTES = 256 << 20
+CHECKPOINT_BYTES = 256_000_000
 """Usual budget of a session's checkpoints."""
 MOST_CHECKPOINTS = 64
 SPACING = 1024

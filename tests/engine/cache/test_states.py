@@ -38,8 +38,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     model.close()
 
 
-def session_of(model: Model, **arguments: Any) -> Session:
-    return model.session(n_ctx=1024, **arguments)
+def session_of(model: Model, checkpoint_bytes: int = states.CHECKPOINT_BYTES) -> Session:
+    model.checkpoint_bytes = checkpoint_bytes
+    return model.session(n_ctx=1024)
 
 
 def next_logits(session: Session) -> bytes:
