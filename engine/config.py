@@ -74,6 +74,7 @@ class Attention:
         whole_norms: queries are normalised over all heads together, keys too, before they are turned.
         head_layer_norms: every head has a LayerNorm of its own, without bias, before it is turned.
         norm_within: the heads' results are normalised together before the output projection.
+        sinks: every head has one more score, which takes its share of the softmax and has no value.
         gated: behind each head of queries stands a gate: the head's result is multiplied by its sigmoid.
     """
 
@@ -90,6 +91,7 @@ class Attention:
     whole_norms: bool = False
     head_layer_norms: bool = False
     norm_within: bool = False
+    sinks: bool = False
     gated: bool = False
 
     @property
@@ -212,8 +214,8 @@ class Dense:
     """A feed-forward: down(function(gate(x)) * up(x)), or down(function(up(x))) where there is no gate.
 
     Attributes:
-        gate: the function: ``"silu"`` or ``"gelu"`` (the approximation by tanh); without a gate, ``"gelu"``,
-            ``"relu squared"`` or ``"xielu"``.
+        gate: the function: ``"silu"``, ``"gelu"`` (the approximation by tanh) or ``"clamped silu"`` (GPT-OSS); without
+            a gate, ``"gelu"``, ``"relu squared"`` or ``"xielu"``.
         has_no_gate: whether the function is of ``up`` itself.
         is_fused: gate and up are one tensor, the gate first.
         xielu: what the function of that name is made of.
@@ -228,10 +230,57 @@ class Dense:
     norm_within: bool = False
 
 
+@dataclass(frozen=True)
+class Router:
+    """How a token's experts are chosen, and how much each of them counts.
+
+    Attributes:
+        score: of an expert: ``"softmax"`` or ``"sigmoid"`` of the router's product; ``"softmax of chosen"``: the
+            product itself, and the weights are the softmax over the chosen.
+        renormalised: the weights of a token's experts are divided by their sum.
+        scale: weights are multiplied by it.
+        n_groups: experts are chosen from the best of so many groups of neighbours, by the two best scores of each.
+        n_groups_used: groups that are chosen from.
+    """
+
+    score: str = "softmax"
+    renormalised: bool = False
+    scale: float = 1.0
+    n_groups: int = 1
+    n_groups_used: int = 1
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A feed-forward of many parts, of which a token passes a few: the weighted sum of gated feed-forwards.
+
+    Attributes:
+        n_experts: how many there are, at least 2.
+        n_used: how many a token passes.
+        hidden_dim: width of one.
+        gate: as of ``Dense``; experts have a gate.
+        shared: a feed-forward that every token passes beside them; None for none.
+        shared_is_gated: what it adds is multiplied by the sigmoid of a product with one row of weights.
+    """
+
+    n_experts: int
+    n_used: int
+    hidden_dim: int
+    router: Router = Router()
+    gate: str = "silu"
+    shared: Dense | None = None
+    shared_is_gated: bool = False
+
+    @property
+    def read_share(self) -> float:
+        """Of the experts' weights, what one token reads."""
+        return self.n_used / self.n_experts
+
+
 Mixer = Attention | Recurrent
 """The token mixer of a layer."""
-FeedForward = Dense
-"""The feed-forward of a layer; experts are another member of this union."""
+FeedForward = Dense | Experts
+"""The feed-forward of a layer."""
 
 
 @dataclass(frozen=True)
@@ -322,11 +371,11 @@ class ModelConfig:
 
 
 def _flat(fields: dict[str, Any]) -> dict[str, Any]:
-    """Draw nested fields up; those of a rope keep its name in front."""
+    """Draw nested fields up; those of a rope and of a shared expert keep its name in front."""
     flat: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, dict):
-            prefix = "rope_" if name == "rope" else ""
+            prefix = f"{name}_" if name in ("rope", "shared") else ""
             flat |= {prefix + inner: found for inner, found in _flat(value).items()}
         else:
             flat[name] = value

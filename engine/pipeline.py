@@ -18,6 +18,7 @@ from engine.cache.kv_types import KVType
 from engine.cache.ring import RING_BLOCK, ring_slots
 from engine.cache.rotation import key_weights_of, rotations_of
 from engine.cache.states import CHECKPOINT_BYTES, RecurrentStates
+from engine.config import Experts
 from engine.kernels.records import STEP
 from engine.machine.memory import Memory
 from engine.models import decoder, load_architecture
@@ -29,7 +30,7 @@ from engine.plan.profile import ProfileTable
 
 if TYPE_CHECKING:
     from engine.cache.layer_memory import LayerMemory
-    from engine.config import ModelConfig
+    from engine.config import FeedForward, ModelConfig
     from engine.plan.crew import Crew
     from engine.weights.weights import Weights
 
@@ -127,7 +128,8 @@ class Pipeline:
 
     def compile(self, progress: ProgressCallback | None) -> None:
         """Make the plans runnable; until then they can only be described."""
-        names = [name for plan in self.plans.values() for name in plan.kernels()]
+        plans = [*self.plans.values(), self._plan(VERIFY, self._weights)]  # its table is written when asked for
+        names = [name for plan in plans for name in plan.kernels()]
         self._addresses = compile_kernels(names, progress)
         self._tables = {name: plan.table(self._addresses) for name, plan in self.plans.items()}
 
@@ -173,11 +175,10 @@ class Pipeline:
     def verify(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
         """Do what ``few`` does and compute the logits of all the tokens in the same walk, each to the bit as alone.
 
-        The plan is written, and what it lacks is compiled, when this is first called.
+        The plan is written when this is first called.
         """
         if VERIFY not in self._tables:
             self.plans[VERIFY] = plan = self._plan(VERIFY, self._weights)
-            self._addresses |= compile_kernels(plan.kernels())
             self._tables[VERIFY] = plan.table(self._addresses)
         self._set_step(tokens, pos)
         return self._walk(VERIFY, n_threads)
@@ -227,10 +228,18 @@ class Pipeline:
 def block_columns(config: ModelConfig, max_seq_len: int) -> int:
     """Tokens of a prefill block: as many as keep the activations small and rings hold, a multiple of 32."""
     attended = max((one.q_dim for one in config.attentions.values()), default=0)
-    hidden = max(layer.feed_forward.hidden_dim for layer in config.layers)
+    hidden = max(_feed_forward_floats(layer.feed_forward, config.dim) for layer in config.layers)
     mixed = max((one.buffer_floats for one in config.recurrents.values()), default=0)
-    floats = 4 * config.dim + 2 * attended + 3 * hidden + mixed
+    floats = 4 * config.dim + 2 * attended + hidden + mixed
     windows = {one.window for one in config.attentions.values() if one.window is not None}
     has_rings = any(ring_slots(window) < max_seq_len for window in windows)
     widest = min(WIDEST_BLOCK, RING_BLOCK) if has_rings else WIDEST_BLOCK
     return max(NARROWEST_BLOCK, min(widest, BLOCK_BYTES // (4 * floats)) // 32 * 32)
+
+
+def _feed_forward_floats(form: FeedForward, dim: int) -> int:
+    """Activations that a token takes in a feed-forward; of experts a token passes several."""
+    if not isinstance(form, Experts):
+        return 3 * form.hidden_dim
+    shared = form.shared.hidden_dim if form.shared else 0
+    return 3 * shared + form.n_used * (dim + 3 * form.hidden_dim)

@@ -17,6 +17,7 @@ from engine.cache.cached_tokens import CachedTokens, common_prefix
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
 from engine.plan.buffers import FEW_COLUMNS
 from engine.plan.profile import PhaseTime, Profile
+from engine.sampling.guessing import Guessing
 from engine.sampling.sampler import Sampler, Sampling
 from engine.sampling.stopping import StopStrings
 
@@ -106,6 +107,7 @@ class Session:
     Attributes:
         n_ctx: size of the context in tokens.
         finish_reason: how the last ``generate`` ended: ``"stop"``, ``"length"``, ``"context"`` or ``"cancelled"``.
+        n_guessed: tokens of the last ``generate`` that were guessed and chosen.
         model: the model that computes.
         cached: the tokens in the cache, for a state writer.
         origin: opaque tag of the state writer.
@@ -116,6 +118,7 @@ class Session:
         self._pipeline = pipeline
         self.n_ctx = n_ctx
         self.finish_reason = ""
+        self.n_guessed = 0
         self.origin: object = None
         self.cached = CachedTokens()
         self._tokens = self.cached.ids
@@ -266,6 +269,7 @@ class Session:
         stop: Sequence[str] = (),
         after: Sequence[int] = (),
         spelled: Collection[int] = (),
+        guess: bool = False,
     ) -> Iterator[Generated]:
         """Generate tokens after the last token fed, until an end token, a stop string, a limit or ``cancel``.
 
@@ -278,6 +282,8 @@ class Session:
             after: ids of the reply's beginning that were fed last; a character or a stop string that begins in their
                 text is completed by the new tokens.
             spelled: ids of control tokens to spell out as text; all other control tokens have empty text.
+            guess: compute what the conversation repeats several tokens at a time. The tokens are the same, for the
+                same seed, with it and without.
 
         Yields:
             Every token but the end token. Text that may be the start of a stop string is held back until that is
@@ -292,8 +298,10 @@ class Session:
             raise EngineError("nothing to continue: feed the prompt first")
         self._begin()
         self.finish_reason = ""
+        self.n_guessed = 0
+        guessing = Guessing(self._tokens) if guess else None
         with _short_switch_interval():
-            for generated in self._continue(sampling, max_tokens, stop, after, spelled):
+            for generated in self._continue(sampling, max_tokens, stop, after, spelled, guessing):
                 if self._pipeline.profile and self._profile is not None:
                     self._profile.leave()
                     yield generated
@@ -308,6 +316,7 @@ class Session:
         stop: Sequence[str],
         after: Sequence[int],
         spelled: Collection[int],
+        guessing: Guessing | None,
     ) -> Iterator[Generated]:
         sampler = Sampler(sampling, self.model.config.vocab_size)
         stream, stops = self.model.tokenizer.stream(spelled), StopStrings(stop)
@@ -329,8 +338,11 @@ class Session:
                 self.finish_reason = "stop"
             elif self.length >= self.n_ctx:
                 self.finish_reason = "context"
+            elif guessing is None:
+                if max_tokens is None or n < max_tokens:
+                    self._advance(token)
             elif max_tokens is None or n < max_tokens:
-                self._advance(token)
+                self._advance_guessing(token, guessing, self.n_ctx if max_tokens is None else max_tokens - n)
         rest = "" if stops.hit else stops.push(stream.flush()) + stops.flush()
         if rest:
             yield Generated(token, rest)
@@ -341,6 +353,57 @@ class Session:
             self._has_answered = True
         except Cancelled:
             self.finish_reason = "cancelled"
+
+    def retrace(self, ids: Sequence[int], guess: bool) -> int:
+        """Feed tokens as ``generate`` feeds those it chooses, with guesses or without: for measurements on real text.
+
+        Returns:
+            Number of tokens that were guessed.
+
+        Raises:
+            EngineError: the same errors as ``feed``.
+        """
+        self._begin()
+        self.finish_reason = ""
+        guessing = Guessing(self._tokens)
+        for n, token in enumerate(self._check_ids(ids)):
+            if guess:
+                self._advance_guessing(token, guessing, len(ids) - n)
+            else:
+                self._advance(token)
+        return guessing.n_guessed
+
+    def _advance_guessing(self, token: int, guessing: Guessing, wanted: int) -> None:
+        """Feed a token, together with guesses where that pays; guesses are not part of the session until chosen."""
+        known = guessing.computed(token)
+        self.n_guessed = guessing.n_guessed
+        if known is not None:
+            if self._cancelled.is_set():
+                self.finish_reason = "cancelled"
+            else:
+                self._grow([token], known)
+            return
+        most = min(wanted, self.n_ctx - self.length) - 1
+        guesses = guessing.propose(most) if most > 0 and self._can_guess() else []
+        started_s = time.perf_counter()
+        if not guesses:
+            self._advance(token)
+            guessing.spent([], [], time.perf_counter() - started_s)
+            return
+        try:
+            ids = self._check_ids([token, *guesses])
+            self.memory.extend(self.length + len(ids))
+            rows = self._verified(ids, self.model.threads)
+        except Cancelled:
+            self.finish_reason = "cancelled"
+            return
+        self._grow([token], rows[0])
+        guessing.spent(guesses, rows[1:], time.perf_counter() - started_s)
+
+    def _can_guess(self) -> bool:
+        """Whether positions beyond the end may be written for nothing; a profile knows no such walks."""
+        is_free = self.memory.may_overrun and self.memory.reachable(self.length - 1) == self.length - 1
+        return is_free and not self._pipeline.profile
 
     def truncate(self, n: int) -> int:
         """Drop every token behind the first n, and more if layers cannot go back to n.

@@ -55,6 +55,8 @@ class ChatOptions:
     """0 for no limit but the context."""
     least_reply_tokens: int = MIN_REPLY_TOKENS
     """Room that must be left for a reply before a prompt is taken."""
+    guesses_ahead: bool = False
+    """Whether tokens that the conversation repeats are computed several at a time."""
     tells_pieces: bool = False
     """Whether every piece of a reply is reported as the model wrote it."""
     on_opened: Callable[[Path], object] | None = None

@@ -9,7 +9,6 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
-from itertools import pairwise
 from typing import Any
 
 from app.chat.thought_limit import ThoughtLimit
@@ -40,6 +39,7 @@ class ReplyMeter:
         reused_tokens: those the cache held already; the rest was read.
         read_tokens: prompt tokens read so far.
         tokens: tokens generated so far.
+        guessed_tokens: those of them that were guessed and computed together with others.
         first_token_s: from the start to the first token; None before it.
         finish_reason: "stop", "length", "context", "cancelled", "error"; "" while it runs.
     """
@@ -49,6 +49,7 @@ class ReplyMeter:
         self.prompt_tokens = prompt_tokens
         self.reused_tokens = 0
         self.read_tokens = 0
+        self.guessed_tokens = 0
         self.prefill_s = 0.0
         self.finish_reason = ""
         self.started_s = clock()
@@ -101,12 +102,6 @@ class ReplyMeter:
                 rates.append((last - first) / (end_s - times_s[first]))
         return (min(rates), max(rates)) if rates else None
 
-    def spread_tps(self) -> tuple[float, float, float]:
-        """Return the lowest, median and highest rate between neighbouring tokens; zeros before there are two."""
-        times_s = self.token_times_s
-        rates = sorted(1 / (after - before) for before, after in pairwise(times_s) if after > before)
-        return (rates[0], rates[len(rates) // 2], rates[-1]) if rates else (0.0, 0.0, 0.0)
-
     @property
     def ending(self) -> Ending:
         """The finish reason in the conversation's words."""
@@ -121,6 +116,7 @@ class ReplyMeter:
             prompt_tokens=self.read_tokens,
             reused_tokens=self.reused_tokens,
             range_tps=self.range_tps(),
+            guessed_tokens=self.guessed_tokens,
         )
 
 
@@ -136,6 +132,7 @@ class Reply:
         after: the beginning of a reply that is continued, as it stands at the end of ``prompt_ids``.
         spelled: control tokens that are part of the text.
         turns: where in the prompt the conversation turns.
+        guess: compute what repeats several tokens at a time; the reply is the same.
         limit: ends the thought before the answer when it has used up its tokens; None for no limit.
         on_prompt_progress: called with (tokens read, tokens to read) while the prompt is read.
         clock: monotonic seconds.
@@ -153,6 +150,7 @@ class Reply:
         spelled: Collection[int] = (),
         turns: Collection[int] = (),
         limit: ThoughtLimit | None = None,
+        guess: bool = False,
         on_prompt_progress: PromptProgress | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
@@ -162,6 +160,7 @@ class Reply:
         self._max_tokens = max_tokens or None
         self._stop, self._after, self._spelled = stop, after, spelled
         self._turns, self._limit = turns, limit
+        self._guess = guess
         self._on_prompt_progress = on_prompt_progress
         self._clock = clock
         self._cancelled = threading.Event()
@@ -227,7 +226,8 @@ class Reply:
         """Generate until the session says why the reply is over, or until a thought is to end."""
         left = self._max_tokens - self.meter.tokens if self._max_tokens else None
         how = self._sampling, left, self._stop, [*self._after, *self.ids], self._spelled
-        with closing(self._session.generate(*how)) as generating:
+        before = self.meter.guessed_tokens
+        with closing(self._session.generate(*how, guess=self._guess)) as generating:
             for generated in generating:
                 is_over = bool(self._session.finish_reason)
                 if not is_over:
@@ -235,6 +235,7 @@ class Reply:
                     self.ids.append(generated.token_id)
                 # Otherwise the reply is over, and this is text that was held back: it repeats its token's id.
                 self._pieces.append(generated.text)
+                self.meter.guessed_tokens = before + self._session.n_guessed
                 if self._cancelled.is_set():
                     # The session forgets a cancel that came just before it began to generate.
                     self._session.cancel()

@@ -163,6 +163,7 @@ def _bench_parser(command: str | None) -> argparse.ArgumentParser:
     parser.add_argument("-r", "--rounds", type=_count, default=3, metavar="N", help="rounds that count (3)")
     _add_json(parser, "one JSON object per thread count")
     parser.add_argument("--profile", action="store_true", help="show where the time goes, phase by phase")
+    parser.add_argument("--text", default="", metavar="FILE", help="write the end of a text: what guesses bring")
     _add_settings(parser, "weights", "kv_type")
     return parser
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from app.chat import opening as engine_access
@@ -20,6 +21,7 @@ from app.program import exit_codes
 from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal, exit_code_of, say
 from app.program.settings import Settings
+from app.program.text_file import read_text_file
 from app.text.clean_text import clean_line
 from app.text.figures import rate
 from app.text.json_line import json_line
@@ -29,6 +31,7 @@ QUESTION = "What is the capital of France?"
 ANSWER = "Paris"
 _LONGEST_ANSWER_TOKENS = 48
 _SEED = 0
+_SHORTEST_TEXT_TOKENS, _LONGEST_TEXT_TOKENS = 32, 384
 _PROFILED = {
     "decode": "a token written",
     "few": "a few tokens read",
@@ -48,6 +51,7 @@ class BenchOptions:
     rounds: int = 3
     as_json: bool = False
     profile: bool = False
+    text: str = ""
 
 
 @dataclass
@@ -167,6 +171,7 @@ def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings
         profile = profiled(session, options, model.config.vocab_size) if options.profile else {}
     finally:
         session.close()
+    written = text_speed(model, options, kv_type, clock) if options.text else {}
     decode_gbps = statistics.median(measured.decode_tps) * model.bytes_per_token / 1e9
     return {
         "engine": "jalopy",
@@ -184,11 +189,42 @@ def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings
         "memory_gbps": model.read_bandwidth_gbps(threads),
         "clock_ghz": model.clock_ghz(),
         "profile": profile,
+        "text": written,
         "gate": verdict,
         "kernels": "passed",
         "cpu": engine_access.cpu_level(),
         "versions": versions(),
     }
+
+
+def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) -> dict[str, Any]:
+    """Write the end of a text behind its beginning, with guesses and without, in turn.
+
+    What the model would choose plays no part, so any model of the shape will do.
+
+    Raises:
+        Refusal: the file cannot be read, or is too short.
+    """
+    ids = model.tokenizer.encode(read_text_file(Path(options.text)))[: model.config.context_length]
+    n = min(len(ids) // 2, _LONGEST_TEXT_TOKENS)
+    if n < _SHORTEST_TEXT_TOKENS:
+        raise Refusal(
+            f"{options.text}: only {len(ids)} tokens; a text of {2 * _SHORTEST_TEXT_TOKENS} is needed",
+            exit_codes.BAD_DATA,
+        )
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    session, guessed = model.session(len(ids), kv_type), 0
+    try:
+        for _ in range(options.rounds):
+            for guess in seconds:
+                session.prefill(ids[:-n])
+                started_s = clock()
+                guessed = max(guessed, session.retrace(ids[-n:], guess))
+                seconds[guess].append(clock() - started_s)
+    finally:
+        session.close()
+    tps = {name: n / statistics.median(seconds[guess]) for name, guess in (("with", True), ("without", False))}
+    return {"tokens": n, "guessed": guessed, "decode_tps": tps["with"], "plain_decode_tps": tps["without"]}
 
 
 def profiled(session: Any, options: BenchOptions, vocab_size: int) -> dict[str, list[dict[str, Any]]]:
@@ -247,6 +283,10 @@ class _Table:
         limit = f"{report['decode_gbps']:.1f} of {report['memory_gbps']:.1f} GB/s ({share:.0%})"
         print(f"{report['threads']:7}  {columns[0]:>22}  {columns[1]:>22}  {limit:>32}", flush=True)
         print(f"{'':9}{_bound(report, share)}", flush=True)
+        if text := report["text"]:
+            ratio = text["decode_tps"] / text["plain_decode_tps"]
+            speeds = f"{rate(text['decode_tps'])} instead of {rate(text['plain_decode_tps'])} tok/s = {ratio:.2f}x"
+            print(f"{'':9}the text: {text['guessed']} of {text['tokens']} tokens guessed, {speeds}", flush=True)
         for name, title in _PROFILED.items():
             _print_phases(title, report["profile"].get(name, []))
         self._gates.append(f"{report['threads']} threads: {report['gate']}")

@@ -51,6 +51,8 @@ class ReplyFigures:
     """Tokens of the prompt that the cache still held."""
     range_tps: tuple[float, float] | None = None
     """Lowest and highest rate over a second; None for a reply too short to have them."""
+    guessed_tokens: int = 0
+    """Tokens that were guessed from the conversation and computed together with others."""
 
     def continued_by(self, more: ReplyFigures) -> ReplyFigures:
         """Return the figures of a reply that was stopped with these and went on with ``more``."""
@@ -64,6 +66,7 @@ class ReplyFigures:
             tokens=self.tokens + more.tokens,
             decode_tps=counted / sum(seconds) if sum(seconds) > 0 else None,
             range_tps=(min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None,
+            guessed_tokens=self.guessed_tokens + more.guessed_tokens,
         )
 
 

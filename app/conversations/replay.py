@@ -407,6 +407,7 @@ def _figures(values: Any) -> ReplyFigures | None:
         prompt_tokens=_count(values, "prompt_tokens"),
         reused_tokens=_count(values, "reused_tokens"),
         range_tps=(float(span[0]), float(span[1])) if has_range else None,
+        guessed_tokens=_count(values, "guessed_tokens") if "guessed_tokens" in values else 0,
     )
 
 

@@ -97,6 +97,8 @@ class Settings:
     """Fewer redraws and no animation; "auto" = on battery and on machines with one or two cores."""
     prefill_while_typing: str = _setting(choices=("auto", "on", "off"))
     """Read what stands in the prompt while the user pauses in typing; "auto" = not on battery."""
+    guess_ahead: str = _setting(choices=("on", "off"))
+    """Compute what an answer repeats from the conversation several tokens at a time; the answer is the same."""
     prompt_history: str = _setting(choices=("on", "off"))
     """Keep what was sent from the prompt across starts."""
     save_conversations: str = _setting(choices=("on", "off"))

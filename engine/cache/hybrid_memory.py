@@ -26,12 +26,14 @@ class HybridMemory:
     Attributes:
         n_bytes: of both.
         layout_version: of both, checked when a saved state is restored.
+        may_overrun: False: a state is that of all tokens of a walk.
     """
 
     def __init__(self, cache: KVCache, states: RecurrentStates) -> None:
         self.cache, self.states = cache, states
         self.n_bytes = cache.n_bytes + states.n_bytes
         self.layout_version = cache.layout_version | STATE_VERSION << 16
+        self.may_overrun = False
         self._state_bytes = states.size_bytes + len(STATE_MARK)
 
     def extend(self, n: int) -> None:

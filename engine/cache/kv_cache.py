@@ -86,6 +86,7 @@ class KVCache:
         layers: by the layer's number.
         n_bytes: of all of them.
         layout_version: see ``LAYOUT_VERSION``.
+        may_overrun: True: positions beyond the length are unused.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class KVCache:
         rotations: Mapping[Rope, Rotation],
         key_weights: Mapping[int, Floats] | None = None,
     ) -> None:
-        self.kv_type, self.layout_version = kv_type, LAYOUT_VERSION
+        self.kv_type, self.layout_version, self.may_overrun = kv_type, LAYOUT_VERSION, True
         self.max_seq_len = _whole(max_seq_len)
         self.n_bytes = kv_needs(config, kv_type).bytes_for(self.max_seq_len)
         self._memory = Memory(self.n_bytes, fills_slowly=True)

@@ -61,10 +61,12 @@ class LayerMemory(Protocol):
     Attributes:
         n_bytes: bytes allocated.
         layout_version: of the memory layout and its meaning, checked when a saved state is restored.
+        may_overrun: whether more may be computed than ``reach`` then says, and counts for nothing.
     """
 
     n_bytes: int
     layout_version: int
+    may_overrun: bool
 
     def extend(self, n: int) -> None:
         """Note that positions up to n are about to be written."""

@@ -59,8 +59,9 @@ GGML_TYPES: dict[int, GGMLType] = {
     34: GGMLType("TQ1_0", 256, 48 + 4 + 2, (52,), {36: "TQ1_0"}),
     35: GGMLType("TQ2_0", 256, 64 + 2, (64,), {37: "TQ2_0"}),
     39: GGMLType("MXFP4", 32, 1 + 16, mixes={38: "MXFP4_MOE"}),
-    40: GGMLType("NVFP4", 64, 4 + 32),
-    41: GGMLType("Q1_0", 128, 2 + 16, (0,)),
+    40: GGMLType("NVFP4", 64, 4 + 32, mixes={39: "NVFP4"}),
+    41: GGMLType("Q1_0", 128, 2 + 16, (0,), {40: "Q1_0"}),
+    42: GGMLType("Q2_0", 64, 2 + 16, (0,), {41: "Q2_0"}),
 }
 
 TYPES_BY_NAME: dict[str, GGMLType] = {layout.name: layout for layout in GGML_TYPES.values()}

@@ -221,16 +221,22 @@ def attend_chunk(cache, op, group, q, kv_head, seen, end, scores, partial, parti
 
 
 @inner
-def join_chunks(partial, n_chunks, head_dim, out):
-    """Join one head's partial results, in order, and divide by the sum of weights."""
+def join_chunks(partial, n_chunks, head_dim, sink, out):
+    """Join one head's partial results, in order, and divide by the sum of weights.
+
+    Args:
+        sink: address of a score more that weighs in the sum alone, or 0.
+    """
     step = 4 * (HEADER + head_dim)
-    top = splat_f32x8(MASKED)
+    top = splat_f32x8(MASKED if sink == 0 else load_f32(sink))
     for c in range(n_chunks):
         top = fmax(splat_f32x8(load_f32(partial + c * step)), top)
     total = splat_f32x8(0.0)
     for c in range(n_chunks):
         weight = exp_f32x8(fsub(splat_f32x8(load_f32(partial + c * step)), top))
         total = fma(weight, splat_f32x8(load_f32(partial + c * step + 4)), total)
+    if sink != 0:
+        total = fadd(total, exp_f32x8(fsub(splat_f32x8(load_f32(sink)), top)))
     inverse = splat_f32x8(1.0 / max_f32x8(total))
     for i in range(0, head_dim, 8):
         acc = splat_f32x8(0.0)
@@ -238,6 +244,13 @@ def join_chunks(partial, n_chunks, head_dim, out):
             weight = exp_f32x8(fsub(splat_f32x8(load_f32(partial + c * step)), top))
             acc = fma(weight, load_f32x8(partial + c * step + 4 * (HEADER + i)), acc)
         store_f32x8(out + 4 * i, fma(acc, inverse, splat_f32x8(0.0)))
+
+
+@inner
+def sink_of(op, head):
+    """Address of a head's sink, or 0 where the layer has none."""
+    sinks = load_i64(op + F.sinks)
+    return sinks + 4 * head if sinks != 0 else 0
 
 
 @inner
@@ -287,4 +300,5 @@ def attend_tokens(cache, op, thread, n_threads):
             )  # fmt: skip
         for h in range(group):
             out = load_i64(op + F.out) + 4 * (first + h * head_dim)
-            join_chunks(partial + h * max_chunks * part_bytes, n_chunks, head_dim, out)
+            sink = sink_of(op, kv_head * group + h)
+            join_chunks(partial + h * max_chunks * part_bytes, n_chunks, head_dim, sink, out)

@@ -108,7 +108,7 @@ def convolution(op, thread, n_threads):
             found = convolved(op, before, t, c)
             if bias != 0:
                 found = fadd(found, load_f32x8(bias + 4 * c))
-            store_f32x8(row + 4 * c, silu_f32x8(found))
+            store_f32x8(row + 4 * c, silu_f32x8(found, splat_f32x8(1.0)))
         for head in range(first, min(last, n_normed)):
             length = load_f64(op + F.scale) if head < n_scaled else 1.0
             lengthen(row + 4 * head * head_dim, head_dim, eps, length)

@@ -24,27 +24,26 @@ def gated_norm(op, thread, n_threads):
         gate = load_i64(op + F.gate) + 4 * (t * load_i64(op + F.gate_stride) + head * head_dim)
         if is_gated_first:
             for at in range(0, 4 * head_dim, 32):
-                store_f32x8(x + at, fmul(load_f32x8(x + at), silu_f32x8(load_f32x8(gate + at))))
+                store_f32x8(x + at, silu_f32x8(load_f32x8(gate + at), load_f32x8(x + at)))
         if weights != 0:
             factor = splat_f32x8(inverse_rms(x, head_dim, eps))
             for at in range(0, 4 * head_dim, 32):
                 store_f32x8(x + at, fmul(fmul(load_f32x8(x + at), factor), load_f32x8(weight + at)))
         if not is_gated_first:
             for at in range(0, 4 * head_dim, 32):
-                store_f32x8(x + at, fmul(load_f32x8(x + at), silu_f32x8(load_f32x8(gate + at))))
+                store_f32x8(x + at, silu_f32x8(load_f32x8(gate + at), load_f32x8(x + at)))
 
 
 @inner
-def sigmoid_f32x8(x):
-    """1 / (1 + exp(-x))."""
-    one = splat_f32x8(1.0)
-    return fdiv(one, fadd(one, exp_f32x8(fsub(splat_f32x8(0.0), x))))
+def sigmoid_f32x8(x, up):
+    """Up / (1 + exp(-x))."""
+    return fdiv(up, fadd(splat_f32x8(1.0), exp_f32x8(fsub(splat_f32x8(0.0), x))))
 
 
 @inner
-def sigmoid_f32(x):
+def sigmoid_f32(x, up):
     """The same of one number."""
-    return 1.0 / (1.0 + math.exp(-x))
+    return up / (1.0 + math.exp(-x))
 
 
 @kernel

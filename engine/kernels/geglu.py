@@ -24,7 +24,19 @@ def gelu_f32(x):
     return x / (1.0 + math.exp(x * (x * x * CUBIC + LINEAR)))
 
 
+@inner
+def gelu_times_f32x8(x, up):
+    """gelu(x) * up."""
+    return fmul(gelu_f32x8(x), up)
+
+
+@inner
+def gelu_times_f32(x, up):
+    """The same of one number."""
+    return gelu_f32(x) * up
+
+
 @kernel
 def geglu(op, thread, n_threads):
     """gate = gelu(gate) * up."""
-    gated(gelu_f32x8, gelu_f32, op, thread, n_threads)
+    gated(gelu_times_f32x8, gelu_times_f32, op, thread, n_threads)

@@ -1,7 +1,7 @@
 """Decode, second half of attention: every head's chunks become one result, whatever the cache's type."""
 
 from engine.jit import kernel
-from engine.kernels.attention import first_seen, join_chunks
+from engine.kernels.attention import first_seen, join_chunks, sink_of
 from engine.kernels.records import ATTENTION_CHUNK as CHUNK
 from engine.kernels.records import CACHE as F
 from engine.kernels.records import PARTIAL_HEADER as HEADER
@@ -19,4 +19,4 @@ def join_attention(op, thread, n_threads):
     first, last = share(load_i64(op + F.n_heads), 1, thread, n_threads)
     for head in range(first, last):
         partial = load_i64(op + F.x) + head * max_chunks * 4 * (HEADER + head_dim)
-        join_chunks(partial, n_chunks, head_dim, load_i64(op + F.out) + 4 * head * head_dim)
+        join_chunks(partial, n_chunks, head_dim, sink_of(op, head), load_i64(op + F.out) + 4 * head * head_dim)

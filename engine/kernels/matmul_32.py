@@ -76,9 +76,21 @@ def add_scaled(scales, t, d_y, sums, acc):
 
 
 @inner
+def add_offset_1(scales, t, d_y, sums, acc):
+    """The same for weights that are stored 1 too large."""
+    add_scaled(scales, add(t, maddwd(pairs_i16(-1, 0), i16_of_i8(broadcast_4_bytes(sums)))), d_y, sums, acc)
+
+
+@inner
 def add_offset_8(scales, t, d_y, sums, acc):
     """The same for weights that are stored 8 too large."""
     add_scaled(scales, add(t, maddwd(pairs_i16(-8, 0), i16_of_i8(broadcast_4_bytes(sums)))), d_y, sums, acc)
+
+
+@inner
+def add_offset_12(scales, t, d_y, sums, acc):
+    """The same for weights that are stored 12 too large."""
+    add_scaled(scales, add(t, maddwd(pairs_i16(-12, 0), i16_of_i8(broadcast_4_bytes(sums)))), d_y, sums, acc)
 
 
 @inner

@@ -1,4 +1,4 @@
-"""Rows of 32-weight blocks times one column of activations in q8_0 form, or a few: decode of these types."""
+"""Rows of 32-weight blocks, or larger ones, times one column of activations in q8_0 form, or a few: decode."""
 
 import numpy as np
 
@@ -83,8 +83,8 @@ def columns_32(op, c):
 
 
 @inner
-def short_row_32(dot1, block_bytes, op, c, row):
-    """One row of fewer than eight blocks with one column.
+def short_row_32(dot1, block_size, block_bytes, op, c, row):
+    """One row of fewer than 256 weights with one column.
 
     Args:
         dot1: (block, y, d_y, sums) -> f32, one block's value.
@@ -92,101 +92,108 @@ def short_row_32(dot1, block_bytes, op, c, row):
     q, d, sums = columns_32(op, c)
     total = np.float32(0.0)
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    for i in range(load_i64(op + F.n_cols) // 32):
+    for i in range(0, load_i64(op + F.n_cols) // 32, block_size // 32):
         total += dot1(block, q + 32 * i, d + 4 * i, sums + 4 * i)
         block += block_bytes
     finish(op, c, row, total)
 
 
 @inner
-def one_column_32(dot8, block_bytes, op, c, row):
-    """One row of 32-weight blocks with one column, eight blocks at a time: lane = block.
+def one_column_32(dot8, chunk_bytes, op, c, row):
+    """One row with one column, 256 weights at a time: lane = 32 weights.
 
-    The last eight may overlap those before; the activations' scales are zero for what was added already.
+    The last 256 may overlap those before; the activations' scales are zero for what was added already.
 
     Args:
-        dot8: (block, y, d_y, sums, acc) -> acc, adds eight blocks; d_y and sums are addresses, acc is f32x8.
+        dot8: (block, y, d_y, sums, acc) -> acc, adds 256 weights; d_y and sums are addresses, acc is f32x8.
+        chunk_bytes: of 256 weights.
     """
     n_blocks = load_i64(op + F.n_cols) // 32
     q, d, sums = columns_32(op, c)
     acc = splat_f32x8(0.0)
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    ahead, last = load_i64(op + F.ahead), block + (n_blocks - 8) * block_bytes
+    ahead, last = load_i64(op + F.ahead), block + (n_blocks - 8) * chunk_bytes // 8
     for i in range(0, n_blocks, 8):
-        ask_ahead(block, ahead, 8 * block_bytes)
+        ask_ahead(block, ahead, chunk_bytes)
         acc = dot8(min(block, last), q + 32 * i, d + 4 * i, sums + 4 * i, acc)
-        block += 8 * block_bytes
+        block += chunk_bytes
     finish(op, c, row, sum_f32x8(acc))
 
 
 @inner
-def two_columns_32(dot8, block_bytes, op, c, row):
+def two_columns_32(dot8, chunk_bytes, op, c, row):
     """The same with two."""
     n_blocks = load_i64(op + F.n_cols) // 32
     q, d, sums = columns_32(op, c)
     r, e, tums = columns_32(op, c + 1)
     a, b = splat_f32x8(0.0), splat_f32x8(0.0)
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    ahead, last = load_i64(op + F.ahead), block + (n_blocks - 8) * block_bytes
+    ahead, last = load_i64(op + F.ahead), block + (n_blocks - 8) * chunk_bytes // 8
     for i in range(0, n_blocks, 8):
-        ask_ahead(block, ahead, 8 * block_bytes)
+        ask_ahead(block, ahead, chunk_bytes)
         at = min(block, last)
         a = dot8(at, q + 32 * i, d + 4 * i, sums + 4 * i, a)
         b = dot8(at, r + 32 * i, e + 4 * i, tums + 4 * i, b)
-        block += 8 * block_bytes
+        block += chunk_bytes
     finish(op, c, row, sum_f32x8(a))
     finish(op, c + 1, row, sum_f32x8(b))
 
 
 @inner
-def four_columns_32(dot8, block_bytes, op, c, row):
+def four_columns_32(dot8, chunk_bytes, op, c, row):
     """The same with four."""
     n_blocks = load_i64(op + F.n_cols) // 32
     (q0, d0, s0), (q1, d1, s1) = columns_32(op, c), columns_32(op, c + 1)
     (q2, d2, s2), (q3, d3, s3) = columns_32(op, c + 2), columns_32(op, c + 3)
     a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    ahead, last = load_i64(op + F.ahead), block + (n_blocks - 8) * block_bytes
+    ahead, last = load_i64(op + F.ahead), block + (n_blocks - 8) * chunk_bytes // 8
     for i in range(0, n_blocks, 8):
-        ask_ahead(block, ahead, 8 * block_bytes)
+        ask_ahead(block, ahead, chunk_bytes)
         at = min(block, last)
         a0 = dot8(at, q0 + 32 * i, d0 + 4 * i, s0 + 4 * i, a0)
         a1 = dot8(at, q1 + 32 * i, d1 + 4 * i, s1 + 4 * i, a1)
         a2 = dot8(at, q2 + 32 * i, d2 + 4 * i, s2 + 4 * i, a2)
         a3 = dot8(at, q3 + 32 * i, d3 + 4 * i, s3 + 4 * i, a3)
-        block += 8 * block_bytes
+        block += chunk_bytes
     v0, v1 = sum_f32x8(a0), sum_f32x8(a1)
     finish_four(op, c, row, v0, v1, sum_f32x8(a2), sum_f32x8(a3))
 
 
 @inner
-def matvec_32(dot8, dot1, block_bytes, op, thread, n_threads):
-    """All rows with one column."""
+def matvec_32(dot8, dot1, block_size, block_bytes, op, thread, n_threads):
+    """All rows with one column.
+
+    Args:
+        block_size: 32, 64 or 128 weights; activations have a scale for 32.
+    """
+    chunk_bytes = 256 // block_size * block_bytes
     is_short = load_i64(op + F.n_cols) < 256
     turn = 0
     while turn < n_threads:
         first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
         for row in range(first, last):
             if is_short:
-                short_row_32(dot1, block_bytes, op, 0, row)
+                short_row_32(dot1, block_size, block_bytes, op, 0, row)
             else:
-                one_column_32(dot8, block_bytes, op, 0, row)
+                one_column_32(dot8, chunk_bytes, op, 0, row)
 
 
 @inner
-def few_32(dot8, dot1, block_bytes, op, thread, n_threads):
+def few_32(dot8, dot1, block_size, block_bytes, op, thread, n_threads):
     """All rows with the few columns of the step, a row with all of them before the next row."""
+    chunk_bytes = 256 // block_size * block_bytes
     n_tokens, is_short = load_i64(load_i64(op + F.step) + STEP.n_tokens), load_i64(op + F.n_cols) < 256
     turn = 0
     while turn < n_threads:
         first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
         for row in range(first, last):
             for c in range(n_tokens if is_short else 0):
-                short_row_32(dot1, block_bytes, op, c, row)
+                short_row_32(dot1, block_size, block_bytes, op, c, row)
             for c in range(0, 0 if is_short else n_tokens, 4):
                 if n_tokens - c >= 3:
-                    four_columns_32(dot8, block_bytes, op, c, row)
+                    four_columns_32(dot8, chunk_bytes, op, c, row)
                 elif n_tokens - c == 2:
-                    two_columns_32(dot8, block_bytes, op, c, row)
+                    two_columns_32(dot8, chunk_bytes, op, c, row)
                 else:
-                    one_column_32(dot8, block_bytes, op, c, row)
+                    one_column_32(dot8, chunk_bytes, op, c, row)

@@ -15,8 +15,11 @@ from engine.simd import (
     low_half_f32,
     maddubs,
     maddwd,
+    rolled,
     splat_f32x8,
+    splat_i32x8,
     sum_f32x8,
+    written,
 )
 
 
@@ -161,3 +164,67 @@ def few_k(dot, y_bytes, block_bytes, op, thread, n_threads):
                     two_columns_k(dot, y_bytes, block_bytes, op, c, row)
                 else:
                     one_column_k(dot, y_bytes, block_bytes, op, c, row)
+
+
+@inner
+def add_pair(pair, y, total):
+    """Integer contribution of 64 weights with their two scale registers, added to a column's."""
+    even, odd, even_scale, odd_scale = pair
+    both = add(maddwd(even_scale, maddubs(even, load_i8x32(y))), maddwd(odd_scale, maddubs(odd, load_i8x32(y + 32))))
+    return add(total, both)
+
+
+@inner
+def shared_columns_k(prepare, pair, fold, block_bytes, op, c, row, room):
+    """One row with four columns or three: 64 weights and their scales are unpacked once and meet all columns.
+
+    Column by column, as ``four_columns_k`` does it, a whole block waits in registers, of which there are too few; and a
+    loop without turns would be scheduled like that again. Integers are the same in any order; floats are added as in
+    ``dot``.
+    """
+    (q0, d0, s0), (q1, d1, s1) = columns_k(op, 256, c), columns_k(op, 256, c + 1)
+    (q2, d2, s2), (q3, d3, s3) = columns_k(op, 256, c + 2), columns_k(op, 256, c + 3)
+    a0, a1, a2, a3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+    m0, m1, m2, m3 = splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0), splat_f32x8(0.0)
+    block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
+    ahead = load_i64(op + F.ahead)
+    for i in range(load_i64(op + F.n_cols) // 256):
+        ask_ahead(block, ahead, block_bytes)
+        prepare(block, room)
+        written()
+        t0, t1, t2, t3 = splat_i32x8(0), splat_i32x8(0), splat_i32x8(0), splat_i32x8(0)
+        for j in range(rolled(4)):
+            these, at = pair(block, room, j), 256 * i + 64 * j
+            t0, t1 = add_pair(these, q0 + at, t0), add_pair(these, q1 + at, t1)
+            t2, t3 = add_pair(these, q2 + at, t2), add_pair(these, q3 + at, t3)
+        a0, m0 = fold(block, room, t0, load_f32(d0 + 4 * i), s0 + 48 * i, a0, m0)
+        a1, m1 = fold(block, room, t1, load_f32(d1 + 4 * i), s1 + 48 * i, a1, m1)
+        a2, m2 = fold(block, room, t2, load_f32(d2 + 4 * i), s2 + 48 * i, a2, m2)
+        a3, m3 = fold(block, room, t3, load_f32(d3 + 4 * i), s3 + 48 * i, a3, m3)
+        block += block_bytes
+    v0, v1 = sum_f32x8(fsub(a0, m0)), sum_f32x8(fsub(a1, m1))
+    finish_four(op, c, row, v0, v1, sum_f32x8(fsub(a2, m2)), sum_f32x8(fsub(a3, m3)))
+
+
+@inner
+def shared_few_k(prepare, pair, fold, dot, block_bytes, op, thread, n_threads):
+    """All rows with the few columns of the step, of which three and four share what they unpack.
+
+    Args:
+        prepare: (block, room) writes a block's scales and minima, at most 64 bytes.
+        pair: (block, room, j) -> the j-th 64 weights in two registers of bytes, and a register of scales for each.
+        fold: (block, room, total, d_y, sums, acc, acc_min) -> (acc, acc_min), as ``dot`` does with its own total.
+    """
+    n_tokens = load_i64(load_i64(op + F.step) + STEP.n_tokens)
+    room = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
+    turn = 0
+    while turn < n_threads:
+        first, last, turn = claim_rows(op, 8, thread, n_threads, turn)
+        for row in range(first, last):
+            for c in range(0, n_tokens, 4):
+                if n_tokens - c >= 3:
+                    shared_columns_k(prepare, pair, fold, block_bytes, op, c, row, room)
+                elif n_tokens - c == 2:
+                    two_columns_k(dot, 256, block_bytes, op, c, row)
+                else:
+                    one_column_k(dot, 256, block_bytes, op, c, row)

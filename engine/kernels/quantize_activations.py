@@ -21,9 +21,11 @@ from engine.simd import (
     round_to_f16,
     round_to_i32,
     splat_f32x8,
+    store_bytes_apart,
     store_f32,
     store_four_i8,
     store_four_i16,
+    store_fours_apart,
     store_i16,
     store_i32,
     sum_f32x8,
@@ -43,16 +45,6 @@ def largest(x, n):
 
 
 @inner
-def round_sixteen(x, inverse, store, stride, q):
-    """Write sixteen rounded values, ``stride`` bytes from each other; returns their sum."""
-    factor = splat_f32x8(inverse)
-    low, high = round_to_i32(fmul(load_f32x8(x), factor)), round_to_i32(fmul(load_f32x8(x + 32), factor))
-    store(q, 4 * stride, low)
-    store(q + 8 * stride, 4 * stride, high)
-    return sum_i32x8(add(low, high))
-
-
-@inner
 def in_row(n, t, k):
     """Place of value k of token t where decode reads it (``buffers.row_places``)."""
     whole = n & ~255
@@ -62,79 +54,122 @@ def in_row(n, t, k):
 
 
 @inner
-def in_rows(n, padded, t, k):
-    """Byte offsets of the sixteen values from the k-th of token t on, and of the next sixteen: one behind the other."""
-    at = in_row(n, t, k)
-    return at, at + 16
+def put_in_row(q, n, padded, t, k, low, high):
+    """Write values k to k + 15 of token t, one behind the other."""
+    at = q + in_row(n, t, k)
+    store_four_i8(at, 4, low)
+    store_four_i8(at + 8, 4, high)
 
 
 @inner
-def paired_256(n, padded, t, k):
-    """The same in ``buffers.PAIRED_256``, of two bytes a value."""
-    at = 2 * (t * n + (k & ~255)) + 128 * ((k & 255) >> 6) + 16 * ((k >> 5) & 1)
-    return at, at + 32
+def put_paired_256(q, n, padded, t, k, low, high):
+    """The same in ``buffers.PAIRED_256``, magnitudes 64 bytes behind."""
+    at = q + 2 * (t * n + (k & ~255)) + 128 * ((k & 255) >> 6) + 16 * ((k >> 5) & 1) + 32 * ((k >> 4) & 1)
+    store_four_i8(at, 4, low)
+    store_four_i8(at + 8, 4, high)
+    store_four_i8(at + 64, 4, abs_i32(low))
+    store_four_i8(at + 72, 4, abs_i32(high))
 
 
 @inner
-def paired_32(n, padded, t, k):
+def put_paired_32(q, n, padded, t, k, low, high):
     """The same in ``buffers.PAIRED_32``; in order where there are fewer than 256."""
     place = in_row(n, t, k)
+    if n >= 256:
+        group = (place & 255) >> 5
+        place = (place & ~255) + 64 * (group & 3) + 16 * (group >> 2) + 32 * ((k >> 4) & 1)
+    store_four_i8(q + place, 4, low)
+    store_four_i8(q + place + 8, 4, high)
+
+
+@inner
+def put_planes_8(q, n, padded, t, k, low, high):
+    """The same in ``buffers.PLANES_8``; in order where there are fewer than 256."""
     if n < 256:
-        return place, place + 16
-    group = (place & 255) >> 5
-    at = (place & ~255) + 64 * (group & 3) + 16 * (group >> 2)
-    return at, at + 32
+        put_in_row(q, n, padded, t, k, low, high)
+    else:
+        place = in_row(n, t, k)
+        at = q + (place & ~255) + ((place & 255) >> 3)
+        store_bytes_apart(at, 32, low)
+        store_bytes_apart(at + 1, 32, high)
+
+
+@inner
+def put_planes_4(q, n, padded, t, k, low, high):
+    """The same in ``buffers.PLANES_4``."""
+    if n < 256:
+        put_in_row(q, n, padded, t, k, low, high)
+    else:
+        place = in_row(n, t, k)
+        block = (place & 255) >> 6
+        at = q + (place & ~255) + 128 * (block & 1) + 16 * (block >> 1) + ((place & 63) >> 2)
+        store_fours_apart(at, 32, low)
+        store_fours_apart(at + 2, 32, high)
 
 
 @inner
 def in_columns(n, padded, t, k):
-    """The same with four tokens side by side (``buffers.in_columns``)."""
+    """Place of value k of token t with four tokens side by side (``buffers.in_columns``)."""
     first = k & ~255
-    at = first * padded + (t & ~3) * min(256, n - first) + 4 * (k - first + (t & 3))
-    return at, at + 64
+    return first * padded + (t & ~3) * min(256, n - first) + 4 * (k - first + (t & 3))
 
 
 @inner
-def in_columns_of_words(n, padded, t, k):
+def put_in_columns(q, n, padded, t, k, low, high):
+    """Write values k to k + 15 of token t, four beside those of three other tokens."""
+    at = q + in_columns(n, padded, t, k)
+    store_four_i8(at, 16, low)
+    store_four_i8(at + 32, 16, high)
+
+
+@inner
+def put_in_columns_of_words(q, n, padded, t, k, low, high):
     """The same in two bytes each."""
-    low, high = in_columns(n, padded, t, k)
-    return 2 * low, 2 * high
+    at = q + 2 * in_columns(n, padded, t, k)
+    store_four_i16(at, 32, low)
+    store_four_i16(at + 64, 32, high)
 
 
 @inner
-def quantize_256(x, layout, store, stride, n, padded, t, k, q, d, sums):
+def round_sixteen(x, inverse, put, q, n, padded, t, k):
+    """Write sixteen rounded values of x, from the k-th of token t on; returns their sum."""
+    factor = splat_f32x8(inverse)
+    low, high = round_to_i32(fmul(load_f32x8(x), factor)), round_to_i32(fmul(load_f32x8(x + 32), factor))
+    put(q, n, padded, t, k, low, high)
+    return sum_i32x8(add(low, high))
+
+
+@inner
+def quantize_256(x, put, n, padded, t, k, q, d, sums):
     """One group of q8_k: 256 values, one f32 scale, 16 sums of 16 and 8 sums of 32 (int16)."""
     top = largest(x, 256)
     store_f32(d, top / 127.0)
     inverse = 127.0 / top if top > 0.0 else 0.0
     for g in range(8):
-        at_low, at_high = layout(n, padded, t, k + 32 * g)
-        low = round_sixteen(x + 128 * g, inverse, store, stride, q + at_low)
-        high = round_sixteen(x + 128 * g + 64, inverse, store, stride, q + at_high)
+        low = round_sixteen(x + 128 * g, inverse, put, q, n, padded, t, k + 32 * g)
+        high = round_sixteen(x + 128 * g + 64, inverse, put, q, n, padded, t, k + 32 * g + 16)
         store_i16(sums + 4 * g, low)
         store_i16(sums + 4 * g + 2, high)
         store_i16(sums + 32 + 2 * g, low + high)
 
 
 @inner
-def quantize_32(x, layout, store, stride, n, padded, t, k, q, d, sums):
+def quantize_32(x, put, n, padded, t, k, q, d, sums):
     """One group of q8_0: 32 values, a scale that a half can hold, one int32 sum."""
     top = largest(x, 32)
     store_f32(d, round_to_f16(top / 127.0))
     inverse = 127.0 / top if top > 0.0 else 0.0
-    at_low, at_high = layout(n, padded, t, k)
-    low = round_sixteen(x, inverse, store, stride, q + at_low)
-    store_i32(sums, low + round_sixteen(x + 64, inverse, store, stride, q + at_high))
+    low = round_sixteen(x, inverse, put, q, n, padded, t, k)
+    store_i32(sums, low + round_sixteen(x + 64, inverse, put, q, n, padded, t, k + 16))
 
 
 @inner
-def quantize_groups(quantize, group, sums_bytes, layout, store, stride, op, thread, n_threads):
+def quantize_groups(quantize, group, sums_bytes, in_rows, put, op, thread, n_threads):
     """All tokens of the step; n is a multiple of ``group``.
 
     Args:
-        layout: (n, padded, t, k) -> byte offsets of the values k to k + 15 of token t, and k + 16 to k + 31.
-        store: (address, step, eight int32) -> None, four values at the address and four ``step`` bytes behind it.
-        stride: bytes from a value to the next of the sixteen; 1 where decode reads them.
+        in_rows: whether scales and sums lie token by token, where decode reads them, or those of all tokens together.
+        put: (q, n, padded, t, k, low, high) -> None, writes the values k to k + 15 of token t, eight int32 each.
     """
     n, x = load_i64(op + F.n), load_i64(op + F.x)
     q, d, sums = load_i64(op + F.q), load_i64(op + F.d), load_i64(op + F.sums)
@@ -143,61 +178,65 @@ def quantize_groups(quantize, group, sums_bytes, layout, store, stride, op, thre
     first, last = share(n, 256, thread, n_threads)
     for t in range(n_tokens):
         for k in range(first, last, group):
-            at = in_row(n, t, k) // group if stride == 1 else k // group * padded + t
-            values = x + 4 * (t * n + k)
-            quantize(values, layout, store, stride, n, padded, t, k, q, d + 4 * at, sums + sums_bytes * at)
-
-
-@inner
-def store_with_magnitudes(address, step, v):
-    """Four int8 at each of two places, and their magnitudes 64 bytes behind."""
-    store_four_i8(address, step, v)
-    store_four_i8(address + 64, step, abs_i32(v))
+            at = in_row(n, t, k) // group if in_rows else k // group * padded + t
+            quantize(x + 4 * (t * n + k), put, n, padded, t, k, q, d + 4 * at, sums + sums_bytes * at)
 
 
 @kernel
 def q8_k(op, thread, n_threads):
     """A few tokens, for decode."""
-    quantize_groups(quantize_256, 256, 48, in_rows, store_four_i8, 1, op, thread, n_threads)
+    quantize_groups(quantize_256, 256, 48, True, put_in_row, op, thread, n_threads)
 
 
 @kernel
 def q8_k_paired(op, thread, n_threads):
     """A few tokens, for decode of weights with signs."""
-    quantize_groups(quantize_256, 256, 48, paired_256, store_with_magnitudes, 1, op, thread, n_threads)
+    quantize_groups(quantize_256, 256, 48, True, put_paired_256, op, thread, n_threads)
 
 
 @kernel
 def q8_k_bytes(op, thread, n_threads):
     """All tokens, for prefill with byte products."""
-    quantize_groups(quantize_256, 256, 48, in_columns, store_four_i8, 4, op, thread, n_threads)
+    quantize_groups(quantize_256, 256, 48, False, put_in_columns, op, thread, n_threads)
 
 
 @kernel
 def q8_k_words(op, thread, n_threads):
     """All tokens, for prefill with int16 products."""
-    quantize_groups(quantize_256, 256, 48, in_columns_of_words, store_four_i16, 8, op, thread, n_threads)
+    quantize_groups(quantize_256, 256, 48, False, put_in_columns_of_words, op, thread, n_threads)
 
 
 @kernel
 def q8_0(op, thread, n_threads):
     """A few tokens, for decode."""
-    quantize_groups(quantize_32, 32, 4, in_rows, store_four_i8, 1, op, thread, n_threads)
+    quantize_groups(quantize_32, 32, 4, True, put_in_row, op, thread, n_threads)
 
 
 @kernel
 def q8_0_paired(op, thread, n_threads):
     """A few tokens, for decode of nibbles."""
-    quantize_groups(quantize_32, 32, 4, paired_32, store_four_i8, 1, op, thread, n_threads)
+    quantize_groups(quantize_32, 32, 4, True, put_paired_32, op, thread, n_threads)
+
+
+@kernel
+def q8_0_planes8(op, thread, n_threads):
+    """A few tokens, for decode of single bits."""
+    quantize_groups(quantize_32, 32, 4, True, put_planes_8, op, thread, n_threads)
+
+
+@kernel
+def q8_0_planes4(op, thread, n_threads):
+    """A few tokens, for decode of pairs of bits."""
+    quantize_groups(quantize_32, 32, 4, True, put_planes_4, op, thread, n_threads)
 
 
 @kernel
 def q8_0_bytes(op, thread, n_threads):
     """All tokens, for prefill with byte products."""
-    quantize_groups(quantize_32, 32, 4, in_columns, store_four_i8, 4, op, thread, n_threads)
+    quantize_groups(quantize_32, 32, 4, False, put_in_columns, op, thread, n_threads)
 
 
 @kernel
 def q8_0_words(op, thread, n_threads):
     """All tokens, for prefill with int16 products."""
-    quantize_groups(quantize_32, 32, 4, in_columns_of_words, store_four_i16, 8, op, thread, n_threads)
+    quantize_groups(quantize_32, 32, 4, False, put_in_columns_of_words, op, thread, n_threads)

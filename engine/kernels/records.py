@@ -14,6 +14,12 @@ ATTENTION_CHUNK = 256
 """Positions that attention works off at once."""
 PARTIAL_HEADER = 8
 """f32 words before a partial result of attention: maximum, sum, and six unused ones that keep it aligned."""
+SCORES = "softmax", "sigmoid", "softmax of chosen"
+"""How experts are scored, see ``engine.config.Router``; files number them so, from 1 on."""
+EXPERT_BYTES = 64
+"""Of an entry in the table of experts in use."""
+EACH_BYTES = 256
+"""Room of a thread for the record of one expert."""
 STRIP = 32
 """Columns of a recurrent layer's matrix that are worked off at once."""
 MATMUL_SCRATCH_BYTES = 128 << 10
@@ -135,7 +141,8 @@ class Cache(NamedTuple):
     """One layer's KV cache, wherever k, v or a query meet it. Strides are bytes from one KV head to the next.
 
     ``window`` is how many positions a query sees, or 0 for all; ``soft_cap`` caps scores, or is 0.0 (all bits zero).
-    Position p lies in slot ``p % n_slots``: all of the context, or a ring of whole chunks of attention.
+    Position p lies in slot ``p % n_slots``: all of the context, or a ring of whole chunks of attention. ``sinks`` is 0
+    or holds one more score for each head, f32.
     """
 
     step: int = 0
@@ -160,6 +167,103 @@ class Cache(NamedTuple):
     window: int = 152
     soft_cap: int = 160
     n_slots: int = 168
+    sinks: int = 176
+
+
+class Choose(NamedTuple):
+    """Each token's experts: ids[(token), n_used] i32 and weights f32, of logits[(token), n_experts] f32.
+
+    ``bias`` is 0 or is added to the scores for the choice alone; ``score`` is a place in ``SCORES``.
+    """
+
+    step: int = 0
+    logits: int = 8
+    bias: int = 16
+    n_experts: int = 24
+    n_used: int = 32
+    score: int = 40
+    renormalised: int = 48
+    scale: int = 56
+    n_groups: int = 64
+    n_groups_used: int = 72
+    ids: int = 80
+    weights: int = 88
+    scratch: int = 96
+    scratch_bytes: int = 104
+
+
+class Group(NamedTuple):
+    """Tokens by expert: a table of the experts in use, and columns[(token), n_used] i32, each token's among them.
+
+    The table's first word is the number of its entries (``Expert``), which begin ``EXPERT_BYTES`` behind it. An
+    expert's first column is a multiple of ``pad``. Its counters of claims, ``claims_bytes`` in each of ``n_claims``
+    rows, are set to zero. ``room`` holds an int64 for each expert.
+    """
+
+    step: int = 0
+    ids: int = 8
+    n_experts: int = 16
+    n_used: int = 24
+    columns: int = 32
+    table: int = 40
+    pad: int = 48
+    room: int = 56
+    claims: int = 64
+    claims_bytes: int = 72
+    n_claims: int = 80
+    row_claims_bytes: int = 88
+
+
+class Expert(NamedTuple):
+    """An expert in use; begins as a step record, whose tokens are those that chose it."""
+
+    n_tokens: int = 0
+    number: int = 32
+    first: int = 40
+
+
+class Each(NamedTuple):
+    """Run a kernel once for each expert in use, with its own record, which these words stand behind.
+
+    A patch is four words: a word's offset in the record, and what is added to it times the expert's number, its first
+    column, and its place in the table. ``room`` holds ``EACH_BYTES`` for each thread.
+    """
+
+    kernel: int = 128
+    table: int = 136
+    patches: int = 144
+    n_patches: int = 152
+    room: int = 160
+
+
+class Spread(NamedTuple):
+    """out[columns] = x[(token), dim], once for each of a token's experts."""
+
+    step: int = 0
+    x: int = 8
+    columns: int = 16
+    n_used: int = 24
+    out: int = 32
+    dim: int = 40
+
+
+class Join(NamedTuple):
+    """out[(token), n] = sum of weights times parts[columns] (+ shared) (+ add), f32.
+
+    ``shared`` is 0 or [(token), n]; it is multiplied by the sigmoid of shared_gate[(token)] unless that is 0.
+    """
+
+    step: int = 0
+    parts: int = 8
+    columns: int = 16
+    weights: int = 24
+    n_used: int = 32
+    n: int = 40
+    shared: int = 48
+    shared_gate: int = 56
+    out: int = 64
+    add: int = 72
+    add_stride: int = 80
 
 
 class Convolution(NamedTuple):
@@ -324,4 +428,5 @@ class Probe(NamedTuple):
 STEP, EMBED, RMSNORM, QUANTIZE, MATMUL = Step(), Embed(), RmsNorm(), Quantize(), Matmul()
 ANGLES, ROPE, CACHE, GATE, TAKE_COLUMN, PROBE = Angles(), Rope(), Cache(), Gate(), TakeColumn(), Probe()
 CLAIMS, ADD, SCALE, XIELU = Claims(), Add(), Scale(), Xielu()
+CHOOSE, GROUP, EXPERT, EACH, SPREAD, JOIN = Choose(), Group(), Expert(), Each(), Spread(), Join()
 CONVOLUTION, SCAN, RATES, GATED_NORM, SPLIT = Convolution(), Scan(), Rates(), GatedNorm(), Split()

@@ -11,10 +11,12 @@ from engine.simd import (
     broadcast_4_bytes,
     broadcast_16_bytes,
     constant_i8x32,
+    each_twice_i16x8,
     f32_of_i32x8,
     first_f32,
     fma,
     fmul,
+    i32x8_of_i32x4,
     interleave_high_i8,
     interleave_high_i16,
     interleave_low_i8,
@@ -22,15 +24,19 @@ from engine.simd import (
     join_halves_f32,
     last_word_of_b,
     load_f16x4,
+    load_i16x8,
     load_two_i8x16,
     load_u32,
     maddwd,
+    maddwd_128,
     or_,
     second_f32,
     shift_right,
     splat_f32x4,
     splat_i8x32,
+    store_i16x8,
     store_i16x16,
+    widen_8_bytes,
     words_1122,
     words_1323,
     written,
@@ -93,3 +99,26 @@ def dots_of_two(total, block, other, y, d_y, sums, acc, other_acc, acc_min, room
     acc = fma(first_f32(d), f32_of_i32x8(total(block, y, room)), acc)
     other_acc = fma(first_f32(e), f32_of_i32x8(total(other, y, room + 16)), other_acc)
     return acc, other_acc, acc_min
+
+
+@inner
+def prepare_scales(block, room):
+    """Scales of one block, each twice, and behind 32 bytes its minima."""
+    s_low, s_high, m_low, m_high = scale_words(block)
+    store_i16x16(room, each_twice_i16x8(widen_8_bytes(s_low, s_high)))
+    store_i16x8(room + 32, widen_8_bytes(m_low, m_high))
+
+
+@inner
+def prepared_scale(room, j):
+    """Scale of sub-block j in all lanes."""
+    return as_i16x16(broadcast_4_bytes(room + 4 * j))
+
+
+@inner
+def fold_with_minima(block, room, total, d_y, sums, acc, acc_min):
+    """Add a block's integers: the products times d, the minima times dmin."""
+    d = fmul(load_f16x4(block), splat_f32x4(d_y))
+    minima = i32x8_of_i32x4(maddwd_128(load_i16x8(room + 32), load_i16x8(sums + 32)))
+    acc_min = fma(second_f32(d), f32_of_i32x8(minima), acc_min)
+    return fma(first_f32(d), f32_of_i32x8(total), acc), acc_min

@@ -12,10 +12,10 @@ from engine.simd import fadd, fdiv, fmul, fsub, load_f32, load_f32x8, load_i64, 
 
 @inner
 def gated(eight, one, op, thread, n_threads):
-    """gate = f(gate) * up, in place.
+    """gate = f(gate, up), in place.
 
     Args:
-        eight, one: f of f32x8, and of the elements that are left over.
+        eight, one: f of two f32x8, and of the elements that are left over.
     """
     gate, up, n = load_i64(op + F.gate), load_i64(op + F.up), load_i64(op + F.n)
     first, last = share(n, 256, thread, n_threads)
@@ -23,22 +23,22 @@ def gated(eight, one, op, thread, n_threads):
     for t in range(load_i64(load_i64(op + F.step) + STEP.n_tokens)):
         for i in range(first, whole, 8):
             at = 4 * (t * n + i)
-            store_f32x8(gate + at, fmul(eight(load_f32x8(gate + at)), load_f32x8(up + at)))
+            store_f32x8(gate + at, eight(load_f32x8(gate + at), load_f32x8(up + at)))
         for i in range(whole, last):
             at = 4 * (t * n + i)
-            store_f32(gate + at, one(load_f32(gate + at)) * load_f32(up + at))
+            store_f32(gate + at, one(load_f32(gate + at), load_f32(up + at)))
 
 
 @inner
-def silu_f32x8(x):
-    """x / (1 + exp(-x))."""
-    return fdiv(x, fadd(splat_f32x8(1.0), exp_f32x8(fsub(splat_f32x8(0.0), x))))
+def silu_f32x8(x, up):
+    """x / (1 + exp(-x)) * up."""
+    return fmul(fdiv(x, fadd(splat_f32x8(1.0), exp_f32x8(fsub(splat_f32x8(0.0), x)))), up)
 
 
 @inner
-def silu_f32(x):
+def silu_f32(x, up):
     """The same of one number."""
-    return x / (1.0 + math.exp(-x))
+    return x / (1.0 + math.exp(-x)) * up
 
 
 @kernel

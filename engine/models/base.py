@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.config import Attention
+from engine.config import Attention, Experts
 from engine.models import decoder, recurrent
 from engine.weights.weights import TensorSpec
 
 if TYPE_CHECKING:
-    from engine.config import Dense, Mixer, ModelConfig
+    from engine.config import Dense, FeedForward, Mixer, ModelConfig
     from engine.gguf.hyperparameters import Hyperparameters
     from engine.models.decoder import Decoder
 
@@ -53,7 +53,7 @@ def decoder_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict
         if layer.norm_behind:
             tensors |= {block + name: TensorSpec((config.dim,)) for name in decoder.NORMS_BEHIND}
         tensors |= mixer_tensors(block, layer.mixer, config.dim)
-        tensors |= dense_tensors(block, layer.feed_forward, config.dim)
+        tensors |= feed_forward_tensors(block, layer.feed_forward, config.dim)
     return tensors
 
 
@@ -79,6 +79,8 @@ def attention_tensors(block: str, attention: Attention, dim: int) -> dict[str, T
         tensors |= {block + f"attn_{x}_norm.weight": TensorSpec(n, is_vectors=True) for x, n in shapes.items()}
     if attention.norm_within:
         tensors[block + "attn_sub_norm.weight"] = TensorSpec((attention.out_dim,))
+    if attention.sinks:
+        tensors[block + "attn_sinks.weight"] = TensorSpec((attention.n_heads,))
     return tensors
 
 
@@ -95,6 +97,54 @@ def projections(block: str, attention: Attention, kind: str, cols: tuple[int, ..
         **{block + f"attn_{x}{kind}": TensorSpec((n, *cols), instead_of=fused) for x, n in widths.items()},
         fused: TensorSpec((sum(widths.values()), *cols), instead_of=block + "attn_q" + kind),
     }
+
+
+def feed_forward_tensors(block: str, feed_forward: FeedForward, dim: int) -> dict[str, TensorSpec]:
+    """Matrices of one layer's feed-forward, with experts or without."""
+    if isinstance(feed_forward, Experts):
+        return expert_tensors(block, feed_forward, dim)
+    return dense_tensors(block, feed_forward, dim)
+
+
+def expert_tensors(block: str, experts: Experts, dim: int) -> dict[str, TensorSpec]:
+    """Router and experts of one layer: each kind of matrix of all experts is one tensor, gate and up may be one."""
+    n, hidden, share = experts.n_experts, experts.hidden_dim, experts.read_share
+    gate, up, both = (f"{block}ffn_{name}_exps.weight" for name in ("gate", "up", "gate_up"))
+    tensors = {
+        block + "ffn_gate_inp.weight": TensorSpec((n, dim)),
+        gate: TensorSpec((n, hidden, dim), read_share=share, instead_of=both),
+        up: TensorSpec((n, hidden, dim), read_share=share, instead_of=both),
+        both: TensorSpec((n, 2 * hidden, dim), read_share=share, instead_of=gate),
+        block + "ffn_down_exps.weight": TensorSpec((n, dim, hidden), read_share=share),
+    }
+    if experts.shared is not None:
+        shared = dense_tensors(block, experts.shared, dim)
+        tensors |= {name.replace(".weight", "_shexp.weight"): spec for name, spec in shared.items()}
+    if experts.shared_is_gated:
+        tensors[block + "ffn_gate_inp_shexp.weight"] = TensorSpec((dim,))
+    return tensors
+
+
+def expert_biases(config: ModelConfig) -> dict[str, TensorSpec]:
+    """Biases of the router and of each expert's matrices."""
+    tensors: dict[str, TensorSpec] = {}
+    for number, layer in enumerate(config.layers):
+        experts, block = layer.feed_forward, f"blk.{number}."
+        if isinstance(experts, Experts):
+            n, share = experts.n_experts, experts.read_share
+            widths = {"gate": experts.hidden_dim, "up": experts.hidden_dim, "down": config.dim}
+            tensors[block + "ffn_gate_inp.bias"] = TensorSpec((n,))
+            tensors |= {
+                f"{block}ffn_{name}_exps.bias": TensorSpec((n, width), is_vectors=True, read_share=share)
+                for name, width in widths.items()
+            }
+    return tensors
+
+
+def choice_biases(config: ModelConfig) -> dict[str, TensorSpec]:
+    """What is added to the scores of a layer's experts for the choice alone."""
+    found = ((f"blk.{n}.exp_probs_b.bias", layer.feed_forward) for n, layer in enumerate(config.layers))
+    return {name: TensorSpec((one.n_experts,), required=False) for name, one in found if isinstance(one, Experts)}
 
 
 def dense_tensors(block: str, feed_forward: Dense, dim: int) -> dict[str, TensorSpec]:
@@ -134,7 +184,9 @@ def other_biases(config: ModelConfig, required: bool = False) -> dict[str, Tenso
     for number, layer in enumerate(config.layers):
         block, hidden = f"blk.{number}.", layer.feed_forward.hidden_dim
         widths = {"attn_output": config.dim, "ffn_gate": hidden, "ffn_up": hidden, "ffn_down": config.dim}
-        if layer.feed_forward.has_no_gate:
+        if isinstance(layer.feed_forward, Experts):
+            widths = {"attn_output": config.dim}
+        elif layer.feed_forward.has_no_gate:
             del widths["ffn_gate"]
         tensors |= {f"{block}{name}.bias": TensorSpec((n,), required) for name, n in widths.items()}
     return tensors

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from engine.config import Attention
-from engine.models import recurrent
+from engine.config import Attention, Experts
+from engine.models import experts, recurrent
 from engine.plan.buffers import Activations, Buffers
 
 if TYPE_CHECKING:
     from engine.cache.kv_cache import KVCache
     from engine.cache.rotation import Rotation
     from engine.cache.states import RecurrentStates
-    from engine.config import Dense, Mixer, ModelConfig, Rope
+    from engine.config import Dense, FeedForward, Mixer, ModelConfig, Rope
     from engine.plan.plan import Plan
     from engine.weights.weights import Tensor, Weights
 
@@ -171,7 +171,7 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
     plan.store_kv(d.cache, layer, k, v)
     plan.barrier()
     attended = d.buffers.vector("attended", attention.out_dim)
-    plan.attention(d.cache, layer, attention, q, attended)
+    plan.attention(d.cache, layer, attention, q, attended, d.optional(layer, "attn_sinks.weight"))
     plan.barrier()
     if gate is not None:
         plan.gate("sigmoid", gate, attended)
@@ -207,16 +207,29 @@ def _norm_and_turn(d: Decoder, layer: int, attention: Attention, q: Activations,
             plan.rope(x, width, rotation, angles, norm, eps)
 
 
-def feed_forward(d: Decoder, layer: int, dense: Dense, x: Activations) -> Activations:
-    """down(function(gate(x)) * up(x)) with the layer's function, or down(function(up(x)))."""
+def feed_forward(d: Decoder, layer: int, form: FeedForward, x: Activations) -> Activations:
+    """What the layer's feed-forward makes of x, with experts or without."""
+    if not isinstance(form, Experts):
+        return dense_feed_forward(d, layer, form, x)
+    shared = dense_feed_forward(d, layer, form.shared, x, "_shexp") if form.shared else None
+    return experts.routed_feed_forward(d, layer, form, x, shared)
+
+
+def dense_feed_forward(d: Decoder, layer: int, dense: Dense, x: Activations, kind: str = "") -> Activations:
+    """down(function(gate(x)) * up(x)) with the layer's function, or down(function(up(x))).
+
+    Args:
+        kind: what the tensors' names end with.
+    """
     plan, n = d.plan, dense.hidden_dim
     gate, up = (d.buffers.vector(name, n) for name in ("gate", "up"))
-    w_up, w_down = d.weight(layer, "ffn_up.weight"), d.weight(layer, "ffn_down.weight")
-    products = [(w_up, up, d.optional(layer, "ffn_up.bias"))]
+    w_up, w_down = d.weight(layer, f"ffn_up{kind}.weight"), d.weight(layer, f"ffn_down{kind}.weight")
+    products = [(w_up, up, d.optional(layer, f"ffn_up{kind}.bias"))]
     if dense.is_fused:
         products = [(w_up.part(0, n), gate, None), (w_up.part(n, n), up, None)]
     elif not dense.has_no_gate:
-        products = [(d.weight(layer, "ffn_gate.weight"), gate, d.optional(layer, "ffn_gate.bias")), *products]
+        w_gate = d.weight(layer, f"ffn_gate{kind}.weight")
+        products = [(w_gate, gate, d.optional(layer, f"ffn_gate{kind}.bias")), *products]
     plan.quantize(x, *(weight for weight, _, _ in products))
     plan.barrier()
     plan.phase = "feed-forward"
@@ -236,7 +249,7 @@ def feed_forward(d: Decoder, layer: int, dense: Dense, x: Activations) -> Activa
         hidden = _normed_within(d, layer, "ffn_sub_norm", hidden)
     plan.quantize(hidden, w_down)
     plan.barrier()
-    return _product(d, w_down, hidden, d.optional(layer, "ffn_down.bias"), is_quantized=True)
+    return _product(d, w_down, hidden, d.optional(layer, f"ffn_down{kind}.bias"), is_quantized=True)
 
 
 def _product(

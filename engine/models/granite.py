@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, Dense, FeedForward, Layer
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, other_biases, rope_factors
 
@@ -15,28 +16,34 @@ if TYPE_CHECKING:
     from engine.weights.weights import TensorSpec
 
 
-def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements, unless the file says that the model was not trained with it."""
+def granite_config(read: Hyperparameters, feed_forward: Callable[[Dense], FeedForward] | None = None) -> ModelConfig:
+    """Rope turns neighbouring elements, unless the file says that the model was not trained with it.
+
+    Args:
+        feed_forward: makes what layers have in place of a dense one; None where they have that.
+    """
     turns = read.flag("rope.scaling.finetuned", default=True)
     scale = read.number("attention.scale", 0.0)  # 0 stands for the usual one
 
-    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-        rope = attention.rope if turns else None
-        return Layer(replace(attention, rope=rope, scale=scale or attention.scale), feed_forward)
+    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        mixer = replace(attention, rope=attention.rope if turns else None, scale=scale or attention.scale)
+        return Layer(mixer, feed_forward(dense) if feed_forward else dense)
 
     return reading.decoder_config(
         read,
         layer,
         neighbours=True,
         factors="rope_freqs.weight",
+        has_experts=feed_forward is not None,
         embedding_scale=reading.multiplier(read, "embedding_scale"),
         residual_scale=reading.multiplier(read, "residual_scale"),
         logit_scale=1.0 / read.positive("logit_scale"),
     )
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+def granite_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    """The layers' tensors, biases that files may have, and divisors of frequencies."""
     return {**decoder_tensors(config), **other_biases(config), **rope_factors(config)}
 
 
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(granite_config, granite_tensors)

@@ -1,9 +1,10 @@
-"""The llama architecture: Llama 2 and 3, Mistral, TinyLlama, SmolLM2 and what else is converted under that name."""
+"""The llama architecture: Llama 2 and 3, Mistral, Mixtral, TinyLlama, SmolLM2 and what else is converted so."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.config import Attention, Dense, Layer, Router
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, other_biases, qkv_biases, rope_factors
 
@@ -15,7 +16,18 @@ if TYPE_CHECKING:
 
 def _read(read: Hyperparameters) -> ModelConfig:
     """Rope turns neighbouring elements: the converter has permuted q and k so. Llama 3.1 divides frequencies."""
-    return reading.decoder_config(read, reading.plain_layer, neighbours=True, factors="rope_freqs.weight")
+    has_experts = read.integer("expert_count", 0, reading.MAX_EXPERTS, default=0) > 1  # 1 stands for none, too
+
+    def mixtral_layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        return Layer(attention, reading.experts(read, dense.hidden_dim, Router(renormalised=True)))
+
+    return reading.decoder_config(
+        read,
+        mixtral_layer if has_experts else reading.plain_layer,
+        neighbours=True,
+        factors="rope_freqs.weight",
+        has_experts=True,
+    )
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:

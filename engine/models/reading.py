@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.config import Attention, Dense, Layer, ModelConfig, Rope, Yarn
+from engine.config import Attention, Dense, Experts, Layer, ModelConfig, Rope, Router, Yarn
 from engine.errors import shown
 from engine.gguf.hyperparameters import kind_of
 from engine.gguf.strings import StringArray, StringCount
+from engine.kernels.records import SCORES
 
 if TYPE_CHECKING:
     from engine.gguf.hyperparameters import Hyperparameters
@@ -23,6 +24,7 @@ MAX_HEADS = 1 << 10
 MAX_HEAD_DIM = 1 << 10
 MAX_CONTEXT_LENGTH = 1 << 30
 MAX_VOCAB_SIZE = 1 << 21
+MAX_EXPERTS, MAX_USED = 1 << 10, 64
 RMS_EPS = "attention.layer_norm_rms_epsilon"
 SCORE_CAP, LOGIT_CAP = "attn_logit_softcapping", "final_logit_softcapping"
 SCALINGS = "none", "linear", "yarn", "longrope"
@@ -40,6 +42,7 @@ def decoder_config(
     layer_norm: bool = False,
     is_hybrid: bool = False,
     has_predictors: bool = False,
+    has_experts: bool = False,
     **more: float | None,
 ) -> ModelConfig:
     """Read what every decoder has.
@@ -50,9 +53,12 @@ def decoder_config(
         layer_norm: see ``ModelConfig``; it has its own key for what is added.
         is_hybrid: some layers do not attend: they come to ``layer`` with no key heads.
         has_predictors: files may hold blocks behind the layers that predict further tokens.
+        has_experts: ``layer`` reads them; else a model with experts is refused.
         more: fields of ``ModelConfig`` that have a default.
     """
     refuse_what_is_no_whole_model(read)
+    if not has_experts:
+        refuse_experts(read)
     n_blocks, dim = read.integer("block_count", 1, MAX_LAYERS), width(read)
     ignored = read.integer("nextn_predict_layers", 0, n_blocks - 1, default=0) if has_predictors else 0
     n_layers = n_blocks - ignored
@@ -197,6 +203,57 @@ def window_or_none(read: Hyperparameters) -> int | None:
     return read.integer("attention.sliding_window", 0, MAX_CONTEXT_LENGTH, default=0) or None
 
 
+def experts(read: Hyperparameters, hidden_dim: int, router: Router, gate: str = "silu") -> Experts:
+    """The experts of a layer by the usual keys; the shared one is the architecture's.
+
+    Args:
+        hidden_dim: width of one.
+        router: what the architecture says of it; keys may make groups.
+
+    Raises:
+        EngineError: fewer than two experts, none or more used than there are, or groups that do not hold enough.
+    """
+    n = read.integer("expert_count", 2, MAX_EXPERTS)
+    used = read.integer("expert_used_count", 1, min(n, MAX_USED))
+    groups = read.integer("expert_group_count", 0, n - 1, default=0)
+    if groups > 1:
+        if n % groups or n // groups < 2:
+            raise read.fail(f"{read.key('expert_group_count')} is {groups}: must divide {n} experts into twos or more")
+        groups_used = read.integer("expert_group_used_count", 1, groups)
+        if groups_used * (n // groups) < used:
+            key = read.key("expert_group_used_count")
+            raise read.fail(f"{key} is {groups_used}: holds fewer than the {used} experts that are used")
+        router = replace(router, n_groups=groups, n_groups_used=groups_used)
+    return Experts(n, used, hidden_dim, router, gate)
+
+
+def expert_width(read: Hyperparameters, dense: Dense | None = None) -> int:
+    """Width of one expert.
+
+    Args:
+        dense: where the file does not say, those used are as wide together; None where it must say.
+    """
+    used = read.integer("expert_used_count", 1, MAX_USED)
+    default = None if dense is None else max(1, dense.hidden_dim // used)
+    return read.integer("expert_feed_forward_length", 1, MAX_DIM, default=default)
+
+
+def shared_width(read: Hyperparameters) -> int:
+    """Width of a shared expert; 0 where the file does not say."""
+    return read.integer("expert_shared_feed_forward_length", 0, MAX_DIM, default=0)
+
+
+def leading_dense(read: Hyperparameters) -> int:
+    """How many of the first layers have no experts."""
+    return read.integer("leading_dense_block_count", 0, MAX_LAYERS, default=0)
+
+
+def keyed_router(read: Hyperparameters) -> Router:
+    """The router of a family whose files say themselves how experts are scored, and what they weigh."""
+    score = SCORES[read.integer("expert_gating_func", 1, len(SCORES), default=1) - 1]
+    return Router(score, read.flag("expert_weights_norm", False), multiplier(read, "expert_weights_scale"))
+
+
 def multiplier(read: Hyperparameters, name: str, default: float | None = 1.0) -> float:
     """What something is multiplied by; a file's 0 stands for no multiplication.
 
@@ -261,8 +318,21 @@ def vocab_size(read: Hyperparameters) -> int:
     return len(tokens)
 
 
+def refuse_prediction_layers(read: Hyperparameters) -> None:
+    """Refuse a file whose last layers predict further tokens; ``block_count`` counts them."""
+    if read.integer("nextn_predict_layers", 0, MAX_LAYERS, default=0):
+        raise read.fail(f"{read.key('nextn_predict_layers')} is not 0: layers that predict ahead are not supported")
+
+
+def refuse_experts(read: Hyperparameters) -> None:
+    """Refuse a mixture of experts of an architecture that has none."""
+    if read.integer("expert_count", 0, MAX_DIM, default=0):
+        found = f"{read.key('expert_count')} is {read.raw('expert_count')}"
+        raise read.fail(f"{found}: experts are not supported in {read.architecture}")
+
+
 def refuse_what_is_no_whole_model(read: Hyperparameters) -> None:
-    """Refuse adapters, parts of split models, embedding models and mixtures of experts, by name."""
+    """Refuse adapters, parts of split models and embedding models, by name."""
     kind = read.metadata.get("general.type", "model")
     if not isinstance(kind, str) or kind != "model":  # an array compares entry by entry
         what = f"'{shown(kind)}'" if isinstance(kind, str) else kind_of(kind)
@@ -272,10 +342,6 @@ def refuse_what_is_no_whole_model(read: Hyperparameters) -> None:
         raise read.fail(f"split.count is {kind_of(n_parts)}: must be an integer")
     if n_parts > 1:
         raise read.fail(f"split.count is {n_parts}: the model is split into files (open its first part)")
-    if read.integer("expert_count", 0, MAX_DIM, default=0):
-        raise read.fail(
-            f"{read.key('expert_count')} is {read.raw('expert_count')}: mixtures of experts are not supported"
-        )
     causal = read.raw("attention.causal")
     if causal is not None and causal is not True:
         raise read.fail(f"{read.key('attention.causal')} is not true: only models that write text are supported")

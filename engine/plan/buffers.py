@@ -44,6 +44,10 @@ PAIRED_32 = _offsets((64, 128, 16), 32)
 """Blocks of 32 nibbles that are four apart share a register: lower halves of both, upper halves of both."""
 PAIRED_256 = _offsets((16, 128, 256), 32)
 """Sub-blocks next to each other share a register; 64 bytes behind a value stands its magnitude."""
+PLANES_8 = np.array([32 * (k % 8) + k // 8 for k in range(256)], np.intp)
+"""Every eighth value together: those that meet the same bit of 32 bytes."""
+PLANES_4 = np.array([128 * (k >> 6 & 1) + 16 * (k >> 7) + 32 * (k % 4) + (k & 63) // 4 for k in range(256)], np.intp)
+"""Every fourth value of the first and third 64 together, those of the second and fourth behind them."""
 
 FORMS: dict[str, Form] = {
     "f16": Form(4),
@@ -54,6 +58,8 @@ FORMS: dict[str, Form] = {
     "q8_k words": Form(2, 256, 48),
     "q8_0": Form(1, 32, 4, in_rows=True),
     "q8_0 paired": Form(1, 32, 4, in_rows=True, offsets=PAIRED_32),
+    "q8_0 planes8": Form(1, 32, 4, in_rows=True, offsets=PLANES_8),
+    "q8_0 planes4": Form(1, 32, 4, in_rows=True, offsets=PLANES_4),
     "q8_0 bytes": Form(1, 32, 4),
     "q8_0 words": Form(2, 32, 4),
 }
@@ -148,11 +154,16 @@ def out_of_pairs(kept: np.ndarray[Any, np.dtype[np.int8]], form: Form, n: int) -
 
 
 class Activations:
-    """One named vector per token, float32 ``(columns, n)``, and its int8 forms, each made on first use."""
+    """One named vector per token, float32 ``(columns, n)``, and its int8 forms, each made on first use.
 
-    def __init__(self, name: str, n: int, columns: int) -> None:
+    Args:
+        few: the most columns that are read in rows.
+    """
+
+    def __init__(self, name: str, n: int, columns: int, few: int = FEW_COLUMNS) -> None:
         self.name = name
         self.n = n
+        self._few = few
         self._columns = (columns + COLUMNS_AT_ONCE - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
         self._memory = Memory(4 * n * self._columns)
         self.address = self._memory.address
@@ -165,11 +176,20 @@ class Activations:
         if name not in self._forms:
             form = FORMS[name]
             room, _ = row_places(self.n)
-            n = min(FEW_COLUMNS, self._columns) * room if form.in_rows else self._columns * self.n
+            n = min(self._few, self._columns) * room if form.in_rows else self._columns * self.n
             n_groups = n // form.group if form.group else 0
             parts = [Memory(form.item_bytes * n), Memory(4 * n_groups), Memory(form.sums_bytes * n_groups)]
             self._forms[name] = Quantized(*(part.address for part in parts)), parts
         return self._forms[name][0]
+
+    def column_bytes(self, name: str) -> Quantized:
+        """Bytes from one column to the next of each part of a form; of those in columns, from fours to fours."""
+        if name == "f32":
+            return Quantized(4 * self.n, 0, 0)
+        form = FORMS[name]
+        n = row_places(self.n)[0] if form.in_rows else self.n
+        n_groups = n // form.group if form.group else 0
+        return Quantized(form.item_bytes * n, 4 * n_groups, form.sums_bytes * n_groups)
 
     def array(self) -> np.ndarray[Any, np.dtype[np.float32]]:
         """View as (columns, n) float32."""
@@ -210,22 +230,27 @@ class Buffers:
 
     Args:
         columns: tokens of the widest block.
+
+    Attributes:
+        columns: the same.
     """
 
     def __init__(self, columns: int) -> None:
-        self._columns = columns
+        self.columns = columns
         self._vectors: dict[tuple[str, int, int], Activations] = {}
         self._constants: dict[str, Memory] = {}
+        self._tables: dict[tuple[str, int], Memory] = {}
 
-    def vector(self, name: str, n: int, columns: int | None = None) -> Activations:
+    def vector(self, name: str, n: int, columns: int | None = None, few: int = FEW_COLUMNS) -> Activations:
         """The vector of a name and length; layers that are not alike get vectors of their own.
 
         Args:
-            columns: tokens it has room for; None for the widest block.
+            columns: it has room for; None for the tokens of the widest block.
+            few: see ``Activations``.
         """
-        key = name, n, columns or self._columns
+        key = name, n, columns or self.columns
         if key not in self._vectors:
-            self._vectors[key] = Activations(*key)
+            self._vectors[key] = Activations(*key, few)
         return self._vectors[key]
 
     def constant(self, name: str, values: np.ndarray[Any, np.dtype[np.float32]]) -> int:
@@ -234,3 +259,10 @@ class Buffers:
             memory = self._constants[name] = Memory(values.nbytes)
             memory.array(np.float32, values.shape)[...] = values
         return self._constants[name].address
+
+    def table(self, name: str, n_bytes: int) -> Memory:
+        """Memory of a name and size for what rows tell each other beside vectors."""
+        key = name, n_bytes
+        if key not in self._tables:
+            self._tables[key] = Memory(n_bytes)
+        return self._tables[key]

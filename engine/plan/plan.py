@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 ROW_WORDS = 3
 RECORD_BYTES = 192
-GATES = {"silu": "swiglu", "gelu": "geglu", "sigmoid": "sigmoid gate"}
+GATES = {"silu": "swiglu", "gelu": "geglu", "clamped silu": "clamped swiglu", "sigmoid": "sigmoid gate"}
 """Kernel of each gate function."""
+EACH = "each expert"
+"""The kernel that runs a row's own kernel for each expert."""
 FUNCTIONS = {"gelu": "gelu", "relu squared": "squared relu"}
 """Kernel of each function of a feed-forward without a gate, but for the one that has parameters."""
 PRODUCTS_PER_OPERATION = 1 << 31
@@ -73,7 +75,12 @@ class ScanPlace:
 
 @dataclass
 class Operation:
-    """One row: what runs, with which arguments, and what a reader of the plan wants to know."""
+    """One row: what runs, with which arguments, and what a reader of the plan wants to know.
+
+    Attributes:
+        each: the words of ``records.EACH`` where the kernel runs once for each expert in use, instead of once.
+        n_parts: how many of the weight's size one token reads of a matrix of experts.
+    """
 
     kernel: str
     arguments: dict[str, int]
@@ -82,12 +89,16 @@ class Operation:
     weight: Tensor | None = None
     n_rows: int = 0
     barrier: bool = False
+    each: dict[str, int] | None = None
+    n_parts: int = 1
 
     def record_bytes(self) -> bytes:
         """The argument record, in the words the kernel reads."""
         words = [0] * (RECORD_BYTES // 8)
         for name, value in self.arguments.items():
             words[getattr(self.record, name) // 8] = value
+        for name, value in (self.each or {}).items():
+            words[getattr(records.EACH, name) // 8] = value
         return struct.pack(f"<{len(words)}q", *words)
 
     def describe(self) -> dict[str, Any]:
@@ -98,8 +109,10 @@ class Operation:
                 "weights": self.weight.name,
                 "type": self.weight.quant,
                 "shape": [self.n_rows, self.weight.n_cols],
-                "bytes": self.n_rows * self.weight.row_bytes,
+                "bytes": self.n_parts * self.n_rows * self.weight.row_bytes,
             }
+            if self.n_parts > 1:
+                found["experts"] = self.n_parts
         return found
 
 
@@ -121,7 +134,7 @@ class Plan:
         self.phase = "embedding"
         self._step = step
         self._columns = columns
-        self._scratch = scratch
+        self.scratch = scratch
         self._claim_bytes = COUNTER_BYTES * n_threads
         self._memory: list[Memory] = []
         self._parts: Memory | None = None
@@ -133,6 +146,16 @@ class Plan:
     def one_column(self) -> bool:
         """Whether this is a plan of decode."""
         return self._columns == 1
+
+    @property
+    def columns(self) -> int:
+        """Tokens a walk may hold."""
+        return self._columns
+
+    @property
+    def claim_bytes(self) -> int:
+        """Of the counters that one product needs."""
+        return self._claim_bytes
 
     def _add(self, kernel: str, record: NamedTuple, matrix: Tensor | None = None, **arguments: int) -> None:
         arguments["step"] = self._step
@@ -155,6 +178,15 @@ class Plan:
         finally:
             self._step = before
 
+    def row(self, kernel: str, record: NamedTuple, **arguments: int) -> Operation:
+        """Append a row that another file describes (``plan/expert_rows.py``)."""
+        self._add(kernel, record, None, **arguments)
+        return self.operations[-1]
+
+    def adds_by_itself(self, read: Activations, written: Activations) -> None:
+        """The last row, which stands alone between two barriers, can write a sum as a product does."""
+        self._product = read, written, self.operations[-1:]
+
     def barrier(self) -> None:
         """What follows needs what stands before, from all threads."""
         self.operations[-1].barrier = True
@@ -173,13 +205,13 @@ class Plan:
     def rmsnorm(self, x: Activations, weight: Tensor, out: Activations, eps: float) -> None:
         """Scale to unit root mean square, then by weight."""
         self._add(
-            "rmsnorm", records.RMSNORM, x=x.address, weight=weight.address, out=out.address, dim=x.n, eps=_bits(eps)
+            "rmsnorm", records.RMSNORM, x=x.address, weight=weight.address, out=out.address, dim=x.n, eps=bits(eps)
         )
 
     def layernorm(self, x: Activations, weight: Tensor, bias: Tensor | None, out: Activations, eps: float) -> None:
         """Take the mean off and scale to unit deviation, then by weight; plus a bias."""
         self._add(
-            "layernorm", records.RMSNORM, x=x.address, weight=weight.address, out=out.address, dim=x.n, eps=_bits(eps),
+            "layernorm", records.RMSNORM, x=x.address, weight=weight.address, out=out.address, dim=x.n, eps=bits(eps),
             bias=bias.address if bias else 0,
         )  # fmt: skip
 
@@ -194,12 +226,18 @@ class Plan:
         form: str = load_quant(reader.quant).form(self._columns <= FEW_COLUMNS)
         return form
 
-    def matmul(self, weight: Tensor, x: Activations, out: Activations, bias: Tensor | None = None) -> None:
-        """out = weight @ x, plus a bias."""
+    def matmul(
+        self, weight: Tensor, x: Activations, out: Activations, bias: Tensor | None = None, columns: int = 0
+    ) -> None:
+        """out = weight @ x, plus a bias.
+
+        Args:
+            columns: the most that a walk has of them, where they are not its tokens.
+        """
         form = x.form(self._form(weight))
         n_before = len(self.operations)
         name = "matvec" if self.one_column else "few" if self._columns <= FEW_COLUMNS else "matmul"
-        part = self._rows_at_once(weight)
+        part = self._rows_at_once(weight, columns or self._columns)
         for first in range(0, weight.n_rows, part):
             self._add(
                 f"{name} {weight.quant}", records.MATMUL, weight,
@@ -207,7 +245,7 @@ class Plan:
                 n_rows=min(part, weight.n_rows - first), n_cols=weight.n_cols, q=form.q, d=form.d, sums=form.sums,
                 out=out.address + 4 * first, out_stride=weight.n_rows,
                 add=0 if bias is None else bias.address + 4 * first, add_stride=0,
-                scratch=self._scratch[0], scratch_bytes=self._scratch[1], ahead=0,
+                scratch=self.scratch[0], scratch_bytes=self.scratch[1], ahead=0,
             )  # fmt: skip
             if part < weight.n_rows:
                 self.barrier()
@@ -228,21 +266,21 @@ class Plan:
             return
         self._add(
             "add" if norm is None else "add normed", records.ADD, x=x.address, branch=branch.address, n=x.n,
-            weight=norm.address if norm else 0, eps=_bits(eps),
+            weight=norm.address if norm else 0, eps=bits(eps),
         )  # fmt: skip
 
     def scale(self, x: Activations, factor: float) -> None:
         """x *= factor. Tokens are dealt as ``embed`` deals them."""
-        self._add("scale", records.SCALE, x=x.address, n=x.n, factor=_bits(factor))
+        self._add("scale", records.SCALE, x=x.address, n=x.n, factor=bits(factor))
 
     def soft_cap(self, x: Activations, cap: float) -> None:
         """x = cap * tanh(x / cap)."""
-        self._add("soft cap", records.SCALE, x=x.address, n=x.n, factor=_bits(cap))
+        self._add("soft cap", records.SCALE, x=x.address, n=x.n, factor=bits(cap))
 
-    def _rows_at_once(self, weight: Tensor) -> int:
+    def _rows_at_once(self, weight: Tensor, columns: int) -> int:
         if self.one_column:
             return weight.n_rows
-        rows = PRODUCTS_PER_OPERATION // (weight.n_cols * self._columns)
+        rows = PRODUCTS_PER_OPERATION // (weight.n_cols * columns)
         return max(256, rows // 256 * 256)
 
     def angles(self, rotation: Rotation, out: Activations, growth: float = 0.0, span: int = 1) -> None:
@@ -258,7 +296,7 @@ class Plan:
         if rotation.magnitude != 1.0 or growth:
             name, scaled = (
                 "scaled angles",
-                {"magnitude": _bits(rotation.magnitude), "growth": _bits(growth), "span": span},
+                {"magnitude": bits(rotation.magnitude), "growth": bits(growth), "span": span},
             )
         self._add(
             name, records.ANGLES, None, frequencies=memory.address, n_pairs=len(rotation.frequencies), out=out.address,
@@ -282,14 +320,14 @@ class Plan:
             "rope", records.ROPE, x=x.address, n_heads=x.n // head_dim, head_dim=head_dim,
             n_pairs=angles.n // 2 if turned and angles else 0, angles=angles.address if turned and angles else 0,
             pair_step=rotation.pair_step if rotation else 0, pair_distance=rotation.pair_distance if rotation else 0,
-            weight=norm.address if norm else 0, eps=_bits(eps),
+            weight=norm.address if norm else 0, eps=bits(eps),
         )  # fmt: skip
 
     def layernorm_heads(self, x: Activations, head_dim: int, weight: Tensor, eps: float) -> None:
         """Norm every head by a LayerNorm of its own; heads are dealt to the threads as ``rope`` deals them."""
         self._add(
             "layernorm heads", records.ROPE, x=x.address, n_heads=x.n // head_dim, head_dim=head_dim,
-            weight=weight.address, eps=_bits(eps),
+            weight=weight.address, eps=bits(eps),
         )  # fmt: skip
 
     def store_kv(self, cache: KVCache, layer: int, k: Activations, v: Activations) -> None:
@@ -300,14 +338,27 @@ class Plan:
             head_dim=width, n_kv_heads=k.n // width, **_cache_words(cache, layer),
         )  # fmt: skip
 
-    def attention(self, cache: KVCache, layer: int, attention: Attention, q: Activations, out: Activations) -> None:
-        """Softmax attention of q over a layer's cache, the step's own tokens included."""
+    def attention(
+        self,
+        cache: KVCache,
+        layer: int,
+        attention: Attention,
+        q: Activations,
+        out: Activations,
+        sinks: Tensor | None = None,
+    ) -> None:
+        """Softmax attention of q over a layer's cache, the step's own tokens included.
+
+        Args:
+            sinks: one more score for each head.
+        """
         n_heads, head_dim = attention.n_heads, attention.key_dim
         words = {
             "n_heads": n_heads, "n_kv_heads": attention.n_kv_heads, "head_dim": head_dim,
-            "scale": _bits(attention.scale), "window": attention.window or 0,
-            "soft_cap": _bits(attention.soft_cap or 0.0), "scratch": self._scratch[0],
-            "scratch_bytes": self._scratch[1], "max_chunks": _n_chunks(cache), **_cache_words(cache, layer),
+            "scale": bits(attention.scale), "window": attention.window or 0,
+            "soft_cap": bits(attention.soft_cap or 0.0), "scratch": self.scratch[0],
+            "scratch_bytes": self.scratch[1], "max_chunks": _n_chunks(cache),
+            "sinks": sinks.address if sinks else 0, **_cache_words(cache, layer),
         }  # fmt: skip
         if not self.one_column:
             for head in range(attention.n_kv_heads):
@@ -354,7 +405,7 @@ class Plan:
         self._add(
             "convolution", records.CONVOLUTION, None, x=x.address + 4 * part[0], stride=x.n, n_channels=part[1],
             bias=bias.address if bias else 0, head_dim=heads.head_dim, n_normed=heads.n_normed,
-            n_scaled=heads.n_scaled, scale=_bits(heads.scale), eps=_bits(heads.eps), **asdict(place),
+            n_scaled=heads.n_scaled, scale=bits(heads.scale), eps=bits(heads.eps), **asdict(place),
         )  # fmt: skip
 
     def rates(
@@ -417,7 +468,7 @@ class Plan:
         self._add(
             "gated norm", records.GATED_NORM, None, x=x.address, gate=gate[0].address + 4 * gate[1],
             gate_stride=gate[0].n, n_heads=n_heads, head_dim=x.n // n_heads, weight=norm.address if norm else 0,
-            weight_step=norm.row_bytes if norm and norm.n_rows > 1 else 0, eps=_bits(eps), gate_first=int(gate_first),
+            weight_step=norm.row_bytes if norm and norm.n_rows > 1 else 0, eps=bits(eps), gate_first=int(gate_first),
         )  # fmt: skip
 
     def split_heads(self, x: Activations, head_dim: int, left: Activations, right: Activations) -> None:
@@ -437,12 +488,13 @@ class Plan:
 
     def xielu(self, parameters: Xielu, up: Activations) -> None:
         """up = xielu(up)."""
-        words = {name: _bits(value) for name, value in asdict(parameters).items()}
+        words = {name: bits(value) for name, value in asdict(parameters).items()}
         self._add("xielu", records.XIELU, None, up=up.address, n=up.n, **words)
 
     def kernels(self) -> list[str]:
         """Names of the kernels this plan needs, each once, in order of first use."""
-        return list(dict.fromkeys(operation.kernel for operation in self.operations))
+        names = [name for one in self.operations for name in ([EACH] if one.each else []) + [one.kernel]]
+        return list(dict.fromkeys(names))
 
     def describe(self) -> list[dict[str, Any]]:
         """All rows, for people and scripts."""
@@ -450,7 +502,7 @@ class Plan:
 
     def _place_claims(self) -> None:
         """Give every matmul its counters, one per thread, side by side so that one operation clears them all."""
-        matmuls = [operation for operation in self.operations if operation.record is records.MATMUL]
+        matmuls = [one for one in self.operations if one.record is records.MATMUL and one.each is None]
         memory = Memory(self._claim_bytes * len(matmuls))
         self._memory.append(memory)
         for i, operation in enumerate(matmuls):
@@ -486,10 +538,13 @@ class Plan:
         arguments = Memory(n * RECORD_BYTES)
         rows = np.zeros((n, ROW_WORDS), np.int64)
         for i, operation in enumerate(self.operations):
+            kernel = addresses[operation.kernel]
+            if operation.each is not None:
+                operation.each["kernel"], kernel = kernel, addresses[EACH]
             record = np.frombuffer(operation.record_bytes(), np.uint8)
             arguments.bytes[i * RECORD_BYTES : (i + 1) * RECORD_BYTES] = record
             flags = BARRIER if operation.barrier else 0
-            rows[i] = addresses[operation.kernel], arguments.address + i * RECORD_BYTES, flags
+            rows[i] = kernel, arguments.address + i * RECORD_BYTES, flags
         table = Memory(rows.nbytes)
         table.array(np.int64, rows.shape)[:] = rows
         self._memory.append(table)
@@ -521,6 +576,6 @@ def _n_chunks(cache: KVCache) -> int:
     return (cache.max_seq_len + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK
 
 
-def _bits(x: float) -> int:
+def bits(x: float) -> int:
     """A float64's bits as int64."""
     return int(struct.unpack("<q", struct.pack("<d", x))[0])

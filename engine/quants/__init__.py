@@ -22,6 +22,10 @@ QUANTS: dict[str, str] = {
     "Q6_K": "engine.quants.q6_k",
     "IQ4_NL": "engine.quants.iq4_nl",
     "IQ4_XS": "engine.quants.iq4_xs",
+    "MXFP4": "engine.quants.mxfp4",
+    "Q1_0": "engine.quants.q1_0",
+    "Q2_0": "engine.quants.q2_0",
+    "TQ2_0": "engine.quants.tq2_0",
 }
 
 

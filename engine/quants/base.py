@@ -13,7 +13,7 @@ ProductWidth = Literal["", "bytes", "words"]
 """Operands of prefill products: float ("") or int8 ("bytes") or int16 ("words")."""
 
 
-RowOrder = Literal["", "paired"]
+RowOrder = Literal["", "paired", "planes8", "planes4"]
 """Order of int8 activations in decode: as they come (""), or grouped by the register of weights they multiply."""
 
 

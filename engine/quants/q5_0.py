@@ -123,13 +123,13 @@ def embed(op, thread, n_threads):
 @kernel
 def matvec(op, thread, n_threads):
     """Rows times one column."""
-    matvec_32(dot8, dot1, BLOCK_BYTES, op, thread, n_threads)
+    matvec_32(dot8, dot1, 32, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel
 def few(op, thread, n_threads):
     """Rows times a few columns."""
-    few_32(dot8, dot1, BLOCK_BYTES, op, thread, n_threads)
+    few_32(dot8, dot1, 32, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel

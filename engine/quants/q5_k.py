@@ -22,8 +22,8 @@ from engine.kernels.matmul import (
     minima_of_32,
     sum_columns,
 )
-from engine.kernels.matvec_k import few_k, matvec_in_twos_k
-from engine.kernels.scales_k import dots_of_two, scale_of, scale_words
+from engine.kernels.matvec_k import matvec_in_twos_k, shared_few_k
+from engine.kernels.scales_k import dots_of_two, fold_with_minima, prepare_scales, prepared_scale, scale_of, scale_words
 from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
@@ -125,6 +125,16 @@ def dots(block, other, y, d_y, sums, acc, other_acc, acc_min, room):
 
 
 @inner
+def shared_pair(block, room, j):
+    """Sub-blocks 2j and 2j+1 for several columns."""
+    qs, nibble, one = load_i8x32(block + QS + 32 * j), splat_i8x32(15), splat_i8x32(1)
+    bits = shift_right(load_i8x32(block + QH), 2 * j)
+    even = or_(and_(qs, nibble), shift_left(and_(bits, one), 4))
+    odd = or_(and_(shift_right(qs, 4), nibble), shift_left(and_(shift_right(bits, 1), one), 4))
+    return even, odd, prepared_scale(room, 2 * j), prepared_scale(room, 2 * j + 1)
+
+
+@inner
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     qh, one, nibble = load_i8x32(block + QH), splat_i8x32(1), splat_i8x32(15)
@@ -174,7 +184,7 @@ def matvec(op, thread, n_threads):
 @kernel
 def few(op, thread, n_threads):
     """Rows times a few columns."""
-    few_k(dot, 256, BLOCK_BYTES, op, thread, n_threads)
+    shared_few_k(prepare_scales, shared_pair, fold_with_minima, dot, BLOCK_BYTES, op, thread, n_threads)
 
 
 @kernel

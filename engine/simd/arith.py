@@ -445,6 +445,28 @@ def _store_fours(bits):
 store_four_i8, store_four_i16 = _store_fours(8), _store_fours(16)
 
 
+def _store_apart(n_apart):
+    @intrinsic
+    def store_apart(typingctx, address, step, v):
+        """Write the low bytes of eight int32: value k stands k mod n steps behind the address, and k div n bytes."""
+
+        def emit(context, builder, signature, args):
+            small = builder.trunc(args[2], ir.VectorType(ir.IntType(8), 8))
+            for k in range(8):
+                step = builder.mul(args[1], ir.Constant(I64, k % n_apart))
+                at = builder.add(builder.add(args[0], step), ir.Constant(I64, k // n_apart))
+                one = builder.extract_element(small, ir.Constant(I32, k))
+                builder.store(one, builder.inttoptr(at, one.type.as_pointer())).align = 1
+            return context.get_dummy_value()
+
+        return types.void(types.intp, types.intp, i32x8), emit
+
+    return store_apart
+
+
+store_bytes_apart, store_fours_apart = _store_apart(8), _store_apart(4)
+
+
 @intrinsic
 def load_i8x8_as_f32(typingctx, address):
     """Eight signed bytes as f32x8."""

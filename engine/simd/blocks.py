@@ -90,6 +90,7 @@ def _cast(src, dst):
 
 as_i16x16 = _cast(i8x32, i16x16)
 bytes_of_f32x8 = _cast(f32x8, i8x32)
+bytes_of_i16x16, bytes_of_i32x8 = _cast(i16x16, i8x32), _cast(i32x8, i8x32)
 
 
 def _read(builder, address, value):
@@ -209,6 +210,56 @@ fifth_bits_high = _fifth_bits([2] * 8 + [3] * 8 + [18] * 8 + [19] * 8)
 """The lower (upper) 16 bits of two blocks, one in each half."""
 
 
+byte_each_8 = _pick(i8x32, i8x32, [0] * 8 + [1] * 8 + [18] * 8 + [19] * 8)
+"""Four broadcast bytes, each eight times."""
+
+
+@intrinsic
+def bits_to_bytes(typingctx, bits):
+    """0xFF in each byte lane whose bit is set among four broadcast bytes, else 0."""
+
+    def emit(context, builder, signature, args):
+        spread = shuffle(builder, args[0], [0] * 8 + [1] * 8 + [18] * 8 + [19] * 8)
+        wanted = i8x32.constant([1 << (k & 7) for k in range(32)])
+        return builder.sext(builder.icmp_signed("==", builder.and_(spread, wanted), wanted), i8x32.ir)
+
+    return i8x32(i8x32), emit
+
+
+@intrinsic
+def load_exponents_strided(typingctx, address, stride):
+    """Eight powers of two, ``stride`` bytes apart, as f32x8: 2^(e - 128) of a byte e, but never below 2^-126.
+
+    Smaller ones stand in front of zeros; subnormal numbers would be slow.
+    """
+
+    def emit(context, builder, signature, args):
+        exponents = ir.Constant(ir.VectorType(I8, 8), ir.Undefined)
+        for k in range(8):
+            at = builder.add(args[0], builder.mul(args[1], ir.Constant(I64, k)))
+            exponents = builder.insert_element(exponents, _read(builder, at, I8), ir.Constant(I32, k))
+        wide = builder.shl(builder.zext(exponents, i32x8.ir), i32x8.constant([23] * 8))
+        least = i32x8.constant([1 << 24] * 8)
+        kept = builder.select(builder.icmp_unsigned(">", wide, least), wide, least)
+        return builder.bitcast(builder.sub(kept, i32x8.constant([1 << 23] * 8)), f32x8.ir)
+
+    return f32x8(types.intp, types.int64), emit
+
+
+@intrinsic
+def load_exponent(typingctx, address):
+    """2^(e - 128) of a byte e as f32, exact."""
+
+    def emit(context, builder, signature, args):
+        e = builder.zext(_read(builder, args[0], I8), I32)
+        normal = builder.shl(builder.sub(e, ir.Constant(I32, 1)), ir.Constant(I32, 23))
+        subnormal = builder.shl(ir.Constant(I32, 1 << 21), e)
+        bits = builder.select(builder.icmp_unsigned("<", e, ir.Constant(I32, 2)), subnormal, normal)
+        return builder.bitcast(bits, ir.FloatType())
+
+    return types.float32(types.intp), emit
+
+
 @intrinsic
 def load_f16x4(typingctx, address):
     """Read four halves as f32x4."""
@@ -235,6 +286,49 @@ def load_f16x8_strided(typingctx, address, stride):
         return _widen_halves(builder, bits, 8)
 
     return f32x8(types.intp, types.intp), emit
+
+
+def _halves_of(n):
+    """Halves at n addresses, each in 8 / n lanes."""
+
+    def gathered(builder, args):
+        bits = ir.Constant(ir.VectorType(I16, n), ir.Undefined)
+        for k, address in enumerate(args):
+            bits = builder.insert_element(bits, _read(builder, address, I16), ir.Constant(I32, k))
+        return shuffle(builder, _widen_halves(builder, bits, n), [k * n // 8 for k in range(8)])
+
+    return gathered
+
+
+@intrinsic
+def halves_of_two(typingctx, a, b):
+    """Two halves as f32, each in four lanes."""
+    signature = f32x8(types.intp, types.intp)
+    return signature, lambda context, builder, signature, args: _halves_of(2)(builder, args)
+
+
+@intrinsic
+def halves_of_four(typingctx, a, b, c, d):
+    """Four halves as f32, each in two lanes."""
+    signature = f32x8(*[types.intp] * 4)
+    return signature, lambda context, builder, signature, args: _halves_of(4)(builder, args)
+
+
+def _quarter(k):
+    @intrinsic
+    def quarter(typingctx, v):
+        """Eight of 32 signed bytes as f32x8."""
+
+        def emit(context, builder, signature, args):
+            small = shuffle(builder, args[0], range(8 * k, 8 * k + 8))
+            return builder.sitofp(builder.sext(small, i32x8.ir), f32x8.ir)
+
+        return f32x8(i8x32), emit
+
+    return quarter
+
+
+first_bytes_f32, second_bytes_f32, third_bytes_f32, fourth_bytes_f32 = (_quarter(k) for k in range(4))
 
 
 def _fold_pair(kind, first, second):

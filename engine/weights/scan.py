@@ -26,6 +26,8 @@ _PLAIN: dict[str, tuple[str, int]] = {
 _F16_EXPONENT = 0x7C00
 _STEP_BYTES = 8 << 20
 
+_Blocks = np.ndarray[Any, np.dtype[np.uint8]]
+_Found = np.ndarray[Any, np.dtype[np.bool_]]
 ScanProgress = Callable[[int, int, str], None]
 
 
@@ -71,6 +73,31 @@ def damaged_tensors(weights: Weights, progress: ScanProgress | None = None) -> I
             yield DamagedTensor(tensor.name, tensor.quant, n_bad, first_row)
 
 
+def _bad_exponents(blocks: _Blocks) -> _Found:
+    """Where the power of two that scales a block of MXFP4 is the one that stands for NaN."""
+    return np.equal(blocks[:, :, 0], 0xFF)
+
+
+def _bad_nibbles(blocks: _Blocks) -> _Found:
+    """Where the half in the upper nibbles of the last four words of a block of IQ1_M is NaN or infinite."""
+    high = (blocks[:, :, 53] >> 4) | (blocks[:, :, 55] & 0xF0)
+    exponent = _F16_EXPONENT >> 8
+    return np.equal(np.bitwise_and(high, exponent), exponent)
+
+
+def _nothing_bad(blocks: _Blocks) -> _Found:
+    """No scale of NVFP4 stands for NaN or infinity."""
+    return np.zeros(blocks.shape[:2], np.bool_)
+
+
+_WITHOUT_HALVES: dict[str, Callable[[_Blocks], _Found]] = {
+    "MXFP4": _bad_exponents,
+    "IQ1_M": _bad_nibbles,
+    "NVFP4": _nothing_bad,
+}
+"""Quantised types whose scales are no halves: which blocks (n_rows, n_blocks, type_size) have a bad one."""
+
+
 def _bad_by_row(rows: np.ndarray[Any, np.dtype[np.uint8]], tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Count the NaN and infinite values of each row: (n_rows,) int64."""
     if tensor.quant in _PLAIN:
@@ -79,6 +106,8 @@ def _bad_by_row(rows: np.ndarray[Any, np.dtype[np.uint8]], tensor: Tensor) -> np
         return np.asarray(np.count_nonzero((bits & exponent) == exponent, axis=1), np.int64)
     layout = TYPES_BY_NAME[tensor.quant]
     blocks = rows.reshape(len(rows), -1, layout.type_size)  # (n_rows, n_blocks, type_size)
+    if tensor.quant in _WITHOUT_HALVES:
+        return np.asarray(np.count_nonzero(_WITHOUT_HALVES[tensor.quant](blocks), axis=1), np.int64)
     counts = np.zeros(len(rows), np.int64)
     for at in layout.halves:
         bits = np.ascontiguousarray(blocks[:, :, at : at + 2]).view("<u2")[:, :, 0]

@@ -481,6 +481,7 @@ class FakeSession:
         self.n_ctx, self.kv_type, self.kv_bytes = n_ctx, kv, n_ctx * 256
         self.tokens: list[int] = []
         self.finish_reason = ""
+        self.n_guessed = 0
         self.fed_counts: list[int] = []
         self.samplings: list[Any] = []
         self.is_closed = self.is_profiling = False
@@ -581,6 +582,12 @@ class FakeSession:
                 on_progress(done, len(ids))
         self.fed_counts.append(len(ids))
 
+    def retrace(self, ids: Sequence[int], guess: bool) -> int:
+        """Take half the time a token where guesses are allowed, of which every second comes true."""
+        self.tokens += ids
+        self._script.clock.advance(self._script.seconds_per_token * len(ids) / (1 + guess))
+        return len(ids) // 2 if guess else 0
+
     def generate(
         self,
         sampling: Any,
@@ -588,6 +595,7 @@ class FakeSession:
         stop: Iterable[str] = (),
         after: Sequence[int] = (),
         spelled: Collection[int] = (),
+        guess: bool = False,
     ) -> Iterator[Generated]:
         """Yield the next scripted reply, token by token; or the rest of the last one, behind the ids ``after``.
 

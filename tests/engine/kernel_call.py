@@ -23,9 +23,9 @@ _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 def random_weights(quant: QuantType, n_rows: int, n_cols: int, seed: int = 0) -> np.ndarray:
     """Rows of blocks with random bytes: (n_rows, row_bytes) uint8."""
     rng = np.random.default_rng(seed)
-    if not TYPES_BY_NAME[quant.name].halves:
+    if quant.block_size == 1:
         return gguf.quants.quantize(rng.standard_normal((n_rows, n_cols), np.float32), ggml_type(quant)).view(np.uint8)
-    return with_halves(quant, random_blocks(quant, n_rows, n_cols, seed), lambda n: rng.standard_normal(n) * 0.01)
+    return with_scales(quant, random_blocks(quant, n_rows, n_cols, seed), lambda n: rng.standard_normal(n) * 0.01)
 
 
 def random_blocks(quant: QuantType, n_rows: int, n_cols: int, seed: int = 0) -> np.ndarray:
@@ -37,15 +37,42 @@ def random_blocks(quant: QuantType, n_rows: int, n_cols: int, seed: int = 0) -> 
 def filled_weights(quant: QuantType, n_rows: int, n_cols: int, byte: int) -> np.ndarray:
     """The same with one value in every byte, and scales of one."""
     blocks = np.full((n_rows, n_cols // quant.block_size, quant.type_size), byte, np.uint8)
-    return with_halves(quant, blocks, np.ones)
+    return with_scales(quant, blocks, np.ones)
 
 
-def with_halves(quant: QuantType, blocks: np.ndarray, values: Callable[[tuple[int, ...]], np.ndarray]) -> np.ndarray:
-    """Put halves in their places, and make rows of the blocks: (n_rows, row_bytes)."""
+def with_scales(quant: QuantType, blocks: np.ndarray, values: Callable[[tuple[int, ...]], np.ndarray]) -> np.ndarray:
+    """Put scales in their places, and make rows of the blocks: (n_rows, row_bytes)."""
+    if quant.name in PUT_SCALES:
+        PUT_SCALES[quant.name](blocks, values(blocks.shape[:2]))
     for at in TYPES_BY_NAME[quant.name].halves:
         halves = values(blocks.shape[:2]).astype(np.float16)
         blocks[:, :, at : at + 2] = halves.view(np.uint8).reshape(*blocks.shape[:2], 2)
     return blocks.reshape(len(blocks), -1)
+
+
+def _put_exponents(blocks: np.ndarray, values: np.ndarray) -> None:
+    """The power of two below each value's magnitude; weights are kept doubled."""
+    blocks[:, :, 0] = np.clip(128 + np.floor(np.log2(np.abs(values))), 0, 254)
+
+
+def _put_nibbles(blocks: np.ndarray, values: np.ndarray) -> None:
+    """A half in the upper nibbles of the last four words."""
+    halves = values.astype(np.float16).view(np.uint16)
+    for k in range(4):
+        byte = blocks[:, :, 49 + 2 * k]
+        byte[:] = byte & 15 | (halves >> 4 * k & 15) << 4
+
+
+def _put_small_floats(blocks: np.ndarray, values: np.ndarray) -> None:
+    """Four scales of a sign-less byte each: the nearest below the value's magnitude, never 0x7F."""
+    exponents = np.clip(np.floor(np.log2(np.abs(values))) + 8, 0, 14).astype(np.uint8)
+    blocks[:, :, :4] = exponents[..., None] << 3 | (blocks[:, :, :4] & 7 if (values != 1).any() else 0)
+
+
+PUT_SCALES: dict[str, Callable[[np.ndarray, np.ndarray], None]] = {
+    "MXFP4": _put_exponents, "IQ1_M": _put_nibbles, "NVFP4": _put_small_floats,
+}  # fmt: skip
+"""Types whose scales are no halves: (blocks, values) -> None."""
 
 
 def ggml_type(quant: QuantType) -> gguf.GGMLQuantizationType:
@@ -53,8 +80,19 @@ def ggml_type(quant: QuantType) -> gguf.GGMLQuantizationType:
 
 
 def dequantize(quant: QuantType, weights: np.ndarray) -> np.ndarray:
-    """The gguf package's reading of the rows: (n_rows, n_cols) float32."""
+    """The gguf package's reading of the rows, or a twin where it has none: (n_rows, n_cols) float32."""
+    if quant.name in ("Q1_0", "Q2_0"):
+        return _dequantize_bits(quant, weights, {"Q1_0": 1, "Q2_0": 2}[quant.name])
     return gguf.quants.dequantize(np.ascontiguousarray(weights), ggml_type(quant))
+
+
+def _dequantize_bits(quant: QuantType, weights: np.ndarray, n_bits: int) -> np.ndarray:
+    """Blocks of a half and weights of one or two bits each, from the lowest on."""
+    blocks = np.ascontiguousarray(weights).reshape(-1, quant.type_size)
+    d = np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(np.float32)
+    shifts = np.arange(0, 8, n_bits, dtype=np.uint8)
+    q = (blocks[:, 2:, None] >> shifts & (1 << n_bits) - 1).reshape(len(blocks), -1).astype(np.float32)
+    return (d * (2 * q - 1 if n_bits == 1 else q - 1)).reshape(len(weights), -1)
 
 
 class Columns(NamedTuple):

@@ -70,7 +70,14 @@ def rope(heads: Array, positions: Array, frequencies: Array, neighbours: bool) -
     return turned
 
 
-def causal_attention(q: Array, k: Array, v: Array, window: int | None = None, soft_cap: float | None = None) -> Array:
+def causal_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    window: int | None = None,
+    soft_cap: float | None = None,
+    sinks: Array | None = None,
+) -> Array:
     """q: (n, n_heads, head_dim), scaled already; k, v: (n, n_kv_heads, head_dim)."""
     n, n_heads, _ = q.shape
     group = n_heads // k.shape[1]
@@ -80,7 +87,9 @@ def causal_attention(q: Array, k: Array, v: Array, window: int | None = None, so
         scores = soft_cap * np.tanh(scores / soft_cap)
     distance = np.arange(n)[:, None] - np.arange(n)
     scores = np.where((distance >= 0) & (distance < (window or n)), scores, -np.inf)
-    return np.einsum("hij,jhd->ihd", softmax(scores), v)
+    if sinks is not None:  # one more column, which has no value
+        scores = np.concatenate([scores, np.broadcast_to(sinks[:, None, None], (n_heads, n, 1))], axis=-1)
+    return np.einsum("hij,jhd->ihd", softmax(scores)[..., :n], v)
 
 
 def causal_convolution(x: Array, weights: Array) -> Array:
@@ -121,7 +130,7 @@ class Twin:
         """Of a tensor that holds several projections, ``rows`` are those of one."""
         out = x @ self.tensor(name + ".weight")[rows].T
         bias = self.tensor(name + ".bias")
-        return out if bias is None else out + bias[rows]
+        return out if bias is None else out + bias.ravel()[rows]
 
     def norm(self, x: Array, name: str) -> Array:
         return rmsnorm(x, self.tensor(name + ".weight"), self.eps)
@@ -187,6 +196,7 @@ class Twin:
         scale: float | None = None,
         window: int | None = None,
         soft_cap: float | None = None,
+        sinks: Array | None = None,
     ) -> Array:
         n, n_kv_heads = len(h), self.heads_of("attention.head_count_kv", block)
         q, k, v = self.queries_keys_values(block, h, n_kv_heads)
@@ -200,7 +210,7 @@ class Twin:
             q, k = (self.layer_norm(x, block + f"attn_{letter}_norm") for x, letter in ((q, "q"), (k, "k")))
         q, k = turn(q) * (scale or k.shape[-1] ** -0.5), turn(k)
         q = q if query_growth is None else q * query_growth[:, None, None]
-        return self.project(causal_attention(q, k, v, window, soft_cap).reshape(n, -1), block + "attn_output")
+        return self.project(causal_attention(q, k, v, window, soft_cap, sinks).reshape(n, -1), block + "attn_output")
 
     def queries_keys_values(self, block: str, h: Array, n_kv_heads: int) -> list[Array]:
         """All heads of a layer side by side, out of one tensor where the file has one."""
@@ -225,12 +235,69 @@ class Twin:
         hidden = gate(self.project(h, block + "ffn_gate")) * self.project(h, block + "ffn_up")
         return self.project(hidden, block + "ffn_down")
 
-    def pre_norm_layers(self, x: Array, attention: Callable[[str, Array], Array]) -> Array:
+    def pre_norm_layers(
+        self,
+        x: Array,
+        attention: Callable[[str, Array], Array],
+        feed_forward: Callable[[str, Array], Array] | None = None,
+        ffn_norm: str = "ffn_norm",
+    ) -> Array:
         """Layers whose branches read the normed residual stream and follow each other."""
         for block in self.blocks:
             x = x + attention(block, self.norm(x, block + "attn_norm"))
-            x = x + self.feed_forward(block, self.norm(x, block + "ffn_norm"))
+            x = x + (feed_forward or self.feed_forward)(block, self.norm(x, block + ffn_norm))
         return x
+
+    def routes(
+        self, block: str, h: Array, *, score: str = "softmax", is_renormalised: bool = False, scale: float = 1.0
+    ) -> Array:
+        """What each token's experts weigh: (n, n_experts), 0 where they are not chosen."""
+        logits = self.project(h, block + "ffn_gate_inp")
+        n_experts, n_used = self.key("expert_count"), self.key("expert_used_count")
+        n_groups, n_groups_used = self.key("expert_group_count", 1), self.key("expert_group_used_count", 1)
+        bias = self.tensor(block + "exp_probs_b.bias")
+        weights = np.zeros_like(logits)
+        for token, row in enumerate(logits):
+            values = {"softmax": softmax(row), "sigmoid": 1 / (1 + np.exp(-row)), "chosen": row}[score]
+            wanted = values if bias is None else values + bias
+            if n_groups > 1:
+                groups = wanted.reshape(n_groups, -1)
+                best = np.argsort(-np.sort(groups, axis=1)[:, -2:].sum(1), kind="stable")[:n_groups_used]
+                wanted = np.where(np.isin(np.arange(n_experts) // groups.shape[1], best), wanted, -np.inf)
+            chosen = np.argsort(-wanted, kind="stable")[:n_used]
+            one = softmax(values[chosen]) if score == "chosen" else values[chosen]
+            weights[token, chosen] = one / (max(one.sum(), 2.0**-14) if is_renormalised else 1) * scale
+        return weights
+
+    def experts(
+        self, block: str, h: Array, weights: Array, activate: Callable[[Array, Array], Array] | None = None
+    ) -> Array:
+        """Weighted sum of what the chosen experts make of h."""
+        out = np.zeros_like(h)
+        n_experts, fused = self.key("expert_count"), self.tensor(block + "ffn_gate_up_exps.weight")
+        activate = activate or (lambda gate, up: silu(gate) * up)
+        for expert in range(n_experts):
+            tokens = np.flatnonzero(weights[:, expert])
+            if not len(tokens):
+                continue
+
+            def product(x: Array, name: str, part: int = 0, n_parts: int = 1, expert: int = expert) -> Array:
+                n = self.weights[f"{block}ffn_{name}_exps.weight"].n_rows // n_experts
+                begin = expert * n + part * n // n_parts
+                return self.project(x, f"{block}ffn_{name}_exps", slice(begin, begin + n // n_parts))
+
+            x = h[tokens]
+            if fused is None:
+                gate, up = product(x, "gate"), product(x, "up")
+            else:
+                gate, up = product(x, "gate_up", 0, 2), product(x, "gate_up", 1, 2)
+            out[tokens] += weights[tokens, expert, None] * product(activate(gate, up), "down")
+        return out
+
+    def shared_expert(self, block: str, h: Array) -> Array:
+        """What every token passes beside its experts."""
+        hidden = silu(self.project(h, block + "ffn_gate_shexp")) * self.project(h, block + "ffn_up_shexp")
+        return self.project(hidden, block + "ffn_down_shexp")
 
     def head(self, x: Array) -> Array:
         return self.unembed(self.norm(x, "output_norm"))

@@ -24,7 +24,10 @@ class RoundedTwin(Twin):
     """A twin that is exact but for what it multiplies with: eight bits for an element, a scale for each group."""
 
     def project(self, x: Array, name: str, rows: slice = slice(None)) -> Array:
-        groups = x.reshape(*x.shape[:-1], -1, GROUPS[self.weights[name + ".weight"].quant])
+        quant = self.weights[name + ".weight"].quant
+        if quant == "F32":  # routers
+            return super().project(x, name, rows)
+        groups = x.reshape(*x.shape[:-1], -1, GROUPS[quant])
         scale = np.abs(groups).max(-1, keepdims=True) / 127
         rounded = np.round(groups / np.where(scale, scale, 1)) * scale
         return super().project(rounded.reshape(x.shape), name, rows)

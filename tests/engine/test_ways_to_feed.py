@@ -57,6 +57,7 @@ FAMILIES: dict[str, Callable[[], Described]] = {
     "olmo3": lambda: _olmo3([True, False, True]),
     "cohere2": lambda: _sliding("cohere2", 2),
     "exaone4": lambda: _sliding("exaone4", None, n_layers=64, dim=32, hidden_dim=16, n_heads=2, n_kv_heads=1),
+    "gpt-oss": lambda: _sliding("gpt-oss", None),
 }
 """Two or three layers of each kind; EXAONE 4 has windows in its largest only."""
 OF_ONE_LAYER: dict[str, Callable[[], Described]] = {
@@ -70,6 +71,8 @@ OF_ONE_LAYER: dict[str, Callable[[], Described]] = {
     "olmo3, whole": lambda: _olmo3([False]),
     "cohere2, window": lambda: _sliding("cohere2", 2, n_layers=1),
     "cohere2, whole": lambda: _sliding("cohere2", 1, n_layers=1),
+    "gpt-oss, window": lambda: _sliding("gpt-oss", None, n_layers=1),
+    "gpt-oss, whole": lambda: _sliding("gpt-oss", 1, n_layers=1),
 }
 """With one layer keys depend on token and position alone, so that moving them is exact."""
 

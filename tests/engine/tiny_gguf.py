@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from gguf import GGMLQuantizationType, quants
 
-from engine.gguf.ggml_types import TYPES_BY_NAME
+from engine.gguf.ggml_types import GGML_TYPES, TYPES_BY_NAME
 from tests.engine import architectures
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
@@ -166,6 +166,66 @@ class TinyGGUF:
             for one in found[1:]:
                 self.tensors.remove(one)
 
+    def with_experts(
+        self,
+        n_experts: int = 6,
+        n_used: int = 2,
+        hidden_dim: int | None = None,
+        *,
+        first: int = 0,
+        is_fused: bool = False,
+        biases: bool = False,
+        choice_biases: bool = False,
+        shared_dim: int = 0,
+        shared_gate: bool = False,
+        seed: int = 5,
+    ) -> None:
+        """Give every layer experts in place of its feed-forward, with a router whose choice rounding does not change.
+
+        Args:
+            hidden_dim: of one; 64, or 256 where blocks have 256 elements.
+            first: the first layer that has them.
+            biases: of the router and of each expert's matrices.
+            choice_biases: what is added to scores for the choice alone.
+        """
+        rng = np.random.default_rng(seed)
+        architecture = self.value("general.architecture")
+        self.set(f"{architecture}.expert_count", n_experts)
+        self.set(f"{architecture}.expert_used_count", n_used)
+        for number in range(first, self.value(f"{architecture}.block_count")):
+            block = f"blk.{number}."
+            quant = GGMLQuantizationType(self.tensor(block + "ffn_up.weight").ggml_type).name
+            dim = self.tensor(block + "ffn_up.weight").dims[0]
+            hidden = hidden_dim or (256 if TYPES_BY_NAME[quant].block_size == 256 else 64)
+            self.drop_tensors(*(f"{block}ffn_{name}.weight" for name in ("gate", "up", "down")))
+
+            def slab(name: str, rows: int, cols: int, std: float, block: str = block, quant: str = quant) -> None:
+                entry = quantised(f"{block}ffn_{name}_exps.weight", quant, n_experts * rows, cols, std, rng)
+                entry.dims = [cols, rows, n_experts]
+                self.tensors.append(entry)
+                if biases:
+                    values = 0.3 * rng.standard_normal((n_experts, rows))
+                    data = values.astype("<f4").tobytes()
+                    self.tensors.append(TensorEntry(f"{block}ffn_{name}_exps.bias", [rows, n_experts], 0, data))
+
+            self.tensors.append(quantised(block + "ffn_gate_inp.weight", "F32", n_experts, dim, 4 / dim**0.5, rng))
+            if is_fused:
+                slab("gate_up", 2 * hidden, dim, 1 / dim**0.5)
+            else:
+                slab("gate", hidden, dim, 1 / dim**0.5)
+                slab("up", hidden, dim, 1 / dim**0.5)
+            slab("down", dim, hidden, 1 / hidden**0.5)
+            if biases:
+                self.add_vector(block + "ffn_gate_inp.bias", rng.standard_normal(n_experts))
+            if choice_biases:
+                self.add_vector(block + "exp_probs_b.bias", rng.standard_normal(n_experts))
+            if shared_gate:
+                self.add_vector(block + "ffn_gate_inp_shexp.weight", rng.standard_normal(dim) / dim**0.5)
+            for name, rows, cols in (("gate", shared_dim, dim), ("up", shared_dim, dim), ("down", dim, shared_dim)):
+                if shared_dim:
+                    name = f"{block}ffn_{name}_shexp.weight"
+                    self.tensors.append(quantised(name, quant, rows, cols, 0.5 / cols**0.5, rng))
+
     def drop_tensors(self, *names: str) -> None:
         """Remove the tensors whose names end so."""
         self.tensors = [one for one in self.tensors if not str(one.name).endswith(names)]
@@ -308,13 +368,13 @@ def decoder(
     """Describe a decoder with random weights, the same for the same arguments.
 
     Args:
-        quant: type of every matrix; widths default to 64 and 96, or 256 and 512 where blocks have 256 elements.
+        quant: type of every matrix; widths default to 64 and 96, or 256 and 512 for blocks of more than 32.
         vocabulary: ``"spm"`` or ``"bpe"``.
         biases: on query, key and value.
         head_norms: of every head's query and key; ``"whole"`` for norms over all heads.
         norms_behind: both branches.
     """
-    wide = TYPES_BY_NAME[quant].block_size == 256
+    wide = TYPES_BY_NAME[quant].block_size > 32
     dim = dim or (256 if wide else 64)
     hidden_dim = hidden_dim or (512 if wide else 96)
     head_dim = head_dim or dim // n_heads
@@ -372,6 +432,9 @@ def decoder(
 
 def quantised(name: str, quant: str, rows: int, cols: int, std: float, rng: np.random.Generator) -> TensorEntry:
     """A matrix of normal deviates in a type, as the ``gguf`` package quantises it, or as random sane blocks."""
+    if not hasattr(GGMLQuantizationType, quant):
+        number = next(number for number, layout in GGML_TYPES.items() if layout.name == quant)
+        return TensorEntry(name, [cols, rows], number, random_blocks(quant, rows * cols, std, rng))
     ggml_type = GGMLQuantizationType[quant]
     values = (rng.standard_normal((rows, cols)) * std).astype(np.float32)
     try:
@@ -385,14 +448,30 @@ def random_blocks(quant: str, n_elements: int, std: float, rng: np.random.Genera
     """Random bits with scales that keep the weights near ``std``, for types nothing here can quantise to."""
     layout = TYPES_BY_NAME[quant]
     blocks = rng.integers(0, 256, (n_elements // layout.block_size, layout.type_size), np.uint8)
+    if quant == "IQ1_M":
+        _put_nibbles(blocks, std * _scales("IQ1_S")[0])
+        return blocks.tobytes()
     for at, value in zip(layout.halves, _scales(quant), strict=True):
         blocks[:, at : at + 2] = np.frombuffer(np.float16(std * value).tobytes(), np.uint8)
     return blocks.tobytes()
 
 
+def _put_nibbles(blocks: np.ndarray, scale: float) -> None:
+    """A half in the upper nibbles of the last four words of a block."""
+    half = int(np.float16(scale).view(np.uint16))
+    for k in range(4):
+        blocks[:, 49 + 2 * k] = blocks[:, 49 + 2 * k] & 15 | (half >> 4 * k & 15) << 4
+
+
+_SCALES = {"Q1_0": [1.0], "Q2_0": [0.8]}
+"""Of types that the gguf package does not read."""
+
+
 @cache
 def _scales(quant: str) -> list[float]:
     """What a block's halves must be for weights of mean zero and unit deviation: found by reading random blocks."""
+    if quant in _SCALES:
+        return _SCALES[quant]
     layout = TYPES_BY_NAME[quant]
     blocks = np.random.default_rng(0).integers(0, 256, (500, layout.type_size), np.uint8)
 

@@ -106,10 +106,11 @@ class Ledger:
         """Nothing is promised of messages that only a conversation had which was deleted."""
         kept = {m.text for saved in after.saved.values() for m in saved.conversation.messages}
         recorded = set().union(*after.recorded.values())
-        gone = {m.text for m in before.saved[conversation_id].conversation.messages} - kept
-        gone |= before.recorded[conversation_id] - recorded
+        messages = {m.text for m in before.saved[conversation_id].conversation.messages}
         for said in self.said.values():
-            if said.text in gone:
+            is_left = _among(kept, said.text) or not _among(messages, said.text)
+            is_recorded = _among(recorded, said.text) or not _among(before.recorded[conversation_id], said.text)
+            if not (is_left and is_recorded):
                 said.give_up("deleted with their conversation")
 
     def marker_in(self, text: str) -> str | None:
@@ -139,7 +140,7 @@ class Ledger:
         for said in self.said.values():
             if said.fate in (Fate.WAITS, Fate.GONE):
                 continue
-            if not any(_holds(text, said.text) for text in recorded):
+            if not _among(recorded, said.text):
                 yield f"lost: {said.marker} ({said.fate.value}): {said.text[:80]!r}"
             elif said.fate is Fate.ANSWERED and not self._went_with_replaced(said, recorded):
                 yield from _missing_reply(said, replies.get(said.text))
@@ -154,6 +155,10 @@ class Ledger:
 def _holds(saved: str, said: str) -> bool:
     """Whether a saved text is a message, or one that an unanswered message went with."""
     return saved == said or saved.endswith(f"\n\n{said}") or saved.startswith(f"{said}\n\n")
+
+
+def _among(saved: Iterable[str], said: str) -> bool:
+    return any(_holds(text, said) for text in saved)
 
 
 def _parts_of(text: str) -> list[str]:

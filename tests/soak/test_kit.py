@@ -133,6 +133,25 @@ def test_a_deleted_conversation_takes_only_its_own_messages_along(store: Store, 
     assert [said.why_gone for said in ledger.said.values()] == ["deleted with their conversation"] * 2 + [""]
 
 
+def test_a_message_that_took_an_unanswered_one_along_is_deleted_with_its_conversation(store, ledger):
+    from app.conversations.conversation import Conversation
+
+    journal, conversation = Journal(store), Conversation()
+    conversation.add_user("mk3 question\n\nmk4 question")
+    journal.note_asked(conversation, is_replacing=False)
+    conversation.add_reply("reply", Ending.COMPLETE, None)
+    journal.note_settled(conversation)
+    assert journal.close(60.0) == ""
+    for marker in ("mk3", "mk4"):
+        ledger.note(marker, f"{marker} question", Fate.ANSWERED)
+    before = read_all(store)
+    store.delete("000002")
+    after = read_all(store)
+    ledger.forget_deleted("000002", before, after)
+    assert ledger.check(after) == []
+    assert [bool(said.why_gone) for said in ledger.said.values()] == [False, False, True, True]
+
+
 def test_painted_letters_are_compared_in_their_order():
     assert is_seen_in("twowords", "**two** words, and more")
     assert is_seen_in("ashownlink", "a [shown](https://example.org) link")

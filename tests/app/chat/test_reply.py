@@ -121,10 +121,10 @@ def test_the_rate_over_a_window_falls_while_no_token_comes() -> None:
 
 def test_rates_are_zero_where_nothing_can_be_measured() -> None:
     meter = ReplyMeter(0, FakeClock())
-    assert (meter.prefill_tps, meter.decode_tps, meter.window_tps(1.0), meter.spread_tps()) == (0, 0, 0, (0, 0, 0))
+    assert (meter.prefill_tps, meter.decode_tps, meter.window_tps(1.0)) == (0, 0, 0)
     assert meter.first_token_s is None
     meter.token_times_s = [5.0, 5.0]  # a clock too coarse to tell them apart
-    assert (meter.decode_tps, meter.spread_tps()) == (0.0, (0.0, 0.0, 0.0))
+    assert meter.decode_tps == 0.0
 
 
 def test_the_range_is_the_lowest_and_highest_rate_over_a_second() -> None:
@@ -136,9 +136,3 @@ def test_the_range_is_the_lowest_and_highest_rate_over_a_second() -> None:
     assert (low, high) == pytest.approx((2.0, 10.0))
     meter.token_times_s = [0.0, 0.1, 0.2, 0.3, 0.4]
     assert meter.range_tps() is None  # not even a second
-
-
-def test_the_spread_is_lowest_median_and_highest_rate() -> None:
-    meter = ReplyMeter(0, FakeClock())
-    meter.token_times_s = [0.0, 1.0, 1.5, 1.75]
-    assert meter.spread_tps() == (1.0, 2.0, 4.0)

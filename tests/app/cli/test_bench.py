@@ -144,6 +144,26 @@ def test_the_bound_of_writing_is_said(share: float, clock_ghz: float | None, lin
     assert bench_module._bound(report, share) == line
 
 
+def test_a_text_is_written_with_guesses_and_without(
+    script: Script, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = tmp_path / "text.md"
+    text.write_text("word " * 200)
+    bench(BenchOptions("m.gguf", (1,), 8, 4, 1, text=str(text)), built_in_settings(), script.clock)
+    line = next(line for line in capsys.readouterr().out.splitlines() if "the text" in line)
+    assert line.split(": ")[1].endswith("= 2.00x")
+    measured = reports(script, capsys, thread_counts=(1,), text=str(text))[0]["text"]
+    assert measured["guessed"] == measured["tokens"] // 2
+    assert measured["decode_tps"] == pytest.approx(2 * measured["plain_decode_tps"])
+
+
+def test_a_text_too_short_to_measure_is_refused(script: Script, tmp_path: Path) -> None:
+    text = tmp_path / "text.md"
+    text.write_text("word")
+    with pytest.raises(Refusal, match="only 2 tokens"):
+        bench(BenchOptions("m.gguf", (1,), 8, 4, 1, text=str(text)), built_in_settings(), script.clock)
+
+
 def test_a_profile_shows_every_plan_that_ran_and_counts_decode_per_token(
     script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,7 +21,24 @@ def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
 
 def logits(twin: Twin, ids: list[int]) -> Array:
     turn = twin.turner(len(ids), neighbours=True)
-    return twin.head(twin.pre_norm_layers(twin.embed(ids), partial(twin.attention, turn=turn)))
+
+    def experts(block: str, h: Array) -> Array:
+        return twin.experts(block, h, twin.routes(block, h, is_renormalised=True))
+
+    feed_forward = experts if twin.key("expert_count", 0) > 1 else None
+    return twin.head(twin.pre_norm_layers(twin.embed(ids), partial(twin.attention, turn=turn), feed_forward))
+
+
+@pytest.mark.parametrize("n_experts", [1, 8])
+def test_mixtral_and_a_model_of_one_expert_which_is_none_equal_the_numpy_twin(n_experts: int, tmp_path: Path) -> None:
+    described = tiny()
+    if n_experts > 1:
+        described.with_experts(n_experts, hidden_dim=described.value("llama.feed_forward_length"))
+    described.set("llama.expert_count", n_experts)
+    model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
+    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
+    assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-9
+    model.close()
 
 
 @pytest.mark.parametrize("arguments", [{"rope_factors": True}, {"tied": True}, {"n_kv_heads": 4}, {"biases": True}])

@@ -138,6 +138,18 @@ def test_guesses_that_hold_need_nothing_again(model: Model) -> None:
     assert next_logits(one) == next_logits(other)
 
 
+def test_nothing_is_guessed_where_a_rejected_guess_would_cost_more_than_it_gains(model: Model) -> None:
+    repeated, replies = IDS[:20] * 6, []
+    for guess in (True, False):
+        session = session_of(model)
+        session.prefill(repeated)
+        replies.append([piece.token_id for piece in session.generate(Sampling.greedy(), 30, guess=guess)])
+        session.retrace(IDS[:20] * 2, guess)
+        assert session.n_guessed == 0
+        assert next_logits(session) == fresh_logits(model, session.tokens[: session.length - 7])
+    assert replies[0] == replies[1]
+
+
 def test_what_is_only_tried_is_forgotten(model: Model) -> None:
     session = session_of(model)
     session.feed(IDS[:200])

@@ -31,7 +31,7 @@ def test_type_sizes_are_those_of_the_gguf_package() -> None:
 
 def test_the_names_of_mixes_are_those_of_the_gguf_package() -> None:
     theirs = {int(kind): kind.name.removeprefix("MOSTLY_").removeprefix("ALL_") for kind in LlamaFileType}
-    assert [mix for number, (_, mix) in MIXES.items() if theirs[number] != mix] == []
+    assert [mix for number, (_, mix) in MIXES.items() if theirs.get(number, mix) != mix] == []
 
 
 @pytest.mark.parametrize(

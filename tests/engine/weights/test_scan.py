@@ -18,6 +18,10 @@ from tests.engine import tiny_gguf
 NAME = "blk.1.ffn_up.weight"
 PLAIN = {"F32": struct.pack("<I", 0x7FC00000), "F16": struct.pack("<H", 0xFC00), "BF16": struct.pack("<H", 0x7F80)}
 
+ODD = {"MXFP4": (0, b"\xff"), "IQ1_M": (52, b"\x00\xe0\x00\x70")}
+"""Types whose scales are no halves: where in a block, and what, a NaN is."""
+WITHOUT_NAN = ("NVFP4",)
+
 
 def scan(path: Path) -> list[DamagedTensor]:
     return list(damaged_tensors(validate(path).weights))
@@ -28,7 +32,7 @@ def test_a_sound_model_has_no_damage(quant: str, tmp_path: Path) -> None:
     assert scan(tiny_gguf.write(tmp_path / "m.gguf", quant=quant)) == []
 
 
-@pytest.mark.parametrize("quant", QUANTS)
+@pytest.mark.parametrize("quant", [name for name in QUANTS if name not in WITHOUT_NAN])
 def test_one_damaged_number_is_found_with_its_tensor_and_row(quant: str, tmp_path: Path) -> None:
     tiny = tiny_gguf.model(quant=quant)
     tensor = tiny.tensor(NAME)
@@ -37,11 +41,9 @@ def test_one_damaged_number_is_found_with_its_tensor_and_row(quant: str, tmp_pat
     if quant in PLAIN:
         at, bits = 3 * row_bytes + len(PLAIN[quant]), PLAIN[quant]
     else:
-        block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[quant]][1]
-        at, bits = (
-            3 * row_bytes + (row_bytes - block_bytes) + TYPES_BY_NAME[quant].halves[-1],
-            struct.pack("<H", 0x7E00),
-        )
+        block_bytes = TYPES_BY_NAME[quant].type_size
+        at, bits = ODD[quant] if quant in ODD else (TYPES_BY_NAME[quant].halves[-1], struct.pack("<H", 0x7E00))
+        at += 3 * row_bytes + (row_bytes - block_bytes)
     data[at : at + len(bits)] = bits
     tensor.data = bytes(data)
     assert scan(tiny.write(tmp_path / "m.gguf")) == [DamagedTensor(NAME, quant, 1, 3)]
@@ -61,7 +63,7 @@ def test_the_places_of_the_scales_are_those_another_reader_uses(quant: str) -> N
 
 
 def test_every_type_is_plain_or_has_scales_to_look_at() -> None:
-    assert {name for name in QUANTS if not TYPES_BY_NAME[name].halves} == set(PLAIN)
+    assert {name for name in QUANTS if not TYPES_BY_NAME[name].halves} <= {*PLAIN, *ODD, *WITHOUT_NAN}
 
 
 def test_progress_ends_with_all_bytes_and_can_end_the_scan(tmp_path: Path) -> None:

@@ -1,0 +1,31 @@
+"""GPT-OSS's gate: SwiGLU of clamped values, a steeper sigmoid, and one more than what goes up."""
+
+import math
+
+from engine.jit import inner, kernel
+from engine.kernels.exp import exp_f32x8
+from engine.kernels.swiglu import gated
+from engine.simd import fadd, fdiv, fmax, fmin, fmul, splat_f32x8
+
+STEEPNESS, LIMIT = 1.702, 7.0
+
+
+@inner
+def clamped_f32x8(gate, up):
+    """g / (1 + exp(-1.702 g)) * (u + 1), g at most 7 and u within [-7, 7]; NaN stays NaN."""
+    gate, one = fmin(splat_f32x8(LIMIT), gate), splat_f32x8(1.0)
+    up = fmax(splat_f32x8(-LIMIT), fmin(splat_f32x8(LIMIT), up))
+    return fmul(fdiv(gate, fadd(one, exp_f32x8(fmul(gate, splat_f32x8(-STEEPNESS))))), fadd(up, one))
+
+
+@inner
+def clamped_f32(gate, up):
+    """The same of two numbers."""
+    gate, up = LIMIT if gate > LIMIT else gate, LIMIT if up > LIMIT else -LIMIT if up < -LIMIT else up
+    return gate / (1.0 + math.exp(-STEEPNESS * gate)) * (up + 1.0)
+
+
+@kernel
+def clamped_swiglu(op, thread, n_threads):
+    """gate = clamped(gate, up)."""
+    gated(clamped_f32x8, clamped_f32, op, thread, n_threads)

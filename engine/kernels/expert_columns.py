@@ -1,0 +1,44 @@
+"""Between tokens and the columns of their experts: copies to go in, and weighted sums of what comes out."""
+
+import math
+
+from engine.jit import kernel
+from engine.kernels.records import JOIN, SPREAD, STEP
+from engine.kernels.share import share
+from engine.simd import fadd, fma, load_f32, load_f32x8, load_i32, load_i64, splat_f32x8, store_f32x8
+
+
+@kernel
+def spread_columns(op, thread, n_threads):
+    """Copy every token to the columns of its experts; threads have the shares that they quantise."""
+    x, out, columns = load_i64(op + SPREAD.x), load_i64(op + SPREAD.out), load_i64(op + SPREAD.columns)
+    n_used, dim = load_i64(op + SPREAD.n_used), load_i64(op + SPREAD.dim)
+    first, last = share(dim, 256, thread, n_threads)
+    for t in range(load_i64(load_i64(op + SPREAD.step) + STEP.n_tokens)):
+        for k in range(n_used):
+            to, source = out + 4 * dim * load_i32(columns + 4 * (t * n_used + k)), x + 4 * dim * t
+            for i in range(first, last, 8):
+                store_f32x8(to + 4 * i, load_f32x8(source + 4 * i))
+
+
+@kernel
+def join_experts(op, thread, n_threads):
+    """Sum up what a token's experts computed, in the order in which they were chosen."""
+    parts, columns, weights = load_i64(op + JOIN.parts), load_i64(op + JOIN.columns), load_i64(op + JOIN.weights)
+    n_used, n, out = load_i64(op + JOIN.n_used), load_i64(op + JOIN.n), load_i64(op + JOIN.out)
+    shared, gate = load_i64(op + JOIN.shared), load_i64(op + JOIN.shared_gate)
+    add, add_stride = load_i64(op + JOIN.add), load_i64(op + JOIN.add_stride)
+    first, last = share(n, 256, thread, n_threads)
+    for t in range(load_i64(load_i64(op + JOIN.step) + STEP.n_tokens)):
+        part = 1.0 if gate == 0 else 1.0 / (1.0 + math.exp(-load_f32(gate + 4 * t)))
+        for i in range(first, last, 8):
+            total = splat_f32x8(0.0)
+            for k in range(n_used):
+                at = 4 * (t * n_used + k)
+                column = load_f32x8(parts + 4 * (n * load_i32(columns + at) + i))
+                total = fma(splat_f32x8(load_f32(weights + at)), column, total)
+            if shared != 0:
+                total = fma(splat_f32x8(part), load_f32x8(shared + 4 * (t * n + i)), total)
+            if add != 0:
+                total = fadd(total, load_f32x8(add + 4 * (t * add_stride + i)))
+            store_f32x8(out + 4 * (t * n + i), total)

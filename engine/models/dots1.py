@@ -1,0 +1,37 @@
+"""The dots1 architecture (dots.llm1): norms of heads, experts, and shared ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer
+from engine.models import reading
+from engine.models.base import Architecture, choice_biases, decoder_tensors, qkv_biases
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.weights.weights import TensorSpec
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope pairs the two halves of a head; the first layers have no experts."""
+    first = reading.leading_dense(read)
+
+    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        mixer = replace(attention, head_norms=True)
+        if number < first:
+            return Layer(mixer, dense)
+        width = reading.expert_width(read)
+        shared = Dense(width * read.integer("expert_shared_count", 1, reading.MAX_USED))
+        return Layer(mixer, replace(reading.experts(read, width, reading.keyed_router(read)), shared=shared))
+
+    return reading.decoder_config(read, layer, neighbours=False, has_experts=True)
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    return {**decoder_tensors(config), **qkv_biases(config, required=False), **choice_biases(config)}
+
+
+ARCHITECTURE = Architecture(_read, _tensors)

@@ -1,0 +1,37 @@
+"""The ernie4_5-moe architecture (ERNIE 4.5 21B-A3B): ernie4_5's layers, most with experts and a shared one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer, Router
+from engine.models import reading
+from engine.models.base import Architecture, choice_biases, decoder_tensors, output_biases, qkv_biases
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.weights.weights import TensorSpec
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope turns neighbouring elements; the first layers, and all but each ``step``-th, have no experts."""
+    first, step = reading.leading_dense(read), read.integer("interleave_moe_layer_step", 1, reading.MAX_LAYERS)
+
+    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        if number < first or (number + 1) % step:
+            return Layer(attention, dense)
+        experts = reading.experts(read, reading.expert_width(read), Router(renormalised=True))
+        width = reading.shared_width(read)
+        return Layer(attention, replace(experts, shared=Dense(width) if width else None))
+
+    return reading.decoder_config(read, layer, neighbours=True, has_experts=True)
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    biases = {**qkv_biases(config, required=False), **output_biases(config), **choice_biases(config)}
+    return {**decoder_tensors(config), **biases}
+
+
+ARCHITECTURE = Architecture(_read, _tensors)

@@ -1,0 +1,79 @@
+"""The step of a feed-forward whose tokens pass a few of many experts (Shazeer et al. 2017, arXiv:1701.06538)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.plan.expert_rows import ExpertRows
+
+if TYPE_CHECKING:
+    from engine.config import Experts
+    from engine.models.decoder import Decoder
+    from engine.plan.buffers import Activations
+    from engine.weights.weights import Tensor
+
+
+def routed_feed_forward(
+    d: Decoder, layer: int, experts: Experts, x: Activations, shared: Activations | None
+) -> Activations:
+    """Weighted sum of down(function(gate(x)) * up(x)) of the experts that each token chooses.
+
+    Args:
+        shared: what every token passes beside them, or None; means nothing afterwards.
+    """
+    plan, rows = d.plan, ExpertRows(d.plan, d.buffers, experts, x.n)
+    gate_and_up, down = _products(d, layer, experts, rows), d.weight(layer, "ffn_down_exps.weight")
+    readers = [weights for weights, *_ in gate_and_up]
+    shared_gate = _score(d, layer, x, readers if plan.one_column else [], experts)
+    rows.choose(d.buffers.vector("router", experts.n_experts), d.optional(layer, "exp_probs_b.bias"))
+    plan.barrier()
+    plan.phase = "feed-forward"
+    spread = rows.spread(x)
+    if spread is not x:
+        rows.quantize(spread, *readers)
+        plan.barrier()
+    for weights, first, out, bias in gate_and_up:
+        rows.matmul(weights, first, experts.hidden_dim, spread, out, bias)
+    plan.barrier()
+    rows.activate()
+    rows.quantize(rows.gate, down)
+    plan.barrier()
+    rows.matmul(down, 0, x.n, rows.gate, rows.results, d.optional(layer, "ffn_down_exps.bias"))
+    plan.barrier()
+    out = shared or d.buffers.vector("branch", x.n)
+    rows.join(shared, shared_gate, out)
+    plan.barrier()
+    return out
+
+
+def _products(
+    d: Decoder, layer: int, experts: Experts, rows: ExpertRows
+) -> list[tuple[Tensor, int, Activations, Tensor | None]]:
+    """Gate and up: weights of all experts, the first row of one expert, where the product goes, and its bias."""
+    both = d.optional(layer, "ffn_gate_up_exps.weight")
+    if both is not None:
+        return [(both, 0, rows.gate, None), (both, experts.hidden_dim, rows.up, None)]
+    return [
+        (d.weight(layer, f"ffn_{name}_exps.weight"), 0, out, d.optional(layer, f"ffn_{name}_exps.bias"))
+        for name, out in (("gate", rows.gate), ("up", rows.up))
+    ]
+
+
+def _score(d: Decoder, layer: int, x: Activations, readers: list[Tensor], experts: Experts) -> Activations | None:
+    """The router's products with x, and that of the shared expert's gate, which is returned if there is one.
+
+    Args:
+        readers: what else reads x.
+    """
+    plan, router = d.plan, d.weight(layer, "ffn_gate_inp.weight")
+    products = [(router, d.buffers.vector("router", experts.n_experts), d.optional(layer, "ffn_gate_inp.bias"))]
+    if experts.shared_is_gated:
+        gate = d.buffers.vector("shared gate", 1)
+        products.append((d.weight(layer, "ffn_gate_inp_shexp.weight"), gate, None))
+    plan.quantize(x, *(weight for weight, _, _ in products), *readers)
+    plan.barrier()
+    plan.phase = "router"
+    for weight, out, bias in products:
+        plan.matmul(weight, x, out, bias)
+    plan.barrier()
+    return products[-1][1] if experts.shared_is_gated else None

@@ -1,0 +1,47 @@
+"""The gpt-oss architecture (GPT-OSS 20B and 120B): windows in every other layer, sinks, and experts with biases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer, Router
+from engine.models import decoder, reading
+from engine.models.base import Architecture, decoder_tensors, expert_biases, output_biases, qkv_biases
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.weights.weights import TensorSpec
+
+PERIOD = 2
+"""Every second layer attends to everything, unless the file says otherwise."""
+NORM = "post_attention_norm"
+"""Not behind attention, as its name has it, but before the feed-forward."""
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope pairs the two halves of a head; it is stretched in layers with windows, too."""
+    window, slides = reading.window(read), reading.sliding_layers(read, PERIOD)
+    theta = read.positive_or_none("rope.freq_base_swa")
+
+    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        mixer = replace(attention, sinks=True)
+        if slides[number]:
+            assert attention.rope is not None
+            rope = attention.rope if theta is None else replace(attention.rope, theta=theta)
+            mixer = replace(mixer, window=window, rope=rope)
+        width = reading.expert_width(read)
+        return Layer(mixer, reading.experts(read, width, Router("softmax of chosen"), "clamped silu"))
+
+    return reading.decoder_config(read, layer, neighbours=False, has_experts=True)
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    outputs = {name: replace(spec, required=True) for name, spec in output_biases(config).items()}
+    biases = {**qkv_biases(config, required=True), **outputs, **expert_biases(config)}
+    return {name.replace("ffn_norm", NORM): spec for name, spec in {**decoder_tensors(config), **biases}.items()}
+
+
+ARCHITECTURE = Architecture(_read, _tensors, partial(decoder.all_layers, ffn_norm=NORM))

@@ -1,0 +1,27 @@
+"""The granitemoe architecture (Granite 3 1B-A400M, 3B-A800M): granite's layers with experts, some shared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Dense, Experts, Router
+from engine.models import reading
+from engine.models.base import Architecture
+from engine.models.granite import granite_config, granite_tensors
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    def experts(dense: Dense) -> Experts:
+        width = reading.shared_width(read)
+        found = reading.experts(read, dense.hidden_dim, Router(renormalised=True))
+        return replace(found, shared=Dense(width) if width else None)
+
+    return granite_config(read, experts)
+
+
+ARCHITECTURE = Architecture(_read, granite_tensors)

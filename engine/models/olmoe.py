@@ -1,0 +1,26 @@
+"""The olmoe architecture (OLMoE 1B-7B): norms over all heads of queries and of keys, and experts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer, Router
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope pairs the two halves of a head; what experts weigh stays as the router says."""
+
+    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        return Layer(replace(attention, whole_norms=True), reading.experts(read, dense.hidden_dim, Router()))
+
+    return reading.decoder_config(read, layer, neighbours=False, has_experts=True)
+
+
+ARCHITECTURE = Architecture(_read, decoder_tensors)

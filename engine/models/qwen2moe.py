@@ -1,0 +1,33 @@
+"""The qwen2moe architecture (Qwen 1.5 and 2 with experts): qwen2's layers, experts, and a gated shared expert."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer, Router
+from engine.models import reading
+from engine.models.base import Architecture, decoder_tensors, qkv_biases
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.weights.weights import TensorSpec
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope pairs the two halves of a head; what experts weigh stays as the router says."""
+
+    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        shared = Dense(reading.shared_width(read) or dense.hidden_dim)
+        experts = reading.experts(read, reading.expert_width(read, dense), Router())
+        return Layer(attention, replace(experts, shared=shared, shared_is_gated=True))
+
+    return reading.decoder_config(read, layer, neighbours=False, has_experts=True)
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    return {**decoder_tensors(config), **qkv_biases(config, required=True)}
+
+
+ARCHITECTURE = Architecture(_read, _tensors)

@@ -1,0 +1,174 @@
+"""The rows of a layer's experts: a choice for each token, the tokens of each expert, and kernels run once for each.
+
+A token has a column for each of its experts, and the columns of an expert lie side by side: the kernels of dense layers
+work on them as on the tokens of a block of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.kernels import records
+from engine.kernels.records import COUNTER_BYTES, EACH_BYTES, EXPERT_BYTES, SCORES
+from engine.plan.buffers import COLUMNS_AT_ONCE, FEW_COLUMNS, Quantized
+from engine.plan.plan import bits
+from engine.quants import load_quant
+
+if TYPE_CHECKING:
+    from engine.config import Experts
+    from engine.plan.buffers import Activations, Buffers
+    from engine.plan.plan import Operation, Plan
+    from engine.weights.weights import Tensor
+
+
+class ExpertRows:
+    """Writes one layer's rows, from the router's products to the sum of the experts' results.
+
+    Args:
+        scratch: (address, bytes per thread), as of ``Plan``.
+        dim: width of what experts read and leave.
+
+    Attributes:
+        inputs: what experts read, a column for each choice.
+        gate, up: their hidden vectors.
+        results: what they leave, in the memory of ``inputs``.
+    """
+
+    def __init__(self, plan: Plan, buffers: Buffers, experts: Experts, dim: int) -> None:
+        self._plan, self._buffers, self._experts = plan, buffers, experts
+        n_columns, few = (self._n_columns(tokens) for tokens in (buffers.columns, FEW_COLUMNS))
+        self.inputs = self.results = buffers.vector("expert columns", dim, n_columns, few)
+        self.gate, self.up = (
+            buffers.vector(f"expert {name}", experts.hidden_dim, n_columns, few) for name in ("gate", "up")
+        )
+        n_bytes = 4 * buffers.columns * experts.n_used
+        self._ids, self._weights, self._columns = (
+            buffers.table(f"experts' {name}", n_bytes).address for name in ("ids", "weights", "columns")
+        )
+        self._table = buffers.table("experts in use", EXPERT_BYTES * (1 + experts.n_experts)).address
+        self._most = min(experts.n_experts, plan.columns * experts.n_used)
+        self._grouping: Operation | None = None
+        self._products: list[Operation] = []
+
+    def _n_columns(self, n_tokens: int) -> int:
+        """Columns of so many tokens, each expert's rounded up to whole fours."""
+        n = n_tokens * self._experts.n_used
+        return n + (COLUMNS_AT_ONCE - 1) * min(n, self._experts.n_experts)
+
+    def choose(self, logits: Activations, bias: Tensor | None) -> None:
+        """Choose each token's experts, and group tokens by them; a barrier must follow."""
+        plan, one, router = self._plan, self._experts, self._experts.router
+        plan.row(
+            "choose experts", records.CHOOSE, logits=logits.address, bias=bias.address if bias else 0,
+            n_experts=one.n_experts, n_used=one.n_used, score=SCORES.index(router.score),
+            renormalised=int(router.renormalised), scale=bits(router.scale), n_groups=router.n_groups,
+            n_groups_used=router.n_groups_used, ids=self._ids, weights=self._weights,
+            scratch=plan.scratch[0], scratch_bytes=plan.scratch[1],
+        )  # fmt: skip
+        if not plan.one_column:  # else the first thread does both
+            plan.barrier()
+        self._grouping = plan.row(
+            "group tokens", records.GROUP, ids=self._ids, n_experts=one.n_experts, n_used=one.n_used,
+            columns=self._columns, table=self._table, pad=1 if plan.one_column else COLUMNS_AT_ONCE,
+            room=self._buffers.table("experts' counts", 8 * one.n_experts).address,
+        )  # fmt: skip
+
+    def spread(self, x: Activations) -> Activations:
+        """Copy tokens to their experts' columns; in decode all experts read the one token where it is."""
+        if self._plan.one_column:
+            return x
+        self._plan.row(
+            "spread columns", records.SPREAD, x=x.address, columns=self._columns, n_used=self._experts.n_used,
+            out=self.inputs.address, dim=x.n,
+        )  # fmt: skip
+        return self.inputs
+
+    def quantize(self, x: Activations, *readers: Tensor) -> None:
+        """As ``Plan.quantize``, of one token or of all columns."""
+        first = len(self._plan.operations)
+        self._plan.quantize(x, *readers)
+        for operation in self._plan.operations[first:] if self._has_columns(x) else []:
+            form = operation.kernel.removeprefix("quantize ")
+            self._run_for_each(operation, {"x": (0, 4 * x.n, 0), **self._form_patches(x, form)})
+
+    def matmul(
+        self, weights: Tensor, first: int, n_rows: int, x: Activations, out: Activations, bias: Tensor | None
+    ) -> None:
+        """out = weights @ x of each expert, plus a bias.
+
+        Args:
+            weights: the matrices of all experts, one behind the other.
+            first, n_rows: of the rows of one expert, those that are multiplied.
+            bias: of all experts, in the same way.
+        """
+        plan, n = self._plan, self._experts.n_experts
+        before = len(plan.operations)
+        plan.matmul(weights.part(first, n_rows), x, out, bias, plan.columns * self._experts.n_used)
+        form = load_quant(weights.quant).form(plan.columns <= FEW_COLUMNS)
+        claims = plan.claim_bytes
+        for operation in plan.operations[before:]:
+            patches = {
+                "weights": (weights.size_bytes // n, 0, 0),
+                "out": (0, 4 * out.n, 0),
+                "claims": (0, 0, claims),
+                **(self._form_patches(x, form) if self._has_columns(x) else {}),
+                **({"add": (bias.row_bytes, 0, 0)} if bias else {}),
+            }
+            operation.arguments["claims"] = 0
+            operation.n_parts = self._most
+            self._run_for_each(operation, patches)
+            self._products.append(operation)
+
+    def activate(self) -> None:
+        """gate = function(gate) * up of each expert."""
+        self._plan.gate(self._experts.gate, self.gate, self.up)
+        step = (0, 4 * self.gate.n, 0)
+        self._run_for_each(self._plan.operations[-1], {"gate": step, "up": step})
+
+    def join(self, shared: Activations | None, shared_gate: Activations | None, out: Activations) -> None:
+        """out = weighted sum of a token's results, and what every token passed; ends the layer's rows."""
+        self._plan.row(
+            "join experts", records.JOIN, parts=self.results.address, columns=self._columns, weights=self._weights,
+            n_used=self._experts.n_used, n=out.n, shared=shared.address if shared else 0,
+            shared_gate=shared_gate.address if shared_gate else 0, out=out.address,
+        )  # fmt: skip
+        self._plan.adds_by_itself(self.results, out)
+        self._place_claims()
+
+    def _has_columns(self, x: Activations) -> bool:
+        return x in (self.inputs, self.gate, self.up)
+
+    def _form_patches(self, x: Activations, name: str) -> dict[str, tuple[int, int, int]]:
+        found: Quantized = x.column_bytes(name)
+        return {"q": (0, found.q, 0), "d": (0, found.d, 0), "sums": (0, found.sums, 0)}
+
+    def _run_for_each(self, operation: Operation, patches: dict[str, tuple[int, int, int]]) -> None:
+        """Let a row's kernel run for each expert.
+
+        Args:
+            patches: word of the record -> what is added to it times the expert's number, its first column, and its
+                place among those in use.
+        """
+        rows = [(getattr(operation.record, name), *factors) for name, factors in patches.items() if any(factors)]
+        values = np.array(rows, np.int64)
+        table = self._buffers.table(f"patches {values.ravel().tolist()}", values.nbytes)
+        table.array(np.int64, values.shape)[:] = values
+        n_threads = self._plan.claim_bytes // COUNTER_BYTES
+        operation.each = {
+            "table": self._table, "patches": table.address, "n_patches": len(rows),
+            "room": self._buffers.table("one expert's record", EACH_BYTES * n_threads).address,
+        }  # fmt: skip
+
+    def _place_claims(self) -> None:
+        """Give every product counters for each expert; layers have them in turn, and ``group tokens`` resets them."""
+        each = self._plan.claim_bytes
+        memory = self._buffers.table("experts' claims", each * self._most * len(self._products))
+        for i, operation in enumerate(self._products):
+            operation.arguments["claims"] = memory.address + i * each * self._most
+        assert self._grouping is not None
+        self._grouping.arguments |= {
+            "claims": memory.address, "claims_bytes": each, "n_claims": len(self._products),
+            "row_claims_bytes": each * self._most,
+        }  # fmt: skip

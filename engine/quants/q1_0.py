@@ -1,0 +1,133 @@
+"""Q1_0: 128 weights of one bit with one scale.
+
+    d   f16       scale
+    qs  16 bytes  weight j is bit j mod 8 of byte j div 8
+                  2 + 16 = 18
+
+A weight is d where its bit is set, else -d. Layout: ggml-common.h, block_q1_0.
+
+Decode multiplies the bits of two blocks with activations that lie as the bits do (``buffers.PLANES_8``): bit k of 32
+bytes meets every eighth activation from the k-th on, and four bytes of a register are 32 weights.
+"""
+
+import numpy as np
+
+from engine.jit import inner, kernel
+from engine.kernels.embed import embed_rows
+from engine.kernels.matmul_32 import ROW_D, add_offset_1, columns_32, sum_eight
+from engine.kernels.matvec_32 import few_32, matvec_32
+from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
+from engine.quants.base import QuantType
+from engine.simd import (
+    add,
+    and_,
+    bits_to_bytes,
+    broadcast_4_bytes,
+    f32_of_i32x8,
+    fma,
+    fmul,
+    halves_of_two,
+    load_f16,
+    load_f32,
+    load_f32x8,
+    load_i8x32,
+    load_i32,
+    load_i32x8,
+    load_two_i8x16,
+    load_u8,
+    maddubs,
+    maddwd,
+    rolled,
+    shift_right,
+    splat_i8x32,
+    splat_i16x16,
+    store_f32,
+    store_i8x32,
+    sub,
+    sum_i32x8,
+)
+
+BLOCK_BYTES = 18
+
+
+@inner
+def plane(bits, y, k):
+    """Products of the k-th bits of 32 bytes as i16x16."""
+    return maddubs(and_(shift_right(bits, k), splat_i8x32(1)), load_i8x32(y + 32 * k))
+
+
+@inner
+def dot8(block, y, d_y, sums, acc):
+    """Add the products of two blocks with 256 activations: twice the sum of those whose bit is set, less all."""
+    bits = load_two_i8x16(block + 2, block + BLOCK_BYTES + 2)
+    low = add(add(plane(bits, y, 0), plane(bits, y, 1)), add(plane(bits, y, 2), plane(bits, y, 3)))
+    high = add(add(plane(bits, y, 4), plane(bits, y, 5)), add(plane(bits, y, 6), plane(bits, y, 7)))
+    t = sub(maddwd(add(low, high), splat_i16x16(2)), load_i32x8(sums))
+    d = halves_of_two(block, block + BLOCK_BYTES)
+    return fma(fmul(d, load_f32x8(d_y)), f32_of_i32x8(t), acc)
+
+
+@inner
+def weights(block, g):
+    """The g-th 32 weights of a block as bytes: 2 or 0, one too large."""
+    return and_(bits_to_bytes(broadcast_4_bytes(block + 2 + 4 * g)), splat_i8x32(2))
+
+
+@inner
+def dot1(block, y, d_y, sums):
+    """Value of one block's products with 128 activations in order."""
+    total = np.float32(0.0)
+    for g in range(rolled(4)):
+        products = maddwd(maddubs(weights(block, g), load_i8x32(y + 32 * g)), splat_i16x16(1))
+        total += load_f32(d_y + 4 * g) * np.float32(sum_i32x8(products) - load_i32(sums + 4 * g))
+    return load_f16(block) * total
+
+
+@inner
+def unpack_row(block, out, n_live):
+    """Write one row's part of a tile."""
+    for g in range(n_live // 32):
+        at = block + BLOCK_BYTES * (rolled(g) >> 2)
+        store_i8x32(out + 32 * g, weights(at, g & 3))
+        store_f32(out + ROW_D + 4 * g, load_f16(at))
+
+
+@inner
+def columns(view, tile, y, c, i, n_live, acc, room):
+    """Four columns of one tile."""
+    columns_32(sum_eight, add_offset_1, view, tile, y, c, i, n_live, acc)
+
+
+@inner
+def dequantize(block, out):
+    """Write the 128 weights of a block as f32."""
+    d = load_f16(block)
+    for k in range(128):
+        store_f32(out + 4 * k, d if load_u8(block + 2 + (k >> 3)) >> (k & 7) & 1 else -d)
+
+
+@kernel
+def embed(op, thread, n_threads):
+    """Rows by token id."""
+    embed_rows(dequantize, 128, BLOCK_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matvec(op, thread, n_threads):
+    """Rows times one column."""
+    matvec_32(dot8, dot1, 128, BLOCK_BYTES, op, thread, n_threads)
+
+
+@kernel
+def few(op, thread, n_threads):
+    """Rows times a few columns."""
+    few_32(dot8, dot1, 128, BLOCK_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matmul(op, thread, n_threads):
+    """Rows times the columns of a block."""
+    matmul_tiles(unpack_row, four_columns_i8, columns, NARROW, 256, 2 * BLOCK_BYTES, op, thread, n_threads)
+
+
+QUANT = QuantType("Q1_0", 128, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, order="planes8")

@@ -1,0 +1,140 @@
+"""Q2_0: 64 weights of two bits with one scale.
+
+    d   f16       scale
+    qs  16 bytes  weight j is bits 2 (j mod 4) and the next of byte j div 4
+                  2 + 16 = 18
+
+A weight is ``d * (q - 1)``. Layout: ggml-common.h, block_q2_0.
+
+Decode multiplies pairs of bits with activations that lie as they do (``buffers.PLANES_4``): the k-th pair of 32 bytes
+meets every fourth activation of two blocks, and eight bytes of a register are 32 weights.
+"""
+
+import numpy as np
+
+from engine.jit import inner, kernel
+from engine.kernels.embed import embed_rows
+from engine.kernels.matmul_32 import ROW_D, add_offset_1, columns_32, sum_eight
+from engine.kernels.matvec_32 import few_32, matvec_32
+from engine.kernels.tiles import NARROW, four_columns_i8, matmul_tiles
+from engine.quants.base import QuantType
+from engine.simd import (
+    add,
+    and_,
+    f32_of_i32x8,
+    fma,
+    fmul,
+    fold_neighbours,
+    halves_of_four,
+    load_f16,
+    load_f32,
+    load_f32x8,
+    load_i8,
+    load_i8x32,
+    load_i32,
+    load_i32x8,
+    load_two_i8x16,
+    load_u8,
+    maddubs,
+    maddwd,
+    rolled,
+    shift_right,
+    splat_i8x32,
+    splat_i16x16,
+    store_f32,
+    store_i8,
+    sub,
+)
+
+BLOCK_BYTES = 18
+
+
+@inner
+def plane(qs, y, k):
+    """Products of the k-th pairs of bits of 32 bytes as i16x16."""
+    return maddubs(and_(shift_right(qs, 2 * k), splat_i8x32(3)), load_i8x32(y + 32 * k))
+
+
+@inner
+def pair(block, other, y):
+    """Products of two blocks as i32x8, one block in each half: two lanes of its first 32 weights, two of the rest."""
+    qs = load_two_i8x16(block + 2, other + 2)
+    products = add(add(plane(qs, y, 0), plane(qs, y, 1)), add(plane(qs, y, 2), plane(qs, y, 3)))
+    return maddwd(products, splat_i16x16(1))
+
+
+@inner
+def dot8(block, y, d_y, sums, acc):
+    """Add the products of four blocks with 256 activations."""
+    one, two, three = block + BLOCK_BYTES, block + 2 * BLOCK_BYTES, block + 3 * BLOCK_BYTES
+    t = sub(fold_neighbours(pair(block, two, y), pair(one, three, y + 128)), load_i32x8(sums))
+    d = halves_of_four(block, one, two, three)
+    return fma(fmul(d, load_f32x8(d_y)), f32_of_i32x8(t), acc)
+
+
+@inner
+def weight(block, k):
+    """The k-th weight of a block, one too large."""
+    return (load_u8(block + 2 + (k >> 2)) >> (2 * (k & 3))) & 3
+
+
+@inner
+def dot1(block, y, d_y, sums):
+    """Value of one block's products with 64 activations in order."""
+    total = np.float32(0.0)
+    for g in range(2):
+        t = -load_i32(sums + 4 * g)
+        for k in range(rolled(32 * g), 32 * g + 32):
+            t += weight(block, k) * load_i8(y + k)
+        total += load_f32(d_y + 4 * g) * np.float32(t)
+    return load_f16(block) * total
+
+
+@inner
+def unpack_row(block, out, n_live):
+    """Write one row's part of a tile."""
+    for k in range(rolled(n_live)):
+        store_i8(out + k, weight(block + BLOCK_BYTES * (k >> 6), k & 63))
+    for g in range(n_live // 32):
+        store_f32(out + ROW_D + 4 * g, load_f16(block + BLOCK_BYTES * (rolled(g) >> 1)))
+
+
+@inner
+def columns(view, tile, y, c, i, n_live, acc, room):
+    """Four columns of one tile."""
+    columns_32(sum_eight, add_offset_1, view, tile, y, c, i, n_live, acc)
+
+
+@inner
+def dequantize(block, out):
+    """Write the 64 weights of a block as f32."""
+    d = load_f16(block)
+    for k in range(64):
+        store_f32(out + 4 * k, d * (weight(block, k) - 1))
+
+
+@kernel
+def embed(op, thread, n_threads):
+    """Rows by token id."""
+    embed_rows(dequantize, 64, BLOCK_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matvec(op, thread, n_threads):
+    """Rows times one column."""
+    matvec_32(dot8, dot1, 64, BLOCK_BYTES, op, thread, n_threads)
+
+
+@kernel
+def few(op, thread, n_threads):
+    """Rows times a few columns."""
+    few_32(dot8, dot1, 64, BLOCK_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matmul(op, thread, n_threads):
+    """Rows times the columns of a block."""
+    matmul_tiles(unpack_row, four_columns_i8, columns, NARROW, 256, 4 * BLOCK_BYTES, op, thread, n_threads)
+
+
+QUANT = QuantType("Q2_0", 64, BLOCK_BYTES, "q8_0", embed, matvec, few, matmul, order="planes4")

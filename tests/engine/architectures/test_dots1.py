@@ -1,0 +1,36 @@
+"""The dots1 architecture: twin and tiny model."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tests.engine import tiny_gguf
+from tests.engine.reference import Array, Twin
+
+KEYS = {
+    "expert_feed_forward_length": 64, "expert_shared_count": 2, "leading_dense_block_count": 1,
+    "expert_gating_func": 2, "expert_weights_norm": True, "expert_weights_scale": 2.5,
+}  # fmt: skip
+
+
+def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
+    described = tiny_gguf.decoder("dots1", **{"vocabulary": "bpe", "head_norms": True, "n_kv_heads": 4, **arguments})
+    described.with_experts(first=1, choice_biases=True, shared_dim=128)
+    for key, value in KEYS.items():
+        described.set(f"dots1.{key}", value)
+    return described
+
+
+def logits(twin: Twin, ids: list[int]) -> Array:
+    turn = twin.turner(len(ids), neighbours=False)
+    attention = partial(twin.attention, turn=turn, has_head_norms=True)
+
+    def feed_forward(block: str, h: Array) -> Array:
+        if twin.tensor(block + "ffn_gate_inp.weight") is None:
+            return twin.feed_forward(block, h)
+        weights = twin.routes(block, h, score="sigmoid", is_renormalised=True, scale=twin.key("expert_weights_scale"))
+        routed = twin.experts(block, h, weights)
+        return routed + twin.shared_expert(block, h)
+
+    return twin.head(twin.pre_norm_layers(twin.embed(ids), attention, feed_forward))

@@ -1,0 +1,132 @@
+"""Guesses change how fast a reply comes, never what it says; and they cost no more than their share."""
+
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from engine import Model, Sampling
+from engine.sampling import guessing
+from engine.sampling.guessing import Guessing
+from engine.session import Session
+from tests.engine import tiny_gguf
+from tests.engine.architectures.test_gemma3 import tiny as tiny_gemma3
+
+PROMPT = [5, 9, 20, 33, 47, 60, 71] * 3
+
+
+@pytest.fixture(scope="module", params=["llama", "gemma3"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    if request.param == "llama":
+        return Model.open(tiny_gguf.write(path, "llama", "Q8_0", context_length=512), threads=2)
+    return Model.open(tiny_gemma3(context_length=2048).write(path), threads=2)
+
+
+@pytest.fixture(autouse=True)
+def free_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guessing, "FIRST_STEPS", 1e9)
+    monkeypatch.setattr(guessing, "MOST_STEPS", 1e9)
+
+
+def reply(session: Session, sampling: Sampling, guess: bool, n: int = 60, stop: tuple[str, ...] = ()) -> list[object]:
+    session.prefill(PROMPT)
+    said = [(one.token_id, one.text) for one in session.generate(sampling, n, stop, guess=guess)]
+    return [said, session.finish_reason, session.tokens]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sampling", [Sampling.greedy(), Sampling(seed=3), Sampling(seed=4, temperature=0.3, repeat_penalty=1.3)]
+)
+def test_a_reply_is_the_same_with_guesses(model: Model, sampling: Sampling) -> None:
+    plain, guessed = model.session(n_ctx=256), model.session(n_ctx=256)
+    assert reply(guessed, sampling, True) == reply(plain, sampling, False)
+    assert (guessed.feed([7]) == plain.feed([7])).all()
+    for session in (plain, guessed):
+        session.close()
+
+
+@pytest.mark.slow
+def test_guesses_come_true_where_a_reply_repeats_itself(model: Model) -> None:
+    session = model.session(n_ctx=512)
+    reply(session, Sampling.greedy(), True, 200)
+    assert session.n_guessed > 20
+    reply(session, Sampling.greedy(), False)
+    assert session.n_guessed == 0
+    session.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("left", [1, 2, 3, 5])
+def test_guesses_end_where_the_context_or_the_limit_does(model: Model, left: int) -> None:
+    for n_ctx, n in ((len(PROMPT) + 40 + left, 200), (256, 40 + left)):
+        plain, guessed = model.session(n_ctx=n_ctx), model.session(n_ctx=n_ctx)
+        assert reply(guessed, Sampling.greedy(), True, n) == reply(plain, Sampling.greedy(), False, n)
+        plain.close()
+        guessed.close()
+
+
+@pytest.mark.slow
+def test_a_stop_string_and_a_reply_left_early_leave_no_guess_behind(model: Model) -> None:
+    plain, guessed = model.session(n_ctx=256), model.session(n_ctx=256)
+    (said, *_) = reply(plain, Sampling.greedy(), False)
+    stop = "".join(text for _, text in said)[40:43]  # type: ignore[attr-defined]
+    assert reply(guessed, Sampling.greedy(), True, 60, (stop,)) == reply(plain, Sampling.greedy(), False, 60, (stop,))
+    guessed.prefill(PROMPT)
+    generating = guessed.generate(Sampling.greedy(), 60, guess=True)
+    first = [next(generating).token_id for _ in range(31)]
+    generating.close()
+    assert guessed.tokens == [*PROMPT, *first[:-1]]
+    plain.prefill([*PROMPT, *first[:-1]])
+    assert (guessed.feed([7]) == plain.feed([7])).all()
+    plain.close()
+    guessed.close()
+
+
+# ---- what guesses cost
+
+
+def spend(text: list[int], cost_steps: float, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Steps of one token that a text takes, of which guesses take ``cost_steps`` each."""
+    monkeypatch.undo()
+    one, steps, row = Guessing(text[:40]), 0.0, np.zeros(1, np.float32)
+    for place in range(40, len(text)):
+        if one.computed(text[place]) is None:
+            guesses = one.propose(3)
+            took = 1.0 + cost_steps * len(guesses)
+            one.spent(guesses, [row] * len(guesses), took)
+            steps += took
+    return steps / (len(text) - 40)
+
+
+def test_text_that_repeats_comes_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    once = [Random(1).randrange(1000) for _ in range(300)]
+    assert spend(once * 3, 0.5, monkeypatch) < 0.8
+
+
+@pytest.mark.parametrize("cost_steps", [0.2, 1.0, 4.0])
+def test_text_in_which_no_guess_comes_true_is_hardly_slower(cost_steps: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Pairs of tokens repeat all the time, and what follows them never does.
+    text, random = [], Random(2)
+    for _ in range(1000):
+        text += [1, 2, random.randrange(10, 100_000)]
+    assert spend(text, cost_steps, monkeypatch) < 1.01 + 2 * cost_steps / len(text)
+
+
+def test_the_longest_match_decides() -> None:
+    one = Guessing([1, 2, 3, 4, 50, 9, 3, 4, 60, 9, 1, 2, 3])
+    one.spent([], [], 1.0)
+    assert one.computed(4) is None
+    assert one.propose(1) == [50]
+
+
+def test_nothing_is_guessed_before_a_step_was_timed_or_without_a_match(tmp_path: Path) -> None:
+    one = Guessing([1, 2, 3, 1])
+    one.computed(2)
+    assert one.propose(3) == []
+    one.spent([], [], 1.0)
+    assert one.propose(3) == [3, 1, 2][: len(one.propose(3))] != []
+    one.computed(77)
+    assert one.propose(3) == []

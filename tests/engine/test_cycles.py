@@ -1,0 +1,31 @@
+"""Which loop of a kernel the tables of cycles are about."""
+
+import pytest
+
+from tests.engine.cycles import hot_loop, weights_in
+
+NESTED = """
+.LBB0_1:
+    movq (%rax), %rcx
+.LBB0_2:
+    vpmaddubsw (%rdi), %ymm0, %ymm1
+    vpmaddubsw 32(%rdi), %ymm0, %ymm2
+    jne .LBB0_2
+.LBB0_3:
+    vpmaddubsw (%rdi), %xmm0, %xmm1
+    jne .LBB0_3
+    vpmaddubsw (%rdi), %ymm0, %ymm1
+    jb .LBB0_1
+"""
+
+
+def test_the_hot_loop_is_the_innermost_that_multiplies_most():
+    loop = hot_loop(NESTED)
+    assert loop[0] == ".LBB0_2:"
+    assert loop[-1].split() == ["jne", ".LBB0_2"]
+    assert weights_in(loop) == 64
+
+
+def test_a_kernel_without_products_of_bytes_has_no_hot_loop():
+    with pytest.raises(ValueError, match="no loop"):
+        hot_loop(".LBB0_1:\n    addq $1, %rax\n    jne .LBB0_1\n")
