@@ -192,7 +192,56 @@ class DeltaNet:
         return self.window_floats + self.out_dim * self.head_dim
 
 
-Recurrent = ShortConvolution | DeltaNet
+@dataclass(frozen=True)
+class Mamba2:
+    """A mixer: Mamba-2 (Dao and Gu 2024, arXiv:2405.21060), a matrix for each head.
+
+    Attributes:
+        n_heads: heads of values.
+        head_dim: width of each, a multiple of 8.
+        n_groups: heads of keys and queries, each of which goes with neighbouring heads of values.
+        key_dim: width of each, a multiple of 8.
+        taps: of the causal convolution that queries, keys and values pass.
+    """
+
+    n_heads: int
+    head_dim: int
+    n_groups: int
+    key_dim: int
+    taps: int
+
+    @property
+    def out_dim(self) -> int:
+        """Width of all heads of values together."""
+        return self.n_heads * self.head_dim
+
+    @property
+    def n_channels(self) -> int:
+        """Width of values, keys and queries together."""
+        return self.out_dim + 2 * self.n_groups * self.key_dim
+
+    @property
+    def in_dim(self) -> int:
+        """Width of what is projected of a token: gate, values, keys and queries, and a time for each head."""
+        return self.out_dim + self.n_channels + self.n_heads
+
+    @property
+    def buffer_floats(self) -> int:
+        """What is computed of a token on the way to the output."""
+        return self.in_dim + self.out_dim + 2 * self.n_heads
+
+    @property
+    def window_floats(self) -> int:
+        """Inputs of the convolution that are kept for the next token."""
+        return (self.taps - 1) * self.n_channels
+
+    @property
+    def state_floats(self) -> int:
+        """Size of what a layer remembers."""
+        return self.window_floats + self.out_dim * self.key_dim
+
+
+Recurrent = ShortConvolution | DeltaNet | Mamba2
 """A mixer whose memory has a fixed size and cannot be cut."""
 
 
@@ -288,16 +337,25 @@ class Layer:
     """One layer: a mixer, then a feed-forward, each a branch that is added to the residual stream.
 
     Attributes:
+        mixer: None for a feed-forward alone.
+        feed_forward: None for a mixer alone.
+        beside: a second mixer, which reads what the first one reads and is added, too.
         norm_before: each branch reads a normed residual stream.
         norm_behind: what each branch adds is normed.
         side_by_side: both branches read the residual stream as it was before either was added, through one norm.
     """
 
-    mixer: Mixer
-    feed_forward: FeedForward
+    mixer: Mixer | None
+    feed_forward: FeedForward | None
     norm_before: bool = True
     norm_behind: bool = False
     side_by_side: bool = False
+    beside: Recurrent | None = None
+
+    @property
+    def mixers(self) -> tuple[Mixer, ...]:
+        """What mixes tokens, in order."""
+        return tuple(one for one in (self.mixer, self.beside) if one is not None)
 
 
 @dataclass(frozen=True)
@@ -344,7 +402,8 @@ class ModelConfig:
     @property
     def recurrents(self) -> dict[int, Recurrent]:
         """The recurrent mixers, by the number of their layer."""
-        return {i: layer.mixer for i, layer in enumerate(self.layers) if isinstance(layer.mixer, Recurrent)}
+        mixers = ((i, one) for i, layer in enumerate(self.layers) for one in layer.mixers)
+        return {i: one for i, one in mixers if not isinstance(one, Attention)}
 
     @property
     def ropes(self) -> tuple[Rope, ...]:

@@ -228,7 +228,8 @@ class Pipeline:
 def block_columns(config: ModelConfig, max_seq_len: int) -> int:
     """Tokens of a prefill block: as many as keep the activations small and rings hold, a multiple of 32."""
     attended = max((one.q_dim for one in config.attentions.values()), default=0)
-    hidden = max(_feed_forward_floats(layer.feed_forward, config.dim) for layer in config.layers)
+    forms = [layer.feed_forward for layer in config.layers if layer.feed_forward is not None]
+    hidden = max((_feed_forward_floats(form, config.dim) for form in forms), default=0)
     mixed = max((one.buffer_floats for one in config.recurrents.values()), default=0)
     floats = 4 * config.dim + 2 * attended + hidden + mixed
     windows = {one.window for one in config.attentions.values() if one.window is not None}

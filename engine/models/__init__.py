@@ -56,6 +56,9 @@ ARCHITECTURES: dict[str, str] = {
     "dots1": "engine.models.dots1",
     "lfm2": "engine.models.lfm2",
     "qwen35": "engine.models.qwen35",
+    "granitehybrid": "engine.models.granitehybrid",
+    "falcon-h1": "engine.models.falcon_h1",
+    "nemotron_h": "engine.models.nemotron_h",
 }
 
 

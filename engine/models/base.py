@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.config import Attention, Experts
+from engine.config import Attention, Dense, Experts
 from engine.models import decoder, recurrent
 from engine.weights.weights import TensorSpec
 
 if TYPE_CHECKING:
-    from engine.config import Dense, FeedForward, Mixer, ModelConfig
+    from engine.config import FeedForward, Mixer, ModelConfig
     from engine.gguf.hyperparameters import Hyperparameters
     from engine.models.decoder import Decoder
 
@@ -48,12 +48,15 @@ def decoder_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict
     for number, layer in enumerate(config.layers):
         block = f"blk.{number}."
         if layer.norm_before:
-            names = ("attn",) if layer.side_by_side else ("attn", "ffn")
+            names = ["attn"] if layer.mixers else []
+            names += ["ffn"] if layer.feed_forward is not None and not layer.side_by_side else []
             tensors |= {block + f"{name}_norm.weight": TensorSpec((config.dim,)) for name in names}
         if layer.norm_behind:
             tensors |= {block + name: TensorSpec((config.dim,)) for name in decoder.NORMS_BEHIND}
-        tensors |= mixer_tensors(block, layer.mixer, config.dim)
-        tensors |= feed_forward_tensors(block, layer.feed_forward, config.dim)
+        for mixer in layer.mixers:
+            tensors |= mixer_tensors(block, mixer, config.dim)
+        if layer.feed_forward is not None:
+            tensors |= feed_forward_tensors(block, layer.feed_forward, config.dim)
     return tensors
 
 
@@ -182,12 +185,11 @@ def other_biases(config: ModelConfig, required: bool = False) -> dict[str, Tenso
     """Biases of the other projections of every layer."""
     tensors: dict[str, TensorSpec] = {}
     for number, layer in enumerate(config.layers):
-        block, hidden = f"blk.{number}.", layer.feed_forward.hidden_dim
-        widths = {"attn_output": config.dim, "ffn_gate": hidden, "ffn_up": hidden, "ffn_down": config.dim}
-        if isinstance(layer.feed_forward, Experts):
-            widths = {"attn_output": config.dim}
-        elif layer.feed_forward.has_no_gate:
-            del widths["ffn_gate"]
+        block, form = f"blk.{number}.", layer.feed_forward
+        widths = {"attn_output": config.dim} if number in config.attentions else {}
+        if isinstance(form, Dense):
+            gate = {} if form.has_no_gate else {"ffn_gate": form.hidden_dim}
+            widths |= {**gate, "ffn_up": form.hidden_dim, "ffn_down": config.dim}
         tensors |= {f"{block}{name}.bias": TensorSpec((n,), required) for name, n in widths.items()}
     return tensors
 

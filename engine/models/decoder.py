@@ -91,8 +91,12 @@ def all_layers(d: Decoder, ffn_norm: str = "ffn_norm") -> None:
     """
     embedding(d)
     for number, layer in enumerate(d.config.layers):
-        x = norm(d, number, "attn_norm") if layer.norm_before else d.x
-        residual(d, mix(d, number, layer.mixer, x), _norm_behind(d, number, 0))
+        if layer.mixers:
+            x = norm(d, number, "attn_norm") if layer.norm_before else d.x
+        for mixer in layer.mixers:
+            residual(d, mix(d, number, mixer, x), _norm_behind(d, number, 0))
+        if layer.feed_forward is None:
+            continue
         if not layer.side_by_side:  # else x is still what attention has read
             x = norm(d, number, ffn_norm) if layer.norm_before else d.x
         residual(d, feed_forward(d, number, layer.feed_forward, x), _norm_behind(d, number, 1))
@@ -124,7 +128,7 @@ def norm(d: Decoder, layer: int, name: str) -> Activations:
 
 
 def _normed(d: Decoder, x: Activations, name: str, out: Activations) -> None:
-    weight = d.weights[name + ".weight"]
+    weight = d.weights.get(name + ".weight") or d.weights[name]
     if d.config.layer_norm:
         d.plan.layernorm(x, weight, d.weights.get(name + ".bias"), out, d.stream_eps)
     else:

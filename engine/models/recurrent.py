@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.config import DeltaNet, ShortConvolution
+from engine.config import DeltaNet, Mamba2, ShortConvolution
 from engine.kernels.records import STRIP
 from engine.models import reading
 from engine.plan.plan import ConvolutionPlace, HeadLengths, ScanPlace
@@ -47,6 +47,45 @@ def delta_net_of(read: Hyperparameters, is_grouped: bool = False) -> DeltaNet:
     return DeltaNet(n_keys, n_values, head_dim, taps(read, "ssm.conv_kernel"), is_grouped)
 
 
+def mamba2_of(read: Hyperparameters) -> Mamba2:
+    """Mamba-2 by its keys.
+
+    Raises:
+        EngineError: the heads contradict each other, or the kernels do not know their width.
+    """
+    n_heads, n_groups = _heads(read, "ssm.time_step_rank"), _heads(read, "ssm.group_count")
+    inner = read.integer("ssm.inner_size", 1, reading.MAX_DIM)
+    if n_heads % n_groups:
+        heads = read.key("ssm.time_step_rank")
+        raise read.fail(f"{read.key('ssm.group_count')} is {n_groups}, which does not divide {heads} {n_heads}")
+    if inner % n_heads or inner // n_heads % reading.DIM_MULTIPLE:
+        heads = read.key("ssm.time_step_rank")
+        raise read.fail(
+            f"{read.key('ssm.inner_size')} is {inner}: must be {heads} {n_heads} times a multiple of "
+            f"{reading.DIM_MULTIPLE}"
+        )
+    key_dim = read.integer("ssm.state_size", 1, reading.MAX_HEAD_DIM)
+    if key_dim % reading.DIM_MULTIPLE:
+        raise read.fail(f"{read.key('ssm.state_size')} is {key_dim}: must be a multiple of {reading.DIM_MULTIPLE}")
+    return Mamba2(n_heads, inner // n_heads, n_groups, key_dim, taps(read, "ssm.conv_kernel"))
+
+
+def mamba_tensors(block: str, mixer: Mamba2, dim: int) -> dict[str, TensorSpec]:
+    """Tensors of one layer's Mamba-2."""
+    n_heads, channels, groups = mixer.n_heads, mixer.n_channels, mixer.n_groups
+    found = {
+        "ssm_in.weight": TensorSpec((mixer.in_dim, dim)),
+        "ssm_conv1d.weight": TensorSpec((channels, mixer.taps), is_vectors=True),
+        "ssm_conv1d.bias": TensorSpec((channels,), required=False),
+        "ssm_dt.bias": TensorSpec((n_heads,)),
+        "ssm_a": TensorSpec((n_heads, 1), is_vectors=True),
+        "ssm_d": TensorSpec((n_heads, 1), is_vectors=True),
+        "ssm_norm.weight": TensorSpec((groups, mixer.out_dim // groups), required=False, is_vectors=True),
+        "ssm_out.weight": TensorSpec((dim, mixer.out_dim)),
+    }
+    return {block + name: spec for name, spec in found.items()}
+
+
 def _heads(read: Hyperparameters, name: str) -> int:
     return read.integer(name, 1, reading.MAX_HEADS)
 
@@ -73,6 +112,8 @@ def tensors(block: str, mixer: Recurrent, dim: int) -> dict[str, TensorSpec]:
     """Tensors of one layer's mixer."""
     if isinstance(mixer, DeltaNet):
         return delta_tensors(block, mixer, dim)
+    if isinstance(mixer, Mamba2):
+        return mamba_tensors(block, mixer, dim)
     return {
         block + "shortconv.conv.weight": TensorSpec((mixer.n_channels, mixer.taps), is_vectors=True),
         block + "shortconv.in_proj.weight": TensorSpec((3 * mixer.n_channels, dim)),
@@ -84,6 +125,8 @@ def mix(d: Decoder, layer: int, mixer: Recurrent, x: Activations) -> tuple[Tenso
     """What a recurrent mixer makes of x: its output projection, and what that is of."""
     if isinstance(mixer, DeltaNet):
         return delta_net(d, layer, mixer, x)
+    if isinstance(mixer, Mamba2):
+        return mamba2(d, layer, mixer, x)
     return short_convolution(d, layer, mixer, x)
 
 
@@ -130,6 +173,35 @@ def delta_net(d: Decoder, layer: int, mixer: DeltaNet, x: Activations) -> tuple[
     plan.barrier()
     norm = d.weight(layer, "ssm_norm.weight")
     plan.gated_norm(answers, (made["attn_gate"], 0), norm, heads, d.config.norm_eps, gate_first=False)
+    plan.barrier()
+    return d.weight(layer, "ssm_out.weight"), answers
+
+
+def mamba2(d: Decoder, layer: int, mixer: Mamba2, x: Activations) -> tuple[Tensor, Activations]:
+    """What each head's matrix answers to its query, gated, and normed where the file has a norm."""
+    plan, heads, inner, keys = d.plan, mixer.n_heads, mixer.out_dim, mixer.n_groups * mixer.key_dim
+    w_in, projected = d.weight(layer, "ssm_in.weight"), d.buffers.vector("ssm_in", mixer.in_dim)
+    decay, rate = d.buffers.vector("decay", heads), d.buffers.vector("rate", heads)
+    answers = d.buffers.vector("answers", inner)
+    plan.quantize(x, w_in)
+    plan.barrier()
+    plan.phase = "mamba projection"
+    plan.matmul(w_in, x, projected)
+    plan.barrier()
+    plan.phase = "mamba"
+    mixed = inner, mixer.n_channels
+    place = _place(d, layer, "ssm_conv1d", mixer.taps)
+    plan.convolution(place, projected, mixed, d.optional(layer, "ssm_conv1d.bias"))
+    bias, factor = d.weight(layer, "ssm_dt.bias"), d.weight(layer, "ssm_a")
+    plan.rates((projected, sum(mixed)), bias, factor, None, decay, rate)
+    plan.barrier()
+    state = d.states.address(layer) + 4 * mixer.window_floats
+    matrices = ScanPlace(state, d.states.size_bytes, mixer.key_dim, mixer.n_groups, is_grouped=True)
+    qkv = projected, 2 * inner + keys, 2 * inner, inner
+    plan.scan("selective scan", matrices, qkv, decay, rate, answers, d.weight(layer, "ssm_d"))
+    plan.barrier()
+    norm = d.optional(layer, "ssm_norm.weight")
+    plan.gated_norm(answers, (projected, 0), norm, mixer.n_groups, d.config.norm_eps, gate_first=True)
     plan.barrier()
     return d.weight(layer, "ssm_out.weight"), answers
 

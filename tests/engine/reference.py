@@ -132,8 +132,8 @@ class Twin:
         bias = self.tensor(name + ".bias")
         return out if bias is None else out + bias.ravel()[rows]
 
-    def norm(self, x: Array, name: str) -> Array:
-        return rmsnorm(x, self.tensor(name + ".weight"), self.eps)
+    def norm(self, x: Array, name: str, kind: str = ".weight") -> Array:
+        return rmsnorm(x, self.tensor(name + kind), self.eps)
 
     def layer_norm(self, x: Array, name: str) -> Array:
         return layernorm(x, self.tensor(name + ".weight"), self.tensor(name + ".bias"), self.eps)

@@ -40,6 +40,7 @@ FLAGS = {"attention.causal", "rope.scaling.finetuned", "expert_weights_norm"}
 MAY_BE_NOUGHT = {
     "attention.sliding_window", "expert_group_count", "expert_shared_feed_forward_length",
     "leading_dense_block_count", "nextn_predict_layers", "attention.head_count", "attention.head_count_kv",
+    "feed_forward_length",
 }  # fmt: skip
 """Of some families; those that it contradicts in others say so (``CONTRADICTIONS``)."""
 EXPERTS = {name for name in ARCHITECTURES if name in ("gpt-oss", "dots1") or "moe" in name}
@@ -90,8 +91,8 @@ CONTRADICTIONS: dict[str, tuple[Any, ...]] = {
 }
 """Values that are numbers of the right kind and cannot be: other keys or the tensors say so."""
 UNREAD = {
-    "feed_forward_length": {"qwen3moe", "gpt-oss", "ernie4_5-moe", "bailingmoe2", "dots1"},
-    "nextn_predict_layers": {"qwen35"},
+    "feed_forward_length": {"qwen3moe", "gpt-oss", "ernie4_5-moe", "bailingmoe2", "dots1", "nemotron_h"},
+    "nextn_predict_layers": {"qwen35", "nemotron_h"},
 }
 """Keys that say nothing about some or all layers of these."""
 NAMED_INSTEAD = {
@@ -269,6 +270,8 @@ WITH_FACTORS = {
     "cohere2",
     "phi3",
     "apertus",
+    "granitehybrid",
+    "falcon-h1",
 }
 """Architectures whose files may divide frequencies."""
 
