@@ -321,9 +321,10 @@ class Scan(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """decay[(token), n_heads] = exp(softplus(time + bias) * factor), and rate; ``time`` lies in rows of ``stride``.
+    """decay[(token), n_heads] = exp(softplus(time + bias) * factor), and rate.
 
-    ``raw`` is 0, or what the rate is the sigmoid of, [(token), n_heads].
+    ``raw`` is 0, or what the rate is the sigmoid of. ``time`` and ``raw`` lie in rows of ``stride`` floats, those of
+    every ``n_together`` heads ``pitch`` floats behind those of the heads before.
     """
 
     step: int = 0
@@ -335,6 +336,8 @@ class Rates(NamedTuple):
     n_heads: int = 48
     decay: int = 56
     rate: int = 64
+    n_together: int = 72
+    pitch: int = 80
 
 
 class GatedNorm(NamedTuple):

@@ -169,14 +169,16 @@ def rates(op, thread, n_threads):
     Heads of all tokens are dealt to the threads.
     """
     n_heads, times, raw = load_i64(op + RATES.n_heads), load_i64(op + RATES.time), load_i64(op + RATES.raw)
-    time_bytes, decay, rate = 4 * load_i64(op + RATES.stride), load_i64(op + RATES.decay), load_i64(op + RATES.rate)
+    n_together, pitch = load_i64(op + RATES.n_together), load_i64(op + RATES.pitch)
+    row_bytes, decay, rate = 4 * load_i64(op + RATES.stride), load_i64(op + RATES.decay), load_i64(op + RATES.rate)
     first, last = share(load_i64(load_i64(op + RATES.step) + STEP.n_tokens) * n_heads, 1, thread, n_threads)
     for i in range(first, last):
         head = i % n_heads
-        x = load_f32(times + i // n_heads * time_bytes + 4 * head) + load_f32(load_i64(op + RATES.bias) + 4 * head)
+        at = i // n_heads * row_bytes + 4 * (head // n_together * pitch + head % n_together)
+        x = load_f32(times + at) + load_f32(load_i64(op + RATES.bias) + 4 * head)
         passed = x * 1.0 if x > 20.0 else math.log(1.0 + math.exp(x))
         store_f32(decay + 4 * i, math.exp(passed * load_f32(load_i64(op + RATES.factor) + 4 * head)))
         if raw == 0:
             store_f32(rate + 4 * i, passed)
         else:
-            store_f32(rate + 4 * i, 1.0 / (1.0 + math.exp(-load_f32(raw + 4 * i))))
+            store_f32(rate + 4 * i, 1.0 / (1.0 + math.exp(-load_f32(raw + at))))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, Layer, ShortConvolution
+from engine.config import Attention, Dense, FeedForward, Layer, ShortConvolution
 from engine.models import decoder, reading, recurrent
 from engine.models.base import Architecture, decoder_tensors
 
@@ -18,21 +19,27 @@ LAST_NORM = "token_embd_norm"
 """Name of the norm before the output head."""
 
 
-def _read(read: Hyperparameters) -> ModelConfig:
-    """Layers without key heads are convolutions; rope pairs the two halves of a head."""
+def lfm2_config(read: Hyperparameters, feed_forward: Callable[[int, Dense], FeedForward] | None = None) -> ModelConfig:
+    """Layers without key heads are convolutions; rope pairs the two halves of a head.
+
+    Args:
+        feed_forward: makes what layer i has in place of a dense one; None where all have that.
+    """
     dim, taps = reading.width(read), recurrent.taps(read, "shortconv.l_cache")
     window = reading.window_or_none(read)
 
-    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        form = feed_forward(number, dense) if feed_forward else dense
         if not attention.n_kv_heads:
-            return Layer(ShortConvolution(dim, taps), feed_forward)
-        return Layer(replace(attention, head_norms=True, window=window), feed_forward)
+            return Layer(ShortConvolution(dim, taps), form)
+        return Layer(replace(attention, head_norms=True, window=window), form)
 
-    return reading.decoder_config(read, layer, neighbours=False, is_hybrid=True)
+    has_experts = feed_forward is not None
+    return reading.decoder_config(read, layer, neighbours=False, is_hybrid=True, has_experts=has_experts)
 
 
 ARCHITECTURE = Architecture(
-    _read,
+    lfm2_config,
     partial(decoder_tensors, norm_name=LAST_NORM),
     head=partial(decoder.output_head, norm_name=LAST_NORM),
 )

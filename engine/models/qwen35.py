@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.config import Attention, Dense, Layer
+from engine.config import Attention, DeltaNet, Dense, Experts, FeedForward, Layer, Router
 from engine.models import decoder, reading, recurrent
 from engine.models.base import Architecture, decoder_tensors
 
@@ -35,20 +36,45 @@ def recurrent_layers(read: Hyperparameters) -> list[bool]:
     return [bool(one) for one in value]
 
 
-def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a part of a head."""
-    is_recurrent, delta_net = recurrent_layers(read), recurrent.delta_net_of(read)
+def qwen35_config(
+    read: Hyperparameters,
+    delta_net: DeltaNet | None = None,
+    feed_forward: Callable[[Dense], FeedForward] | None = None,
+) -> ModelConfig:
+    """Rope pairs the two halves of a part of a head.
 
-    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+    Args:
+        delta_net: of a family that has another one.
+        feed_forward: makes what layers have in place of a dense one; None where they have that.
+    """
+    is_recurrent, mixer = recurrent_layers(read), delta_net or recurrent.delta_net_of(read)
+
+    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        form = feed_forward(dense) if feed_forward else dense
         if is_recurrent[number]:
-            return Layer(delta_net, feed_forward)
-        return Layer(replace(attention, head_norms=True, gated=True), feed_forward)
+            return Layer(mixer, form)
+        return Layer(replace(attention, head_norms=True, gated=True), form)
 
-    return reading.decoder_config(read, layer, neighbours=False, has_predictors=True)
+    has_experts = feed_forward is not None
+    return reading.decoder_config(read, layer, neighbours=False, has_predictors=True, has_experts=has_experts)
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+def qwen35_experts(read: Hyperparameters) -> Callable[[Dense], Experts]:
+    """What a layer of the families with experts has in place of a dense feed-forward."""
+
+    def experts(dense: Dense) -> Experts:
+        router = Router(renormalised=True, scale=reading.multiplier(read, "expert_weights_scale"))
+        found = reading.experts(read, reading.expert_width(read, dense), router)
+        shared = Dense(reading.shared_width(read) or dense.hidden_dim)
+        return replace(found, shared=shared, shared_is_gated=True)
+
+    return experts
+
+
+def qwen35_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    """The layers' tensors, with the name that these families give the norm before the feed-forward."""
     return {name.replace("ffn_norm", NORM): spec for name, spec in decoder_tensors(config).items()}
 
 
-ARCHITECTURE = Architecture(_read, _tensors, partial(decoder.all_layers, ffn_norm=NORM))
+compose = partial(decoder.all_layers, ffn_norm=NORM)
+ARCHITECTURE = Architecture(qwen35_config, qwen35_tensors, compose)

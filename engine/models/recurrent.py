@@ -47,6 +47,14 @@ def delta_net_of(read: Hyperparameters, is_grouped: bool = False) -> DeltaNet:
     return DeltaNet(n_keys, n_values, head_dim, taps(read, "ssm.conv_kernel"), is_grouped)
 
 
+def _rate_widths(mixer: DeltaNet) -> dict[str, int]:
+    """Tensors that say how fast heads learn and forget, in one where key heads go with neighbours."""
+    n_heads = mixer.n_value_heads
+    if mixer.is_grouped:
+        return {"ssm_ba.weight": 2 * n_heads}
+    return {"ssm_beta.weight": n_heads, "ssm_alpha.weight": n_heads}
+
+
 def mamba2_of(read: Hyperparameters) -> Mamba2:
     """Mamba-2 by its keys.
 
@@ -96,8 +104,7 @@ def delta_tensors(block: str, mixer: DeltaNet, dim: int) -> dict[str, TensorSpec
     shapes: dict[str, tuple[int, ...]] = {
         "attn_qkv.weight": (mixer.n_channels, dim),
         "attn_gate.weight": (mixer.out_dim, dim),
-        "ssm_beta.weight": (n_heads, dim),
-        "ssm_alpha.weight": (n_heads, dim),
+        **{name: (n, dim) for name, n in _rate_widths(mixer).items()},
         "ssm_dt.bias": (n_heads,),
         "ssm_a": (n_heads,),
         "ssm_norm.weight": (mixer.head_dim,),
@@ -148,10 +155,10 @@ def short_convolution(d: Decoder, layer: int, mixer: ShortConvolution, x: Activa
 def delta_net(d: Decoder, layer: int, mixer: DeltaNet, x: Activations) -> tuple[Tensor, Activations]:
     """What each value head's matrix answers to its query, normed and gated."""
     plan, heads, width = d.plan, mixer.n_value_heads, mixer.head_dim
-    sizes = {"attn_qkv": mixer.n_channels, "attn_gate": mixer.out_dim, "ssm_alpha": heads, "ssm_beta": heads}
+    sizes = {"attn_qkv.weight": mixer.n_channels, "attn_gate.weight": mixer.out_dim, **_rate_widths(mixer)}
     made = {name: d.buffers.vector(name, n) for name, n in sizes.items()}
-    weights = {name: d.weight(layer, f"{name}.weight") for name in sizes}
-    qkv, decay, rate = made["attn_qkv"], d.buffers.vector("decay", heads), d.buffers.vector("rate", heads)
+    weights = {name: d.weight(layer, name) for name in sizes}
+    (qkv, gate, *raw), decay, rate = made.values(), d.buffers.vector("decay", heads), d.buffers.vector("rate", heads)
     answers = d.buffers.vector("answers", mixer.out_dim)
     plan.quantize(x, *weights.values())
     plan.barrier()
@@ -164,7 +171,11 @@ def delta_net(d: Decoder, layer: int, mixer: DeltaNet, x: Activations) -> tuple[
     lengths = HeadLengths(width, 2 * keys, keys, width**-0.5, d.config.norm_eps)
     plan.convolution(_place(d, layer, "ssm_conv1d", mixer.taps), qkv, (0, qkv.n), heads=lengths)
     bias, factor = d.weight(layer, "ssm_dt.bias"), d.weight(layer, "ssm_a")
-    plan.rates((made["ssm_alpha"], 0), bias, factor, made["ssm_beta"], decay, rate)
+    each = heads // keys
+    if mixer.is_grouped:  # of each key head, the rates of its value heads and then their times
+        plan.rates((raw[0], each), bias, factor, (raw[0], 0), decay, rate, (each, 2 * each))
+    else:
+        plan.rates((raw[1], 0), bias, factor, (raw[0], 0), decay, rate)
     plan.barrier()
     state = d.states.address(layer) + 4 * mixer.window_floats
     place = ScanPlace(state, d.states.size_bytes, width, keys, mixer.is_grouped)
@@ -172,7 +183,7 @@ def delta_net(d: Decoder, layer: int, mixer: DeltaNet, x: Activations) -> tuple[
     plan.scan("delta net", place, (qkv, *starts), decay, rate, answers)
     plan.barrier()
     norm = d.weight(layer, "ssm_norm.weight")
-    plan.gated_norm(answers, (made["attn_gate"], 0), norm, heads, d.config.norm_eps, gate_first=False)
+    plan.gated_norm(answers, (gate, 0), norm, heads, d.config.norm_eps, gate_first=False)
     plan.barrier()
     return d.weight(layer, "ssm_out.weight"), answers
 

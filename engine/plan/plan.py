@@ -413,19 +413,22 @@ class Plan:
         time: tuple[Activations, int],
         bias: Tensor,
         factor: Tensor,
-        raw: Activations | None,
+        raw: tuple[Activations, int] | None,
         decay: Activations,
         rate: Activations,
+        together: tuple[int, int] | None = None,
     ) -> None:
         """How fast each head forgets and learns; see ``records.Rates``.
 
         Args:
-            time: (vector, first element in it).
+            time, raw: (vector, first element in it), both of vectors of the same length.
+            together: (heads whose values lie together, elements from those to the next ones'); None for all heads.
         """
+        n_together, pitch = together or (decay.n, 0)
         self._add(
             "rates", records.RATES, None, time=time[0].address + 4 * time[1], stride=time[0].n, bias=bias.address,
-            factor=factor.address, raw=raw.address if raw else 0, n_heads=decay.n, decay=decay.address,
-            rate=rate.address,
+            factor=factor.address, raw=raw[0].address + 4 * raw[1] if raw else 0, n_heads=decay.n,
+            decay=decay.address, rate=rate.address, n_together=n_together, pitch=pitch,
         )  # fmt: skip
 
     def scan(

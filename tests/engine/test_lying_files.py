@@ -43,7 +43,7 @@ MAY_BE_NOUGHT = {
     "feed_forward_length",
 }  # fmt: skip
 """Of some families; those that it contradicts in others say so (``CONTRADICTIONS``)."""
-EXPERTS = {name for name in ARCHITECTURES if name in ("gpt-oss", "dots1") or "moe" in name}
+EXPERTS = {name for name in ARCHITECTURES if name in ("gpt-oss", "dots1", "qwen3next") or "moe" in name}
 COUNTS = {
     "block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size",
     "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
@@ -91,8 +91,8 @@ CONTRADICTIONS: dict[str, tuple[Any, ...]] = {
 }
 """Values that are numbers of the right kind and cannot be: other keys or the tensors say so."""
 UNREAD = {
-    "feed_forward_length": {"qwen3moe", "gpt-oss", "ernie4_5-moe", "bailingmoe2", "dots1", "nemotron_h"},
-    "nextn_predict_layers": {"qwen35", "nemotron_h"},
+    "feed_forward_length": {"qwen3moe", "gpt-oss", "ernie4_5-moe", "bailingmoe2", "dots1", "nemotron_h", "lfm2moe"},
+    "nextn_predict_layers": {"qwen35", "qwen35moe", "qwen3next", "nemotron_h"},
 }
 """Keys that say nothing about some or all layers of these."""
 NAMED_INSTEAD = {

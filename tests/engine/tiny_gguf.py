@@ -154,10 +154,9 @@ class TinyGGUF:
             )
 
     def fuse(self, name: str, *parts: str) -> None:
-        """Make the tensors of every layer whose names end so one tensor, their rows behind each other."""
-        blocks = dict.fromkeys(
-            ".".join(str(one.name).split(".")[:2]) for one in self.tensors if "blk." in str(one.name)
-        )
+        """Make tensors of each layer that has them one tensor, their rows behind each other; names end so."""
+        names = [str(one.name) for one in self.tensors]
+        blocks = [one.removesuffix("." + parts[0]) for one in names if one.endswith("." + parts[0])]
         for block in blocks:
             found = [self.tensor(f"{block}.{part}") for part in parts]
             dims = [*found[0].dims[:-1], sum(one.dims[-1] for one in found)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,17 @@ TAPS = 3
 
 
 def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
+    return tiny_of("lfm2", **arguments)
+
+
+def tiny_of(name: str, **arguments: Any) -> tiny_gguf.TinyGGUF:
     """Every other layer, from the second on, is a convolution."""
-    described = tiny_gguf.decoder("lfm2", **{"vocabulary": "bpe", "head_norms": True, **arguments})
-    quant, n_layers = arguments.get("quant", "F32"), described.value("lfm2.block_count")
-    dim, n_kv_heads = described.value("lfm2.embedding_length"), described.value("lfm2.attention.head_count_kv")
-    described.set("lfm2.shortconv.l_cache", TAPS)
+    described = tiny_gguf.decoder(name, **{"vocabulary": "bpe", "head_norms": True, **arguments})
+    quant, n_layers = arguments.get("quant", "F32"), described.value(f"{name}.block_count")
+    dim, n_kv_heads = described.value(f"{name}.embedding_length"), described.value(f"{name}.attention.head_count_kv")
+    described.set(f"{name}.shortconv.l_cache", TAPS)
     heads = [0 if number % 2 else n_kv_heads for number in range(n_layers)]
-    described.set("lfm2.attention.head_count_kv", np.array(heads, "<u4"))
+    described.set(f"{name}.attention.head_count_kv", np.array(heads, "<u4"))
     rng = np.random.default_rng(5)
     for number in range(1, n_layers, 2):
         block = f"blk.{number}."
@@ -48,7 +53,7 @@ def convolution(twin: Twin, block: str, h: Array) -> Array:
     return twin.project(mixed, block + "shortconv.out_proj")
 
 
-def logits(twin: Twin, ids: list[int]) -> Array:
+def logits(twin: Twin, ids: list[int], feed_forward: Callable[[str, Array], Array] | None = None) -> Array:
     turn = twin.turner(len(ids), neighbours=False)
 
     def mix(block: str, h: Array) -> Array:
@@ -57,7 +62,7 @@ def logits(twin: Twin, ids: list[int]) -> Array:
         window = twin.key("attention.sliding_window")
         return twin.attention(block, h, turn, has_head_norms=True, window=window)
 
-    return twin.unembed(twin.norm(twin.pre_norm_layers(twin.embed(ids), mix), "token_embd_norm"))
+    return twin.unembed(twin.norm(twin.pre_norm_layers(twin.embed(ids), mix, feed_forward), "token_embd_norm"))
 
 
 def test_layers_without_key_heads_are_convolutions(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +21,32 @@ N_KEYS, N_VALUES, TAPS = 2, 4, 4
 
 
 def tiny(**arguments: Any) -> tiny_gguf.TinyGGUF:
+    return tiny_of("qwen35", **arguments)
+
+
+def tiny_of(name: str, **arguments: Any) -> tiny_gguf.TinyGGUF:
     """Every other layer, from the second on, is a delta net; half of each head is turned."""
-    described = tiny_gguf.decoder("qwen35", **{"vocabulary": "bpe", "head_norms": True, **arguments})
-    quant, n_layers = arguments.get("quant", "F32"), described.value("qwen35.block_count")
-    dim, head_dim = described.value("qwen35.embedding_length"), described.value("qwen35.attention.key_length")
-    n_heads = described.value("qwen35.attention.head_count")
-    described.set("qwen35.rope.dimension_count", head_dim // 2)
-    described.set("qwen35.attention.recurrent_layers", np.array([number % 2 == 1 for number in range(n_layers)]))
-    add_delta_nets(described, "qwen35", quant, range(1, n_layers, 2))
+    described = tiny_gguf.decoder(name, **{"vocabulary": "bpe", "head_norms": True, **arguments})
+    quant, n_layers = arguments.get("quant", "F32"), described.value(f"{name}.block_count")
+    dim, head_dim = described.value(f"{name}.embedding_length"), described.value(f"{name}.attention.key_length")
+    n_heads = described.value(f"{name}.attention.head_count")
+    described.set(f"{name}.rope.dimension_count", head_dim // 2)
+    described.set(f"{name}.attention.recurrent_layers", np.array([number % 2 == 1 for number in range(n_layers)]))
+    add_delta_nets(described, name, quant, range(1, n_layers, 2))
     rng = np.random.default_rng(6)
     for number in range(0, n_layers, 2):
-        name, rows = f"blk.{number}.attn_q.weight", 2 * n_heads * head_dim
-        described.drop_tensors(name)
-        described.tensors.append(tiny_gguf.quantised(name, quant, rows, dim, 0.8 / dim**0.5, rng))
+        queries, rows = f"blk.{number}.attn_q.weight", 2 * n_heads * head_dim
+        described.drop_tensors(queries)
+        described.tensors.append(tiny_gguf.quantised(queries, quant, rows, dim, 0.8 / dim**0.5, rng))
     described.rename("ffn_norm", "post_attention_norm")
+    return described
+
+
+def with_gated_experts(described: tiny_gguf.TinyGGUF) -> tiny_gguf.TinyGGUF:
+    """Experts in place of each feed-forward, and a shared one whose gate is a row of weights."""
+    name = described.value("general.architecture")
+    described.with_experts(shared_dim=described.value(f"{name}.feed_forward_length"), shared_gate=True)
+    described.set(f"{name}.expert_feed_forward_length", described.tensor("blk.0.ffn_down_exps.weight").dims[0])
     return described
 
 
@@ -70,8 +83,12 @@ def delta_net(twin: Twin, block: str, h: Array, is_grouped: bool = False) -> Arr
     mixed = silu(causal_convolution(twin.project(h, block + "attn_qkv"), twin.tensor(block + "ssm_conv1d.weight")))
     q, k, v = np.split(mixed.reshape(n, -1, width), [n_keys, 2 * n_keys], axis=1)
     q, k = (x / np.sqrt((x * x).sum(-1, keepdims=True) + twin.eps) for x in (q, k))
-    beta = 1 / (1 + np.exp(-twin.project(h, block + "ssm_beta")))
-    time = np.log1p(np.exp(twin.project(h, block + "ssm_alpha") + twin.tensor(block + "ssm_dt.bias")))
+    if is_grouped:
+        rates = twin.project(h, block + "ssm_ba").reshape(n, n_keys, 2, -1)
+        beta, alpha = (rates[:, :, part].reshape(n, -1) for part in (0, 1))
+    else:
+        beta, alpha = (twin.project(h, block + name) for name in ("ssm_beta", "ssm_alpha"))
+    beta, time = 1 / (1 + np.exp(-beta)), np.log1p(np.exp(alpha + twin.tensor(block + "ssm_dt.bias")))
     decay, out = np.exp(time * twin.tensor(block + "ssm_a")), np.zeros_like(v)
     for head in range(n_values):
         key_head, matrix = head // (n_values // n_keys) if is_grouped else head % n_keys, np.zeros((width, width))
@@ -102,16 +119,24 @@ class GatedTwin(Twin):
         return found
 
 
-def logits(twin: Twin, ids: list[int]) -> Array:
+def logits(
+    twin: Twin, ids: list[int], is_grouped: bool = False, feed_forward: Callable[[str, Array], Array] | None = None
+) -> Array:
     x, turn, gated = twin.embed(ids), twin.turner(len(ids), neighbours=False), GatedTwin(twin)
     for block in twin.blocks:
         h = twin.norm(x, block + "attn_norm")
         if twin.tensor(block + "ssm_a") is not None:
-            x = x + delta_net(twin, block, h)
+            x = x + delta_net(twin, block, h, is_grouped)
         else:
             x = x + gated.attention(block, h, turn, has_head_norms=True)
-        x = x + twin.feed_forward(block, twin.norm(x, block + "post_attention_norm"))
+        x = x + (feed_forward or twin.feed_forward)(block, twin.norm(x, block + "post_attention_norm"))
     return twin.head(x)
+
+
+def gated_experts(twin: Twin, block: str, h: Array) -> Array:
+    score = h @ twin.tensor(block + "ffn_gate_inp_shexp.weight")
+    passed = twin.experts(block, h, twin.routes(block, h, is_renormalised=True))
+    return passed + twin.shared_expert(block, h) / (1 + np.exp(-score))[:, None]
 
 
 def test_layers_are_those_that_the_list_or_the_interval_says(tmp_path: Path) -> None:
