@@ -76,6 +76,7 @@ class Attention:
         norm_within: the heads' results are normalised together before the output projection.
         sinks: every head has one more score, which takes its share of the softmax and has no value.
         gated: behind each head of queries stands a gate: the head's result is multiplied by its sigmoid.
+        kv_of: number of the earlier layer whose keys and values are read; None for a layer that stores its own.
     """
 
     n_heads: int
@@ -93,6 +94,7 @@ class Attention:
     norm_within: bool = False
     sinks: bool = False
     gated: bool = False
+    kv_of: int | None = None
 
     @property
     def q_dim(self) -> int:
@@ -357,6 +359,16 @@ class Layer:
         """What mixes tokens, in order."""
         return tuple(one for one in (self.mixer, self.beside) if one is not None)
 
+    @property
+    def stores(self) -> bool:
+        """Whether the layer remembers tokens."""
+        return any(not isinstance(one, Attention) or one.kv_of is None for one in self.mixers)
+
+    @property
+    def only_attends(self) -> bool:
+        """Whether keys and values are all that the layer remembers of a token."""
+        return self.beside is None and isinstance(self.mixer, Attention)
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -404,6 +416,11 @@ class ModelConfig:
         """The recurrent mixers, by the number of their layer."""
         mixers = ((i, one) for i, layer in enumerate(self.layers) for one in layer.mixers)
         return {i: one for i, one in mixers if not isinstance(one, Attention)}
+
+    @property
+    def last_storing(self) -> int:
+        """Number of the last layer that remembers tokens: what lies behind, a prompt needs for its last token alone."""
+        return max((i for i, layer in enumerate(self.layers) if layer.stores), default=0)
 
     @property
     def ropes(self) -> tuple[Rope, ...]:

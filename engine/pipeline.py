@@ -1,4 +1,4 @@
-"""A model's computation, ready to run: buffers, cache and the four plans, compiled for one session.
+"""A model's computation, ready to run: buffers, cache and plans, compiled for one session.
 
 Token ids go in and logits come out; nothing here knows text, turns or sampling.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,10 +22,11 @@ from engine.config import Experts
 from engine.kernels.records import STEP
 from engine.machine.memory import Memory
 from engine.models import decoder, load_architecture
+from engine.models.decoder import Part
 from engine.plan.buffers import FEW_COLUMNS, Buffers
 from engine.plan.compilation import ProgressCallback, compile_kernels
 from engine.plan.lookahead import ahead_of
-from engine.plan.plan import Plan, scratch_bytes_per_thread
+from engine.plan.plan import BLOCK, DECODE, FEW, Plan, scratch_bytes_per_thread
 from engine.plan.profile import ProfileTable
 
 if TYPE_CHECKING:
@@ -41,9 +42,39 @@ NARROWEST_BLOCK = 32
 ATTENTION_PRODUCTS = 400_000_000
 """Of one operation of prefill attention, about 15 ms on two cores of today and 80 on those of 2014."""
 STEP_BYTES = 128
-PLANS = ("decode", "few", "block", "head")
-VERIFY = "verify"
-"""``few`` with a head for every token; compiled on first use, since few sessions need it."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What a plan computes.
+
+    Attributes:
+        columns: tokens of a walk; 0 for as many as a block has.
+        products: kernels of its matrix products; the head of one token has those of decode.
+        part: of the layers; None for a head alone.
+        n_logits: tokens that get logits.
+    """
+
+    columns: int
+    products: str
+    part: Part | None
+    n_logits: int = 0
+
+
+PLANS = {
+    "decode": _Kind(1, DECODE, Part.ALL, 1),
+    "few": _Kind(FEW_COLUMNS, FEW, Part.STORED),
+    "few last": _Kind(1, DECODE, Part.LAST, 1),
+    "block": _Kind(0, BLOCK, Part.STORED),
+    "block last": _Kind(1, BLOCK, Part.LAST, 1),
+}
+"""The plans of every session."""
+MORE_PLANS = {
+    "verify": _Kind(FEW_COLUMNS, FEW, Part.ALL, FEW_COLUMNS),
+    "whole block": _Kind(0, BLOCK, Part.ALL),
+    "head": _Kind(1, DECODE, None, 1),
+}
+"""Those that few sessions need, for the logits of every token: written and compiled when they are first asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +95,7 @@ class Pipeline:
 
     Attributes:
         columns: tokens of the widest prefill block.
-        logits: (vocab_size,) float32, overwritten by every ``head`` and ``decode``.
+        logits: (vocab_size,) float32, overwritten by every ``last``, ``head`` and ``decode``.
         every_logits: (``FEW_COLUMNS``, vocab_size) float32, overwritten by every ``verify``.
         memory: what the layers remember.
         rotations: how each rope turns keys by their positions; found once, so that asking never reads the map.
@@ -92,9 +123,9 @@ class Pipeline:
         self.memory: LayerMemory = HybridMemory(self._cache, self._states) if config.recurrents else self._cache
         self.kv_type = kv_type
         self._buffers = Buffers(self.columns)
-        self._step = Memory(STEP_BYTES)
+        self._step, self._last = Memory(STEP_BYTES), Memory(STEP_BYTES)
         self._tokens = Memory(4 * self.columns)
-        self._words = self._step.array(np.int64, (STEP_BYTES // 8,))
+        self._words, self._last_words = (one.array(np.int64, (STEP_BYTES // 8,)) for one in (self._step, self._last))
         self._token_ids = self._tokens.array(np.int32, (self.columns,))
         self._words[STEP.tokens // 8] = self._tokens.address
         each = scratch_bytes_per_thread(config, self._cache.max_seq_len)
@@ -112,23 +143,29 @@ class Pipeline:
         return {name: self._plan(name, weights) for name in PLANS}
 
     def _plan(self, name: str, weights: Weights) -> Plan:
-        """Write one plan; whether it has layers and a head, and for how many tokens, follows from its name."""
-        width = self.columns if name == "block" else FEW_COLUMNS if name in ("few", VERIFY) else 1
-        plan = Plan(self._step.address, width, (self._scratch.address, self._scratch_each), self._room)
-        n_logits = FEW_COLUMNS if name == VERIFY else 1
-        parts = self._cache, self._states, self._buffers, self.rotations
-        d = decoder.Decoder(plan, self._config, weights, *parts, n_logits)
+        """Write one plan."""
+        kind = PLANS[name] if name in PLANS else MORE_PLANS[name]
+        step = self._last if kind.part is Part.LAST else self._step
+        scratch = self._scratch.address, self._scratch_each
+        plan = Plan(step.address, kind.columns or self.columns, scratch, self._room)
+        plan.products = kind.products
+        d = decoder.Decoder(
+            plan, self._config, weights, self._cache, self._states, self._buffers, self.rotations, kind.n_logits,
+            kind.part or Part.ALL,
+        )  # fmt: skip
         architecture = load_architecture(self._config.architecture)
-        if name != "head":
+        if kind.part is not None:
             architecture.compose(d)
-        if name not in ("few", "block"):
+        if kind.n_logits == 1:
+            plan.products = DECODE
+        if kind.n_logits:
             architecture.head(d)
         plan.look_ahead(ahead_of)
         return plan
 
     def compile(self, progress: ProgressCallback | None) -> None:
         """Make the plans runnable; until then they can only be described."""
-        plans = [*self.plans.values(), self._plan(VERIFY, self._weights)]  # its table is written when asked for
+        plans = [*self.plans.values(), self._plan("verify", self._weights)]  # its table is written when asked for
         names = [name for plan in plans for name in plan.kernels()]
         self._addresses = compile_kernels(names, progress)
         self._tables = {name: plan.table(self._addresses) for name, plan in self.plans.items()}
@@ -146,8 +183,9 @@ class Pipeline:
             keep_others: hold on to those used before, so that going back to them costs nothing.
         """
         if weights is not self._weights:
-            for plans in (self.plans, self._tables):
-                plans.pop(VERIFY, None)  # written anew when it is asked for
+            for name in MORE_PLANS:  # written anew when they are asked for
+                self.plans.pop(name, None)
+                self._tables.pop(name, None)
             self._kept.append(_Walkable(self._weights, self.plans, self._tables))
             found = next((kept for kept in self._kept if kept.weights is weights), None)
             if found is None:
@@ -164,38 +202,41 @@ class Pipeline:
         self._set_step([token], pos)
         return self._walk("decode", n_threads)
 
-    def few(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
-        """Compute up to ``FEW_COLUMNS`` tokens, bit for bit as one at a time, reading weights once.
+    def store(self, tokens: Sequence[int], pos: int, n_threads: int, is_few: bool) -> bool:
+        """Compute what layers remember of up to ``columns`` tokens from a position on; False if cancelled.
 
-        Leaves no logits; False if cancelled.
+        Args:
+            is_few: compute up to ``FEW_COLUMNS`` tokens, bit for bit as one at a time, reading weights once.
         """
         self._set_step(tokens, pos)
-        return self._walk("few", n_threads)
+        return self._walk("few" if is_few else "block", n_threads)
+
+    def last(self, n_threads: int, is_few: bool) -> bool:
+        """Compute the logits of the last token of ``store``, which was called in the same way; False if cancelled."""
+        return self._walk("few last" if is_few else "block last", n_threads)
 
     def verify(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
-        """Do what ``few`` does and compute the logits of all the tokens in the same walk, each to the bit as alone.
-
-        The plan is written when this is first called.
-        """
-        if VERIFY not in self._tables:
-            self.plans[VERIFY] = plan = self._plan(VERIFY, self._weights)
-            self._tables[VERIFY] = plan.table(self._addresses)
+        """Compute a few tokens and the logits of them all in one walk, each to the bit as alone; False if cancelled."""
         self._set_step(tokens, pos)
-        return self._walk(VERIFY, n_threads)
+        return self._walk("verify", n_threads)
 
-    def block(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
-        """Compute up to ``columns`` tokens from a position on, without logits; False if cancelled."""
+    def whole_block(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
+        """Compute up to ``columns`` tokens in all layers, for ``head`` to be asked of any; False if cancelled."""
         self._set_step(tokens, pos)
-        return self._walk("block", n_threads)
+        return self._walk("whole block", n_threads)
 
     def head(self, column: int, n_threads: int) -> bool:
-        """Compute the logits of one token of the last block; False if cancelled."""
+        """Compute the logits of one token of the last ``whole_block``; False if cancelled."""
         self._words[STEP.column // 8] = column
         self._words[STEP.n_tokens // 8] = 1
         return self._walk("head", n_threads)
 
     def _walk(self, name: str, n_threads: int) -> bool:
         n_threads = min(n_threads, self._room)  # scratch and counters were sized for so many
+        if name not in self._tables:
+            self.plans[name] = plan = self._plan(name, self._weights)
+            self._addresses |= compile_kernels(plan.kernels())
+            self._tables[name] = plan.table(self._addresses)
         timed = self.profile.get(name)
         if timed is None:
             return self._crew.walk(self._tables[name], n_threads)
@@ -219,10 +260,11 @@ class Pipeline:
         self._words[STEP.start_pos // 8] = pos
         self._words[STEP.column // 8] = 0
         self._words[STEP.slot // 8] = self._states.slot
-
-    def residual(self) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """The residual stream of the last block: (columns, dim) float32."""
-        return self._buffers.vector("x", self._config.dim).array()
+        last = len(tokens) - 1
+        self._last_words[STEP.n_tokens // 8] = 1
+        self._last_words[STEP.start_pos // 8] = pos + last
+        self._last_words[STEP.tokens // 8] = self._tokens.address + 4 * last
+        self._last_words[STEP.column // 8] = last
 
 
 def block_columns(config: ModelConfig, max_seq_len: int) -> int:

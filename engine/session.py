@@ -537,7 +537,10 @@ class Session:
         return self._profile.phases() if self._profile is not None and self._pipeline.profile else {}
 
     def end_profile(self) -> dict[str, list[PhaseTime]]:
-        """Stop timing; returns the phases of ``"decode"``, ``"few"`` and ``"block"`` (prefill), and ``"head"``."""
+        """Stop timing; returns the phases of ``"decode"``, and of the plans of prompts.
+
+        Those are ``"few"`` and ``"block"``, and ``"few last"`` and ``"block last"`` for a prompt's last token.
+        """
         phases, self._pipeline.profile = self.read_profile(), {}
         return phases
 
@@ -565,10 +568,10 @@ class Session:
             done = 0
             while done < len(checked):
                 columns = self._pipeline.columns_at(len(self._tokens))
-                turn = self._next_turn(turns, length + len(checked))
-                rows += self._feed_block(checked[done : min(done + columns, turn - length)], every)
+                upto = min(done + columns, self._next_turn(turns, length + len(checked)) - length)
+                rows += self._feed_block(checked[done:upto], every, upto >= len(checked))
                 done = len(self._tokens) - length
-                if len(self._tokens) == turn < length + len(checked):
+                if done < len(checked) and len(self._tokens) in turns:
                     self.memory.mark()
                 if on_progress is not None:
                     on_progress(done, len(checked))
@@ -584,8 +587,13 @@ class Session:
             (turn for turn in behind if turn - self.memory.kept_before(turn) >= FEWEST_BETWEEN_TURNS), default=end
         )
 
-    def _feed_block(self, ids: list[int], every: bool) -> list[Logits]:
-        """Compute one block; the length grows only when all of it is done."""
+    def _feed_block(self, ids: list[int], every: bool, ends: bool) -> list[Logits]:
+        """Compute one block; the length grows only when all of it is done.
+
+        Args:
+            every: return the logits of all tokens.
+            ends: return those of the last token, which the blocks of a prompt but its last do without.
+        """
         pos = len(self._tokens)
         self.memory.extend(pos + len(ids))
         is_few = len(ids) <= FEW_UP_TO
@@ -595,14 +603,19 @@ class Session:
             rows = [self._finite_logits()]
         elif is_few and every:
             rows = self._verified(ids, n_threads)
-        else:
-            compute = self._pipeline.few if is_few else self._pipeline.block
-            self._run(compute(ids, pos, n_threads))
+        elif every:
+            self._run(self._pipeline.whole_block(ids, pos, n_threads))
             rows = []
-            for column in range(0 if every else len(ids) - 1, len(ids)):
+            for column in range(len(ids)):
                 self._run(self._pipeline.head(column, n_threads))
                 rows.append(self._finite_logits())
-        self._grow(ids, rows[-1])
+        else:
+            self._run(self._pipeline.store(ids, pos, n_threads, is_few))
+            rows = []
+            if ends:
+                self._run(self._pipeline.last(n_threads, is_few))
+                rows = [self._finite_logits()]
+        self._grow(ids, rows[-1] if rows else None)
         return rows
 
     def _verified(self, ids: list[int], n_threads: int) -> list[Logits]:
@@ -610,8 +623,8 @@ class Session:
         self._run(self._pipeline.verify(ids, len(self._tokens), n_threads))
         return [self._finite_logits(row) for row in self._pipeline.every_logits[: len(ids)]]
 
-    def _grow(self, ids: list[int], logits: Logits) -> None:
-        """Append computed tokens to the session."""
+    def _grow(self, ids: list[int], logits: Logits | None) -> None:
+        """Append computed tokens to the session; without logits it cannot be continued until more is fed."""
         self._tokens += ids
         self._logits, self._has_answered = logits, False
         self.memory.reach(len(self._tokens))

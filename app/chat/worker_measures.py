@@ -143,7 +143,7 @@ class EngineMeasures:
             return
         found = self._session.read_profile()
         decode = found.get("decode", [])
-        prompt = [found.get(plan, []) for plan in ("few", "block", "head")]
+        prompt = [found.get(plan, []) for plan in ("few", "few last", "block", "block last")]
         self._wire.figures = replace(
             self._wire.figures,
             decode_phases=phase_costs([decode], decode[0].n_walks if decode else 0),

@@ -35,9 +35,11 @@ _SHORTEST_TEXT_TOKENS, _LONGEST_TEXT_TOKENS = 32, 384
 _PROFILED = {
     "decode": "a token written",
     "few": "a few tokens read",
+    "few last": "the last of a few",
     "block": "the prompt read",
+    "block last": "the prompt's last token",
 }
-"""The plans a profile may name, as the table calls them; the head of a prompt, one row, is left to ``--json``."""
+"""The plans a profile may name, as the table calls them."""
 
 
 @record

@@ -27,6 +27,9 @@ _WATCHED = frozenset({*_PASSED_ON, signal.SIGCHLD, signal.SIGCONT})
 GRACE_S = 4.0
 """How long the child may take to end after SIGTERM or SIGHUP before it is killed."""
 
+STANDS_S = 0.1
+"""How long a stopped or continued child is watched before it counts as standing still."""
+
 _DEATHS: dict[int, tuple[int, str]] = {
     signal.SIGBUS: (
         exit_codes.IO_ERROR,
@@ -142,9 +145,26 @@ class _Watch:
         """Return the child's status if it ended; stop together with it if it stopped, so that the shell notices."""
         child_id, status = os.waitpid(self._child_id, os.WNOHANG | os.WUNTRACED)
         while child_id and os.WIFSTOPPED(status):
+            child_id, changed = self._next_change()
+            if child_id:
+                status = changed
+                continue
             os.kill(os.getpid(), signal.SIGSTOP)
             child_id, status = self._status_after_stop()
         return status if child_id and not os.WIFCONTINUED(status) else None
+
+    def _next_change(self) -> tuple[int, int]:
+        """Return what becomes of the stopped child within ``STANDS_S``; (0, 0) if it stands still.
+
+        Whoever stops and continues both processes, as cpulimit does, continues one after the other.
+        """
+        deadline_s = time.monotonic() + STANDS_S
+        while True:
+            child_id, status = os.waitpid(self._child_id, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            left_s = deadline_s - time.monotonic()
+            if child_id or left_s <= 0:
+                return child_id, status
+            signal.sigtimedwait({signal.SIGCHLD}, left_s)
 
     def _status_after_stop(self) -> tuple[int, int]:
         """Find out what became of the child; if it still stands, continue it.
@@ -152,8 +172,7 @@ class _Watch:
         The shell continues the whole group, but whoever continued this process alone meant the child as well. A second
         SIGCONT would make Textual set up its screen twice, so it is sent only to a child that stays stopped.
         """
-        signal.sigtimedwait({signal.SIGCHLD}, 0.1)
-        child_id, status = os.waitpid(self._child_id, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+        child_id, status = self._next_change()
         if child_id == 0:
             os.kill(self._child_id, signal.SIGCONT)
         return child_id, status

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,24 @@ if TYPE_CHECKING:
     from engine.cache.kv_cache import KVCache
     from engine.cache.rotation import Rotation
     from engine.cache.states import RecurrentStates
-    from engine.config import Dense, FeedForward, Mixer, ModelConfig, Rope
+    from engine.config import Dense, FeedForward, Layer, Mixer, ModelConfig, Rope
     from engine.plan.plan import Plan
     from engine.weights.weights import Tensor, Weights
 
 NORMS_BEHIND = ("post_attention_norm.weight", "post_ffw_norm.weight")
 """Norms behind the two branches of a layer."""
+
+
+class Part(Enum):
+    """What a walk computes of its tokens.
+
+    A prompt leaves keys and values behind and asks for one token's logits. So its blocks need ``STORED`` alone, and its
+    last token ``LAST``, to which the step of the walk belongs; both together are ``ALL`` of that token, to the bit.
+    """
+
+    ALL = "all layers"
+    STORED = "up to the last keys and values that are stored"
+    LAST = "from there on, for one token of a block"
 
 
 @dataclass(frozen=True)
@@ -35,6 +48,7 @@ class Decoder:
     Attributes:
         rotations: what each rope of the model turns by.
         n_logits: tokens of a walk whose logits are wanted: one, chosen by the step, or all.
+        part: of the layers.
     """
 
     plan: Plan
@@ -45,11 +59,41 @@ class Decoder:
     buffers: Buffers
     rotations: Mapping[Rope, Rotation]
     n_logits: int = 1
+    part: Part = Part.ALL
 
     @property
     def x(self) -> Activations:
         """The residual stream."""
+        if self.part is Part.LAST:
+            return self.buffers.vector("last", self.config.dim, 1)
         return self.buffers.vector("x", self.config.dim)
+
+    @property
+    def layers(self) -> list[tuple[int, Layer]]:
+        """The layers of this part, by number; of the last that stores, each part has its own share."""
+        first = self.config.last_storing if self.part is Part.LAST else 0
+        end = self.config.last_storing + 1 if self.part is Part.STORED else self.config.n_layers
+        return list(enumerate(self.config.layers))[first:end]
+
+    def asks(self, layer: int) -> bool:
+        """Whether the queries of a layer, and what becomes of them, are of this part."""
+        return self.part is not Part.STORED or layer != self.config.last_storing or self._is_last_mixed(layer)
+
+    def mixes(self, layer: int) -> bool:
+        """Whether what mixes a layer's tokens is of this part."""
+        return self.part is not Part.LAST or not self._is_last_mixed(layer)
+
+    def ends_mixed(self, layer: int) -> bool:
+        """Whether this part ends behind what mixes a layer's tokens."""
+        return self.part is Part.STORED and self._is_last_mixed(layer)
+
+    def _is_last_mixed(self, layer: int) -> bool:
+        """Whether the layer is the last that stores, and all tokens pass its mixers, of which one is recurrent."""
+        return layer == self.config.last_storing and not self.config.layers[layer].only_attends
+
+    def stores(self, layer: int, attention: Attention) -> bool:
+        """Whether the keys and values of a layer are of this part."""
+        return attention.kv_of is None and (self.part is not Part.LAST or layer != self.config.last_storing)
 
     def weight(self, layer: int, name: str) -> Tensor:
         """A tensor of a layer."""
@@ -90,11 +134,16 @@ def all_layers(d: Decoder, ffn_norm: str = "ffn_norm") -> None:
         ffn_norm: name of the norm that the feed-forward reads through.
     """
     embedding(d)
-    for number, layer in enumerate(d.config.layers):
-        if layer.mixers:
+    for number, layer in d.layers:
+        if d.mixes(number):
             x = norm(d, number, "attn_norm") if layer.norm_before else d.x
-        for mixer in layer.mixers:
-            residual(d, mix(d, number, mixer, x), _norm_behind(d, number, 0))
+            for mixer in layer.mixers:
+                mixed = mix(d, number, mixer, x)
+                if mixed is None:
+                    return
+                residual(d, mixed, _norm_behind(d, number, 0))
+        if d.ends_mixed(number):
+            return
         if layer.feed_forward is None:
             continue
         if not layer.side_by_side:  # else x is still what attention has read
@@ -107,16 +156,27 @@ def _norm_behind(d: Decoder, layer: int, branch: int) -> Tensor | None:
 
 
 def embedding(d: Decoder) -> None:
-    """x = rows of the embedding; and the angles of the step's positions, which all layers use."""
+    """x = rows of the embedding; and the angles of the step's positions, which all layers use.
+
+    Of one token of a block, the layers before have been added already.
+    """
     d.plan.phase = "embedding"
-    d.plan.embed(d.weights["token_embd.weight"], d.x)
-    if d.config.embedding_scale != d.config.residual_scale:
-        d.plan.scale(d.x, d.config.embedding_scale / d.config.residual_scale)
+    if d.part is Part.LAST:
+        d.plan.take_column(d.buffers.vector("x", d.config.dim), d.x)
+    else:
+        look_up(d, d.x)
     for rope in d.config.ropes:
         d.plan.angles(d.rotations[rope], d.angles(rope))
         if rope.query_growth:
             d.plan.angles(d.rotations[rope], d.query_angles(rope), rope.query_growth, rope.original_context)
     d.plan.barrier()
+
+
+def look_up(d: Decoder, out: Activations) -> None:
+    """Out = what the residual stream of the step's tokens begins with."""
+    d.plan.embed(d.weights["token_embd.weight"], out)
+    if d.config.embedding_scale != d.config.residual_scale:
+        d.plan.scale(out, d.config.embedding_scale / d.config.residual_scale)
 
 
 def norm(d: Decoder, layer: int, name: str) -> Activations:
@@ -141,16 +201,20 @@ def residual(d: Decoder, branch: Activations, behind: Tensor | None = None) -> N
     d.plan.barrier()
 
 
-def mix(d: Decoder, layer: int, mixer: Mixer, x: Activations) -> Activations:
-    """What a layer's mixer makes of x."""
+def mix(d: Decoder, layer: int, mixer: Mixer, x: Activations) -> Activations | None:
+    """What a layer's mixer makes of x; None as ``self_attention`` has it."""
     if isinstance(mixer, Attention):
         return self_attention(d, layer, mixer, x)
     return _product(d, *recurrent.mix(d, layer, mixer, x))
 
 
-def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations) -> Activations:
-    """output(attention(q, k, v)) of x, with grouped queries; biases and norms of heads where the file has them."""
+def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations) -> Activations | None:
+    """output(attention(q, k, v)) of x, with grouped queries; biases and norms of heads where the file has them.
+
+    None where keys and values of x are all that is wanted of this layer and of those behind it.
+    """
     plan = d.plan
+    wanted = {"q": d.asks(layer), "k": d.stores(layer, attention), "v": d.stores(layer, attention)}
     widths = attention.q_rows, attention.k_dim, attention.v_dim
     names = "queries and gates" if attention.gated else "q", "k", "v"
     q, k, v = (d.buffers.vector(name, n) for name, n in zip(names, widths, strict=True))
@@ -158,7 +222,11 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
         d.parts(layer, f"attn_qkv.{kind}", [f"attn_{letter}.{kind}" for letter in "qkv"], widths)
         for kind in ("weight", "bias")
     )
-    products = [(weight, out, bias) for weight, out, bias in zip(weights, (q, k, v), biases, strict=True) if weight]
+    products = [
+        (weight, out, bias)
+        for letter, weight, out, bias in zip("qkv", weights, (q, k, v), biases, strict=True)
+        if weight and wanted[letter]
+    ]
     plan.quantize(x, *(weight for weight, _, _ in products))
     plan.barrier()
     plan.phase = "qkv"
@@ -170,10 +238,14 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
     gate = d.buffers.vector("q gate", attention.q_dim) if attention.gated else None
     if gate is not None:  # the threads have the same heads when they norm and turn them: no barrier
         both, q = q, d.buffers.vector("q", attention.q_dim)
-        plan.split_heads(both, attention.key_dim, q, gate)
-    _norm_and_turn(d, layer, attention, q, k)
-    plan.store_kv(d.cache, layer, k, v)
+        if wanted["q"]:
+            plan.split_heads(both, attention.key_dim, q, gate)
+    _norm_and_turn(d, layer, attention, {letter: x for letter, x in (("q", q), ("k", k)) if wanted[letter]})
+    if wanted["k"]:
+        plan.store_kv(d.cache, layer, k, v)
     plan.barrier()
+    if not wanted["q"]:
+        return None
     attended = d.buffers.vector("attended", attention.out_dim)
     plan.attention(d.cache, layer, attention, q, attended, d.optional(layer, "attn_sinks.weight"))
     plan.barrier()
@@ -187,22 +259,23 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
     return _product(d, d.weight(layer, "attn_output.weight"), attended, d.optional(layer, "attn_output.bias"))
 
 
-def _norm_and_turn(d: Decoder, layer: int, attention: Attention, q: Activations, k: Activations) -> None:
-    """Norm queries and keys and turn them by their positions, each as far as the layer does."""
+def _norm_and_turn(d: Decoder, layer: int, attention: Attention, heads: Mapping[str, Activations]) -> None:
+    """Norm queries and keys, by their letters, and turn them by their positions, each as far as the layer does."""
     plan, rope, width, eps = d.plan, attention.rope, attention.key_dim, d.config.norm_eps
-    turned = [(q, d.query_angles(rope)), (k, d.angles(rope))] if rope is not None else [(q, None), (k, None)]
+    angles_of = {"q": d.query_angles(rope), "k": d.angles(rope)} if rope is not None else {}
+    turned = [(x, angles_of.get(letter)) for letter, x in heads.items()]
     rotation = d.rotations[rope] if rope is not None else None
-    norms = [d.optional(layer, f"attn_{letter}_norm.weight") for letter in "qk"]
+    norms = [d.optional(layer, f"attn_{letter}_norm.weight") for letter in heads]
     if attention.whole_norms:
         for (x, _), norm in zip(turned, norms, strict=True):
             plan.rope(x, x.n, None, None, norm, eps)  # one head of all the width
         plan.barrier()
-        norms = [None, None]
+        norms = [None] * len(turned)
     if attention.head_layer_norms:
         for (x, _), norm in zip(turned, norms, strict=True):
             assert norm is not None
             plan.layernorm_heads(x, width, norm, eps)  # the threads have the same heads when they turn them: no barrier
-        norms = [None, None]
+        norms = [None] * len(turned)
     for (x, angles), norm in zip(turned, norms, strict=True):
         if attention.norms_turned:  # the threads have the same heads in both rows: no barrier
             plan.rope(x, width, rotation, angles)
@@ -296,7 +369,7 @@ def output_head(d: Decoder, norm_name: str = "output_norm") -> None:
     output = d.weights.get("output.weight") or d.weights["token_embd.weight"]
     plan.phase = "output head"
     x = d.x
-    if d.n_logits == 1:
+    if d.n_logits == 1 and d.part is not Part.LAST:
         x = buffers.vector("last", dim, 1)
         plan.take_column(d.x, x)
         plan.barrier()

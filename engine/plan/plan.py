@@ -37,6 +37,8 @@ EACH = "each expert"
 """The kernel that runs a row's own kernel for each expert."""
 FUNCTIONS = {"gelu": "gelu", "relu squared": "squared relu"}
 """Kernel of each function of a feed-forward without a gate, but for the one that has parameters."""
+DECODE, FEW, BLOCK = "matvec", "few", "matmul"
+"""Kernels of matrix products: for one token, for up to ``FEW_COLUMNS`` with the same bits, and for many."""
 PRODUCTS_PER_OPERATION = 1 << 31
 """A prefill matmul of more products is split by rows: cancelling waits for one operation."""
 
@@ -121,15 +123,17 @@ class Plan:
 
     Args:
         step: address of the step record.
-        columns: tokens a walk may hold; up to ``FEW_COLUMNS`` select the kernels of decode.
+        columns: tokens a walk may hold.
         scratch: (address, bytes per thread) of memory that no operation leaves anything in.
         n_threads: the most that will walk it.
 
     Attributes:
         phase: what the next operations belong to, for the profile.
+        products: kernels of the next matrix products; at first those for as many columns.
     """
 
     def __init__(self, step: int, columns: int, scratch: tuple[int, int], n_threads: int = 1) -> None:
+        self.products = DECODE if columns == 1 else FEW if columns <= FEW_COLUMNS else BLOCK
         self.operations: list[Operation] = []
         self.phase = "embedding"
         self._step = step
@@ -223,7 +227,7 @@ class Plan:
                 self._add(f"quantize {form}", records.QUANTIZE, x=x.address, n=x.n, q=made.q, d=made.d, sums=made.sums)
 
     def _form(self, reader: Tensor) -> str:
-        form: str = load_quant(reader.quant).form(self._columns <= FEW_COLUMNS)
+        form: str = load_quant(reader.quant).form(self.products != BLOCK)
         return form
 
     def matmul(
@@ -236,11 +240,10 @@ class Plan:
         """
         form = x.form(self._form(weight))
         n_before = len(self.operations)
-        name = "matvec" if self.one_column else "few" if self._columns <= FEW_COLUMNS else "matmul"
         part = self._rows_at_once(weight, columns or self._columns)
         for first in range(0, weight.n_rows, part):
             self._add(
-                f"{name} {weight.quant}", records.MATMUL, weight,
+                f"{self.products} {weight.quant}", records.MATMUL, weight,
                 weights=weight.address + first * weight.row_bytes, row_bytes=weight.row_bytes,
                 n_rows=min(part, weight.n_rows - first), n_cols=weight.n_cols, q=form.q, d=form.d, sums=form.sums,
                 out=out.address + 4 * first, out_stride=weight.n_rows,

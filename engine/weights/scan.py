@@ -82,7 +82,8 @@ def _bad_nibbles(blocks: _Blocks) -> _Found:
     """Where the half in the upper nibbles of the last four words of a block of IQ1_M is NaN or infinite."""
     high = (blocks[:, :, 53] >> 4) | (blocks[:, :, 55] & 0xF0)
     exponent = _F16_EXPONENT >> 8
-    return np.equal(np.bitwise_and(high, exponent), exponent)
+    found: _Found = np.equal(np.bitwise_and(high, exponent), exponent)
+    return found
 
 
 def _nothing_bad(blocks: _Blocks) -> _Found:

@@ -495,7 +495,7 @@ class FakeSession:
     def read_profile(self) -> dict[str, list[Any]]:
         """One phase that took a second and read a gigabyte."""
         phase = SimpleNamespace(phase="feed-forward", seconds=1.0, weight_bytes=10**9, gbps=1.0, share=1.0, n_walks=10)
-        return {"decode": [phase], "few": [phase], "block": [phase], "head": [phase]}
+        return {name: [phase] for name in ("decode", "few", "few last", "block", "block last")}
 
     def end_profile(self) -> dict[str, list[Any]]:
         """The same, for the last time."""

@@ -9,7 +9,7 @@ from typing import Any
 from engine import Model
 from engine.cache.kv_cache import kv_type_of
 
-PLANS = ("decode", "few", "block", "head")
+PLANS = ("decode", "few", "few last", "block", "block last")
 N_CTX = 256
 _ADDRESSES = frozenset(
     ("weights", "weight", "x", "q", "d", "sums", "out", "add", "scratch", "frequencies", "angles", "v", "gate", "up")
@@ -33,7 +33,7 @@ class _Names:
 
 
 def plan_lines(model: Model, kv: str = "f16") -> Iterator[str]:
-    """All rows of a session's four tables.
+    """All rows of a session's tables.
 
     Addresses in the middle of a buffer have names of their own: of which buffer they are shows in the difference only.
     """

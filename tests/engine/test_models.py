@@ -63,13 +63,18 @@ def test_the_number_of_threads_changes_no_bit(quant: str, kv: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_threads_and_few_tokens_at_once_change_no_bit_of_any_architecture(architecture: str, tmp_path: Path) -> None:
+def test_threads_few_tokens_and_the_end_of_a_prompt_change_no_bit_of_any_architecture(
+    architecture: str, tmp_path: Path
+) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", architecture, "Q8_0")
     results = []
     for threads in (1, 3):
         model = Model.open(path, threads=threads)
         session = model.session(n_ctx=64)
-        session.feed(IDS)
+        if threads == 1:
+            wanted = session.feed(IDS, every=True)[-1]
+            session.truncate(0)
+        assert session.feed(IDS).tobytes() == wanted.tobytes()
         single = np.stack([session.feed([token]) for token in IDS[:4]])
         if (left := session.truncate(len(IDS))) < len(IDS):  # layers cannot stop there
             session.feed(IDS[left:])

@@ -124,6 +124,13 @@ def test_odd_blocks_change_no_bit(fed: Fed) -> None:
     assert np.vstack(rows).tobytes() == fed.rows.tobytes()
 
 
+def test_prompts_of_odd_length_end_with_the_same_bits(fed: Fed) -> None:
+    session, at = fed.session(), 0
+    for n in ODD_BLOCKS:
+        at += n
+        assert session.feed(IDS[at - n : at]).tobytes() == fed.rows[at - 1].tobytes()
+
+
 def test_token_by_token_computes_the_same(fed: Fed) -> None:
     session = fed.session()
     steps = np.stack([session.feed([token]) for token in IDS[:N_STEPS]])

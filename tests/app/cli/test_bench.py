@@ -169,11 +169,11 @@ def test_a_profile_shows_every_plan_that_ran_and_counts_decode_per_token(
 ) -> None:
     bench(BenchOptions("m.gguf", (1,), 8, 4, 1, profile=True), built_in_settings(), script.clock)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [line[-4:-3] for line in lines if line[:1] == ["feed-forward"]] == [["250.00"], ["1000.00"], ["1000.00"]]
+    assert [line[-4:-3] for line in lines if line[:1] == ["feed-forward"]] == [["250.00"], *[["1000.00"]] * 4]
     titles = [" ".join(line[:3]) for line in lines if "goes" in line]
-    assert titles == ["a token written:", "a few tokens", "the prompt read:"]
+    assert titles == ["a token written:", "a few tokens", "the last of", "the prompt read:", "the prompt's last"]
     report = reports(script, capsys, thread_counts=(1,), n_gen=4, profile=True)[0]["profile"]
     assert [(name, phase[0]["ms"], phase[0]["bytes"]) for name, phase in report.items()] == [
         ("decode", 250.0, 250_000_000),
-        *((name, 1000.0, 10**9) for name in ("few", "block", "head")),
+        *((name, 1000.0, 10**9) for name in ("few", "few last", "block", "block last")),
     ]

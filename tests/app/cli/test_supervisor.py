@@ -241,6 +241,28 @@ def test_a_stopped_child_stops_the_job_and_continuing_wakes_both_once(opened: li
     assert terminal.output.count(b"CONTINUED") == 2
 
 
+def test_a_parent_does_not_stop_for_a_child_that_goes_on_at_once(opened: list[Terminal]) -> None:
+    # cpulimit stops and continues processes one after the other: who is continued first sees the other stand.
+    terminal = start(opened, act=STAYS)
+    parent, child = terminal.process.pid, terminal.child_id()
+    stood = []
+    for _ in range(5):  # a busy machine may let the parent stand once
+        for process in (parent, child):
+            os.kill(process, signal.SIGSTOP)
+            wait_for_state(process, "T")
+        os.kill(parent, signal.SIGCONT)
+        time.sleep(0.03)
+        os.kill(child, signal.SIGCONT)
+        time.sleep(0.5)
+        state = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[0]
+        stood.append(state == "T")
+        os.killpg(parent, signal.SIGCONT)
+        wait_for_state(parent, "S")
+    assert not all(stood)
+    os.kill(child, signal.SIGKILL)
+    assert terminal.end() == exit_codes.NO_MEMORY
+
+
 def test_the_child_ends_when_its_parent_is_killed(opened: list[Terminal]) -> None:
     terminal = start(opened, setup="signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b'ORPHAN'), os._exit(0)))")
     os.kill(terminal.process.pid, signal.SIGKILL)

@@ -80,5 +80,5 @@ def test_a_width_that_no_norm_takes_is_refused(tmp_path: Path) -> None:
 def test_types_of_three_values_are_refused_by_name(tmp_path: Path) -> None:
     described = tiny(dim=256, hidden_dim=512)
     tensor = described.tensor("blk.0.attn_q.weight")
-    tensor.ggml_type, tensor.data = 35, bytes(256 * 66)
-    assert "blk.0.attn_q.weight is TQ2_0" in refusal(described.write(tmp_path / "model.gguf"))
+    tensor.ggml_type, tensor.data = 34, bytes(256 * 54)
+    assert "blk.0.attn_q.weight is TQ1_0" in refusal(described.write(tmp_path / "model.gguf"))

@@ -23,6 +23,7 @@ from engine.config import Dense, Layer, ModelConfig, ShortConvolution
 from engine.errors import Cancelled
 from engine.saved_state import StateWriter, restorable, restore_state
 from engine.saved_state.record import RECORD_POSITIONS
+from tests.engine import tiny_gguf
 from tests.engine.architectures import test_qwen35
 
 IDS = np.random.default_rng(3).integers(3, 250, 600).tolist()
@@ -101,6 +102,22 @@ def test_a_long_prompt_is_kept_now_and_then(model: Model, monkeypatch: pytest.Mo
     assert [session.memory.kept_before(n) for n in (149, 150, 299, 300, 600)] == [0, 150, 150, 300, 600]
 
 
+@pytest.mark.parametrize("n", [4, 70])
+@pytest.mark.parametrize(
+    ("architecture", "n_layers"),
+    [("qwen35", 2), ("qwen35", 3), ("falcon-h1", 2), ("nemotron_h", 2), ("nemotron_h", 3), ("nemotron_h", 4)],
+)
+def test_the_last_token_of_a_prompt_has_the_logits_of_all_layers(
+    architecture: str, n_layers: int, n: int, tmp_path: Path
+) -> None:
+    """Whatever the last layer is that remembers tokens: all of them pass it, and the last one all behind it."""
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture, "Q8_0", n_layers=n_layers), threads=2)
+    whole, prompt = model.session(n_ctx=128), model.session(n_ctx=128)
+    assert prompt.feed(IDS[:n]).tobytes() == whole.feed(IDS[:n], every=True)[-1].tobytes()
+    assert prompt.feed(OTHERS[:5]).tobytes() == whole.feed(OTHERS[:5]).tobytes()
+    model.close()
+
+
 def test_a_stopped_walk_costs_nothing(model: Model) -> None:
     session = session_of(model)
     session.feed(IDS[:100])
@@ -111,7 +128,7 @@ def test_a_stopped_walk_costs_nothing(model: Model) -> None:
     session._pipeline.columns_at = columns  # type: ignore[method-assign]
     assert session.length == 164
     model.crew.cancel()
-    assert not session._pipeline.few(IDS[:4], 164, 2)  # some layers have written, others not
+    assert not session._pipeline.store(IDS[:4], 164, 2, is_few=True)  # some layers have written, others not
     model.crew.rearm()
     assert session.truncate(164) == 164
     assert next_logits(session) == fresh_logits(model, IDS[:164])

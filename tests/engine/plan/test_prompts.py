@@ -1,0 +1,67 @@
+"""What a prompt computes: keys and values of every token, and the logits of its last token alone."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from engine import EngineError, Model, Sampling
+from engine.errors import Cancelled
+from tests.engine import tiny_gguf
+
+IDS = np.random.default_rng(4).integers(3, 250, 200).tolist()
+STORED, OTHERS = {"attn_k", "attn_v"}, {"attn_q", "attn_output", "ffn_gate", "ffn_up", "ffn_down"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    path = tiny_gguf.write(tmp_path_factory.mktemp("model") / "tiny.gguf", "llama", "Q8_0", n_layers=2)
+    opened = Model.open(path, threads=2)
+    yield opened
+    opened.close()
+
+
+def products(model: Model, plan: str) -> list[set[str]]:
+    """Matrices that a plan multiplies with, by layer; behind them the output."""
+    rows = model.session(n_ctx=64)._pipeline.plans[plan].describe()
+    names = [row["weights"].split(".") for row in rows if row["op"].startswith(("matvec", "few", "matmul"))]
+    layers: list[set[str]] = [{name[2] for name in names if name[:2] == ["blk", str(n)]} for n in range(2)]
+    return [*layers, {name[0] for name in names if name[0] != "blk"}]
+
+
+@pytest.mark.parametrize("plan", ["few", "block"])
+def test_blocks_end_with_the_last_keys_and_values_and_the_last_token_begins_there(model: Model, plan: str) -> None:
+    assert products(model, plan) == [STORED | OTHERS, STORED, set()]
+    assert products(model, plan + " last") == [set(), OTHERS, {"output"}]
+
+
+@pytest.mark.parametrize("n", [2, 4, 5, 70, 200])
+def test_the_last_token_of_a_prompt_has_the_logits_of_all_layers_for_all_tokens(model: Model, n: int) -> None:
+    whole, prompt = (model.session(n_ctx=256) for _ in range(2))
+    prompt._pipeline.columns_at = lambda pos: 64  # type: ignore[method-assign]
+    wanted = whole.feed(IDS[:n], every=True)[-1]
+    assert prompt.feed(IDS[:n]).tobytes() == wanted.tobytes()
+    assert prompt.feed([7]).tobytes() == whole.feed([7]).tobytes()  # and so have the keys and values
+
+
+def test_only_the_end_of_a_prompt_asks_for_logits(model: Model) -> None:
+    session = model.session(n_ctx=256)
+    session._pipeline.columns_at = lambda pos: 64  # type: ignore[method-assign]
+    session.start_profile()
+    session.prefill(IDS)
+    assert {name: phases[0].n_walks for name, phases in session.end_profile().items()} == {"block": 4, "block last": 1}
+
+
+def test_a_prompt_that_was_given_up_between_blocks_keeps_them_and_has_nothing_to_continue(model: Model) -> None:
+    session, fresh = (model.session(n_ctx=256) for _ in range(2))
+    session._pipeline.columns_at = lambda pos: 64  # type: ignore[method-assign]
+    session.feed(IDS[:3])
+    with pytest.raises(Cancelled):
+        session.prefill(IDS, on_progress=lambda done, total: session.cancel())
+    assert session.length == 67
+    with pytest.raises(EngineError, match="nothing to continue"):
+        next(session.generate(Sampling.greedy()))
+    assert session.prefill(IDS).reused == 67
+    fresh.feed(IDS[:3])
+    fresh.feed(IDS[3:])
+    assert session.feed([7]).tobytes() == fresh.feed([7]).tobytes()
