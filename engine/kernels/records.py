@@ -51,7 +51,10 @@ class Embed(NamedTuple):
 
 
 class RmsNorm(NamedTuple):
-    """out[(token), dim] = x / rms(x) * weight, f32; of ``layernorm`` x - mean for x, and + bias unless that is 0."""
+    """out[(token), dim] = x / rms(x) * weight, f32; of ``layernorm`` x - mean for x, and + bias unless that is 0.
+
+    ``biased rmsnorm`` has a bias, too.
+    """
 
     step: int = 0
     x: int = 8
@@ -234,6 +237,15 @@ class Each(NamedTuple):
     patches: int = 144
     n_patches: int = 152
     room: int = 160
+
+
+class Ask(NamedTuple):
+    """Ask for the weights of the experts in use: ``slabs`` are n_slabs times (address, bytes of one expert)."""
+
+    step: int = 0
+    table: int = 8
+    slabs: int = 16
+    n_slabs: int = 24
 
 
 class Spread(NamedTuple):
@@ -431,5 +443,5 @@ class Probe(NamedTuple):
 STEP, EMBED, RMSNORM, QUANTIZE, MATMUL = Step(), Embed(), RmsNorm(), Quantize(), Matmul()
 ANGLES, ROPE, CACHE, GATE, TAKE_COLUMN, PROBE = Angles(), Rope(), Cache(), Gate(), TakeColumn(), Probe()
 CLAIMS, ADD, SCALE, XIELU = Claims(), Add(), Scale(), Xielu()
-CHOOSE, GROUP, EXPERT, EACH, SPREAD, JOIN = Choose(), Group(), Expert(), Each(), Spread(), Join()
+CHOOSE, GROUP, EXPERT, EACH, ASK, SPREAD, JOIN = Choose(), Group(), Expert(), Each(), Ask(), Spread(), Join()
 CONVOLUTION, SCAN, RATES, GATED_NORM, SPLIT = Convolution(), Scan(), Rates(), GatedNorm(), Split()

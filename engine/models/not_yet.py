@@ -16,7 +16,6 @@ NOT_YET: dict[str, tuple[str, str]] = {
     "deepseek": ("DeepSeek 1 with experts", "Qwen 3"),
     "deepseek2": ("DeepSeek 2 and 3", "a distilled DeepSeek R1 (llama or qwen2)"),
     "falcon": ("Falcon", "Falcon 3 (llama)"),
-    "phimoe": ("Phi 3.5 with experts", "a dense Phi 3.5 or Phi 4"),
     "olmo": ("OLMo 1", "OLMo 2"),
     "glm4moe": ("GLM 4.5 with experts", "Qwen 3"),
     "chatglm": ("ChatGLM", "Qwen 3"),

@@ -258,6 +258,7 @@ def test_vectors_of_another_type_or_that_hold_no_numbers_are_refused_by_their_na
 FACTORS = {
     **{name: ["rope_freqs.weight"] for name in ARCHITECTURES},
     "phi3": ["rope_factors_short.weight", "rope_factors_long.weight"],
+    "phimoe": ["rope_factors_short.weight", "rope_factors_long.weight"],
 }
 WITH_FACTORS = {
     "llama",
@@ -269,6 +270,7 @@ WITH_FACTORS = {
     "arcee",
     "cohere2",
     "phi3",
+    "phimoe",
     "apertus",
     "granitehybrid",
     "falcon-h1",
