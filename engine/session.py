@@ -150,6 +150,16 @@ class Session:
         return self.memory.n_bytes
 
     @property
+    def kv_bytes_per_position(self) -> float:
+        """Bytes of the cache for each token of the context, without what does not depend on it."""
+        return (self.memory.n_bytes - self.memory.fixed_bytes) / self.n_ctx
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of recurrent layers' states: each token reads as many, and writes as many."""
+        return self.memory.state_bytes
+
+    @property
     def memory(self) -> LayerMemory:
         """The layers' memory of the tokens."""
         return self._pipeline.memory

@@ -25,16 +25,19 @@ class HybridMemory:
 
     Attributes:
         n_bytes: of both.
+        fixed_bytes: of the states and their checkpoints.
+        state_bytes: of the states that a token reads.
         layout_version: of both, checked when a saved state is restored.
         may_overrun: False: a state is that of all tokens of a walk.
     """
 
     def __init__(self, cache: KVCache, states: RecurrentStates) -> None:
         self.cache, self.states = cache, states
-        self.n_bytes = cache.n_bytes + states.n_bytes
+        self.n_bytes, self.fixed_bytes = cache.n_bytes + states.n_bytes, states.n_bytes
+        self.state_bytes = states.size_bytes
         self.layout_version = cache.layout_version | STATE_VERSION << 16
         self.may_overrun = False
-        self._state_bytes = states.size_bytes + len(STATE_MARK)
+        self._saved_bytes = states.size_bytes + len(STATE_MARK)
 
     def extend(self, n: int) -> None:
         """Note that positions up to n are about to be written."""
@@ -107,7 +110,7 @@ class HybridMemory:
     def copied_bytes(self, first: int, last: int, is_end: bool = False) -> int:
         """Return the most bytes that ``copy_out`` writes for these positions."""
         has_state = is_end or self.states.is_saved(last)
-        return self.cache.copied_bytes(first, last) + (self._state_bytes if has_state else 0)
+        return self.cache.copied_bytes(first, last) + (self._saved_bytes if has_state else 0)
 
     def is_copy(self, first: int, last: int, n_bytes: int) -> bool:
         """Whether ``copy_out`` may have written this number of bytes for these positions."""
@@ -116,22 +119,22 @@ class HybridMemory:
     def has_state(self, copied: Copied) -> bool:
         """Whether a copy of this size carries the state behind its last position."""
         first, last, n_bytes = copied
-        return self.cache.is_copy(first, last, n_bytes - self._state_bytes)
+        return self.cache.is_copy(first, last, n_bytes - self._saved_bytes)
 
     def copy_out(self, first: int, last: int, out: Bytes, is_end: bool = False) -> int:
         """Copy keys and values, and behind them the state at ``last`` where it is kept, or at the end."""
         n = self.cache.copy_out(first, last, out)
-        if len(out) < n + self._state_bytes or not (is_end or self.states.is_saved(last)):
+        if len(out) < n + self._saved_bytes or not (is_end or self.states.is_saved(last)):
             return n
         mark = n + self.states.size_bytes
         if not self.states.copy_state(last, out[n:mark]):
             return n
         out[mark : mark + len(STATE_MARK)] = STATE_MARK
-        return n + self._state_bytes
+        return n + self._saved_bytes
 
     def resumes_at(self, n: int, copies: Sequence[Copied]) -> int:
         """Return the last position up to n that restored copies can be gone on from."""
-        plain = [(a, b, size - self._state_bytes if self.has_state((a, b, size)) else size) for a, b, size in copies]
+        plain = [(a, b, size - self._saved_bytes if self.has_state((a, b, size)) else size) for a, b, size in copies]
         ends = {last for first, last, size in copies if last <= n and self.has_state((first, last, size))}
         return next((end for end in sorted(ends, reverse=True) if self.cache.resumes_at(end, plain) == end), 0)
 
@@ -140,7 +143,7 @@ class HybridMemory:
         if not self.has_state((first, last, len(data))):
             self.cache.copy_in(first, last, data)
             return
-        n = len(data) - self._state_bytes
+        n = len(data) - self._saved_bytes
         self.cache.copy_in(first, last, data[:n])
         if last <= self.cache.max_seq_len:
             self.states.take_in(last, data[n : n + self.states.size_bytes])

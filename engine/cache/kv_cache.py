@@ -17,7 +17,7 @@ from engine.cache.kv_types import KV_TYPES, KVType
 from engine.cache.layer_cache import POSITIONS, Bytes, Floats, LayerCache, Part, parts_of
 from engine.cache.layer_memory import MemoryNeeds
 from engine.cache.ring import RingReach, ring_slots
-from engine.cache.states import CHECKPOINT_BYTES, states_bytes
+from engine.cache.states import CHECKPOINT_BYTES, state_bytes, states_bytes
 from engine.errors import MemoryPlanError
 from engine.machine import residency
 from engine.machine.memory import Memory
@@ -58,7 +58,8 @@ def memory_needs(config: ModelConfig, kv_type: KVType, checkpoint_bytes: int = C
         kv_type: a value of ``KV_TYPES``.
         checkpoint_bytes: limit on the copies of recurrent states.
     """
-    return kv_needs(config, kv_type) + MemoryNeeds(0, states_bytes(config, checkpoint_bytes))
+    states = MemoryNeeds(0, states_bytes(config, checkpoint_bytes), state_bytes=state_bytes(config))
+    return kv_needs(config, kv_type) + states
 
 
 def kv_needs(config: ModelConfig, kv_type: KVType) -> MemoryNeeds:
@@ -85,6 +86,7 @@ class KVCache:
     Attributes:
         layers: by the layer's number.
         n_bytes: of all of them.
+        fixed_bytes, state_bytes: none.
         layout_version: see ``LAYOUT_VERSION``.
         may_overrun: True: positions beyond the length are unused.
     """
@@ -98,6 +100,7 @@ class KVCache:
         key_weights: Mapping[int, Floats] | None = None,
     ) -> None:
         self.kv_type, self.layout_version, self.may_overrun = kv_type, LAYOUT_VERSION, True
+        self.fixed_bytes = self.state_bytes = 0
         self.max_seq_len = _whole(max_seq_len)
         self.n_bytes = kv_needs(config, kv_type).bytes_for(self.max_seq_len)
         self._memory = Memory(self.n_bytes, fills_slowly=True)

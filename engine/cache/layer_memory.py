@@ -28,20 +28,29 @@ class MemoryNeeds:
         position_bytes: bytes per position of the context.
         fixed_bytes: bytes that do not depend on the context.
         rings: (positions at most, bytes per position) of layers that keep a window only, fewest positions first.
+        state_bytes: of the fixed ones, those that each token reads; it writes as many.
     """
 
     position_bytes: int
     fixed_bytes: int = 0
     rings: tuple[tuple[int, int], ...] = ()
+    state_bytes: int = 0
 
     def __add__(self, other: MemoryNeeds) -> MemoryNeeds:
-        rings = tuple(sorted(self.rings + other.rings))
-        return MemoryNeeds(self.position_bytes + other.position_bytes, self.fixed_bytes + other.fixed_bytes, rings)
+        rings, fixed = tuple(sorted(self.rings + other.rings)), self.fixed_bytes + other.fixed_bytes
+        states = self.state_bytes + other.state_bytes
+        return MemoryNeeds(self.position_bytes + other.position_bytes, fixed, rings, states)
 
     def bytes_for(self, n_ctx: int) -> int:
         """Return the bytes for a context of ``n_ctx`` tokens."""
-        in_rings = sum(min(n_ctx, most) * n_bytes for most, n_bytes in self.rings)
-        return n_ctx * self.position_bytes + in_rings + self.fixed_bytes
+        return self._position_bytes(n_ctx) + self.fixed_bytes
+
+    def bytes_moved(self, n_tokens: int) -> int:
+        """Return the bytes that a decode step behind ``n_tokens`` tokens reads, and writes of states."""
+        return self._position_bytes(n_tokens) + 2 * self.state_bytes
+
+    def _position_bytes(self, n: int) -> int:
+        return n * self.position_bytes + sum(min(n, most) * n_bytes for most, n_bytes in self.rings)
 
     def largest_context(self, n_bytes: int) -> int:
         """Return the largest context, a multiple of eight tokens, that fits into ``n_bytes``; 0 if none does."""
@@ -59,12 +68,16 @@ class LayerMemory(Protocol):
     """Memory of all layers of one session.
 
     Attributes:
-        n_bytes: bytes allocated.
+        n_bytes: bytes allocated, or set aside.
+        fixed_bytes: those of them that do not depend on the context.
+        state_bytes: those that each token reads; it writes as many.
         layout_version: of the memory layout and its meaning, checked when a saved state is restored.
         may_overrun: whether more may be computed than ``reach`` then says, and counts for nothing.
     """
 
     n_bytes: int
+    fixed_bytes: int
+    state_bytes: int
     layout_version: int
     may_overrun: bool
 

@@ -494,6 +494,7 @@ class FakeSession:
     def __init__(self, model: FakeModel, n_ctx: int, kv: str) -> None:
         self.model, self._script = model, model.script
         self.n_ctx, self.kv_type, self.kv_bytes = n_ctx, kv, n_ctx * 256
+        self.kv_bytes_per_position, self.state_bytes = 256.0, 0
         self.tokens: list[int] = []
         self.finish_reason = ""
         self.n_guessed = 0

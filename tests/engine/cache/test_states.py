@@ -198,9 +198,11 @@ def test_needs_are_both_slots_and_the_checkpoints_of_the_budget(model: Model) ->
     each = states.state_bytes(model.config)
     assert each == 4 * (3 * 8 * 32 + 4 * 32 * 32)
     needs = memory_needs(model.config, KV_TYPES["f16"], 5 * each + 1)
-    assert needs == MemoryNeeds(2 * 2 * 2 * 16, 7 * each)
+    assert needs == MemoryNeeds(2 * 2 * 2 * 16, 7 * each, state_bytes=each)
+    assert (needs.bytes_moved(0), needs.bytes_moved(100)) == (2 * each, 2 * each + 100 * 128)
     session = session_of(model, checkpoint_bytes=5 * each + 1)
     assert session.kv_bytes == needs.bytes_for(1024)
+    assert (session.kv_bytes_per_position, session.state_bytes) == (128, each)
     assert memory_needs(model.config, KV_TYPES["f16"]).fixed_bytes == (2 + MOST_CHECKPOINTS) * each
     for n in range(100, 600, 50):
         session.feed(IDS[session.length : n])
