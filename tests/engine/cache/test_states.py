@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from engine.cache.layer_memory import MemoryNeeds
 from engine.cache.states import MOST_CHECKPOINTS, RecurrentStates
 from engine.config import Dense, Layer, ModelConfig, ShortConvolution
 from engine.errors import Cancelled
-from engine.saved_state import StateWriter, restorable, restore_state
+from engine.saved_state import StateWriter, restorable, restore_state, writer
 from engine.saved_state.record import RECORD_POSITIONS
 from tests.engine import tiny_gguf
 from tests.engine.architectures import test_qwen35
@@ -272,6 +274,30 @@ def test_a_state_written_as_the_session_grows_goes_on_from_every_turn(model: Mod
         back = session_of(model)
         assert restore_state(back, path, session.tokens[: end + 2]).tokens == end
         assert next_logits(back) == fresh_logits(model, session.tokens[:end])
+
+
+def test_a_slow_reply_does_not_save_its_state_with_each_token(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "QUIET_S", 0.0)
+    path, session = tmp_path / "kv.state", session_of(model)
+    session.feed(IDS[:100])
+    saving = StateWriter(session, path)
+    assert saving.flush(60), saving.problem
+    before_bytes = saving.file_bytes
+    for token in IDS[100:120]:
+        session.feed([token])
+        saving.note()
+        wait_for(lambda: saving.saved_tokens == session.length)
+    assert saving.file_bytes - before_bytes < 3 * states.state_bytes(model.config)
+    saving.close()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < give_up_s
+        threading.Event().wait(0.001)
 
 
 def test_a_damaged_state_costs_a_reread_and_never_an_answer(model: Model, tmp_path: Path) -> None:
