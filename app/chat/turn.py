@@ -97,7 +97,7 @@ class EngineTurn:
             session,
             ids,
             options.sampling(cast("Model", session.model)),  # a session knows less of it than who opened it
-            max_tokens=options.max_tokens,
+            max_tokens=options.longest_reply_tokens,
             stop=prompt.stops,
             after=self._earlier.ids,
             spelled=spelled,

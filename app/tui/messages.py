@@ -49,6 +49,11 @@ class TranscriptScrolled(Message):
 
 
 @dataclass(eq=False, repr=False)
+class TranscriptEndWanted(Message):
+    """The user asked from the prompt for the end of the transcript."""
+
+
+@dataclass(eq=False, repr=False)
 class MessageLeft(Message):
     """The user went from a focused message back to the prompt."""
 

@@ -22,7 +22,15 @@ from typing import Any
 
 from engine import common_prefix
 from engine.config import Attention, Dense, Layer, ModelConfig, Rope
-from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError, MemoryPlanError, TemplateError
+from engine.errors import (
+    BrokenModelError,
+    Cancelled,
+    ContextFullError,
+    EngineError,
+    FileUnreadableError,
+    MemoryPlanError,
+    TemplateError,
+)
 from engine.prompt.thinking_mode import ThinkingMode
 
 BOS, EOS, SYSTEM, USER, ASSISTANT, END = range(6)
@@ -162,6 +170,8 @@ class Script:
     open_error: Exception | None = None
     open_errors: dict[str, Exception] = field(default_factory=dict)
     """The same for files of some names."""
+    missing: Collection[str] = ()
+    """Names of files that are not there."""
     prefill_error: Exception | None = None
     generate_error: Exception = field(default_factory=lambda: BrokenModelError("model.gguf: the model computed NaN"))
     fail_after_tokens: int | None = None
@@ -177,6 +187,11 @@ class Script:
     n_bandwidth_probes: int = 0
     opened: list[FakeModel] = field(default_factory=list)
     """Every model opened from this script, with its sessions in ``model.sessions``."""
+
+    def glance_at_model(self, path: Path) -> None:
+        """Refuse what is not there."""
+        if path.name in self.missing:
+            raise FileUnreadableError(f"{path.name}: no such file (check the path)")
 
     def open_model(self, *arguments: Any, **options: Any) -> FakeModel:
         """Open a model whatever the arguments: stands in for ``app.chat.opening.open_model`` and the like."""

@@ -12,11 +12,11 @@ from app.chat.events import (
     ThinkingFinished,
     ThoughtGenerated,
 )
-from app.conversations import lines
 from app.conversations.conversation import Ending, ReplyFigures
 from app.text import figures
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.message_editing import MessageEditing
+from app.tui.screens.turn_views import GOES_ON, footers
 from app.tui.widgets.message_view import ReplyView, UserView
 
 
@@ -118,7 +118,8 @@ class ReplyFlow:
         self._editing.note_replied()
         view = self._views.growing_reply()
         view.message = self._turns.note_reply(ending, reply_figures, ids, raw)
-        view.finish(lines.reply_footer(view.message.figures, ending, is_edited=view.message.is_edited))
+        view.finish(*footers(view.message))
+        view.offer(GOES_ON if self._turns.can_continue else "")
         # When the last pass of its Markdown is done, and with it the number of widgets known.
         self._screen.call_after_refresh(self._transcript.slim)
         self._views.end()

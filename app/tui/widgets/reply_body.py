@@ -1,4 +1,4 @@
-"""The text of a reply: rows of Markdown that grow while it streams and get their colours when it ends."""
+"""The text of a reply: rows of Markdown that grow while it streams; code gets its colours when its block ends."""
 
 from __future__ import annotations
 
@@ -83,6 +83,7 @@ class ReplyBody(Widget):
         """Return the rows that the text needs; while it grows, with some room for what comes."""
         if width != self._markdown.width:
             self._lay_out(width)
+            self._held_rows = 0  # rows of another width say nothing
         n_rows = len(self._markdown.rows)
         if self.is_final:
             return n_rows
@@ -111,7 +112,7 @@ class ReplyBody(Widget):
         """Paint anew: the theme may be another."""
         super().notify_style_update()
         self._strips.clear()
-        if self.is_final and self._markdown.width and self._coloured_with not in (None, self._code_theme):
+        if self._markdown.width and self._coloured_with not in (None, self._code_theme):
             self._lay_out(self._markdown.width)
 
     def action_link(self, target: str) -> None:
@@ -120,8 +121,7 @@ class ReplyBody(Widget):
 
     def _lay_out(self, width: int) -> None:
         self._strips.clear()
-        highlight = self._highlighted if self.is_final else None
-        self._guarded(lambda: self._markdown.lay_out(width, highlight, is_whole=self.is_final))
+        self._guarded(lambda: self._markdown.lay_out(width, self._highlighted, is_whole=self.is_final))
 
     def _guarded(self, step: Callable[[], int | None]) -> int:
         """Take a step; text that the parser cannot take is shown as it came."""

@@ -136,7 +136,7 @@ async def test_the_conversation_is_untouched_by_a_search() -> None:
         await driver.pilot.press("escape")
         reply = await driver.ask("second?")
         assert reply.text == "Two."
-        assert "from cache" in reply.footer
+        assert "from cache" in reply.details
 
 
 async def test_enter_uses_the_best_and_remembers_it_and_u_takes_it_back() -> None:

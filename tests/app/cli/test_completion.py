@@ -1,0 +1,52 @@
+"""What a shell completes, and what a mistyped command is told."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from app.cli.arguments import COMMANDS, parse
+from app.cli.completion import CompletionOptions, completion
+from app.program.settings import built_in_settings
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_every_command_and_its_options(shell, capsys):
+    assert completion(CompletionOptions(shell), built_in_settings()) == 0
+    script = capsys.readouterr().out
+    assert all(name in script for name in COMMANDS)
+    assert "max-tokens" in script
+
+
+def test_bash_completes_commands_options_and_models(capsys, tmp_path):
+    bash = shutil.which("bash")
+    assert bash, "tests need bash"
+    completion(CompletionOptions("bash"), built_in_settings())
+    script = capsys.readouterr().out
+    (tmp_path / "a.gguf").touch()
+    (tmp_path / "notes.txt").touch()
+
+    def completed(*words: str) -> list[str]:
+        line = (
+            f"COMP_WORDS=({' '.join(words)}) COMP_CWORD={len(words) - 1}; _jalopy; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        )
+        done = subprocess.run(
+            [bash, "-c", f"{script}\n{line}"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+        )
+        return done.stdout.split()
+
+    assert completed("jalopy", "mod") == ["models"]
+    assert completed("jalopy", "run", "--sess") == ["--session"]
+    assert completed("jalopy", "run", "a") == ["a.gguf"]
+    assert completed("jalopy", "run", "st") == ["starter"]
+
+
+def test_a_mistyped_command_names_the_nearest(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        parse(["bnech", "model.gguf"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "jalopy: bnech: neither a command nor a file (did you mean jalopy bench?)\n"
+    (tmp_path / "bnech").touch()
+    assert parse(["bnech"]).model == "bnech"
+    assert parse(["starter"]).model == "starter"
