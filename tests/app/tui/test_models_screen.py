@@ -84,7 +84,8 @@ async def test_every_model_has_a_row_and_foreign_files_a_reason(size: tuple[int,
         text = await shows(driver, "first", "second", "is a web")
         assert "F32" in text
         assert "fits" in text
-        assert "128" in text or size[0] == 60
+        if size[0] != 60:
+            await shows(driver, "128")
 
 
 async def test_names_stand_there_before_a_header_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,8 +165,7 @@ async def test_enter_opens_a_model_and_an_empty_conversation_asks_nothing(direct
         assert driver.chat.turns.model is not None
         assert driver.chat.turns.model.path == str(directory / "second.gguf")
         await opened(driver)
-        row = next(line for line in driver.screen_text().splitlines() if "second" in line)
-        assert row.lstrip().startswith("▶")
+        await driver.until(lambda: "▶ second" in driver.screen_text(), "it is marked as open")
 
 
 async def test_what_cannot_be_opened_says_why() -> None:
