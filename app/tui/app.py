@@ -55,7 +55,7 @@ from app.tui.textual_hacks import (
     stop_and_go_on_between_events,
     teach_alt_enter,
 )
-from app.tui.themes import ThemeError, choose_theme, load_themes, no_such_theme
+from app.tui.themes import ThemeError, choose_theme, load_themes, load_user_themes, no_such_theme
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
@@ -129,7 +129,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._is_lent = False
         self.keymap = keymap or Keymap()
         self._theme_error = self._set_up_theme(remembered_theme)
-        habits = PromptHabits(self.keymap, settings.prompt_history == "on", partial(may_read_ahead, settings))
+        keeps_history, notifies = settings.prompt_history == "on", settings.notify == "on"
+        habits = PromptHabits(self.keymap, keeps_history, notifies, partial(may_read_ahead, settings))
         pace = InterfacePace(WEAK_DIVISOR if is_weak_machine() else 1)
         self.watch_performance = PerformanceWatch(self.bridge, pace=pace)
         self.chat = ChatScreen(
@@ -371,12 +372,15 @@ class JalopyApp(App[None], inherit_bindings=False):
                 self.register_theme(theme)
         except ThemeError as error:
             return str(error)
+        own, trouble = load_user_themes()
+        for theme in own:
+            self.register_theme(theme)
         on_console = is_console()
         wanted = self.settings.theme or ("" if on_console else remembered)
         self.theme = choose_theme(wanted, self.available_themes, on_console)
         if self.settings.theme and self.settings.theme not in self.available_themes:
             return no_such_theme(self.settings.theme, self.available_themes)
-        return None
+        return trouble or None
 
     # ---- the end
 

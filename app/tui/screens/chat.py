@@ -176,7 +176,7 @@ class ChatScreen(Screen[None]):
         )  # fmt: skip
         self.copying = Copying(parts)
         self.editing = MessageEditing(parts)
-        self.replies = ReplyFlow(parts, self.editing)
+        self.replies = ReplyFlow(parts, self.editing, self._habits.notifies)
         self.talks = ConversationFlow(parts, self.conversations, self.editing)
         self.models = ModelFlow(parts, self.talks, self.replies, self._open_model)
         self.acting = MessageActions(parts, self.editing, self.copying, self.talks.fork_at)

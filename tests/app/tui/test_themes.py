@@ -169,3 +169,15 @@ async def test_the_list_of_themes_is_laid_out_in_no_width_at_all(columns: int) -
         await driver.until(lambda: isinstance(driver.app.screen, ThemePicker))
         lines, size = driver.app.screen.query_one(OptionList), Size(columns, 2)
         assert lines.get_content_height(size, size, columns) >= lines.option_count
+
+
+async def test_themes_of_ones_own_directory_can_be_chosen_and_a_broken_one_is_named():
+    directory = paths.themes_dir()
+    assert directory is not None
+    directory.mkdir(parents=True)
+    bundled = (paths.bundled("themes") / "jalopy-dark.toml").read_text(encoding="utf-8")
+    (directory / "mine.toml").write_text(bundled)
+    (directory / "broken.toml").write_text("dark = 1")
+    async with chatting(theme="mine") as driver:
+        assert driver.app.theme == "mine"
+        await driver.note("broken.toml: ")
