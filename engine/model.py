@@ -350,7 +350,9 @@ class Model:
     def bring_weights_in(self) -> None:
         """Read the file once, in order, if it is not in the page cache yet and fits into available memory."""
         share, size_bytes = self._weights.resident_share(), self._checked.gguf.file_bytes
-        if share < residency.RESIDENT_ENOUGH and size_bytes < host.available_memory_bytes():
+        is_needed = share < residency.RESIDENT_ENOUGH
+        self._weights.exceeds_memory = is_needed and size_bytes >= host.available_memory_bytes()
+        if is_needed and not self._weights.exceeds_memory:
             residency.read_in_order([file.path for file in self._checked.gguf.files], size_bytes, self._report_bytes)
 
     def _report_bytes(self, done: int, total: int, to: ProgressCallback | None = None) -> None:

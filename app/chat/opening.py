@@ -200,6 +200,7 @@ def state_files(settings: Settings, may_read_prefix: Callable[[], bool] = bool) 
     quota_bytes = settings.kv_states_quota_bytes
     if not quota_bytes:
         return None
+    from app.conversations.store import Store
     from engine import saved_state
 
     return StateFiles(
@@ -209,6 +210,7 @@ def state_files(settings: Settings, may_read_prefix: Callable[[], bool] = bool) 
         fingerprint=lambda model: str(model.fingerprint),
         prefixes=paths.prefixes_dir(),
         may_read_prefix=may_read_prefix,
+        kept=Store().states_of_kind,
     )
 
 

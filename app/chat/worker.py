@@ -396,6 +396,7 @@ class EngineWorker:
         if fitted is not None and fitted.dropped_turns:
             self._tell_dropped(session, fitted)
         self._states.go_back(prompt.all_ids)
+        self._states.take_over(prompt.all_ids)
         return EngineTurn(self._wire, session, prompt, self._options, self._note_progress, live.tags)
 
     def _refuse(self, command: Command, needed_tokens: int, n_ctx: int) -> None:

@@ -106,12 +106,12 @@ def advice_lines(examination: Examination) -> list[str]:
     if examination.suggestions:
         lines += ["", "What suits this machine now: estimates for a short conversation, > is the advice"]
         lines += _suggestion_lines(examination.suggestions, examination.best)
-        lines += _known_lines(examination)
+        lines += [f"    {one}" for one in known_lines(examination)]
     lines += ["", "The largest models by memory, > is this machine"]
     return lines + _memory_table_lines(examination.memory_rows, examination.memory_row)
 
 
-def _known_lines(examination: Examination) -> list[str]:
+def known_lines(examination: Examination) -> list[str]:
     """Name a well-known model that suits this machine, and how to get it."""
     from app.library.known import best_known, checked_on
 
@@ -119,8 +119,9 @@ def _known_lines(examination: Examination) -> list[str]:
     if known is None:
         return []
     return [
-        f"    for instance {known.name}: {known.good_at}",
-        f"        jalopy pull {known.repository} ({known.licence}, list of {checked_on()})",
+        f"for instance {known.name}: {known.good_at}",
+        f"    jalopy pull {known.repository}",
+        f"    ({known.licence}, list of {checked_on()})",
     ]
 
 

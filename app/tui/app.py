@@ -55,7 +55,7 @@ from app.tui.textual_hacks import (
     stop_and_go_on_between_events,
     teach_alt_enter,
 )
-from app.tui.themes import ThemeError, choose_theme, load_themes, load_user_themes, no_such_theme
+from app.tui.themes import ThemeError, choose_theme, load_themes, load_user_themes, meanings, no_such_theme
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
@@ -354,6 +354,11 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     # ---- themes
 
+    def get_css_variables(self) -> dict[str, str]:
+        """Return Textual's variables of the theme, and those that say what a colour means."""
+        variables = super().get_css_variables()
+        return {**variables, **meanings(self.current_theme, variables)}
+
     def _keep_theme(self, name: str | None) -> None:
         """Remember the theme for the next start; one chosen for a console suits no other terminal."""
         if name is None:
@@ -377,10 +382,14 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.register_theme(theme)
         on_console = is_console()
         wanted = self.settings.theme or ("" if on_console else remembered)
-        self.theme = choose_theme(wanted, self.available_themes, on_console)
+        self.theme = choose_theme(wanted, self.available_themes, on_console or self._has_few_colours())
         if self.settings.theme and self.settings.theme not in self.available_themes:
             return no_such_theme(self.settings.theme, self.available_themes)
         return trouble or None
+
+    def _has_few_colours(self) -> bool:
+        """Whether the terminal has the 16 colours alone: a theme of its own looks better than the nearest shades."""
+        return bool(os.environ.get("TERM")) and self.console.color_system == "standard"
 
     # ---- the end
 

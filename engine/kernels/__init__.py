@@ -2,6 +2,7 @@
 
 KERNELS: dict[str, str] = {
     "rmsnorm": "engine.kernels.rmsnorm:rmsnorm",
+    "biased rmsnorm": "engine.kernels.rmsnorm:biased_rmsnorm",
     "layernorm": "engine.kernels.layernorm:layernorm",
     "layernorm heads": "engine.kernels.layernorm:layernorm_heads",
     "quantize q8_k": "engine.kernels.quantize_activations:q8_k",
@@ -27,6 +28,7 @@ KERNELS: dict[str, str] = {
     "add": "engine.kernels.add:add",
     "add normed": "engine.kernels.add:add_normed",
     "clamped swiglu": "engine.kernels.clamped_swiglu:clamped_swiglu",
+    "ask for experts": "engine.kernels.ask_for_experts:ask_for_experts",
     "choose experts": "engine.kernels.choose_experts:choose_experts",
     "group tokens": "engine.kernels.group_tokens:group_tokens",
     "each expert": "engine.kernels.group_tokens:each_expert",

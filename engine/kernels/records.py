@@ -45,7 +45,10 @@ class Embed(NamedTuple):
 
 
 class RmsNorm(NamedTuple):
-    """out[(token), dim] = x / rms(x) * weight, f32; of ``layernorm`` x - mean for x, and + bias unless that is 0."""
+    """out[(token), dim] = x / rms(x) * weight, f32; of ``layernorm`` x - mean for x, and + bias unless that is 0.
+
+    ``biased rmsnorm`` has a bias, too.
+    """
 
     step: int = 0
     x: int = 8
@@ -230,6 +233,15 @@ class Each(NamedTuple):
     room: int = 160
 
 
+class Ask(NamedTuple):
+    """Ask for the weights of the experts in use: ``slabs`` are n_slabs times (address, bytes of one expert)."""
+
+    step: int = 0
+    table: int = 8
+    slabs: int = 16
+    n_slabs: int = 24
+
+
 class Spread(NamedTuple):
     """out[columns] = x[(token), dim], once for each of a token's experts."""
 
@@ -321,4 +333,4 @@ class Probe(NamedTuple):
 STEP, EMBED, RMSNORM, QUANTIZE, MATMUL = Step(), Embed(), RmsNorm(), Quantize(), Matmul()
 ANGLES, ROPE, CACHE, GATE, TAKE_COLUMN, PROBE = Angles(), Rope(), Cache(), Gate(), TakeColumn(), Probe()
 CLAIMS, ADD, SCALE, XIELU = Claims(), Add(), Scale(), Xielu()
-CHOOSE, GROUP, EXPERT, EACH, SPREAD, JOIN = Choose(), Group(), Expert(), Each(), Spread(), Join()
+CHOOSE, GROUP, EXPERT, EACH, ASK, SPREAD, JOIN = Choose(), Group(), Expert(), Each(), Ask(), Spread(), Join()

@@ -54,6 +54,7 @@ ARCHITECTURES: dict[str, str] = {
     "ernie4_5-moe": "engine.models.ernie4_5_moe",
     "bailingmoe2": "engine.models.bailingmoe2",
     "dots1": "engine.models.dots1",
+    "phimoe": "engine.models.phimoe",
 }
 
 

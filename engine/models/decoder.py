@@ -168,11 +168,9 @@ def norm(d: Decoder, layer: int, name: str) -> Activations:
 
 
 def _normed(d: Decoder, x: Activations, name: str, out: Activations) -> None:
-    weight = d.weights[name + ".weight"]
-    if d.config.layer_norm:
-        d.plan.layernorm(x, weight, d.weights.get(name + ".bias"), out, d.stream_eps)
-    else:
-        d.plan.rmsnorm(x, weight, out, d.stream_eps)
+    weight, bias = d.weights[name + ".weight"], d.weights.get(name + ".bias")
+    norm = d.plan.layernorm if d.config.layer_norm else d.plan.rmsnorm
+    norm(x, weight=weight, bias=bias, out=out, eps=d.stream_eps)
 
 
 def residual(d: Decoder, branch: Activations, behind: Tensor | None = None) -> None:

@@ -24,7 +24,6 @@ NOT_YET: dict[str, tuple[str, str]] = {
     "granitehybrid": ("Granite 4 H, partly recurrent", "a dense Granite"),
     "falcon": ("Falcon", "Falcon 3 (llama)"),
     "falcon-h1": ("Falcon H1, partly recurrent", "Falcon 3 (llama)"),
-    "phimoe": ("Phi 3.5 with experts", "a dense Phi 3.5 or Phi 4"),
     "olmo": ("OLMo 1", "OLMo 2"),
     "glm4moe": ("GLM 4.5 with experts", "Qwen 3"),
     "chatglm": ("ChatGLM", "Qwen 3"),

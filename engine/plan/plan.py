@@ -174,11 +174,12 @@ class Plan:
         """Pick the step's column of a block."""
         self._add("take column", records.TAKE_COLUMN, x=x.address, out=out.address, dim=x.n)
 
-    def rmsnorm(self, x: Activations, weight: Tensor, out: Activations, eps: float) -> None:
-        """Scale to unit root mean square, then by weight."""
+    def rmsnorm(self, x: Activations, weight: Tensor, out: Activations, eps: float, bias: Tensor | None = None) -> None:
+        """Scale to unit root mean square, then by weight; plus a bias."""
         self._add(
-            "rmsnorm", records.RMSNORM, x=x.address, weight=weight.address, out=out.address, dim=x.n, eps=bits(eps)
-        )
+            "biased rmsnorm" if bias else "rmsnorm", records.RMSNORM, x=x.address, weight=weight.address,
+            out=out.address, dim=x.n, eps=bits(eps), bias=bias.address if bias else 0,
+        )  # fmt: skip
 
     def layernorm(self, x: Activations, weight: Tensor, bias: Tensor | None, out: Activations, eps: float) -> None:
         """Take the mean off and scale to unit deviation, then by weight; plus a bias."""
@@ -189,12 +190,13 @@ class Plan:
 
     def quantize(self, x: Activations, *readers: Tensor) -> None:
         """Make every form of x that the given weights want; each form once."""
-        for form in dict.fromkeys(self._form(reader) for reader in readers):
+        for form in dict.fromkeys(self.form(reader) for reader in readers):
             if form != "f32":
                 made = x.form(form)
                 self._add(f"quantize {form}", records.QUANTIZE, x=x.address, n=x.n, q=made.q, d=made.d, sums=made.sums)
 
-    def _form(self, reader: Tensor) -> str:
+    def form(self, reader: Tensor) -> str:
+        """Form of activations that a matrix is multiplied with."""
         form: str = load_quant(reader.quant).form(self.products != BLOCK)
         return form
 
@@ -206,7 +208,7 @@ class Plan:
         Args:
             columns: the most that a walk has of them, where they are not its tokens.
         """
-        form = x.form(self._form(weight))
+        form = x.form(self.form(weight))
         n_before = len(self.operations)
         part = self._rows_at_once(weight, columns or self._columns)
         for first in range(0, weight.n_rows, part):

@@ -97,7 +97,10 @@ class Weights:
     Attributes:
         tensors: name -> tensor, in the architecture's order.
         total_bytes: of all of them.
+        exceeds_memory: they are read from disk again and again, as they are needed.
     """
+
+    exceeds_memory = False
 
     def __init__(self, gguf: GGUFFile, tensors: Mapping[str, TensorInfo]) -> None:
         self._memory: Memory | None = None

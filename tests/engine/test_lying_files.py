@@ -243,6 +243,7 @@ def test_vectors_of_another_type_or_that_hold_no_numbers_are_refused_by_their_na
 FACTORS = {
     **{name: ["rope_freqs.weight"] for name in ARCHITECTURES},
     "phi3": ["rope_factors_short.weight", "rope_factors_long.weight"],
+    "phimoe": ["rope_factors_short.weight", "rope_factors_long.weight"],
 }
 WITH_FACTORS = {
     "llama",
@@ -254,6 +255,7 @@ WITH_FACTORS = {
     "arcee",
     "cohere2",
     "phi3",
+    "phimoe",
     "apertus",
 }
 """Architectures whose files may divide frequencies."""

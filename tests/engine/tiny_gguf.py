@@ -175,7 +175,7 @@ class TinyGGUF:
         shared_gate: bool = False,
         seed: int = 5,
     ) -> None:
-        """Give every layer experts in place of its feed-forward, with a router whose choice rounding does not change.
+        """Give every layer experts in place of its feed-forward, whose routers rounding seldom sways.
 
         Args:
             hidden_dim: of one; 64, or 256 where blocks have 256 elements.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.content import Content
@@ -146,7 +147,12 @@ class ReplyBody(Widget):
 
         if not self.app.native_ansi_color:
             return highlight.HighlightTheme
-        return highlight.ANSIDarkHighlightTheme if self.app.current_theme.dark else highlight.ANSILightHighlightTheme
+        # In the dark one names of functions are blue, which on black cannot be read.
+        return (
+            _readable(highlight.ANSIDarkHighlightTheme)
+            if self.app.current_theme.dark
+            else highlight.ANSILightHighlightTheme
+        )
 
     def _painted(self, y: int, selection: Selection | None) -> Strip:
         row, text = self._markdown.rows[y], self._markdown.rows[y].text
@@ -162,3 +168,10 @@ class ReplyBody(Widget):
     def _strip(self, content: Content) -> Strip:
         painted = Visual.to_strips(self, content, self.size.width, 1, self.visual_style, apply_selection=False)
         return painted[0] if painted else Strip.blank(0)
+
+
+@cache
+def _readable(theme: type[HighlightTheme]) -> type[HighlightTheme]:
+    """Return a theme of code with cyan for blue."""
+    styles = {token: style.replace("ansi_blue", "ansi_cyan") for token, style in theme.STYLES.items()}
+    return type(f"Readable{theme.__name__}", (theme,), {"STYLES": styles})

@@ -386,7 +386,7 @@ async def test_measuring_asks_the_engine_and_fills_in_the_speeds(monkeypatch: py
     with_options(monkeypatch, examine=examine)
     async with chatting() as driver:
         await opened(driver)
-        await shows(driver, "ctrl+r measures this machine, for the speeds")
+        await shows(driver, "~ typical speeds; ctrl+r measures this machine")
         await driver.pilot.press("ctrl+r")
         text = await shows(driver, "12.0 GB/s")
         assert "~" in next(line for line in text.splitlines() if "first" in line)

@@ -37,8 +37,8 @@ def test_there_is_a_light_theme_and_one_for_sixteen_colours():
     ("change", "message"),
     [
         (("primary", "primry"), "primry is not a key of a theme; did you mean primary"),
-        (('"#e0a458"', '"amber-ish"'), "primary is not a colour: amber-ish"),
-        (('"#e0a458"', "7"), "primary is not a colour: 7"),
+        (('"#e8a04c"', '"amber-ish"'), "primary is not a colour: amber-ish"),
+        (('"#e8a04c"', "7"), "primary is not a colour: 7"),
         (("dark = true", 'dark = "yes"'), "dark must be true or false"),
         (("dark = true", ""), "dark is missing"),
         (('"#d9d4c7"', '"#2a2928"'), "foreground on background has a contrast of 1"),
@@ -65,10 +65,10 @@ def test_a_colour_variable_is_checked_too(tmp_path: Path):
 
 def test_the_console_gets_its_own_theme_unless_the_user_chose_one():
     available = ["jalopy-dark", "jalopy-16", "nord"]
-    assert choose_theme("jalopy-dark", available, on_console=True) == "jalopy-16"
-    assert choose_theme("nord", available, on_console=True) == "nord"
-    assert choose_theme("jalopy-dark", available, on_console=False) == "jalopy-dark"
-    assert choose_theme("gone", available, on_console=False) == "jalopy-dark"
+    assert choose_theme("jalopy-dark", available, has_few_colours=True) == "jalopy-16"
+    assert choose_theme("nord", available, has_few_colours=True) == "nord"
+    assert choose_theme("jalopy-dark", available, has_few_colours=False) == "jalopy-dark"
+    assert choose_theme("gone", available, has_few_colours=False) == "jalopy-dark"
 
 
 async def test_an_unknown_theme_is_named_in_the_transcript():
