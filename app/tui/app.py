@@ -30,8 +30,9 @@ from app.conversations.at_hand import conversations_at_hand
 from app.downloads.background import BackgroundDownload
 from app.machine.low_power import is_weak_machine
 from app.program import exit_codes, garbage, state
+from app.program.manual import page
 from app.program.personas import persona_names
-from app.program.refusals import bug_line, exit_code_of, line_of
+from app.program.refusals import Refusal, bug_line, exit_code_of, line_of
 from app.program.settings import Settings
 from app.text.glyphs import is_console
 from app.tui.actions import ACTIONS, CHAT, Action
@@ -220,13 +221,22 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     # ---- actions
 
-    def action_help(self) -> None:
-        """Show keys and commands, those of the focused widget and the screen first; or leave them."""
+    def action_help(self, topic: str = "") -> None:
+        """Show keys and commands, those of the focused widget and the screen first; or what the manual says."""
+        if topic:
+            self._tell_topic(topic)
+            return
         from app.tui.screens.help import HelpScreen, help_sections
 
         if not self.screen.is_modal:
             sections = help_sections(self.screen, self.keymap)
             self.push_screen(HelpScreen(sections, self.keymap.first_key("help.leave")))
+
+    def _tell_topic(self, topic: str) -> None:
+        try:
+            self.chat.note(page(topic))
+        except Refusal as refusal:
+            self.chat.note(str(refusal), True)
 
     def action_command_palette(self) -> None:
         """Open the command palette."""

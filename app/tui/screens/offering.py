@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import wrap_future
 from concurrent.futures import Future
 
+from app.program.manual import topics
 from app.program.personas import persona_names
 from app.tui.completing import Names, Offered, offered_at_once, offered_paths
 from app.tui.screens.chat_parts import ChatParts
@@ -21,6 +22,7 @@ class Offering:
         self._names: dict[str, Names] = {
             "theme": lambda: sorted(self._screen.app.available_themes),
             "persona": persona_names,
+            "help": topics,
             "set": lambda: [*generation.names, "keep", "reset"] if generation is not None else [],
         }
 
