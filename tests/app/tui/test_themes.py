@@ -199,3 +199,15 @@ def test_colours_that_mean_something_can_be_told_from_each_other_and_scroll_bars
         assert Color.parse(found["scrollbar-background"]) == Color.parse(theme.background)
         for name in ("muted", "reading", "writing"):
             assert contrast(Color.parse(found[name]), Color.parse(theme.background)) >= 4.5, name
+
+
+async def test_themes_of_ones_own_directory_can_be_chosen_and_a_broken_one_is_named():
+    directory = paths.themes_dir()
+    assert directory is not None
+    directory.mkdir(parents=True)
+    bundled = (paths.bundled("themes") / "jalopy-dark.toml").read_text(encoding="utf-8")
+    (directory / "mine.toml").write_text(bundled)
+    (directory / "broken.toml").write_text("dark = 1")
+    async with chatting(theme="mine") as driver:
+        assert driver.app.theme == "mine"
+        await driver.note("broken.toml: ")
