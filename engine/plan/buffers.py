@@ -237,7 +237,7 @@ class Buffers:
 
     def __init__(self, columns: int) -> None:
         self.columns = columns
-        self._vectors: dict[tuple[str, int, int], Activations] = {}
+        self._vectors: dict[tuple[str, int, int, int], Activations] = {}
         self._tables: dict[tuple[str, int], Memory] = {}
 
     def vector(self, name: str, n: int, columns: int | None = None, few: int = FEW_COLUMNS) -> Activations:
@@ -247,9 +247,9 @@ class Buffers:
             columns: it has room for; None for the tokens of the widest block.
             few: see ``Activations``.
         """
-        key = name, n, columns or self.columns
+        key = name, n, columns or self.columns, few
         if key not in self._vectors:
-            self._vectors[key] = Activations(*key, few)
+            self._vectors[key] = Activations(*key)
         return self._vectors[key]
 
     def table(self, name: str, n_bytes: int) -> Memory:
