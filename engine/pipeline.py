@@ -259,7 +259,7 @@ def block_columns(config: ModelConfig, max_seq_len: int) -> int:
     """Tokens of a prefill block: as many as keep the activations small and rings hold, a multiple of 32."""
     attended = max((one.q_dim for one in config.attentions.values()), default=0)
     hidden = max(_feed_forward_floats(layer.feed_forward, config.dim) for layer in config.layers)
-    floats = 4 * config.dim + 2 * attended + hidden
+    floats = 4 * config.dim + 2 * attended + hidden + 2 * config.n_layers * config.per_layer_width
     windows = {one.window for one in config.attentions.values() if one.window is not None}
     has_rings = any(ring_slots(window) < max_seq_len for window in windows)
     widest = min(WIDEST_BLOCK, RING_BLOCK) if has_rings else WIDEST_BLOCK

@@ -38,7 +38,8 @@ NO_COUNTS = (-1, HUGE, 2.0, True, np.full(N_LAYERS, -1, "<i4"), np.full(N_LAYERS
 WORDS = {"rope.scaling.type", "general.type"}
 FLAGS = {"attention.causal", "rope.scaling.finetuned", "expert_weights_norm"}
 MAY_BE_NOUGHT = {
-    "attention.sliding_window", "expert_group_count", "expert_shared_feed_forward_length",
+    "attention.sliding_window", "attention.shared_kv_layers", "embedding_length_per_layer_input", "expert_group_count",
+    "expert_shared_feed_forward_length",
     "leading_dense_block_count", "nextn_predict_layers",
 }  # fmt: skip
 EXPERTS = {name for name in ARCHITECTURES if name in ("gpt-oss", "dots1") or "moe" in name}
@@ -46,6 +47,8 @@ COUNTS = {
     "block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size",
     "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
     "attention.sliding_window", "attention.sliding_window_pattern", "rope.dimension_count",
+    "attention.shared_kv_layers", "attention.key_length_swa", "attention.value_length_swa",
+    "rope.dimension_count_swa", "embedding_length_per_layer_input",
     "rope.scaling.original_context_length", "expert_count", "expert_used_count", "expert_group_count",
     "expert_group_used_count", "expert_feed_forward_length", "expert_shared_feed_forward_length", "expert_shared_count",
     "expert_gating_func", "leading_dense_block_count", "interleave_moe_layer_step", "nextn_predict_layers",
@@ -65,6 +68,11 @@ CONTRADICTIONS: dict[str, tuple[Any, ...]] = {
     "attention.value_length": (0, 8, 24),
     "rope.dimension_count": (0, 1, 15, 18, 32),
     "attention.sliding_window_pattern": (0, np.ones(N_LAYERS - 1, bool), np.ones(N_LAYERS + 1, bool)),
+    "attention.shared_kv_layers": (1, N_LAYERS, N_LAYERS + 1, 40),
+    "attention.key_length_swa": (0, 4, 12, 16, 32, 4096),
+    "attention.value_length_swa": (0, 4, 12, 16, 4096),
+    "rope.dimension_count_swa": (0, 1, 3, 7, 16),
+    "embedding_length_per_layer_input": (0, 4, 24, 31, 33, 40, 64),
     "vocab_size": (0, 1, 10**6),
     "expert_count": (5, 7, 12),
     "expert_used_count": (0, 9, 65),
@@ -85,9 +93,10 @@ NAMED_INSTEAD = {
     "expert_count": ("expert_used_count", "expert_group_count"),
     "expert_used_count": ("expert_group_used_count",),
     "expert_group_count": ("expert_group_used_count",),
-    "block_count": ("xielu.alpha_p has 2 values for",),
+    "block_count": ("xielu.alpha_p has 2 values for", "attention.sliding_window_pattern must be"),
     "attention.head_count": ("attention.head_count_kv",),
     "attention.key_length": ("attention.value_length", "rope.dimension_count"),
+    "attention.key_length_swa": ("attention.value_length_swa", "rope.dimension_count_swa"),
 }
 """Keys that a contradiction may be told by, beside the wrong one and the tensors."""
 
@@ -257,6 +266,7 @@ WITH_FACTORS = {
     "phi3",
     "phimoe",
     "apertus",
+    "gemma4",
 }
 """Architectures whose files may divide frequencies."""
 
