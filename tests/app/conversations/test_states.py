@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -96,8 +97,8 @@ async def test_a_restart_reads_nothing_again():
 
     script.open_model = open_with_vocabulary
     async with chatting(script) as driver:
-        note = await driver.note("resumed")
-        assert note.startswith(f"resumed {len(tokens)} tokens in 0.25 s")
+        note = await driver.note("continuing")
+        assert re.fullmatch(rf'continuing ".+" \(.+\) · {len(tokens)} tokens back in 0\.25 s · /new', note)
         reply = await driver.ask("more")
         assert reply.message is not None
         assert reply.message.figures is not None
