@@ -49,7 +49,7 @@ class Model:
         threads: threads of a decode step, 1 to ``MOST_THREADS``.
         prefill_threads: threads of a prefill block, 1 to ``MOST_THREADS``.
         weights_mode: the mode in use, one of ``WEIGHT_MODES``.
-        weights_bytes: bytes of all tensors.
+        weights_bytes: bytes of all tensors that are brought into memory.
         bytes_per_token: bytes of weights that one decode step reads.
         checkpoint_bytes: limit on the copies of recurrent layers' states that a later session keeps to go back to.
     """
@@ -62,7 +62,7 @@ class Model:
         self.path = path
         self.config = self._checked.config
         self.tokenizer = self._checked.tokenizer
-        self.weights_bytes = self._checked.weights.total_bytes
+        self.weights_bytes = self._checked.weights.memory_bytes
         self.quantization = self._checked.weights.quantization_label()
         self.threads, self.prefill_threads = threads, prefill_threads
         self.weights_mode = MMAP
@@ -356,12 +356,13 @@ class Model:
         self._checked.gguf.close()
 
     def bring_weights_in(self) -> None:
-        """Read the file once, in order, if it is not in the page cache yet and fits into available memory."""
-        share, size_bytes = self._weights.resident_share(), self._checked.gguf.file_bytes
+        """Read what belongs into memory once, in order, if it is not cached yet and fits into available memory."""
+        share, places = self._weights.resident_share(), self._weights.places
         is_needed = share < residency.RESIDENT_ENOUGH
+        size_bytes = sum(end - first for _, first, end in places)
         self._weights.exceeds_memory = is_needed and size_bytes >= host.available_memory_bytes()
         if is_needed and not self._weights.exceeds_memory:
-            residency.read_in_order([file.path for file in self._checked.gguf.files], size_bytes, self._report_bytes)
+            residency.read_in_order(places, self._report_bytes)
 
     def _report_bytes(self, done: int, total: int, to: ProgressCallback | None = None) -> None:
         report = to or self._progress

@@ -273,7 +273,7 @@ def block_columns(config: ModelConfig, max_seq_len: int) -> int:
     forms = [layer.feed_forward for layer in config.layers if layer.feed_forward is not None]
     hidden = max((_feed_forward_floats(form, config.dim) for form in forms), default=0)
     mixed = max((one.buffer_floats for one in config.recurrents.values()), default=0)
-    floats = 4 * config.dim + 2 * attended + hidden + mixed
+    floats = 4 * config.dim + 2 * attended + hidden + mixed + 2 * config.n_layers * config.per_layer_width
     windows = {one.window for one in config.attentions.values() if one.window is not None}
     has_rings = any(ring_slots(window) < max_seq_len for window in windows)
     widest = min(WIDEST_BLOCK, RING_BLOCK) if has_rings else WIDEST_BLOCK

@@ -27,7 +27,8 @@ def reply_footer(measured: ReplyFigures | None, ending: Ending, is_edited: bool 
     """Write what stays below a finished reply: its figures that have room in 80 columns, and how it ended."""
     parts = []
     if measured is not None:
-        parts.append("1 token" if measured.tokens == 1 else f"{figures.count(measured.tokens)} tokens")
+        guessed = f" ({figures.count(measured.guessed_tokens)} guessed)" if measured.guessed_tokens else ""
+        parts.append("1 token" if measured.tokens == 1 else f"{figures.count(measured.tokens)} tokens{guessed}")
         if measured.decode_tps is not None:
             parts.append(f"{figures.rate(measured.decode_tps)} tok/s")
         if measured.first_token_s is not None:

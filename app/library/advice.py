@@ -115,7 +115,9 @@ def needs_of_size(parameters: float, quantization: str, kv: str = "f16") -> Mode
 
 def base_type(quantization: str) -> str:
     """Return the type that most of a mix is made of: Q4_K of Q4_K_M."""
-    return re.sub(r"_[SML]$", "", quantization)
+    from engine import QUANTS
+
+    return quantization if quantization in QUANTS else re.sub(r"_[SML]$", "", quantization)
 
 
 def suggestions(memory: MachineMemory, rates: MachineRates) -> list[Suggestion]:

@@ -65,7 +65,7 @@ def memory_needs(config: ModelConfig, kv_type: KVType, checkpoint_bytes: int = C
 def kv_needs(config: ModelConfig, kv_type: KVType) -> MemoryNeeds:
     """Return the memory that the layers that attend need for their keys and values."""
     sizes: Counter[int | None] = Counter()
-    for one in config.attentions.values():
+    for one in (one for one in config.attentions.values() if one.kv_of is None):
         sizes[None if one.window is None else ring_slots(one.window)] += _position_bytes(one, kv_type)
     whole = sizes.pop(None, 0)
     return MemoryNeeds(whole, rings=tuple(sorted((slots, n_bytes) for slots, n_bytes in sizes.items() if slots)))
@@ -84,7 +84,7 @@ class KVCache:
         key_weights: number of a layer -> see ``LayerCache``.
 
     Attributes:
-        layers: by the layer's number.
+        layers: by the layer's number; layers that store nothing have the cache of the layer whose they read.
         n_bytes: of all of them.
         fixed_bytes, state_bytes: none.
         layout_version: see ``LAYOUT_VERSION``.
@@ -107,6 +107,9 @@ class KVCache:
         self.layers: dict[int, LayerCache] = {}
         at = 0
         for number, attention in config.attentions.items():
+            if attention.kv_of is not None:
+                self.layers[number] = self.layers[attention.kv_of]
+                continue
             rotation = None if attention.rope is None else rotations[attention.rope]
             weight = (key_weights or {}).get(number)
             n_slots = self.max_seq_len
@@ -114,7 +117,7 @@ class KVCache:
                 n_slots = min(ring_slots(attention.window), n_slots)
             self.layers[number] = LayerCache(attention, rotation, kv_type, n_slots, self._memory, at, weight)
             at += n_slots * _position_bytes(attention, kv_type)
-        layers = list(self.layers.values())
+        self._own = layers = list(dict.fromkeys(self.layers.values()))
         self._parts = parts_of(layers)
         self._whole_parts = parts_of([one for one in layers if one.window is None])
         self._ring_parts = parts_of([one for one in layers if one.window is not None])
@@ -185,7 +188,7 @@ class KVCache:
 
     def shift(self, n_keep: int, n_drop: int, length: int) -> None:
         """Move the positions behind the dropped ones down; keys are rotated by each layer's own rotation."""
-        for layer in self.layers.values():
+        for layer in self._own:
             held = 0 if layer.window is None else self._reach.first(layer.n_slots)
             first = max(n_keep + n_drop, held)
             context_shift.drop_positions(layer, first - n_drop, n_drop, length)

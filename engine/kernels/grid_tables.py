@@ -30,14 +30,10 @@ class Grid(NamedTuple):
         return [weights[at : at + self.width] for at in range(0, len(weights), self.width)]
 
     def table(self) -> bytes:
-        """The entries as kernels find them: those of eight bytes in a row, those of four in slots of 32.
-
-        In a slot twelve zeros stand before the entry, and more behind it: sixteen bytes read from there have the entry
-        where it is wanted, and four such reads are joined by ``or``.
-        """
+        """The entries as kernels find them: eight bytes each, those of four with zeros behind and once more before."""
         if self.width == 8:
             return b"".join(self.entries())
-        return b"".join(bytes(12) + entry + bytes(16) for entry in self.entries())
+        return b"".join(e + bytes(4) for e in self.entries()) + b"".join(bytes(4) + e for e in self.entries())
 
 
 GRIDS = {

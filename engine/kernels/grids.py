@@ -87,6 +87,8 @@ from engine.simd.level import SUMS_FOURS
 
 FOURS, EIGHTS, SIGNS, SCALES, ROOM_BYTES = 0, 64, 128, 160, 192
 """Places in the room: 64 offsets of entries of four weights, or 32 of eight; 32 bytes of signs; 16 int16 scales."""
+ROOM_STEP = 256
+"""From a block's room to the next one's: what was just written can be read in smaller parts only after a while."""
 RAISED_BY = 9
 """What weights of the raised kind are too large by."""
 ONE = np.float32(1.0)
@@ -189,15 +191,17 @@ def one_column_grid(prepare, weights, d_of, times, start, scale_of, block_bytes,
     q, d, sums = columns_k(op, 256, c)
     acc = splat_f32x8(0.0)
     block = load_i64(op + F.weights) + row * load_i64(op + F.row_bytes)
-    ahead = load_i64(op + F.ahead)
-    for i in range(load_i64(op + F.n_cols) // 256):
+    ahead, n_blocks = load_i64(op + F.ahead), load_i64(op + F.n_cols) // 256
+    prepare(block, room)
+    for i in range(n_blocks):
         ask_ahead(block, ahead, block_bytes)
-        prepare(block, room)
+        here = room + ROOM_STEP * (i & 1)
+        prepare(block + (block_bytes if i + 1 < n_blocks else 0), room + ROOM_STEP * (~i & 1))
         written()
-        y, t = q + 256 * i, start(room, sums + 48 * i)
+        y, t = q + 256 * i, start(here, sums + 48 * i)
         for j in range(8):
-            w, signs = weights(block, room, j)
-            t = add(t, maddwd(times(w, signs, load_i8x32(y + 32 * j)), scale_of(room, j)))
+            w, signs = weights(block, here, j)
+            t = add(t, maddwd(times(w, signs, load_i8x32(y + 32 * j)), scale_of(here, j)))
         acc = fma(d_of(block, load_f32(d + 4 * i)), f32_of_i32x8(t), acc)
         block += block_bytes
     finish(op, c, row, sum_f32x8(acc))

@@ -126,7 +126,7 @@ class Angles(NamedTuple):
 
 
 class Rope(NamedTuple):
-    """Rotate x[(token), n_heads, head_dim] in place; ``weight`` is 0 or a norm applied to each head before."""
+    """Rotate x[(token), n_heads, head_dim] into out; ``weight`` is of a norm of each head before, or 0, in place."""
 
     step: int = 0
     x: int = 8
@@ -138,6 +138,7 @@ class Rope(NamedTuple):
     pair_distance: int = 56
     weight: int = 64
     eps: int = 72
+    out: int = 80
 
 
 class Cache(NamedTuple):
@@ -383,12 +384,16 @@ class Split(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """gate[(token), n] = f(gate) * up, f32, in place; or, where there is no gate, up = f(up). f is the kernel's."""
+    """gate[(token), n] = f(gate) * up, f32, in place; or, where there is no gate, up = f(up). f is the kernel's.
+
+    ``up_stride``: from one token's ``up`` of a gate to the next, in elements.
+    """
 
     step: int = 0
     gate: int = 8
     up: int = 16
     n: int = 24
+    up_stride: int = 32
 
 
 class Xielu(NamedTuple):

@@ -51,7 +51,7 @@ class ModelNeeds:
     Attributes:
         name: ``general.name`` of the file, untrusted, or its stem.
         quantization: name of the mix of weight types, such as ``"Q4_K_M"``.
-        weights_bytes: bytes of all tensors.
+        weights_bytes: bytes of all tensors that are brought into memory.
         read_bytes: bytes of weights that a decode step reads, by weight type.
         products: multiplications per prompt token, by weight type.
         memory: size of the layers' memory, for the requested KV type.
@@ -106,7 +106,7 @@ class Fit:
     Attributes:
         verdict: ``"yes"``; ``"tight"`` if other programs would have to be closed; ``"no"``.
         n_ctx: the context in question, in tokens.
-        weights_bytes: bytes of all tensors.
+        weights_bytes: bytes of all tensors that are brought into memory.
         kv_bytes: bytes of the KV cache for that context.
         own_bytes: bytes of the program and its buffers.
         needed_bytes: weights, cache and program together.
@@ -156,9 +156,11 @@ def needs_of(gguf: GGUFFile, kv: str = "f16") -> ModelNeeds:
     return ModelNeeds(
         name=name if isinstance(name, str) and name else gguf.path.stem,
         quantization=Weights(gguf, tensors).quantization_label(),
-        weights_bytes=sum(tensor.size_bytes for tensor in tensors.values()),
+        weights_bytes=sum(one.size_bytes for name, one in tensors.items() if not specs[name].stays_in_file),
         read_bytes=_read_bytes(tensors, specs),
-        products=_products({name: one for name, one in matrices.items() if name in tensors}, specs),
+        products=_products(
+            {name: one for name, one in matrices.items() if name in tensors}, specs, config.last_storing
+        ),
         memory=memory_needs(config, kv_type_of(kv, config)),
         context_length=config.context_length,
         n_layers=config.n_layers,
@@ -259,10 +261,13 @@ def _read_bytes(tensors: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpe
     return dict(sums)
 
 
-def _products(matrices: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpec]) -> dict[str, int]:
-    """Sum the multiplications of the layers, by type; a prompt needs the output head for its last token only."""
+def _products(matrices: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpec], last_storing: int) -> dict[str, int]:
+    """Sum the multiplications of a token in a prompt, by type.
+
+    The output head, and layers behind the last that stores, are needed for the prompt's last token only.
+    """
     sums: Counter[str] = Counter()
     for tensor in matrices.values():
-        if tensor.name.startswith("blk."):
+        if tensor.name.startswith("blk.") and int(tensor.name.split(".")[1]) <= last_storing:
             sums[tensor.type_name] += round(math.prod(tensor.shape) * specs[tensor.name].read_share)
     return dict(sums)

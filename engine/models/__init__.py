@@ -25,6 +25,7 @@ ARCHITECTURES: dict[str, str] = {
     "qwen3": "engine.models.qwen3",
     "gemma3": "engine.models.gemma3",
     "gemma2": "engine.models.gemma2",
+    "gemma4": "engine.models.gemma4",
     "granite": "engine.models.granite",
     "smollm3": "engine.models.smollm3",
     "olmo2": "engine.models.olmo2",

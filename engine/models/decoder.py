@@ -7,7 +7,7 @@ plan, which lets a matrix product add by itself, never here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
@@ -128,12 +128,18 @@ class Decoder:
 
 
 def all_layers(d: Decoder, ffn_norm: str = "ffn_norm") -> None:
-    """Token ids to residual stream.
+    """Token ids to residual stream; see ``each_layer`` for the argument."""
+    embedding(d)
+    each_layer(d, ffn_norm)
+
+
+def each_layer(d: Decoder, ffn_norm: str = "ffn_norm", behind: Callable[[int], None] | None = None) -> None:
+    """The layers of this part, in order.
 
     Args:
         ffn_norm: name of the norm that the feed-forward reads through.
+        behind: writes what ends a layer, by its number.
     """
-    embedding(d)
     for number, layer in d.layers:
         if d.mixes(number):
             x = norm(d, number, "attn_norm") if layer.norm_before else d.x
@@ -149,6 +155,8 @@ def all_layers(d: Decoder, ffn_norm: str = "ffn_norm") -> None:
         if not layer.side_by_side:  # else x is still what attention has read
             x = norm(d, number, ffn_norm) if layer.norm_before else d.x
         residual(d, feed_forward(d, number, layer.feed_forward, x), _norm_behind(d, number, 1))
+        if behind is not None:
+            behind(number)
 
 
 def _norm_behind(d: Decoder, layer: int, branch: int) -> Tensor | None:
@@ -203,7 +211,7 @@ def mix(d: Decoder, layer: int, mixer: Mixer, x: Activations) -> Activations | N
     """What a layer's mixer makes of x; None as ``self_attention`` has it."""
     if isinstance(mixer, Attention):
         return self_attention(d, layer, mixer, x)
-    return _product(d, *recurrent.mix(d, layer, mixer, x))
+    return product(d, *recurrent.mix(d, layer, mixer, x))
 
 
 def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations) -> Activations | None:
@@ -238,6 +246,8 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
         both, q = q, d.buffers.vector("q", attention.q_dim)
         if wanted["q"]:
             plan.split_heads(both, attention.key_dim, q, gate)
+    if wanted["v"] and attention.value_norms:  # the threads have the same heads in all rows up to the store: no barrier
+        plan.unit_heads(v if weights[2] else k, attention.value_dim, v, d.config.norm_eps)
     _norm_and_turn(d, layer, attention, {letter: x for letter, x in (("q", q), ("k", k)) if wanted[letter]})
     if wanted["k"]:
         plan.store_kv(d.cache, layer, k, v)
@@ -254,7 +264,7 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
     plan.phase = "attention output"
     if attention.norm_within:
         attended = _normed_within(d, layer, "attn_sub_norm", attended)
-    return _product(d, d.weight(layer, "attn_output.weight"), attended, d.optional(layer, "attn_output.bias"))
+    return product(d, d.weight(layer, "attn_output.weight"), attended, d.optional(layer, "attn_output.bias"))
 
 
 def _norm_and_turn(d: Decoder, layer: int, attention: Attention, heads: Mapping[str, Activations]) -> None:
@@ -324,10 +334,10 @@ def dense_feed_forward(d: Decoder, layer: int, dense: Dense, x: Activations, kin
         hidden = _normed_within(d, layer, "ffn_sub_norm", hidden)
     plan.quantize(hidden, w_down)
     plan.barrier()
-    return _product(d, w_down, hidden, d.optional(layer, f"ffn_down{kind}.bias"), is_quantized=True)
+    return product(d, w_down, hidden, d.optional(layer, f"ffn_down{kind}.bias"), is_quantized=True)
 
 
-def _product(
+def product(
     d: Decoder, weight: Tensor, x: Activations, bias: Tensor | None = None, is_quantized: bool = False
 ) -> Activations:
     """weight @ x + bias as a branch, for x that lies behind a barrier."""

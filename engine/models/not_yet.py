@@ -4,8 +4,7 @@ from __future__ import annotations
 
 NOT_YET: dict[str, tuple[str, str]] = {
     "gemma": ("Gemma 1", "Gemma 3"),
-    "gemma3n": ("Gemma 3n", "Gemma 3"),
-    "gemma4": ("Gemma 4", "Gemma 3"),
+    "gemma3n": ("Gemma 3n", "Gemma 4 E2B or E4B"),
     "qwen": ("Qwen 1", "Qwen 3"),
     "qwen2vl": ("Qwen 2 VL, with images", "Qwen 3"),
     "qwen3vl": ("Qwen 3 VL, with images", "Qwen 3"),

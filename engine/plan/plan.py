@@ -195,11 +195,17 @@ class Plan:
         """What follows needs what stands before, from all threads."""
         self.operations[-1].barrier = True
 
-    def embed(self, table: Tensor, out: Activations) -> None:
-        """Look the step's tokens up."""
+    def embed(self, table: Tensor, out: Activations, first: int = 0) -> None:
+        """Look the step's tokens up.
+
+        Args:
+            first: column of the table that ``out`` begins with; both begin and end with a whole block.
+        """
+        quant = load_quant(table.quant)
         self._add(
-            f"embed {table.quant}", records.EMBED, table, weights=table.address, row_bytes=table.row_bytes,
-            n_blocks=table.n_cols // load_quant(table.quant).block_size, out=out.address, dim=out.n,
+            f"embed {table.quant}", records.EMBED, table,
+            weights=table.address + first // quant.block_size * quant.type_size, row_bytes=table.row_bytes,
+            n_blocks=out.n // quant.block_size, out=out.address, dim=out.n,
         )  # fmt: skip
 
     def take_column(self, x: Activations, out: Activations) -> None:
@@ -322,10 +328,20 @@ class Plan:
         if not turned and norm is None:
             return
         self._add(
-            "rope", records.ROPE, x=x.address, n_heads=x.n // head_dim, head_dim=head_dim,
+            "rope", records.ROPE, x=x.address, out=x.address, n_heads=x.n // head_dim, head_dim=head_dim,
             n_pairs=angles.n // 2 if turned and angles else 0, angles=angles.address if turned and angles else 0,
             pair_step=rotation.pair_step if rotation else 0, pair_distance=rotation.pair_distance if rotation else 0,
             weight=norm.address if norm else 0, eps=bits(eps),
+        )  # fmt: skip
+
+    def unit_heads(self, x: Activations, head_dim: int, out: Activations, eps: float) -> None:
+        """Out = every head of x by its root mean square; heads are dealt to the threads as ``rope`` deals them."""
+        ones = Memory(4 * head_dim)
+        ones.array(np.float32, (head_dim,))[:] = 1.0
+        self._memory.append(ones)
+        self._add(
+            "rope", records.ROPE, x=x.address, out=out.address, n_heads=x.n // head_dim, head_dim=head_dim,
+            weight=ones.address, eps=bits(eps),
         )  # fmt: skip
 
     def layernorm_heads(self, x: Activations, head_dim: int, weight: Tensor, eps: float) -> None:
@@ -486,9 +502,9 @@ class Plan:
             n_heads=left.n // head_dim, head_dim=head_dim,
         )  # fmt: skip
 
-    def gate(self, function: str, gate: Activations, up: Activations) -> None:
-        """gate = function(gate) * up, with a function of ``GATES``."""
-        self._add(GATES[function], records.GATE, gate=gate.address, up=up.address, n=gate.n)
+    def gate(self, function: str, gate: Activations, up: Activations, first: int = 0) -> None:
+        """gate = function(gate) * up, from up's element ``first`` on, with a function of ``GATES``."""
+        self._add(GATES[function], records.GATE, gate=gate.address, up=up.address + 4 * first, n=gate.n, up_stride=up.n)
 
     def activate(self, function: str, up: Activations) -> None:
         """up = function(up), with a function of ``FUNCTIONS``."""

@@ -39,7 +39,7 @@ from engine.simd import (
     broadcast_8_bytes,
     constant_i16x16,
     each_twice_i16x8,
-    entries_of_8,
+    entries_by_offset,
     first_f32,
     fmul,
     load_f16x4,
@@ -88,7 +88,7 @@ def prepare(block, room):
 @inner
 def weights(block, room, j):
     """The j-th 32 weights, ``RAISED_BY`` too large."""
-    w = add(entries_of_8(grid(), room + EIGHTS + 8 * j), raised_of(room, j))
+    w = add(entries_by_offset(grid(), room + EIGHTS + 8 * j), raised_of(room, j))
     return w, w
 
 

@@ -41,7 +41,7 @@ from engine.simd import (
     byte_each_4,
     byte_each_8,
     constant_i16x16,
-    entries_of_8,
+    entries_by_offset,
     first_f32,
     fmul,
     load_f16x4,
@@ -89,7 +89,7 @@ def prepare(block, room):
 @inner
 def weights(block, room, j):
     """The j-th 32 weights."""
-    return entries_of_8(grid(), room + EIGHTS + 8 * j), signs_of(room, j)
+    return entries_by_offset(grid(), room + EIGHTS + 8 * j), signs_of(room, j)
 
 
 @inner

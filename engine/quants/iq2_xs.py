@@ -14,7 +14,6 @@ from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.grid_tables import GRIDS
 from engine.kernels.grids import (
-    EIGHTS,
     SCALES,
     SIGNS,
     columns_grid,
@@ -38,7 +37,7 @@ from engine.simd import (
     broadcast_8_bytes,
     byte_each_4,
     constant_i16x16,
-    entries_of_8,
+    entries_by_nine_bits,
     first_f32,
     fmul,
     load_f16x4,
@@ -46,7 +45,6 @@ from engine.simd import (
     low_bytes_of,
     mul_high,
     or_,
-    shift_left,
     shift_right,
     splat_f32x4,
     splat_i16x16,
@@ -67,8 +65,6 @@ nibbles = constant_i16x16([1 << 9, 1 << 5] * 8)
 def prepare(block, room):
     """Fill the room."""
     low, high = load_i16x16(block + QS), load_i16x16(block + QS + 32)
-    store_i16x16(room + EIGHTS, shift_left(and_(low, splat_i16x16(511)), 3))
-    store_i16x16(room + EIGHTS + 32, shift_left(and_(high, splat_i16x16(511)), 3))
     store_i8x32(room + SIGNS, even_signs(low_bytes_of(shift_right(low, 9), shift_right(high, 9))))
     twice = mul_high(as_i16x16(byte_each_4(broadcast_8_bytes(block + SCALE_BYTES))), nibbles())
     store_i16x16(room + SCALES, or_(and_(twice, splat_i16x16(30)), splat_i16x16(1)))
@@ -77,7 +73,7 @@ def prepare(block, room):
 @inner
 def weights(block, room, j):
     """The j-th 32 weights."""
-    return entries_of_8(grid(), room + EIGHTS + 8 * j), signs_of(room, j)
+    return entries_by_nine_bits(grid(), block + QS + 8 * j), signs_of(room, j)
 
 
 @inner

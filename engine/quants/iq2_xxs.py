@@ -14,7 +14,6 @@ from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.grid_tables import GRIDS
 from engine.kernels.grids import (
-    EIGHTS,
     columns_grid,
     dequantize_grid,
     few_grid,
@@ -32,21 +31,14 @@ from engine.kernels.matmul_signed import PRODUCTS, ROOM, four_columns_signed
 from engine.kernels.tiles import matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
-    bytes_of_i32x8,
-    entries_of_8,
-    even_words,
+    entries_by_byte,
     first_f32,
     fmul,
-    high_half_i8,
     load_f16x4,
     load_i32x8,
-    low_half_i8,
     odd_words,
-    shift_left,
     splat_f32x4,
-    store_i16x16,
     table,
-    widen_u8x16,
 )
 
 BLOCK_BYTES = 66
@@ -59,11 +51,7 @@ grid = table(GRIDS["IQ2_XXS"].table)
 @inner
 def prepare(block, room):
     """Fill the room."""
-    low, high = load_i32x8(block + QS), load_i32x8(block + QS + 32)
-    index = bytes_of_i32x8(even_words(low, high))
-    store_i16x16(room + EIGHTS, shift_left(widen_u8x16(low_half_i8(index)), 3))
-    store_i16x16(room + EIGHTS + 32, shift_left(widen_u8x16(high_half_i8(index)), 3))
-    words = odd_words(low, high)
+    words = odd_words(load_i32x8(block + QS), load_i32x8(block + QS + 32))
     store_signs_of_words(words, room)
     store_scales_of_words(words, room)
 
@@ -71,7 +59,7 @@ def prepare(block, room):
 @inner
 def weights(block, room, j):
     """The j-th 32 weights."""
-    return entries_of_8(grid(), room + EIGHTS + 8 * j), signs_of(room, j)
+    return entries_by_byte(grid(), block + QS + 8 * j), signs_of(room, j)
 
 
 @inner

@@ -38,9 +38,9 @@ from engine.simd import (
     byte_each_8,
     byte_each_16,
     constant_i16x16,
-    entries_of_4,
     first_f32,
     fmul,
+    fours_by_offset,
     load_f16x4,
     load_i8x16,
     load_i8x32,
@@ -60,7 +60,7 @@ BLOCK_BYTES = 110
 QS, QH, SIGN_BYTES, SCALE_BYTES = 2, 66, 74, 106
 
 grid = table(GRIDS["IQ3_S"].table)
-ninth_bits = constant_i16x16([1 << (13 - k) for k in range(8)] * 2)
+ninth_bits = constant_i16x16([1 << (11 - k) for k in range(8)] * 2)
 nibbles = constant_i16x16(
     [1 << 9] * 2
     + [1 << 5] * 2
@@ -77,8 +77,8 @@ nibbles = constant_i16x16(
 def store_offsets(block, room, k):
     """Of the k-th sixteen entries."""
     high = as_i16x16(byte_each_16(broadcast_4_bytes(block + QH + 2 * k)))
-    high = and_(mul(high, ninth_bits()), splat_i16x16(1 << 13))
-    low = shift_left(widen_u8x16(load_i8x16(block + QS + 16 * k)), 5)
+    high = and_(mul(high, ninth_bits()), splat_i16x16(1 << 11))
+    low = shift_left(widen_u8x16(load_i8x16(block + QS + 16 * k)), 3)
     store_i16x16(room + FOURS + 32 * k, or_(low, high))
 
 
@@ -97,7 +97,7 @@ def prepare(block, room):
 @inner
 def weights(block, room, j):
     """The j-th 32 weights."""
-    return entries_of_4(grid(), room + FOURS + 16 * j), signs_of(room, j)
+    return fours_by_offset(grid(), room + FOURS + 16 * j, 512 * 8), signs_of(room, j)
 
 
 @inner

@@ -15,7 +15,6 @@ from engine.jit import inner, kernel
 from engine.kernels.embed import embed_rows
 from engine.kernels.grid_tables import GRIDS
 from engine.kernels.grids import (
-    FOURS,
     columns_grid,
     dequantize_grid,
     few_grid,
@@ -33,17 +32,13 @@ from engine.kernels.matmul_signed import PRODUCTS, ROOM, four_columns_signed
 from engine.kernels.tiles import matmul_tiles
 from engine.quants.base import QuantType
 from engine.simd import (
-    entries_of_4,
     first_f32,
     fmul,
+    fours_by_byte,
     load_f16x4,
-    load_i8x16,
     load_i32x8,
-    shift_left,
     splat_f32x4,
-    store_i16x16,
     table,
-    widen_u8x16,
 )
 
 BLOCK_BYTES = 98
@@ -54,19 +49,8 @@ grid = table(GRIDS["IQ3_XXS"].table)
 
 
 @inner
-def store_offsets(block, room, k):
-    """Of the k-th sixteen entries."""
-    index = widen_u8x16(load_i8x16(block + QS + 16 * k))
-    store_i16x16(room + FOURS + 32 * k, shift_left(index, 5))
-
-
-@inner
 def prepare(block, room):
     """Fill the room."""
-    store_offsets(block, room, 0)
-    store_offsets(block, room, 1)
-    store_offsets(block, room, 2)
-    store_offsets(block, room, 3)
     words = load_i32x8(block + WORDS)
     store_signs_of_words(words, room)
     store_scales_of_words(words, room)
@@ -75,7 +59,7 @@ def prepare(block, room):
 @inner
 def weights(block, room, j):
     """The j-th 32 weights."""
-    return entries_of_4(grid(), room + FOURS + 16 * j), signs_of(room, j)
+    return fours_by_byte(grid(), block + QS + 8 * j, 256 * 8), signs_of(room, j)
 
 
 @inner

@@ -277,8 +277,15 @@ def load_exponent(typingctx, address):
     return types.float32(types.intp), emit
 
 
-lane_of_two = _pick(i16x16, i16x16, [0] * 8 + [9] * 8)
-"""Of two int16 that repeat, the first in the lower half and the second in the upper one."""
+@intrinsic
+def lane_of_two(typingctx, v):
+    """Of two int16 that repeat, the first in the lower half and the second in the upper one."""
+
+    def emit(context, builder, signature, args):
+        v = _hidden(builder, args[0]) if level.HAS_AVX2 else args[0]  # known, it would be put together in three steps
+        return shuffle(builder, v, [0] * 8 + [9] * 8)
+
+    return i16x16(i16x16), emit
 
 
 @intrinsic

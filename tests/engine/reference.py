@@ -150,9 +150,10 @@ class Twin:
         divisor: float | None = None,
         magnitude: float = 1.0,
         factors: str = "rope_freqs.weight",
+        dim: int | None = None,
     ) -> Turn:
         """Rope of n positions, by the file's keys unless others are given."""
-        dim = self.key("rope.dimension_count", self.key("attention.key_length"))
+        dim = dim or self.key("rope.dimension_count", self.key("attention.key_length"))
         divisor = divisor or self.key("rope.scaling.factor", 1.0)
         theta = theta or self.key("rope.freq_base", 10000.0)
         frequencies = theta ** (-np.arange(0, dim, 2) / dim) / divisor

@@ -141,6 +141,22 @@ def test_how_a_prompt_is_cut_changes_no_bit_and_more_experts_than_tokens_change_
     assert nmse(feed(path, [1] * 9 + [3, 2, 4]), whole[:18]) < (1e-9 if quant == "F32" else 1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("quant", ["Q8_0", "Q4_0"])
+def test_widths_with_a_rest_give_each_of_a_few_tokens_its_bits_and_every_block_the_same(
+    quant: str, tmp_path: Path
+) -> None:
+    path = qwen3moe.tiny(6, 3, 288, quant=quant, n_layers=1, dim=320, head_dim=80).write(tmp_path / "m.gguf")
+    assert feed(path, [23, 9, 5], threads=3).tobytes() == feed(path, [37]).tobytes()
+    model = Model.open(path, threads=3)
+    session = model.session(n_ctx=64, kv="f32")
+    single = np.stack([session.feed([token]) for token in IDS[:8]])
+    session.truncate(0)
+    assert session.verify(IDS[:8]).tobytes() == single.tobytes()
+    assert nmse(single, qwen3moe.logits(Twin(model._checked), IDS[:8])) < 1e-3
+    model.close()
+
+
 def test_gate_and_up_in_one_tensor_compute_the_same(tmp_path: Path) -> None:
     fused, split = qwen3moe.tiny(is_fused=True), qwen3moe.tiny()
     for number in range(2):

@@ -52,6 +52,16 @@ OF_FAMILIES: dict[str, list[tuple[str, Value, Any]]] = {
         ("rope.freq_base", _rope(1, "theta"), 10000.0),  # of layers without a window
         ("final_logit_softcapping", lambda config: config.logit_soft_cap, None),
     ],
+    "gemma4": [
+        ("attention.key_length", _attention(WHOLE, lambda one: (one.key_dim, one.value_dim)), (16, 16)),
+        ("attention.value_length", _attention(WHOLE, lambda one: one.value_dim), 16),
+        ("attention.shared_kv_layers", lambda config: config.last_storing, 3),
+        ("rope.dimension_count", _rope(WHOLE, "dim"), 16),
+        ("rope.freq_base", _rope(WHOLE, "theta"), 10000.0),
+        ("rope.freq_base_swa", _rope(SLIDING, "theta"), 10000.0),
+        ("embedding_length_per_layer_input", lambda config: config.per_layer_width, 0),
+        ("final_logit_softcapping", lambda config: config.logit_soft_cap, None),
+    ],
     "cohere2": [("attention.sliding_window_pattern", _attention(2, lambda one: one.window), 6)],
     "command-r": [("logit_scale", lambda config: config.logit_scale, 1.0)],
     "granite": [
@@ -89,6 +99,14 @@ REQUIRED = {
     "granitehybrid": ["attention.layer_norm_rms_epsilon", "logit_scale", "ssm.inner_size"],
     "nemotron_h": ["ssm.time_step_rank"],
     "granite": ["attention.layer_norm_rms_epsilon", "logit_scale"],
+    "gemma4": [
+        "attention.layer_norm_rms_epsilon",
+        "attention.sliding_window",
+        "attention.sliding_window_pattern",
+        "attention.key_length_swa",
+        "attention.value_length_swa",
+        "rope.dimension_count_swa",
+    ],
 }
 """Beside those of every model."""
 

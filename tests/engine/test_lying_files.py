@@ -38,9 +38,9 @@ NO_COUNTS = (-1, HUGE, 2.0, True, np.full(N_LAYERS, -1, "<i4"), np.full(N_LAYERS
 WORDS = {"rope.scaling.type", "general.type"}
 FLAGS = {"attention.causal", "rope.scaling.finetuned", "expert_weights_norm"}
 MAY_BE_NOUGHT = {
-    "attention.sliding_window", "expert_group_count", "expert_shared_feed_forward_length",
-    "leading_dense_block_count", "nextn_predict_layers", "attention.head_count", "attention.head_count_kv",
-    "feed_forward_length",
+    "attention.sliding_window", "attention.shared_kv_layers", "embedding_length_per_layer_input", "expert_group_count",
+    "expert_shared_feed_forward_length", "leading_dense_block_count", "nextn_predict_layers", "attention.head_count",
+    "attention.head_count_kv", "feed_forward_length",
 }  # fmt: skip
 """Of some families; those that it contradicts in others say so (``CONTRADICTIONS``)."""
 EXPERTS = {name for name in ARCHITECTURES if name in ("gpt-oss", "dots1", "qwen3next") or "moe" in name}
@@ -48,6 +48,8 @@ COUNTS = {
     "block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size",
     "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
     "attention.sliding_window", "attention.sliding_window_pattern", "rope.dimension_count",
+    "attention.shared_kv_layers", "attention.key_length_swa", "attention.value_length_swa",
+    "rope.dimension_count_swa", "embedding_length_per_layer_input",
     "rope.scaling.original_context_length", "expert_count", "expert_used_count", "expert_group_count",
     "expert_group_used_count", "expert_feed_forward_length", "expert_shared_feed_forward_length", "expert_shared_count",
     "expert_gating_func", "leading_dense_block_count", "interleave_moe_layer_step", "nextn_predict_layers",
@@ -64,11 +66,16 @@ CONTRADICTIONS: dict[str, tuple[Any, ...]] = {
     "embedding_length": (0, 32, 65, 72, 128),
     "feed_forward_length": (0, 95, 104, np.array([96, 104], "<u4")),
     "attention.head_count": (0, 3, 5, 8, np.array([8, 4], "<u4")),
-    "attention.head_count_kv": (0, 3, 1, 8, np.array([1, 2], "<u4")),
+    "attention.head_count_kv": (0, 3, 1, 8, np.array([4, 1], "<u4")),
     "attention.key_length": (0, 4, 12, 24, 4096),
     "attention.value_length": (0, 8, 24),
     "rope.dimension_count": (0, 1, 15, 18, 32),
     "attention.sliding_window_pattern": (0, np.ones(N_LAYERS - 1, bool), np.ones(N_LAYERS + 1, bool)),
+    "attention.shared_kv_layers": (1, N_LAYERS, N_LAYERS + 1, 40),
+    "attention.key_length_swa": (0, 4, 12, 16, 32, 4096),
+    "attention.value_length_swa": (0, 4, 12, 16, 4096),
+    "rope.dimension_count_swa": (0, 1, 3, 7, 16),
+    "embedding_length_per_layer_input": (0, 4, 24, 31, 33, 40, 64),
     "vocab_size": (0, 1, 10**6),
     "shortconv.l_cache": (0, 1, 2, 4, 64),
     "attention.recurrent_layers": (np.zeros(N_LAYERS, bool), np.ones(N_LAYERS, bool), np.ones(N_LAYERS + 1, bool)),
@@ -99,9 +106,10 @@ NAMED_INSTEAD = {
     "expert_count": ("expert_used_count", "expert_group_count"),
     "expert_used_count": ("expert_group_used_count",),
     "expert_group_count": ("expert_group_used_count",),
-    "block_count": (" has 2 values for", "attention.recurrent_layers"),
+    "block_count": (" has 2 values for", "attention.recurrent_layers", "attention.sliding_window_pattern must be"),
     "attention.head_count": ("attention.head_count_kv",),
     "attention.key_length": ("attention.value_length", "rope.dimension_count"),
+    "attention.key_length_swa": ("attention.value_length_swa", "rope.dimension_count_swa"),
     **{f"ssm.{name}": ("ssm.inner_size", "ssm.group_count") for name in ("state_size", "time_step_rank")},
 }
 """Keys that a contradiction may be told by, beside the wrong one and the tensors."""
@@ -274,6 +282,7 @@ WITH_FACTORS = {
     "apertus",
     "granitehybrid",
     "falcon-h1",
+    "gemma4",
 }
 """Architectures whose files may divide frequencies."""
 

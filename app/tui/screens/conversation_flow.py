@@ -27,7 +27,7 @@ from app.text.clean_text import clean_line, clean_text
 from app.tui.draft import Draft
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.message_editing import MessageEditing
-from app.tui.screens.notes import busy_line
+from app.tui.screens.notes import NOT_PART, busy_line
 from app.tui.screens.turn_views import GOES_ON, footers
 from app.tui.widgets.message_view import MessageView, Note, ReplyView, UserView
 
@@ -284,7 +284,10 @@ class ConversationFlow:
     async def fork_at(self, view: MessageView) -> None:
         """Go on with a copy of the conversation that ends with the turn of this message."""
         index = self._editing.index_of(view)
-        if index is None or self._notes.refuses_while_busy():
+        if index is None:
+            self._note(NOT_PART)
+            return
+        if self._notes.refuses_while_busy():
             return
         if self._at_hand.store is None:
             self._note("no copy is made: conversations are not saved, and what follows here would be lost")

@@ -39,6 +39,10 @@ def greeting(keymap: Keymap) -> str:
     return "\n".join([f"Hello! All of this is computed on your own machine. {WHAT_IT_IS}.", "", "Try:", *lines])
 
 
+NOT_PART = "this message is not part of the conversation"
+"""It was not sent, was taken back, or its turn came to nothing."""
+
+
 class Notes:
     """The program's words.
 

@@ -45,6 +45,13 @@ def test_the_footer_names_tokens_speed_and_first_token_and_its_details_the_rest(
     assert lines.whole_footer(None, Ending.STOPPED) == "stopped"
 
 
+def test_tokens_that_were_guessed_are_counted_in_the_footer_and_kept_with_the_reply():
+    measured = ReplyFigures(1214, 2.1, 5.1, prompt_tokens=12, reused_tokens=31, guessed_tokens=312)
+    footer = lines.reply_footer(measured, Ending.COMPLETE)
+    assert footer == "1,214 tokens (312 guessed) · 5.1 tok/s · first after 2.1 s"
+    assert measured.continued_by(measured).guessed_tokens == 624
+
+
 def test_what_a_saved_state_saved_is_named_where_it_was_long():
     assert figures.back(1670, 0.09, 26.0) == "1,670 tokens back in 0.09 s instead of about 26 s"
     assert figures.back(325, 0.01, 1.0) == "325 tokens back in 0.01 s"

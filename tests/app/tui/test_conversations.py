@@ -424,6 +424,14 @@ async def test_a_fork_keeps_the_cache_and_the_original():
     assert [m.text for m in store.read("000002").conversation.messages] == ["first?", "One.", "instead?", "Other."]
 
 
+async def test_a_message_that_was_not_sent_cannot_be_forked_and_says_so():
+    async with chatting(Script(n_ctx=64)) as driver:
+        await driver.say("word " * 100)
+        await driver.note("Not sent")
+        await driver.pilot.press("ctrl+up", "f")
+        await driver.note("this message is not part of the conversation")
+
+
 async def test_no_copy_is_gone_on_with_where_the_original_would_be_lost():
     script = Script(replies=[tokens("One."), tokens("Two.")])
     async with chatting(script, save_conversations="off") as driver:
