@@ -66,8 +66,8 @@ fix: $(VENV)/.installed-test  ## format, and mend what the linter can
 	$(BIN)/ruff check --fix .
 
 pictures: $(VENV)/.installed-test  ## draw the tests' pictures of screens anew
-	JALOPY_WRITE_PICTURES=1 $(BIN)/python -m pytest tests/app/tui/test_pictures.py -k 'size or console or colour'
-	git diff --stat -- tests/app/pictures
+	JALOPY_WRITE_PICTURES=1 $(BIN)/python -m pytest tests/app/tui/test_pictures.py -k 'size or console or colour or readme'
+	git diff --stat -- tests/app/pictures docs/pictures
 
 bench: $(VENV)/.installed  ## measure a model: make bench MODEL=path/to/model.gguf
 	@$(BIN)/jalopy bench "$(MODEL)"

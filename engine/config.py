@@ -75,9 +75,9 @@ class Attention:
         head_layer_norms: every head has a LayerNorm of its own, without bias, before it is turned.
         norm_within: the heads' results are normalised together before the output projection.
         sinks: every head has one more score, which takes its share of the softmax and has no value.
-        gated: behind each head of queries stands a gate: the head's result is multiplied by its sigmoid.
         value_norms: every head of values is normalised, without a weight; where the file has no values, they are the
             keys before anything was done to them.
+        gated: behind each head of queries stands a gate: the head's result is multiplied by its sigmoid.
         kv_of: number of the earlier layer whose keys and values are read; None for a layer that stores its own.
     """
 
@@ -95,8 +95,8 @@ class Attention:
     head_layer_norms: bool = False
     norm_within: bool = False
     sinks: bool = False
-    gated: bool = False
     value_norms: bool = False
+    gated: bool = False
     kv_of: int | None = None
 
     @property
@@ -388,8 +388,8 @@ class ModelConfig:
         logit_scale: what logits are multiplied by, before their cap.
         logit_soft_cap: logits x become logit_soft_cap * tanh(x / logit_soft_cap); None for no cap.
         layer_norm: norms of the residual stream take the mean off (LayerNorm) and may have a bias.
-        ignored_blocks: blocks of tensors behind those of the layers, which nothing reads: they predict further tokens.
         per_layer_width: of what each layer adds of the token by itself; 0 where they do not.
+        ignored_blocks: blocks of tensors behind those of the layers, which nothing reads: they predict further tokens.
     """
 
     architecture: str
@@ -403,8 +403,8 @@ class ModelConfig:
     logit_scale: float = 1.0
     logit_soft_cap: float | None = None
     layer_norm: bool = False
-    ignored_blocks: int = 0
     per_layer_width: int = 0
+    ignored_blocks: int = 0
 
     @property
     def n_layers(self) -> int:

@@ -128,6 +128,7 @@ def test_the_wheel_of_the_tree_installs_and_runs_without_the_tree(tmp_path):
     wheel = next(dist.glob("*.whl"))
     run(*pip, "--python", env / "bin/python", "install", "-q", "--no-deps", "--no-index", "--no-compile", wheel)
     assert "llama" in run(env / "bin/jalopy", "inspect", "starter")
+    assert "memory" in run(env / "bin/jalopy", "help", "threads")
     code = "import app.tui.app as a, app.tui.themes as t; print(a.__file__); print(len(t.load_themes()))"
     where, n_themes = run(env / "bin/python", "-c", code).split()
     assert where.startswith(own)

@@ -26,7 +26,7 @@ COMMANDS = (
     "doctor",
     "compare",
     "sessions",
-    "completion",
+    *("completion", "help"),
 )
 
 _OVERVIEW = """\
@@ -44,6 +44,7 @@ commands:
   jalopy sessions [WORDS]        the saved conversations
   jalopy doctor [MODEL]          what this machine does for speed, and what fits
   jalopy completion SHELL        words for bash, zsh or fish to complete
+  jalopy help [TOPIC]            the manual
 
 MODEL is a GGUF file, or `starter`, the small model that comes with Jalopy. Without it the chat opens the model of your
 settings, else the last one used, else starter.
@@ -195,6 +196,12 @@ def _completion_parser(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def _help_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Show what the manual says on a topic, or which topics there are.")
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="such as threads or thinking")
+    return parser
+
+
 def _bench_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Check that the model is computed rightly here, then measure reading and writing.")
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
@@ -327,6 +334,7 @@ _BUILDERS = {
     "compare": _compare_parser,
     "sessions": _sessions_parser,
     "completion": _completion_parser,
+    "help": _help_parser,
 }
 
 

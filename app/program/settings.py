@@ -101,6 +101,8 @@ class Settings:
     """Compute what an answer repeats from the conversation several tokens at a time; the answer is the same."""
     prompt_history: str = _setting(choices=("on", "off"))
     """Keep what was sent from the prompt across starts."""
+    notify: str = _setting(choices=("on", "off"))
+    """Tell by bell and desktop notification that a long answer is done, where the terminal has not the focus."""
     save_conversations: str = _setting(choices=("on", "off"))
     """Keep conversations on disk."""
     resume: str = _setting(choices=("last", "new"))

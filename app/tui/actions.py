@@ -141,7 +141,7 @@ ACTIONS = action_table(
     Action("other_phase", "Let 1-9 choose for the other column", "threads", "tab"),
     Action("leave", "Stop measuring, or go back", "threads", "escape,q"),
     Action("toggle_strip", "Show or hide the speed strip beside the chat", "chat", "ctrl+t", command="strip"),
-    Action("help", "Show keys and commands", "app", "f1", command="help", hint="help"),
+    Action("help", "Show keys and commands", "app", "f1", command="help", argument="[topic]", hint="help"),
     Action(
         "performance",
         "Show speed, and where the time goes",

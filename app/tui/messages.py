@@ -43,14 +43,9 @@ class TakeBackRequested(Message):
 
 @dataclass(eq=False, repr=False)
 class TranscriptScrolled(Message):
-    """The user asked from the prompt to move through the transcript, by pages; negative is up."""
+    """The user asked from the prompt to move through the transcript, by pages; negative is up, 0 the end."""
 
     pages: int
-
-
-@dataclass(eq=False, repr=False)
-class TranscriptEndWanted(Message):
-    """The user asked from the prompt for the end of the transcript."""
 
 
 @dataclass(eq=False, repr=False)

@@ -22,6 +22,7 @@ MIN_CONTRAST = 4.5
 """Least contrast of text on its background, by WCAG 2.1, level AA."""
 
 CONSOLE_THEME = "jalopy-16"
+MOST_USER_THEMES = 200
 DEFAULT_THEME = "jalopy-dark"
 
 _FLAGS = ("dark", "ansi")
@@ -51,6 +52,24 @@ def load_themes(directory: Path | None = None) -> list[Theme]:
             read on its background.
     """
     return [load_theme(path) for path in sorted((directory or paths.bundled("themes")).glob("*.toml"))]
+
+
+def load_user_themes() -> tuple[list[Theme], str]:
+    """Read the themes of the user's own directory, and a line on the first that cannot be used; "" for none.
+
+    One that is named like a bundled theme takes its place.
+    """
+    directory, themes, trouble = paths.themes_dir(), [], ""
+    try:
+        files = sorted(directory.glob("*.toml"))[:MOST_USER_THEMES] if directory is not None else []
+    except OSError:
+        files = []
+    for path in files:
+        try:
+            themes.append(load_theme(path))
+        except ThemeError as error:
+            trouble = trouble or str(error)
+    return themes, trouble
 
 
 def load_theme(path: Path) -> Theme:
@@ -134,7 +153,7 @@ def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
         thumb = ground.blend(ink, 0.3).hex
         found = {
             "muted-style": "none",
-            "muted": ground.blend(ink, 0.62).hex,
+            "muted": ground.blend(ink, 0.68).hex,
             "frame": ground.blend(ink, 0.28).hex,
             "unfilled": ground.blend(ink, 0.2).hex,
             "scrollbar": thumb,

@@ -5,9 +5,9 @@ do not know of each other, so a thread works off a strip for all tokens of a ste
 128, which stay in the first level of the cache. It does the same for one token and for many, in the same order, so no
 result depends on how tokens are fed.
 
-Why prompts are not cut into chunks that become matrix products (``PERFORMANCE.md``): for heads of 128 and chunks of 64
-that takes 4.2 million multiplications, where this takes 3.1 million and one more to let the matrix decay, without a
-system of equations.
+Why prompts are not cut into chunks that become matrix products: for heads of 128 and chunks of 64 that takes 4.2
+million multiplications, where this takes 3.1 million and one more to let the matrix decay (``PERFORMANCE.md``), without
+a system of equations.
 """
 
 import math

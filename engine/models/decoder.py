@@ -241,13 +241,13 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
     plan.barrier()
     _scaled(d, products)
     plan.phase = "attention"
+    if wanted["v"] and attention.value_norms:  # the threads have the same heads in all rows up to the store: no barrier
+        plan.unit_heads(v if weights[2] else k, attention.value_dim, v, d.config.norm_eps)
     gate = d.buffers.vector("q gate", attention.q_dim) if attention.gated else None
     if gate is not None:  # the threads have the same heads when they norm and turn them: no barrier
         both, q = q, d.buffers.vector("q", attention.q_dim)
         if wanted["q"]:
             plan.split_heads(both, attention.key_dim, q, gate)
-    if wanted["v"] and attention.value_norms:  # the threads have the same heads in all rows up to the store: no barrier
-        plan.unit_heads(v if weights[2] else k, attention.value_dim, v, d.config.norm_eps)
     _norm_and_turn(d, layer, attention, {letter: x for letter, x in (("q", q), ("k", k)) if wanted[letter]})
     if wanted["k"]:
         plan.store_kv(d.cache, layer, k, v)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import wrap_future
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -42,19 +40,16 @@ from app.chat.events import (
 from app.chat.turns import Turns
 from app.conversations.at_hand import AtHand
 from app.program.bundled_model import is_starter
-from app.program.personas import persona_names
 from app.text.clean_text import clean_line
 from app.text.glyphs import ASCII, choose_glyphs
 from app.tui.actions import Action
 from app.tui.bindings import bindings
-from app.tui.completing import Names, Offered, offered_at_once, offered_paths
 from app.tui.messages import (
     EngineReported,
     LinkChosen,
     MessageLeft,
     PromptSubmitted,
     TakeBackRequested,
-    TranscriptEndWanted,
     TranscriptScrolled,
 )
 from app.tui.screens.chat_parts import ChatParts
@@ -67,6 +62,7 @@ from app.tui.screens.message_editing import MessageEditing
 from app.tui.screens.message_focus import MessageFocus
 from app.tui.screens.model_flow import ModelFlow, how_to_load
 from app.tui.screens.notes import Notes
+from app.tui.screens.offering import Offering
 from app.tui.screens.prompt_flow import PromptFlow
 from app.tui.screens.reply_flow import ReplyFlow
 from app.tui.screens.turn_views import TurnViews
@@ -176,19 +172,13 @@ class ChatScreen(Screen[None]):
         )  # fmt: skip
         self.copying = Copying(parts)
         self.editing = MessageEditing(parts)
-        self.replies = ReplyFlow(parts, self.editing)
+        self.replies = ReplyFlow(parts, self.editing, self._habits.notifies)
         self.talks = ConversationFlow(parts, self.conversations, self.editing)
         self.models = ModelFlow(parts, self.talks, self.replies, self._open_model)
         self.acting = MessageActions(parts, self.editing, self.copying, self.talks.fork_at)
         self.sending = PromptFlow(parts, self.editing, self._carry_out)
         self.engine = EngineFlow(parts, self._clock, self._pace, self._download_word)
-        prompt.show_offered = self.query_one(Suggestions).show
-        generation = self._bridge.generation
-        self._names: dict[str, Names] = {
-            "theme": lambda: sorted(self.app.available_themes),
-            "persona": persona_names,
-            "set": lambda: [*generation.names, "keep", "reset"] if generation is not None else [],
-        }
+        self.offering = Offering(parts)
         self._shown_by = self._list_event_handlers()
 
     def _start_engine(self) -> None:
@@ -268,35 +258,20 @@ class ChatScreen(Screen[None]):
     def follow_prompt(self, event: TextArea.Changed) -> None:
         """List the commands that fit what is typed, and find out what it costs."""
         text = event.text_area.text
-        self._offer(self.prompt.typed)
+        self.offering.offer()
         self.drafting.note_change()
         self.engine.note_typed(text)
         self.editing.weigh_soon()
 
-    def _offer(self, typed: str) -> None:
-        """List what the typed text could become; paths a moment later."""
-        self.prompt.offer(offered_at_once(typed, self._names))
-        paths = offered_paths(typed)
-        if paths is not None:
-            self.run_worker(self._offer_paths(typed, paths), group="paths", exclusive=True)
-
-    async def _offer_paths(self, typed: str, paths: Future[list[Offered]]) -> None:
-        found = await wrap_future(paths)
-        if self.prompt.typed == typed:
-            self.prompt.offer(found)
-
     @on(TranscriptScrolled)
     def scroll(self, message: TranscriptScrolled) -> None:
-        """Move the transcript by pages."""
+        """Move the transcript by pages, or to its end."""
         if message.pages < 0:
             self.transcript.page_up()
-        else:
+        elif message.pages > 0:
             self.transcript.page_down()
-
-    @on(TranscriptEndWanted)
-    def scroll_to_end(self) -> None:
-        """Show the newest text, and follow it."""
-        self.transcript.to_end()
+        else:
+            self.transcript.anchor()
         self.engine.show_edge()
 
     @on(LinkChosen)

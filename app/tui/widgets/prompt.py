@@ -19,7 +19,7 @@ from app.tui.actions import ACTIONS, split_command
 from app.tui.completing import Offered, sends_alone
 from app.tui.draft import Draft
 from app.tui.keymap import Keymap
-from app.tui.messages import PromptSubmitted, TakeBackRequested, TranscriptEndWanted, TranscriptScrolled
+from app.tui.messages import PromptSubmitted, TakeBackRequested, TranscriptScrolled
 from app.tui.prompt_history import PromptHistory
 from app.tui.textual_hacks import drop_bindings
 
@@ -151,7 +151,7 @@ class Prompt(TextArea):
 
     def action_to_end(self) -> None:
         """Go to the newest text of the conversation."""
-        self.post_message(TranscriptEndWanted())
+        self.post_message(TranscriptScrolled(0))
 
     def action_cursor_line_end(self, select: bool = False) -> None:
         """Go to the end of the line; from the end of the text, to the newest text of the conversation."""

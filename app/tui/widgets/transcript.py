@@ -215,10 +215,6 @@ class Transcript(VerticalScroll, can_focus=False):
         """Scroll down by a page."""
         self._scroll_by(self.scrollable_content_region.height)
 
-    def to_end(self) -> None:
-        """Scroll to the end, and follow what is added."""
-        self.anchor()
-
     @property
     def has_unseen(self) -> bool:
         """Whether something was added below since the end was in sight; call it now and then, it takes note of that."""

@@ -7,7 +7,12 @@ import pytest
 
 from app.cli.arguments import COMMANDS, parse
 from app.cli.completion import CompletionOptions, completion
+from app.cli.help import HelpOptions
+from app.cli.help import help as help_command
+from app.program.manual import topics
+from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
+from tests.app.chat_driver import chatting
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -50,3 +55,19 @@ def test_a_mistyped_command_names_the_nearest(capsys, tmp_path, monkeypatch):
     (tmp_path / "bnech").touch()
     assert parse(["bnech"]).model == "bnech"
     assert parse(["starter"]).model == "starter"
+
+
+def test_help_shows_the_manual_and_names_the_nearest_topic(capsys):
+    assert help_command(HelpOptions(), built_in_settings()) == 0
+    listed = capsys.readouterr().out
+    assert all(topic in listed for topic in topics())
+    help_command(HelpOptions("thinking"), built_in_settings())
+    assert "/think off" in capsys.readouterr().out
+    with pytest.raises(Refusal, match=r"no topic 'thredas' \(nearest: threads\)"):
+        help_command(HelpOptions("thredas"), built_in_settings())
+
+
+async def test_the_chat_shows_a_topic_too():
+    async with chatting() as driver:
+        await driver.say("/help thinking")
+        await driver.note("/think off")

@@ -6,6 +6,8 @@ from textual.geometry import Size
 
 from app.conversations.conversation import Ending
 from app.tui.actions import ACTIONS
+from app.tui.draft import Draft
+from app.tui.messages import PromptSubmitted
 from app.tui.screens.help import HelpScreen
 from app.tui.widgets.message_view import ReplyView, UserView
 from engine.errors import BrokenModelError, GGUFError
@@ -547,3 +549,19 @@ async def test_colours_can_be_switched_off(monkeypatch: pytest.MonkeyPatch):
     async with chatting() as driver:
         reply = await driver.ask("go")
         await driver.shows(reply.text)
+
+
+@pytest.mark.parametrize(
+    ("n_tokens", "has_focus", "notify", "is_told"),
+    [(60, False, "on", True), (60, True, "on", False), (4, False, "on", False), (60, False, "off", False)],
+)
+async def test_the_desktop_is_told_of_a_long_answer_that_nobody_looks_at(
+    n_tokens: int, has_focus: bool, notify: str, is_told: bool, monkeypatch: pytest.MonkeyPatch
+):
+    rung: list[object] = []
+    async with chatting(Script(replies=[[" word"] * n_tokens]), notify=notify) as driver:
+        monkeypatch.setattr(driver.app, "bell", lambda: rung.append(True))
+        driver.app.app_focus = has_focus
+        driver.prompt.post_message(PromptSubmitted("hello", Draft("hello")))
+        await driver.last_reply()
+        assert bool(rung) is is_told
