@@ -276,8 +276,8 @@ SCENES: dict[str, Scene] = {
     "stopped": Scene(
         held("Why do old laptops get slow?", 12, "escape", sees=">model"), script=lambda: two_turns(token_gate=Gate())
     ),
-    "editing": Scene(after(talk, say("/edit 1", sees="cached tokens stay")), settings=SPOKEN),
-    "editing-reply": Scene(after(talk, say("/edit reply", sees="cached tokens stay")), settings=SPOKEN),
+    "editing": Scene(after(talk, say("/edit 1", sees="is replaced")), settings=SPOKEN),
+    "editing-reply": Scene(after(talk, say("/edit reply", sees="is replaced")), settings=SPOKEN),
     "nearly-full": Scene(say("Talk.", sees="nearly full"), script=lambda: Script(replies=[[" word"] * 230], n_ctx=256)),
     "commands": Scene(press("slash", "t", sees="/think")),
     "help": Scene(press("f1", sees="Help"), "HelpScreen"),
