@@ -81,6 +81,7 @@ def open_model(settings: Settings, path: Path | str, progress: Report | None = N
         pinned=settings.pin_threads == "on",
         progress=progress,
     )
+    model.checkpoint_bytes = settings.checkpoints_mb * 1_000_000
     try:
         choice = recall_tuned(model).choice
         if choice is not None:

@@ -131,6 +131,7 @@ class Reply:
         stop: texts that end the reply.
         after: the beginning of a reply that is continued, as it stands at the end of ``prompt_ids``.
         spelled: control tokens that are part of the text.
+        turns: where in the prompt the conversation turns.
         guess: compute what repeats several tokens at a time; the reply is the same.
         limit: ends the thought before the answer when it has used up its tokens; None for no limit.
         on_prompt_progress: called with (tokens read, tokens to read) while the prompt is read.
@@ -147,6 +148,7 @@ class Reply:
         stop: Sequence[str] = (),
         after: Sequence[int] = (),
         spelled: Collection[int] = (),
+        turns: Collection[int] = (),
         limit: ThoughtLimit | None = None,
         guess: bool = False,
         on_prompt_progress: PromptProgress | None = None,
@@ -157,7 +159,7 @@ class Reply:
         self._sampling = sampling
         self._max_tokens = max_tokens or None
         self._stop, self._after, self._spelled = stop, after, spelled
-        self._limit = limit
+        self._turns, self._limit = turns, limit
         self._guess = guess
         self._on_prompt_progress = on_prompt_progress
         self._clock = clock
@@ -250,7 +252,7 @@ class Reply:
         return self._limit.is_used_up and self._limit.n_chars == sum(map(len, self._pieces))
 
     def _read_prompt(self) -> None:
-        prefilled = self._session.prefill(self._prompt_ids, on_progress=self._note_progress)
+        prefilled = self._session.prefill(self._prompt_ids, on_progress=self._note_progress, turns=self._turns)
         self.meter.reused_tokens = prefilled.reused
         self.meter.read_tokens = prefilled.fed
         self.meter.prefill_s = prefilled.seconds

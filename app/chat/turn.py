@@ -102,6 +102,7 @@ class EngineTurn:
             after=self._earlier.ids,
             spelled=spelled,
             limit=self._thought_limit(spelled),
+            turns=prompt.chat.turns() if prompt.chat is not None else (),
             guess=options.guesses_ahead,
             on_prompt_progress=self._show_progress,
             clock=wire.clock,

@@ -76,6 +76,8 @@ class Settings:
     """Tokens the conversation may hold; 0 = as many as the model and the free memory allow."""
     kv_type: str = _setting(choices=(AUTO, *KV_TYPES))
     """Number format of the KV cache; "auto" = as tuning has found it faster, else f16."""
+    checkpoints_mb: int = _setting(least=0, most=_MAX_COUNT)
+    """Megabytes for places to go back to in a conversation, with models that have recurrent layers; 0 = none."""
     threads: int = _setting(least=0, most=MOST_THREADS)
     """Threads that write the answer; 0 = chosen for this machine."""
     prefill_threads: int = _setting(least=0, most=MOST_THREADS)

@@ -153,7 +153,7 @@ def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
         thumb = ground.blend(ink, 0.3).hex
         found = {
             "muted-style": "none",
-            "muted": ground.blend(ink, 0.62).hex,
+            "muted": ground.blend(ink, 0.68).hex,
             "frame": ground.blend(ink, 0.28).hex,
             "unfilled": ground.blend(ink, 0.2).hex,
             "scrollbar": thumb,

@@ -40,6 +40,14 @@ KERNELS: dict[str, str] = {
     "count steps": "engine.kernels.probe:count_steps",
     "reset claims": "engine.kernels.share:reset_claims",
     "take column": "engine.kernels.take_column:take_column",
+    "short convolution": "engine.kernels.convolution:short_convolution",
+    "convolution": "engine.kernels.convolution:convolution",
+    "delta net": "engine.kernels.scan:delta_net",
+    "selective scan": "engine.kernels.scan:selective_scan",
+    "rates": "engine.kernels.scan:rates",
+    "gated norm": "engine.kernels.gated_norm:gated_norm",
+    "sigmoid gate": "engine.kernels.gated_norm:sigmoid_gate",
+    "split heads": "engine.kernels.gated_norm:split_heads",
     "join attention": "engine.kernels.join_attention:join_attention",
 }
 """Operations on unquantised data; ``embed``, ``matvec`` and ``matmul`` are followed by a type of ``QUANTS``."""

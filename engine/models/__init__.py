@@ -56,6 +56,14 @@ ARCHITECTURES: dict[str, str] = {
     "bailingmoe2": "engine.models.bailingmoe2",
     "dots1": "engine.models.dots1",
     "phimoe": "engine.models.phimoe",
+    "lfm2": "engine.models.lfm2",
+    "qwen35": "engine.models.qwen35",
+    "qwen35moe": "engine.models.qwen35moe",
+    "qwen3next": "engine.models.qwen3next",
+    "lfm2moe": "engine.models.lfm2moe",
+    "granitehybrid": "engine.models.granitehybrid",
+    "falcon-h1": "engine.models.falcon_h1",
+    "nemotron_h": "engine.models.nemotron_h",
 }
 
 

@@ -331,8 +331,11 @@ def _refuse_unexpected(gguf: GGUFFile, expected: Mapping[str, TensorSpec], confi
         if name in expected:
             continue
         layer = re.match(r"blk\.(\d{1,9})\.", name)
+        n_blocks = config.n_layers + config.ignored_blocks
+        if layer and int(layer[1]) >= n_blocks:
+            raise _fail(gguf, f"tensor {name} is beyond {config.architecture}.block_count {n_blocks}")
         if layer and int(layer[1]) >= config.n_layers:
-            raise _fail(gguf, f"tensor {name} is beyond {config.architecture}.block_count {config.n_layers}")
+            continue
         raise _fail(gguf, f"tensor {name} is unknown to the architecture {config.architecture}")
 
 

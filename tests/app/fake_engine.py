@@ -337,6 +337,10 @@ class FakeChat:
         lengths = [len(ids) for ids in self._ids]
         return [1 + sum(lengths[:at]) for at, message in enumerate(self.messages) if message.role == "user"]
 
+    def turns(self) -> list[int]:
+        """Where a model with recurrent layers would keep what it knows."""
+        return self.turn_starts()
+
     def prompt_ids(self) -> list[int]:
         """Return the ids after which the next reply begins."""
         if self._refused_words and any(self._refused_words in message.content for message in self.messages):
@@ -490,6 +494,7 @@ class FakeSession:
     def __init__(self, model: FakeModel, n_ctx: int, kv: str) -> None:
         self.model, self._script = model, model.script
         self.n_ctx, self.kv_type, self.kv_bytes = n_ctx, kv, n_ctx * 256
+        self.kv_bytes_per_position, self.state_bytes = 256.0, 0
         self.tokens: list[int] = []
         self.finish_reason = ""
         self.n_guessed = 0
@@ -533,7 +538,12 @@ class FakeSession:
         shape = (len(wanted), 16) if every else (16,)
         return np.zeros(shape, np.float32)
 
-    def prefill(self, ids: Iterable[int], on_progress: Callable[[int, int], None] | None = None) -> Prefilled:
+    def prefill(
+        self,
+        ids: Iterable[int],
+        on_progress: Callable[[int, int], None] | None = None,
+        turns: Collection[int] = (),
+    ) -> Prefilled:
         """Keep the longest common prefix and take in the rest."""
         wanted = list(ids)
         started_s = self._script.clock()

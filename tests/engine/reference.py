@@ -92,6 +92,13 @@ def causal_attention(
     return np.einsum("hij,jhd->ihd", softmax(scores)[..., :n], v)
 
 
+def causal_convolution(x: Array, weights: Array) -> Array:
+    """x: (n, channels), weights: (channels, taps): each channel by itself, nothing before the first input."""
+    taps = weights.shape[1]
+    padded = np.concatenate([np.zeros((taps - 1, x.shape[1])), x])
+    return sum(padded[j : j + len(x)] * weights[:, j] for j in range(taps))
+
+
 class Twin:
     """A checked file's keys and dequantised tensors in float64, read without the engine's configuration."""
 
@@ -125,8 +132,8 @@ class Twin:
         bias = self.tensor(name + ".bias")
         return out if bias is None else out + bias.ravel()[rows]
 
-    def norm(self, x: Array, name: str) -> Array:
-        return rmsnorm(x, self.tensor(name + ".weight"), self.eps)
+    def norm(self, x: Array, name: str, kind: str = ".weight") -> Array:
+        return rmsnorm(x, self.tensor(name + kind), self.eps)
 
     def layer_norm(self, x: Array, name: str) -> Array:
         return layernorm(x, self.tensor(name + ".weight"), self.tensor(name + ".bias"), self.eps)

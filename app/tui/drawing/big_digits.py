@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from app.text.glyphs import Glyphs
 
 ROWS = 3
@@ -27,10 +29,14 @@ def big_digits(number: str, glyphs: Glyphs) -> list[str]:
     """Draw a number in three rows of equal width; signs that it has no dots for are left out."""
     if not glyphs.halves:
         return ["", number, ""]
-    signs = [_DOTS[sign] for sign in number if sign in _DOTS]
-    dots = [" ".join(sign[row] for sign in signs) for row in range(5)]
-    dots.append(" " * len(dots[0]))
-    return [_row(dots[2 * row], dots[2 * row + 1], glyphs.halves) for row in range(ROWS)]
+    return half_blocks([_DOTS[sign] for sign in number if sign in _DOTS], glyphs)
+
+
+def half_blocks(signs: Sequence[Sequence[str]], glyphs: Glyphs) -> list[str]:
+    """Draw signs of dots side by side, two rows of dots in one of text."""
+    dots = [" ".join(rows) for rows in zip(*signs, strict=True)]
+    dots += [" " * len(dots[0])] * (len(dots) % 2)
+    return [_row(upper, lower, glyphs.halves) for upper, lower in zip(dots[::2], dots[1::2], strict=True)]
 
 
 def _row(upper: str, lower: str, halves: str) -> str:

@@ -342,7 +342,7 @@ class Note(Static):
     """
 
     def __init__(self, text: str, kind: str = "") -> None:
-        super().__init__(Content(text), markup=False, classes=f"note -{kind}" if kind else "note")
+        super().__init__(_shown(text, kind), markup=False, classes=f"note -{kind}" if kind else "note")
         self.text, self._kind = text, kind
 
     def say(self, text: str, kind: str = "") -> None:
@@ -352,8 +352,16 @@ class Note(Static):
             self.remove_class(f"-{self._kind}")
             self.set_class(bool(kind), f"-{kind}")
             self._kind = kind
-        self.update(Content(text))
+        self.update(_shown(text, kind))
 
     def again(self) -> Note:
         """Return the same note, never mounted."""
         return Note(self.text, self._kind)
+
+
+def _shown(text: str, kind: str) -> Content:
+    if kind != "greeting":
+        return Content(text)
+    from app.tui.widgets.welcome import welcome  # only a first start needs it
+
+    return welcome(text)

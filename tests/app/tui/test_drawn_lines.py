@@ -11,11 +11,13 @@ from app.tui.drawing.gauges import cells_of, gauge, stacked
 from app.tui.drawing.graph import Graph, Scale, graph_lines, history_lines, next_round
 from app.tui.drawing.lines import LEVELS, Role, Span, apart, level_of, line, muted, text_of, width_of
 from app.tui.drawing.panels import beside, panel
+from app.tui.drawing.word_mark import word_mark
 from app.tui.speed import machine_lines, time_lines, writing_lines
 from app.tui.speed.dashboard import dashboard_lines
 from app.tui.speed.strip_lines import flat_lines, strip_lines
 from app.tui.speed.watch import Speed
 from app.tui.widgets.figure_lines import FigureLines, _changed
+from app.tui.widgets.welcome import welcome
 from tests.app.chat_driver import chatting
 from tests.app.machine.views import FACTS, SAMPLE, SPENT, bare, view
 
@@ -87,6 +89,15 @@ def test_parts_of_a_whole_fill_the_bar_and_are_told_apart_without_colour():
 def test_large_digits_take_three_rows_of_one_width():
     assert big_digits("5.1", BLOCKS) == ["█▀▀   ▄█ ", "▀▀█    █ ", "▀▀▀ ▀ ▀▀▀"]
     assert big_digits("5.1", ASCII) == ["", "5.1", ""]
+
+
+def test_a_greeting_begins_with_the_name_and_its_keys_stand_out():
+    text = "Hello!\n\nTry:\n  F3  gets a real model"
+    shown = welcome(text)
+    assert shown.plain.endswith(text)
+    assert shown.plain.splitlines()[:4] == [text_of(one) for one in word_mark(BLOCKS)]
+    assert [shown.plain[span.start : span.end] for span in shown.spans if "accent" in str(span.style)] == ["F3"]
+    assert texts(word_mark(ASCII)) == ["jalopy"]
 
 
 def test_the_colour_of_a_speed_follows_its_share_of_the_limit():
