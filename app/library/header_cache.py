@@ -105,14 +105,14 @@ def header_of(values: Any) -> ModelHeader | None:
 
 def _memory_of(values: Any) -> MemoryNeeds | None:
     """Return the size of a memory as the file holds it; None where that is not sound."""
-    if not isinstance(values, dict) or set(values) != {"position_bytes", "fixed_bytes", "rings"}:
+    if not isinstance(values, dict) or set(values) != {one.name for one in fields(MemoryNeeds)}:
         return None
-    rings = values["rings"]
+    rings, counts = values["rings"], {name: one for name, one in values.items() if name != "rings"}
     if not isinstance(rings, list) or not all(isinstance(one, list) and len(one) == 2 for one in rings):
         return None
-    if not all(map(_is_count, (values["position_bytes"], values["fixed_bytes"], *(n for one in rings for n in one)))):
+    if not all(map(_is_count, (*counts.values(), *(n for one in rings for n in one)))):
         return None
-    return MemoryNeeds(values["position_bytes"], values["fixed_bytes"], tuple((most, each) for most, each in rings))
+    return MemoryNeeds(**counts, rings=tuple((most, each) for most, each in rings))
 
 
 def _fits(kind: Any, values: Any) -> bool:

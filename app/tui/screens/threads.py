@@ -157,7 +157,7 @@ class ThreadsScreen(Screen[None]):
         return line(Span("measuring", Role.CAUTION)) if self._is_measuring else EMPTY
 
     def _told(self, report: TuningReport | None, in_use: ThreadsInUse | None, width: int) -> list[Line]:
-        """Return what is in use, and why the winners won."""
+        """Return what is in use, which changes by a key and must be seen in 24 rows, and why the winners won."""
         columns = max(_LEAST_COLUMNS, width - FRAME_COLUMNS)
 
         def wrapped(texts: Iterable[str], role: Role) -> list[Line]:
@@ -168,7 +168,7 @@ class ThreadsScreen(Screen[None]):
         reasons = wrapped(self._reasons(report).splitlines(), Role.PLAIN)
         state = wrapped([self._state(in_use)], Role.PLAIN)
         why = panel("Why", reasons, width, self._glyphs) if reasons else []
-        return [*why, *panel("In use", state, width, self._glyphs)]
+        return [*panel("In use", state, width, self._glyphs), *why]
 
     def _reasons(self, report: TuningReport | None) -> str:
         if report is None:

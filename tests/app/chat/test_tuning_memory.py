@@ -32,10 +32,10 @@ def model_of(driver: Driver) -> FakeModel:
 
 async def test_huge_pages_are_compared_after_the_counts_and_the_copy_is_let_go() -> None:
     async with tuning(laptop_script(**FASTER), size=(100, 40)) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "With its weights in huge pages this model writes 12 % faster (12 to 12)")
         text = await shown(driver, "use the best (2, 2, huge pages)")
-        huge = next(row for row in text.splitlines() if row.startswith("   huge"))
+        huge = next(row.strip("│ ") for row in text.splitlines() if row.strip("│ ").startswith("huge"))
         assert huge.split() == ["huge", "95.2", "±0.0", "+12", "%", "95.2", "±0.0", "+12", "%", "best"]
         assert model_of(driver).weights_mode == "mmap"
         assert not model_of(driver).has_copy
@@ -44,7 +44,7 @@ async def test_huge_pages_are_compared_after_the_counts_and_the_copy_is_let_go()
 async def test_enter_moves_the_weights_at_once_and_u_brings_them_back() -> None:
     memory = Memory()
     async with tuning(laptop_script(**FASTER), memory) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "done in")
         await driver.pilot.press("enter")
         await shown(driver, "weights in huge pages; remembered for this machine and model")
@@ -61,7 +61,7 @@ async def test_enter_moves_the_weights_at_once_and_u_brings_them_back() -> None:
 async def test_weights_move_between_two_tokens_of_a_reply() -> None:
     script = laptop_script(replies=[[f" word{n}" for n in range(20)]], token_gate=Gate(), **FASTER)
     async with tuning(script) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "done in")
         await driver.pilot.press("escape")
         gate = script.token_gate
@@ -79,14 +79,14 @@ async def test_weights_move_between_two_tokens_of_a_reply() -> None:
 
 async def test_no_gain_changes_nothing_and_says_so() -> None:
     async with tuning(laptop_script(), size=(100, 40)) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "Weights stay in the file's map: huge pages brought no gain")
         await shown(driver, "use the best (2, 2)")
 
 
 async def test_without_room_for_both_the_reason_stands_there() -> None:
     async with tuning(laptop_script(has_room_for_both=False), size=(100, 40)) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "huge pages are not tried: both at once do not fit into memory")
         await shown(driver, "done in")
         assert model_of(driver).weight_calls == []
@@ -95,7 +95,7 @@ async def test_without_room_for_both_the_reason_stands_there() -> None:
 async def test_the_estimate_is_shown_before_anything_is_copied() -> None:
     script = laptop_script(prefill_gate=Gate())
     async with tuning(script, size=(100, 40)) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "huge pages: a copy of 1 MB beside the file's own pages")
         assert not model_of(driver).has_copy
 
@@ -105,7 +105,7 @@ async def test_a_stop_while_weights_are_compared_leaves_the_map_and_no_copy() ->
     async with tuning(script) as driver:
         gate = script.prefill_gate
         assert gate is not None
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         for _ in range(100):
             gate.allow(200)
             await driver.until(lambda: gate.waiting.is_set() or model_of(driver).has_copy)
@@ -123,7 +123,7 @@ async def test_a_stop_while_weights_are_compared_leaves_the_map_and_no_copy() ->
 async def test_weights_that_cannot_be_moved_are_said_and_nothing_is_remembered() -> None:
     memory = Memory()
     async with tuning(laptop_script(**FASTER), memory) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "done in")
         driver.script.weights_error = MemoryPlanError("model.gguf: weights in huge pages need 2.0 GB of their own")
         await driver.pilot.press("enter")
@@ -138,7 +138,7 @@ async def test_weights_that_cannot_be_moved_are_said_and_nothing_is_remembered()
 async def test_k_compares_kv_types_with_the_counts_that_won_and_enter_remembers_for_the_next_opening() -> None:
     memory = Memory()
     async with tuning(laptop_script(kv_speeds={"q8_0": 1.2}), memory, size=(100, 40)) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "done in")
         await driver.pilot.press("k")
         await shown(driver, "A KV cache of q8_0 writes 20 % faster (20 to 20)")
@@ -161,7 +161,7 @@ async def test_k_before_anything_was_measured_measures_the_threads_first() -> No
     async with tuning(script) as driver:
         gate = script.prefill_gate
         assert gate is not None
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await driver.until(gate.waiting.is_set, "measuring")
         await driver.pilot.press("escape")
         await driver.until(lambda: not driver.chat.turns.is_tuning, "stopped")
@@ -182,7 +182,7 @@ async def test_a_remembered_type_is_used_when_the_model_opens_unless_the_setting
 async def test_settings_that_name_weights_and_types_are_said_to_go_first() -> None:
     memory = Memory(TunedChoice(2, 2))
     async with tuning(laptop_script(), memory, size=(100, 40), weights="mmap", kv_type="f16") as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "The settings name weights and the KV cache's type: they go before what is remembered")
 
 
@@ -222,7 +222,7 @@ async def test_what_was_measured_while_swapping_is_marked_and_used_but_not_remem
             return real()
 
         machine.swap_memory = look  # type: ignore[method-assign]
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "The machine was swapping meanwhile: these figures are not remembered.")
         machine.swap_memory = real  # type: ignore[method-assign]
         await shown(driver, "KV types")  # the first search is over
@@ -239,7 +239,7 @@ async def test_what_was_measured_on_battery_is_marked_and_remembered_with_that()
     memory, machine = Memory(), ScriptedMachine()
     machine.on_mains = False
     async with tuning(laptop_script(), memory, (100, 40), machine) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "Measured on battery: this holds for running on battery only.")
         await driver.pilot.press("enter")
         await driver.until(lambda: memory.measured is not None, "remembered")
@@ -257,6 +257,6 @@ async def test_fewer_threads_than_cores_are_laid_to_the_programs_that_took_them(
             return real(percpu)
 
         machine.cpu_times = look  # type: ignore[assignment, method-assign]
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "1 thread writes fastest, but other programs took 1.2 cores meanwhile")
         await shown(driver, "measure again without them")

@@ -59,13 +59,16 @@ def test_a_small_slow_machine_is_advised_what_keeps_up_with_a_reader() -> None:
     assert all(one.fit.verdict == "yes" for one in found)
 
 
-def test_more_bits_are_advised_where_they_still_keep_up() -> None:
+def test_the_usual_type_is_advised_and_more_bits_where_they_still_keep_up() -> None:
     memory = MachineMemory(64 * GIB, 60 * GIB)
     fast = advice.suggestions(memory, MachineRates(220.0, {"Q4_K": 200.0}))
     best = advice.best_suggestion(fast)
     assert best is not None
     assert (best.size, best.quantization) == ("70B", "Q4_K_M")
-    assert {one.size: one.quantization for one in fast}["8B"] == "Q8_0"
+    assert {one.size: one.quantization for one in fast}["8B"] == "Q4_K_M"
+    better = advice.better_quality(8e9, memory, MachineRates(220.0, {"Q4_K": 200.0}))
+    assert better is not None
+    assert better.quantization == "Q8_0"
 
 
 def test_without_a_measurement_there_is_advice_without_speeds() -> None:

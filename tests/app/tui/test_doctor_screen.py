@@ -87,10 +87,9 @@ async def test_a_key_and_a_command_open_it_and_escape_closes_it(answers: list[An
 async def test_it_shows_what_fits_below_the_findings(answers: list[Any]) -> None:
     async with chatting(size=(100, 60)) as driver:
         await driver.pilot.press("f5")
-        await driver.until(lambda: "What suits this machine" in driver.screen_text())
-        text = driver.screen_text()
-        assert "a model of 8B · Q4_K_M" in text
-        assert "▶  8 GB" in text
+        await driver.shows("What suits this machine")
+        await driver.shows("a model of 8B · Q4_K_M")
+        await driver.shows("▶  8 GB")
 
 
 async def test_while_a_reply_runs_the_files_are_shown_and_the_measurement_waits(answers: list[Any]) -> None:

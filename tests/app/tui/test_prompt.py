@@ -389,6 +389,8 @@ async def test_arrows_choose_among_what_is_suggested_and_enter_takes_it():
         await driver.pilot.press("ctrl+u")
         await driver.type("/hel")
         await driver.pilot.press("down", "enter")
+        await driver.until(lambda: driver.prompt.text == "/help ", "taken, for a topic may follow")
+        await driver.pilot.press("enter")
         await driver.until(lambda: type(driver.app.screen).__name__ == "HelpScreen")
 
 

@@ -90,8 +90,13 @@ async def tuning(
 
 async def shown(driver: Driver, part: str) -> str:
     """Wait until the screen shows a text, wherever its lines break, and return the whole screen."""
-    await driver.until(lambda: part in " ".join(driver.screen_text().split()), f"the screen shows {part!r}")
+    await driver.until(lambda: part in unframed(driver), f"the screen shows {part!r}")
     return driver.screen_text()
+
+
+def unframed(driver: Driver) -> str:
+    """What stands on the screen in one line, without the frames of panels."""
+    return " ".join(driver.screen_text().replace("│", " ").split())
 
 
 def in_use(driver: Driver) -> TunedChoice | None:
