@@ -296,9 +296,7 @@ class Session:
         self.n_guessed = 0
         guessing = Guessing(self._tokens) if guess else None
         with _short_switch_interval():
-            for generated in self._continue(
-                sampling, max_tokens, stop, after, spelled, guessing, n_logprobs
-            ):
+            for generated in self._continue(sampling, max_tokens, stop, after, spelled, guessing, n_logprobs):
                 if self._pipeline.profile and self._profile is not None:
                     self._profile.leave()
                     yield generated

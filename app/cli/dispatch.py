@@ -35,6 +35,7 @@ _COMMANDS = {
     "doctor": "app.cli.doctor:DoctorOptions",
     "compare": "app.cli.compare.command:CompareOptions",
     "sessions": "app.cli.sessions:SessionsOptions",
+    "serve": "app.server.command:ServeOptions",
 }
 """The module of each command but the chat, with a function of its name, and the record that function takes.
 
