@@ -375,8 +375,8 @@ def _port(text: str) -> int:
 
 
 def _alias(text: str) -> str:
-    if not (1 <= len(text) <= 100 and text.isprintable()):
-        raise argparse.ArgumentTypeError("must be 1 to 100 printable characters")
+    if not (len(text) <= 100 and text.isprintable()):
+        raise argparse.ArgumentTypeError("must be at most 100 printable characters")
     return text
 
 

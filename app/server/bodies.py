@@ -107,4 +107,4 @@ def _chat_chance(chance: TokenChance) -> dict[str, Any]:
 
 
 def _one_chance(chance: TokenChance) -> dict[str, Any]:
-    return {"token": chance.text, "logprob": chance.logprob, "bytes": list(chance.raw)}
+    return {"token": chance.text, "logprob": chance.logprob, "bytes": list(chance.raw) or None}

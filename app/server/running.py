@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -95,15 +96,21 @@ class Running:
     async def _run(self) -> None:
         loop = self._loop = asyncio.get_running_loop()
         loop.set_exception_handler(_note_fault)
-        for number, code in _ENDINGS.items():
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                loop.add_signal_handler(number, self._end, code)
+        if threading.current_thread() is threading.main_thread():
+            for number, code in _ENDINGS.items():
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    loop.add_signal_handler(number, self._end, code)
         log(f"{self._model_id} at {_url(self._listener)}: opening the model")
         self._engine.start()
         try:
             await self._server.serve([self._listener])
         finally:
             self._engine.close(ENGINE_S)
+
+    def end(self, code: int) -> None:
+        """End the server, from any thread."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._end, code)
 
     def _note_opened(self, served: Served | BaseException) -> None:
         """Called in the engine's thread."""
