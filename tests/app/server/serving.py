@@ -49,6 +49,11 @@ class Serving:
         """A connection on which a test says what it likes."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
 
+    @property
+    def n_connections(self) -> int:
+        """Connections that the server holds open."""
+        return len(self.running._server.server_state.connections)
+
     def metric(self, name: str) -> float:
         """One counter."""
         lines = self.get("/metrics").text.splitlines()
