@@ -10,24 +10,33 @@ BIN = $(VENV)/bin
 WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min((os.cpu_count() or 1) + 1, 5))')
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help run test test-quick test-shuffled format-check lint types contracts pytest fix pictures bench clean
+.PHONY: help run install test test-quick test-shuffled format-check lint types contracts pytest fix pictures bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-$(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+# Says itself, in one line, what is missing on this machine; where there is no Python, uv brings one.
+define install
+@if command -v $(PYTHON) >/dev/null 2>&1; then $(PYTHON) bootstrap.py $(VENV) $(1); \
+elif command -v uv >/dev/null 2>&1; then uv run --no-project --python '>=3.10' bootstrap.py $(VENV) $(1); \
+else echo "jalopy: there is no $(PYTHON) (Debian, Ubuntu: sudo apt install python3-venv; or install uv)" >&2; exit 1; fi
+endef
 
-$(VENV)/.installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+$(VENV)/.installed: pyproject.toml
+	$(call install,.)
 	@touch $@
 
-$(VENV)/.installed-test: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+$(VENV)/.installed-test: pyproject.toml
+	$(call install,'.[test]')
 	@touch $@ $(VENV)/.installed
 
 run: $(VENV)/.installed  ## open the chat: make run MODEL=path/to/model.gguf
 	@$(BIN)/jalopy $(if $(MODEL),"$(MODEL)")
+
+install:  ## put jalopy on the PATH, by uv or pipx
+	@if command -v uv >/dev/null 2>&1; then uv tool install --force .; \
+	elif command -v pipx >/dev/null 2>&1; then pipx install --force .; \
+	else echo "jalopy: neither uv nor pipx is installed (Debian, Ubuntu: sudo apt install pipx)" >&2; exit 1; fi
 
 test: format-check lint types contracts pytest  ## everything that must hold (tests/README.md says how long it takes)
 
@@ -57,8 +66,8 @@ fix: $(VENV)/.installed-test  ## format, and mend what the linter can
 	$(BIN)/ruff check --fix .
 
 pictures: $(VENV)/.installed-test  ## draw the tests' pictures of screens anew
-	JALOPY_WRITE_PICTURES=1 $(BIN)/python -m pytest tests/app/tui/test_pictures.py -k 'size or console or colour'
-	git diff --stat -- tests/app/pictures
+	JALOPY_WRITE_PICTURES=1 $(BIN)/python -m pytest tests/app/tui/test_pictures.py -k 'size or console or colour or readme'
+	git diff --stat -- tests/app/pictures docs/pictures
 
 bench: $(VENV)/.installed  ## measure a model: make bench MODEL=path/to/model.gguf
 	@$(BIN)/jalopy bench "$(MODEL)"

@@ -75,6 +75,9 @@ class Attention:
         head_layer_norms: every head has a LayerNorm of its own, without bias, before it is turned.
         norm_within: the heads' results are normalised together before the output projection.
         sinks: every head has one more score, which takes its share of the softmax and has no value.
+        value_norms: every head of values is normalised, without a weight; where the file has no values, they are the
+            keys before anything was done to them.
+        gated: behind each head of queries stands a gate: the head's result is multiplied by its sigmoid.
         kv_of: number of the earlier layer whose keys and values are read; None for a layer that stores its own.
     """
 
@@ -92,12 +95,19 @@ class Attention:
     head_layer_norms: bool = False
     norm_within: bool = False
     sinks: bool = False
+    value_norms: bool = False
+    gated: bool = False
     kv_of: int | None = None
 
     @property
     def q_dim(self) -> int:
         """Width of all query heads together."""
         return self.n_heads * self.key_dim
+
+    @property
+    def q_rows(self) -> int:
+        """Rows of the projection of queries, and of their gates where they have any."""
+        return 2 * self.q_dim if self.gated else self.q_dim
 
     @property
     def k_dim(self) -> int:
@@ -113,6 +123,131 @@ class Attention:
     def out_dim(self) -> int:
         """Width of all heads' results together."""
         return self.n_heads * self.value_dim
+
+
+@dataclass(frozen=True)
+class ShortConvolution:
+    """A mixer: y = c * convolution(b * x) of three projections, a causal convolution of each channel by itself.
+
+    Attributes:
+        n_channels: width of each projection.
+        taps: inputs that an output is made of, the present one included.
+    """
+
+    n_channels: int
+    taps: int
+
+    @property
+    def buffer_floats(self) -> int:
+        """What is computed of a token on the way to the output."""
+        return 4 * self.n_channels
+
+    @property
+    def window_floats(self) -> int:
+        """Inputs that are kept for the next token."""
+        return (self.taps - 1) * self.n_channels
+
+    @property
+    def state_floats(self) -> int:
+        """Size of what a layer remembers."""
+        return self.window_floats
+
+
+@dataclass(frozen=True)
+class DeltaNet:
+    """A mixer: gated delta net (Yang et al. 2024, arXiv:2412.06464), a matrix for each value head.
+
+    Attributes:
+        n_key_heads: heads of queries and keys, which divide the value heads.
+        n_value_heads: heads of values.
+        head_dim: width of every head, a multiple of 32.
+        taps: of the causal convolution that queries, keys and values pass.
+        is_grouped: a key head goes with neighbouring value heads, else with every ``n_key_heads``-th.
+    """
+
+    n_key_heads: int
+    n_value_heads: int
+    head_dim: int
+    taps: int
+    is_grouped: bool = False
+
+    @property
+    def n_channels(self) -> int:
+        """Width of queries, keys and values together."""
+        return (2 * self.n_key_heads + self.n_value_heads) * self.head_dim
+
+    @property
+    def out_dim(self) -> int:
+        """Width of all value heads together."""
+        return self.n_value_heads * self.head_dim
+
+    @property
+    def buffer_floats(self) -> int:
+        """What is computed of a token on the way to the output."""
+        return self.n_channels + 2 * self.out_dim + 2 * self.n_value_heads
+
+    @property
+    def window_floats(self) -> int:
+        """Inputs of the convolution that are kept for the next token."""
+        return (self.taps - 1) * self.n_channels
+
+    @property
+    def state_floats(self) -> int:
+        """Size of what a layer remembers."""
+        return self.window_floats + self.out_dim * self.head_dim
+
+
+@dataclass(frozen=True)
+class Mamba2:
+    """A mixer: Mamba-2 (Dao and Gu 2024, arXiv:2405.21060), a matrix for each head.
+
+    Attributes:
+        n_heads: heads of values.
+        head_dim: width of each, a multiple of 8.
+        n_groups: heads of keys and queries, each of which goes with neighbouring heads of values.
+        key_dim: width of each, a multiple of 8.
+        taps: of the causal convolution that queries, keys and values pass.
+    """
+
+    n_heads: int
+    head_dim: int
+    n_groups: int
+    key_dim: int
+    taps: int
+
+    @property
+    def out_dim(self) -> int:
+        """Width of all heads of values together."""
+        return self.n_heads * self.head_dim
+
+    @property
+    def n_channels(self) -> int:
+        """Width of values, keys and queries together."""
+        return self.out_dim + 2 * self.n_groups * self.key_dim
+
+    @property
+    def in_dim(self) -> int:
+        """Width of what is projected of a token: gate, values, keys and queries, and a time for each head."""
+        return self.out_dim + self.n_channels + self.n_heads
+
+    @property
+    def buffer_floats(self) -> int:
+        """What is computed of a token on the way to the output."""
+        return self.in_dim + self.out_dim + 2 * self.n_heads
+
+    @property
+    def window_floats(self) -> int:
+        """Inputs of the convolution that are kept for the next token."""
+        return (self.taps - 1) * self.n_channels
+
+    @property
+    def state_floats(self) -> int:
+        """Size of what a layer remembers."""
+        return self.window_floats + self.out_dim * self.key_dim
+
+
+Recurrent = ShortConvolution | DeltaNet | Mamba2
+"""A mixer whose memory has a fixed size and cannot be cut."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +331,8 @@ class Experts:
         return self.n_used / self.n_experts
 
 
-Mixer = Attention
-"""The token mixer of a layer; recurrent layers are other members of this union."""
+Mixer = Attention | Recurrent
+"""The token mixer of a layer."""
 FeedForward = Dense | Experts
 """The feed-forward of a layer."""
 
@@ -207,16 +342,35 @@ class Layer:
     """One layer: a mixer, then a feed-forward, each a branch that is added to the residual stream.
 
     Attributes:
+        mixer: None for a feed-forward alone.
+        feed_forward: None for a mixer alone.
+        beside: a second mixer, which reads what the first one reads and is added, too.
         norm_before: each branch reads a normed residual stream.
         norm_behind: what each branch adds is normed.
         side_by_side: both branches read the residual stream as it was before either was added, through one norm.
     """
 
-    mixer: Mixer
-    feed_forward: FeedForward
+    mixer: Mixer | None
+    feed_forward: FeedForward | None
     norm_before: bool = True
     norm_behind: bool = False
     side_by_side: bool = False
+    beside: Recurrent | None = None
+
+    @property
+    def mixers(self) -> tuple[Mixer, ...]:
+        """What mixes tokens, in order."""
+        return tuple(one for one in (self.mixer, self.beside) if one is not None)
+
+    @property
+    def stores(self) -> bool:
+        """Whether the layer remembers tokens."""
+        return any(not isinstance(one, Attention) or one.kv_of is None for one in self.mixers)
+
+    @property
+    def only_attends(self) -> bool:
+        """Whether keys and values are all that the layer remembers of a token."""
+        return self.beside is None and isinstance(self.mixer, Attention)
 
 
 @dataclass(frozen=True)
@@ -234,6 +388,8 @@ class ModelConfig:
         logit_scale: what logits are multiplied by, before their cap.
         logit_soft_cap: logits x become logit_soft_cap * tanh(x / logit_soft_cap); None for no cap.
         layer_norm: norms of the residual stream take the mean off (LayerNorm) and may have a bias.
+        per_layer_width: of what each layer adds of the token by itself; 0 where they do not.
+        ignored_blocks: blocks of tensors behind those of the layers, which nothing reads: they predict further tokens.
     """
 
     architecture: str
@@ -247,6 +403,8 @@ class ModelConfig:
     logit_scale: float = 1.0
     logit_soft_cap: float | None = None
     layer_norm: bool = False
+    per_layer_width: int = 0
+    ignored_blocks: int = 0
 
     @property
     def n_layers(self) -> int:
@@ -259,9 +417,15 @@ class ModelConfig:
         return {i: layer.mixer for i, layer in enumerate(self.layers) if isinstance(layer.mixer, Attention)}
 
     @property
+    def recurrents(self) -> dict[int, Recurrent]:
+        """The recurrent mixers, by the number of their layer."""
+        mixers = ((i, one) for i, layer in enumerate(self.layers) for one in layer.mixers)
+        return {i: one for i, one in mixers if not isinstance(one, Attention)}
+
+    @property
     def last_storing(self) -> int:
         """Number of the last layer that remembers tokens: what lies behind, a prompt needs for its last token alone."""
-        return max(i for i, layer in enumerate(self.layers) if layer.mixer.kv_of is None)
+        return max((i for i, layer in enumerate(self.layers) if layer.stores), default=0)
 
     @property
     def ropes(self) -> tuple[Rope, ...]:
@@ -283,6 +447,7 @@ class ModelConfig:
             name: values[0] if values.count(values[0]) == len(values) else values for name, values in layers.items()
         }
         found = {**own, "n_layers": self.n_layers, **same}
+        found.pop("ignored_blocks")
         return {name: value for name, value in found.items() if value not in (None, "", False)}
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.cache.kv_cache import kv_type_of, memory_needs
 from engine.cache.kv_types import KVType
+from engine.cache.states import CHECKPOINT_BYTES
 from engine.errors import EngineError, MemoryPlanError, ModelChangedError, UnsupportedCPUError
 from engine.loader import validate
 from engine.machine import address_space, host, residency
@@ -48,8 +49,9 @@ class Model:
         threads: threads of a decode step, 1 to ``MOST_THREADS``.
         prefill_threads: threads of a prefill block, 1 to ``MOST_THREADS``.
         weights_mode: the mode in use, one of ``WEIGHT_MODES``.
-        weights_bytes: bytes of all tensors.
+        weights_bytes: bytes of all tensors that are brought into memory.
         bytes_per_token: bytes of weights that one decode step reads.
+        checkpoint_bytes: limit on the copies of recurrent layers' states that a later session keeps to go back to.
     """
 
     def __init__(
@@ -60,10 +62,11 @@ class Model:
         self.path = path
         self.config = self._checked.config
         self.tokenizer = self._checked.tokenizer
-        self.weights_bytes = self._checked.weights.total_bytes
+        self.weights_bytes = self._checked.weights.memory_bytes
         self.quantization = self._checked.weights.quantization_label()
         self.threads, self.prefill_threads = threads, prefill_threads
         self.weights_mode = MMAP
+        self.checkpoint_bytes = CHECKPOINT_BYTES
         self._progress = progress
         self._sessions: list[Session] = []
         self._crew: Any = None
@@ -193,7 +196,12 @@ class Model:
 
         return ChatPrompt(self.tokenizer, self.chat_template)
 
-    def session(self, n_ctx: int | None = None, kv: str = "f16", progress: ProgressCallback | None = None) -> Session:
+    def session(
+        self,
+        n_ctx: int | None = None,
+        kv: str = "f16",
+        progress: ProgressCallback | None = None,
+    ) -> Session:
         """Allocate a cache and compile what it needs.
 
         Args:
@@ -348,10 +356,13 @@ class Model:
         self._checked.gguf.close()
 
     def bring_weights_in(self) -> None:
-        """Read the file once, in order, if it is not in the page cache yet and fits into available memory."""
-        share, size_bytes = self._weights.resident_share(), self._checked.gguf.file_bytes
-        if share < residency.RESIDENT_ENOUGH and size_bytes < host.available_memory_bytes():
-            residency.read_in_order([file.path for file in self._checked.gguf.files], size_bytes, self._report_bytes)
+        """Read what belongs into memory once, in order, if it is not cached yet and fits into available memory."""
+        share, places = self._weights.resident_share(), self._weights.places
+        is_needed = share < residency.RESIDENT_ENOUGH
+        size_bytes = sum(end - first for _, first, end in places)
+        self._weights.exceeds_memory = is_needed and size_bytes >= host.available_memory_bytes()
+        if is_needed and not self._weights.exceeds_memory:
+            residency.read_in_order(places, self._report_bytes)
 
     def _report_bytes(self, done: int, total: int, to: ProgressCallback | None = None) -> None:
         report = to or self._progress
@@ -371,11 +382,11 @@ class Model:
             if address_space.limit_bytes() is not None:
                 raise  # the limit on memory is the likelier cause than the processor
             raise UnsupportedCPUError(f"numba cannot run on this processor: {error}") from None
-        return Pipeline(self.config, self._weights, kv_type, n_ctx, self.crew, self.most_threads)
+        return Pipeline(self.config, self._weights, kv_type, n_ctx, self.crew, self.most_threads, self.checkpoint_bytes)
 
     def _context(self, n_ctx: int | None, kv_type: KVType) -> int:
         """Check the requested context against available memory, or choose one."""
-        needs = memory_needs(self.config, kv_type)
+        needs = memory_needs(self.config, kv_type, self.checkpoint_bytes)
         available = host.available_memory_bytes()
         most = needs.largest_context(available - RESERVE_BYTES)
         if n_ctx is None:

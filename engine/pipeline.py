@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.cache.hybrid_memory import HybridMemory
 from engine.cache.kv_cache import KVCache
 from engine.cache.kv_types import KVType
 from engine.cache.ring import RING_BLOCK, ring_slots
 from engine.cache.rotation import key_weights_of, rotations_of
+from engine.cache.states import CHECKPOINT_BYTES, RecurrentStates
 from engine.config import Experts
 from engine.kernels.records import STEP
 from engine.machine.memory import Memory
@@ -89,6 +91,7 @@ class Pipeline:
 
     Args:
         n_threads: the most threads a walk may have.
+        checkpoint_bytes: limit on the copies of recurrent states.
 
     Attributes:
         columns: tokens of the widest prefill block.
@@ -100,7 +103,14 @@ class Pipeline:
     """
 
     def __init__(
-        self, config: ModelConfig, weights: Weights, kv_type: KVType, max_seq_len: int, crew: Crew, n_threads: int
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        kv_type: KVType,
+        max_seq_len: int,
+        crew: Crew,
+        n_threads: int,
+        checkpoint_bytes: int = CHECKPOINT_BYTES,
     ) -> None:
         self._crew = crew
         self._room = n_threads
@@ -109,7 +119,8 @@ class Pipeline:
         self.columns = block_columns(config, max_seq_len)
         self.rotations = rotations_of(config, weights, max_seq_len)
         self._cache = KVCache(config, kv_type, max_seq_len, self.rotations, key_weights_of(config, weights))
-        self.memory: LayerMemory = self._cache
+        self._states = RecurrentStates(config, checkpoint_bytes)
+        self.memory: LayerMemory = HybridMemory(self._cache, self._states) if config.recurrents else self._cache
         self.kv_type = kv_type
         self._buffers = Buffers(self.columns)
         self._step, self._last = Memory(STEP_BYTES), Memory(STEP_BYTES)
@@ -139,7 +150,7 @@ class Pipeline:
         plan = Plan(step.address, kind.columns or self.columns, scratch, self._room)
         plan.products = kind.products
         d = decoder.Decoder(
-            plan, self._config, weights, self._cache, self._buffers, self.rotations, kind.n_logits,
+            plan, self._config, weights, self._cache, self._states, self._buffers, self.rotations, kind.n_logits,
             kind.part or Part.ALL,
         )  # fmt: skip
         architecture = load_architecture(self._config.architecture)
@@ -248,6 +259,7 @@ class Pipeline:
         self._words[STEP.n_tokens // 8] = len(tokens)
         self._words[STEP.start_pos // 8] = pos
         self._words[STEP.column // 8] = 0
+        self._words[STEP.slot // 8] = self._states.slot
         last = len(tokens) - 1
         self._last_words[STEP.n_tokens // 8] = 1
         self._last_words[STEP.start_pos // 8] = pos + last
@@ -258,8 +270,10 @@ class Pipeline:
 def block_columns(config: ModelConfig, max_seq_len: int) -> int:
     """Tokens of a prefill block: as many as keep the activations small and rings hold, a multiple of 32."""
     attended = max((one.q_dim for one in config.attentions.values()), default=0)
-    hidden = max(_feed_forward_floats(layer.feed_forward, config.dim) for layer in config.layers)
-    floats = 4 * config.dim + 2 * attended + hidden
+    forms = [layer.feed_forward for layer in config.layers if layer.feed_forward is not None]
+    hidden = max((_feed_forward_floats(form, config.dim) for form in forms), default=0)
+    mixed = max((one.buffer_floats for one in config.recurrents.values()), default=0)
+    floats = 4 * config.dim + 2 * attended + hidden + mixed + 2 * config.n_layers * config.per_layer_width
     windows = {one.window for one in config.attentions.values() if one.window is not None}
     has_rings = any(ring_slots(window) < max_seq_len for window in windows)
     widest = min(WIDEST_BLOCK, RING_BLOCK) if has_rings else WIDEST_BLOCK

@@ -38,6 +38,9 @@ FEW_UP_TO = 4
 """Limit on the tokens of one call that use decode's kernels: up to here they beat a prefill block (PERFORMANCE.md)."""
 FEWEST_SHIFTED = 16
 """Least number of tokens behind a gap for which shifting is worth it; fewer are computed again."""
+FEWEST_BETWEEN_TURNS = 64
+"""Least number of tokens between two places that recurrent layers go back to: fewer are sooner computed again, since a
+block that ends there costs a walk more."""
 SWITCH_INTERVAL_S = 5e-4
 """Python's thread switch interval during generation: other threads get the GIL sooner than after the default 5 ms."""
 
@@ -124,6 +127,8 @@ class Session:
         self._tokens = self.cached.ids
         self._is_closed = False
         self._logits: Logits | None = None
+        self._has_answered = False
+        """Whether the cache ends with a reply."""
         self._cancelled = threading.Event()
         self._profile: Profile | None = None
 
@@ -144,12 +149,22 @@ class Session:
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes allocated for the layers' memory: keys and values."""
+        """Bytes for the layers' memory: keys and values, states and the budget of their checkpoints."""
         return self.memory.n_bytes
 
     @property
+    def kv_bytes_per_position(self) -> float:
+        """Bytes of the cache for each token of the context, without what does not depend on it."""
+        return (self.memory.n_bytes - self.memory.fixed_bytes) / self.n_ctx
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of recurrent layers' states: each token reads as many, and writes as many."""
+        return self.memory.state_bytes
+
+    @property
     def memory(self) -> LayerMemory:
-        """The layers' memory of the tokens: keys and values."""
+        """The layers' memory of the tokens."""
         return self._pipeline.memory
 
     @property
@@ -221,7 +236,9 @@ class Session:
         self._grow(checked, rows[-1])
         return np.stack(rows)
 
-    def prefill(self, ids: Sequence[int], on_progress: PrefillProgress | None = None) -> Prefilled:
+    def prefill(
+        self, ids: Sequence[int], on_progress: PrefillProgress | None = None, turns: Collection[int] = ()
+    ) -> Prefilled:
         """Make the cache hold exactly ``ids``, computing only the tokens behind the longest common prefix.
 
         If layers cannot go back to the end of that prefix, they go back further and more is computed. The last token
@@ -230,6 +247,7 @@ class Session:
         Args:
             ids: token ids of the whole prompt, one to ``n_ctx``.
             on_progress: called with (tokens done, tokens in all) of the computed part after every block.
+            turns: numbers of tokens before which messages begin or end: recurrent layers will be able to go back there.
 
         Raises:
             EngineError: the same errors as ``feed``.
@@ -239,7 +257,9 @@ class Session:
             raise self._full(len(ids))
         start = time.monotonic()
         reused = self.truncate(self._shared(ids))
-        self._feed(ids[reused:], False, on_progress)
+        if self._has_answered or any(0 <= turn - reused < FEWEST_BETWEEN_TURNS for turn in turns):
+            self.memory.mark()
+        self._feed(ids[reused:], False, on_progress, turns)
         return Prefilled(reused, len(ids) - reused, time.monotonic() - start)
 
     def reusable(self, ids: Sequence[int]) -> int:
@@ -347,6 +367,7 @@ class Session:
     def _advance(self, token: int) -> None:
         try:
             self._feed([token], False, None)
+            self._has_answered = True
         except Cancelled:
             self.finish_reason = "cancelled"
 
@@ -398,7 +419,8 @@ class Session:
 
     def _can_guess(self) -> bool:
         """Whether positions beyond the end may be written for nothing; a profile knows no such walks."""
-        return not self._pipeline.profile and self.memory.reachable(self.length - 1) == self.length - 1
+        is_free = self.memory.may_overrun and self.memory.reachable(self.length - 1) == self.length - 1
+        return is_free and not self._pipeline.profile
 
     def truncate(self, n: int) -> int:
         """Drop every token behind the first n, and more if layers cannot go back to n.
@@ -420,13 +442,14 @@ class Session:
 
     def _rewind(self, n: int) -> None:
         """Take the layers back to n tokens, or to fewer if they cannot stop there."""
-        if n < len(self._tokens):
+        before = len(self._tokens)
+        if n < before:
             self.cached.cut(n)
-            self._logits = None
         left = self.memory.rewind(n)
         if left < n:
             self.cached.cut(left)
-            self._logits = None
+        if len(self._tokens) < before:
+            self._logits, self._has_answered = None, False
 
     def shift(self, n_keep: int, n_drop: int) -> None:
         """Drop tokens n_keep to n_keep + n_drop; those behind move down, their keys rotated to the new positions.
@@ -552,7 +575,9 @@ class Session:
         self.model.crew.rearm()
         self.model.refuse_changed_file()
 
-    def _feed(self, ids: Sequence[int], every: bool, on_progress: PrefillProgress | None) -> Logits:
+    def _feed(
+        self, ids: Sequence[int], every: bool, on_progress: PrefillProgress | None, turns: Collection[int] = ()
+    ) -> Logits:
         checked = self._check_ids(ids)
         length = len(self._tokens)
         rows: list[Logits] = []
@@ -560,15 +585,24 @@ class Session:
             done = 0
             while done < len(checked):
                 columns = self._pipeline.columns_at(len(self._tokens))
-                ends = done + columns >= len(checked)
-                rows += self._feed_block(checked[done : done + columns], every, ends)
+                upto = min(done + columns, self._next_turn(turns, length + len(checked)) - length)
+                rows += self._feed_block(checked[done:upto], every, upto >= len(checked))
                 done = len(self._tokens) - length
+                if done < len(checked) and len(self._tokens) in turns:
+                    self.memory.mark()
                 if on_progress is not None:
                     on_progress(done, len(checked))
         except BrokenModelError:
             self.truncate(length)
             raise
         return np.stack(rows) if every else rows[-1]
+
+    def _next_turn(self, turns: Collection[int], end: int) -> int:
+        """Return where a block ends, at the latest, so that layers can go back to where the conversation turns."""
+        behind = (turn for turn in turns if len(self._tokens) < turn < end)
+        return min(
+            (turn for turn in behind if turn - self.memory.kept_before(turn) >= FEWEST_BETWEEN_TURNS), default=end
+        )
 
     def _feed_block(self, ids: list[int], every: bool, ends: bool) -> list[Logits]:
         """Compute one block; the length grows only when all of it is done.
@@ -609,7 +643,7 @@ class Session:
     def _grow(self, ids: list[int], logits: Logits | None) -> None:
         """Append computed tokens to the session; without logits it cannot be continued until more is fed."""
         self._tokens += ids
-        self._logits = logits
+        self._logits, self._has_answered = logits, False
         self.memory.reach(len(self._tokens))
 
     def _run(self, finished: bool) -> None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from queue import Full
 from typing import TYPE_CHECKING
@@ -36,9 +38,11 @@ from app.chat.status import Activity, EngineStatus
 from app.chat.wire import FLUSH_S, QUEUE_LENGTH, Wire
 from app.machine.records import EngineFigures
 from app.machine.tuning_conditions import Conditions
+from app.program.background import in_background
 from app.tuning.threads_in_use import ThreadsInUse
 
 if TYPE_CHECKING:
+    from app.chat.generation import GenerationChoice
     from engine.tuning.report import TuningReport
 
 CLOSE_PATIENCE_S = 0.3
@@ -143,6 +147,15 @@ class EngineBridge:
     def state_trouble(self) -> str:
         """Why the state of the cache is not kept; "" if it is, or should not be."""
         return self._wire.state_trouble
+
+    @property
+    def generation(self) -> GenerationChoice | None:
+        """What ``/set`` chose; None where nothing can be chosen."""
+        return self._options.generation
+
+    def glance_at(self, path: Path) -> Future[object]:
+        """Find out whether a path leads to a model file; the future's exception says why it does not."""
+        return in_background(partial(self._options.glance_at_model or str, path), "glance")
 
     def wish_threads(self, wanted: ThreadsInUse) -> None:
         """Use and remember other threads: from the next token on if a reply is running, else at once."""

@@ -81,6 +81,7 @@ def open_model(settings: Settings, path: Path | str, progress: Report | None = N
         pinned=settings.pin_threads == "on",
         progress=progress,
     )
+    model.checkpoint_bytes = settings.checkpoints_mb * 1_000_000
     try:
         choice = recall_tuned(model).choice
         if choice is not None:
@@ -200,6 +201,7 @@ def state_files(settings: Settings, may_read_prefix: Callable[[], bool] = bool) 
     quota_bytes = settings.kv_states_quota_bytes
     if not quota_bytes:
         return None
+    from app.conversations.store import Store
     from engine import saved_state
 
     return StateFiles(
@@ -209,6 +211,7 @@ def state_files(settings: Settings, may_read_prefix: Callable[[], bool] = bool) 
         fingerprint=lambda model: str(model.fingerprint),
         prefixes=paths.prefixes_dir(),
         may_read_prefix=may_read_prefix,
+        kept=Store().states_of_kind,
     )
 
 

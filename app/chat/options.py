@@ -15,6 +15,7 @@ from app.text.record import record
 from app.tuning.remembered import Recalled
 
 if TYPE_CHECKING:
+    from app.chat.generation import GenerationChoice
     from app.chat.saved_states import StateFiles
     from engine import Model, Sampling, Session
     from engine.prompt.chat_prompt import ChatPrompt
@@ -44,6 +45,8 @@ class ChatOptions:
     open_model: OpenModel
     sampling: Callable[[Model], Sampling]
     """Called in the engine's thread, because building it imports the engine."""
+    glance_at_model: Callable[[Path], object] | None = None
+    """Raises where a path leads to no model file; called in a thread of its own before anything is asked about it."""
     check_model: Callable[[Path], object] | None = None
     """Raises where a file cannot be opened, before the present model is closed for it."""
     context_size: int | None = None
@@ -53,6 +56,8 @@ class ChatOptions:
     kv_type: str = AUTO
     max_tokens: int = 0
     """0 for no limit but the context."""
+    generation: GenerationChoice | None = None
+    """What ``/set`` chose, in place of ``max_tokens``; its ``sampling`` is the one above."""
     least_reply_tokens: int = MIN_REPLY_TOKENS
     """Room that must be left for a reply before a prompt is taken."""
     guesses_ahead: bool = False
@@ -82,3 +87,8 @@ class ChatOptions:
     """Called in the engine's thread: how the state of the cache is kept; None keeps none."""
     may_pin: bool = True
     """Whether tuning may find out if pinned threads are faster."""
+
+    @property
+    def longest_reply_tokens(self) -> int:
+        """Longest reply in tokens; 0 for no limit but the context."""
+        return self.generation.max_tokens if self.generation is not None else self.max_tokens

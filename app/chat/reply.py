@@ -131,6 +131,7 @@ class Reply:
         stop: texts that end the reply.
         after: the beginning of a reply that is continued, as it stands at the end of ``prompt_ids``.
         spelled: control tokens that are part of the text.
+        turns: where in the prompt the conversation turns.
         guess: compute what repeats several tokens at a time; the reply is the same.
         n_logprobs: have the session give each token's log-probability and this many likeliest ones; None for none.
         on_token: called with each of the reply's tokens as the session gives it, before its text is yielded.
@@ -149,6 +150,7 @@ class Reply:
         stop: Sequence[str] = (),
         after: Sequence[int] = (),
         spelled: Collection[int] = (),
+        turns: Collection[int] = (),
         limit: ThoughtLimit | None = None,
         guess: bool = False,
         n_logprobs: int | None = None,
@@ -161,7 +163,7 @@ class Reply:
         self._sampling = sampling
         self._max_tokens = max_tokens or None
         self._stop, self._after, self._spelled = stop, after, spelled
-        self._limit = limit
+        self._turns, self._limit = turns, limit
         self._options: dict[str, Any] = {"guess": guess}
         if n_logprobs is not None:
             self._options["n_logprobs"] = n_logprobs
@@ -259,7 +261,7 @@ class Reply:
         return self._limit.is_used_up and self._limit.n_chars == sum(map(len, self._pieces))
 
     def _read_prompt(self) -> None:
-        prefilled = self._session.prefill(self._prompt_ids, on_progress=self._note_progress)
+        prefilled = self._session.prefill(self._prompt_ids, on_progress=self._note_progress, turns=self._turns)
         self.meter.reused_tokens = prefilled.reused
         self.meter.read_tokens = prefilled.fed
         self.meter.prefill_s = prefilled.seconds

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 ASIDE_SUFFIX = ".refused"
 LEAST_PREFIX_TOKENS = 32
 """A shorter system prompt is read sooner than a file is opened."""
+LEAST_TAKEN_TOKENS = 64
+"""Fewer tokens than that are read sooner than the states of other conversations are looked through."""
+MOST_LOOKED_THROUGH = 64
+"""States of other conversations that are looked through, those changed last: about 2 ms each."""
 NEW_PREFIX_FLUSH_S = 5.0
 _PREFIX_SUFFIX = ".state"
 
@@ -63,6 +67,10 @@ class Place(Protocol):
     state_trouble: str
 
 
+def _none_kept(kind: str) -> Iterable[Path]:
+    return ()
+
+
 @record
 class StateFiles:
     """How states are written and read.
@@ -74,6 +82,7 @@ class StateFiles:
         fingerprint: names a model by its contents.
         prefixes: where the states of system prompts are; None keeps none.
         may_read_prefix: whether the engine may work before anything was asked.
+        kept: lists the states of all conversations of one kind (``SavedStates.kind``).
     """
 
     restore: Callable[[Any, Path, Sequence[int]], Any]
@@ -82,6 +91,7 @@ class StateFiles:
     fingerprint: Callable[[Any], str]
     prefixes: Path | None = None
     may_read_prefix: Callable[[], bool] = bool
+    kept: Callable[[str], Iterable[Path]] = _none_kept
 
 
 @record
@@ -180,6 +190,43 @@ class SavedStates:
         if (file := self._file_of_lost(ids)) is not None:
             self.leave()
             self._restore(file, ids)
+
+    def take_over(self, ids: Sequence[int]) -> int:
+        """Fill the cache from another conversation that begins with more of a prompt than the cache holds.
+
+        The same document, asked about anew, is read once only. What is taken over is this conversation's from then on.
+
+        Returns:
+            Number of tokens that need not be computed now and had to be before; 0 where nothing was taken over.
+        """
+        session, files = self._session, self._files
+        if session is None or files is None:
+            return 0
+        n_held = session.reusable(ids)
+        if len(ids) - n_held < LEAST_TAKEN_TOKENS:
+            return 0
+        best, most = None, n_held + LEAST_TAKEN_TOKENS - 1
+        for path in self._changed_last(files):
+            with suppress(Exception):  # whoever goes on with it says what is wrong with it
+                n = min(files.restorable(session, path, ids), len(ids) - 1)
+                if n > most:
+                    best, most = path, n
+        if best is None:
+            return 0
+        self.leave()
+        session.truncate(0)
+        with suppress(Exception):
+            files.restore(session, best, ids)
+        return max(0, session.reusable(ids) - n_held)
+
+    def _changed_last(self, files: StateFiles) -> list[Path]:
+        """Other conversations' states, those changed last first."""
+        changed_s = {}
+        for path in files.kept(self._kind()):
+            with suppress(OSError):
+                changed_s[path] = path.stat().st_mtime
+        newest = sorted(changed_s, key=lambda path: changed_s[path], reverse=True)
+        return [path for path in newest if path != self._place.state_file][:MOST_LOOKED_THROUGH]
 
     def _file_of_lost(self, ids: Sequence[int]) -> Path | None:
         """Return the file that may hold what the layers' memory lost of a prompt; None where nothing was lost."""

@@ -97,11 +97,12 @@ class EngineTurn:
             session,
             ids,
             options.sampling(cast("Model", session.model)),  # a session knows less of it than who opened it
-            max_tokens=options.max_tokens,
+            max_tokens=options.longest_reply_tokens,
             stop=prompt.stops,
             after=self._earlier.ids,
             spelled=spelled,
             limit=self._thought_limit(spelled),
+            turns=prompt.chat.turns() if prompt.chat is not None else (),
             guess=options.guesses_ahead,
             on_prompt_progress=self._show_progress,
             clock=wire.clock,

@@ -273,6 +273,8 @@ class EngineWorker:
         chat = model.chat()  # before the session: it starts a process, which no thread should precede
         chat.thinking = ThinkingMode.parse(self._options.recall_thinking(path))
         self._wire.thinking = str(chat.thinking)
+        if self._options.generation is not None:
+            self._options.generation.recall(path)
         kv_type = self._tuning.note_model(model)
         session = model.session(self._context_size(model, chat), kv_type)
         return Opened(path, model, session, LiveConversation(model, session, chat, self._options.least_reply_tokens))
@@ -394,6 +396,7 @@ class EngineWorker:
         if fitted is not None and fitted.dropped_turns:
             self._tell_dropped(session, fitted)
         self._states.go_back(prompt.all_ids)
+        self._states.take_over(prompt.all_ids)
         return EngineTurn(self._wire, session, prompt, self._options, self._note_progress, live.tags)
 
     def _refuse(self, command: Command, needed_tokens: int, n_ctx: int) -> None:

@@ -59,9 +59,9 @@ class EngineMeasures:
             identity=identity,
             weights_mode=model.weights_mode,
             weights_bytes=model.weights_bytes,
-            bytes_per_token=model.bytes_per_token,
+            bytes_per_token=model.bytes_per_token + 2 * session.state_bytes,
             kv_bytes=session.kv_bytes,
-            kv_bytes_per_position=session.kv_bytes / max(1, session.n_ctx),
+            kv_bytes_per_position=session.kv_bytes_per_position,
             resident_weight_bytes=model.resident_weight_bytes,
             resident_kv_bytes=session.kv_resident_bytes,
         )

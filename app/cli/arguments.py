@@ -1,7 +1,9 @@
 """The command line: argparse to a plain namespace, and which option stands for which setting. Imports nothing heavy."""
 
 import argparse
+import difflib
 import math
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -25,13 +27,15 @@ COMMANDS = (
     "compare",
     "sessions",
     "serve",
+    "completion",
+    "help",
 )
 
 _OVERVIEW = """\
 commands:
   jalopy [MODEL]                 chat in the terminal
   jalopy chat [MODEL] --plain    chat line by line: pipes, screen readers
-  jalopy run MODEL -p TEXT       one answer on standard output
+  jalopy run MODEL "TEXT"        one answer on standard output; standard input goes with it
   jalopy bench MODEL             check and measure
   jalopy tune MODEL              find the best threads, and how to keep weights and KV cache
   jalopy models [WORDS]          what lies on this machine, what fits, how fast
@@ -42,6 +46,8 @@ commands:
   jalopy sessions [WORDS]        the saved conversations
   jalopy serve [MODEL]           an API for other programs, as OpenAI's
   jalopy doctor [MODEL]          what this machine does for speed, and what fits
+  jalopy completion SHELL        words for bash, zsh or fish to complete
+  jalopy help [TOPIC]            the manual
 
 MODEL is a GGUF file, or `starter`, the small model that comes with Jalopy. Without it the chat opens the model of your
 settings, else the last one used, else starter.
@@ -98,12 +104,30 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if argv and argv[0] in COMMANDS:
         command, rest = argv[0], argv[1:]
     else:
+        _refuse_mistyped(argv)
         command, rest = "chat", argv
     is_bare = not argv or argv[0] not in COMMANDS
     parser = _BUILDERS[command](None if is_bare else command)
     options = parser.parse_args(rest)
     options.command = command
     return options
+
+
+def options_of(command: str | None) -> list[str]:
+    """Return the options of a command, or of the bare chat."""
+    parser = _BUILDERS[command or "chat"](command)
+    return [flag for action in parser._actions for flag in action.option_strings]
+
+
+def _refuse_mistyped(argv: Sequence[str]) -> None:
+    """Say which command a word means that is neither a command nor a file."""
+    word = argv[0] if argv else ""
+    if not word.isalpha() or os.path.exists(word):
+        return
+    near = difflib.get_close_matches(word.lower(), COMMANDS, n=1)
+    if near:
+        say(f"jalopy: {word}: neither a command nor a file (did you mean jalopy {near[0]}?)")
+        raise SystemExit(exit_codes.USAGE)
 
 
 def apply(options: argparse.Namespace, settings: Settings) -> Settings:
@@ -155,7 +179,8 @@ def _chat_parser(command: str | None) -> argparse.ArgumentParser:
 def _run_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Answer one prompt: the answer on standard output, the figures on standard error.")
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
-    parser.add_argument("-p", "--prompt", required=True, metavar="TEXT", help="the prompt; - reads standard input")
+    parser.add_argument("words", nargs="*", metavar="TEXT", help="the prompt; what comes through a pipe goes with it")
+    parser.add_argument("-p", "--prompt", metavar="TEXT", help="the same; - reads standard input alone")
     parser.add_argument("--session", metavar="NAME", help="go on with a saved conversation, or begin it")
     parser.add_argument("--raw", action="store_true", help="continue the text as it stands, without chat template")
     parser.add_argument(
@@ -163,6 +188,20 @@ def _run_parser(command: str | None) -> argparse.ArgumentParser:
     )
     _add_settings(parser, "threads", *_ENGINE_KEYS, *_SAMPLING_KEYS)
     _add_system_sources(parser)
+    return parser
+
+
+def _completion_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(
+        command, 'Print a script that completes commands, options and model files: eval "$(jalopy completion bash)".'
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that reads it")
+    return parser
+
+
+def _help_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Show what the manual says on a topic, or which topics there are.")
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="such as threads or thinking")
     return parser
 
 
@@ -321,6 +360,8 @@ _BUILDERS = {
     "compare": _compare_parser,
     "sessions": _sessions_parser,
     "serve": _serve_parser,
+    "completion": _completion_parser,
+    "help": _help_parser,
 }
 
 

@@ -36,6 +36,8 @@ _COMMANDS = {
     "compare": "app.cli.compare.command:CompareOptions",
     "sessions": "app.cli.sessions:SessionsOptions",
     "serve": "app.server.command:ServeOptions",
+    "completion": "app.cli.completion:CompletionOptions",
+    "help": "app.cli.help:HelpOptions",
 }
 """The module of each command but the chat, with a function of its name, and the record that function takes.
 

@@ -74,7 +74,7 @@ class LineCommands:
             why = "is not a command" if action is None else "needs the screen"
             say(f"{what} {why}, nothing was sent ({hint}; a leading space sends it as text)")
         elif action.needs_argument and not argument:
-            say(f"usage: /{action.command} {action.argument}")
+            say(action.usage)
         elif argument and not action.takes_argument:
             say(f"/{action.command} takes no argument.")
         else:

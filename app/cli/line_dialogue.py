@@ -33,7 +33,7 @@ from app.chat.turns import LEFT_OUT, SENT_TOGETHER
 from app.cli.answer_output import AnswerOutput, interrupt_stops, write_answer
 from app.cli.progress_line import ProgressLine
 from app.conversations.conversation import Ending
-from app.conversations.lines import reply_footer
+from app.conversations.lines import whole_footer
 from app.conversations.lock import NO_LOCKS
 from app.conversations.rows import moment_text
 from app.conversations.store import Opened
@@ -180,7 +180,7 @@ class Dialogue:
         if event.trouble:
             say(event.trouble)
         if event.restored_tokens:
-            say(figures.resumed(event.restored_tokens, event.restored_s, event.read_s))
+            say(figures.back(event.restored_tokens, event.restored_s, event.read_s))
         unread = event.total_tokens - event.ready_tokens
         if unread >= WORTH_A_LINE_TOKENS:
             say(f"{count(unread)} tokens of it are read with the next message")
@@ -196,7 +196,7 @@ class Dialogue:
         elif isinstance(ending, GenerationFinished):
             if not ending.raw.strip():
                 say("(empty answer)")
-            say(reply_footer(ending.figures, ending.ending))
+            say(whole_footer(ending.figures, ending.ending))
             self._announce_full_context()
 
     def _tell_saving(self) -> None:

@@ -77,7 +77,8 @@ def _close(talk: Talk, is_hurried: bool) -> bool:
 
 def _last_conversation(store: Store | None, model_path: str) -> Opened | None:
     """Open the conversation that was used last with a model; None if none can be opened."""
-    conversation_id = last_used(store, model_key(model_path)) if store is not None else None
+    is_resumed = store is not None and not is_starter(model_path)  # its context is for one try
+    conversation_id = last_used(store, model_key(model_path)) if store is not None and is_resumed else None
     if store is None or conversation_id is None:
         return None
     try:

@@ -51,7 +51,7 @@ def models(options: ModelsOptions, settings: Settings) -> int:
         models_here = "1 model" if len(here) == 1 else f"{len(here)} models"
         print(f"No match among {models_here} for: {clean_line(words)}", flush=True)
     else:
-        print("\n".join(_lines(found, lister, looked_in)), flush=True)
+        print("\n".join(_lines(found, lister, looked_in, words)), flush=True)
     return exit_codes.OK
 
 
@@ -71,7 +71,7 @@ def rates_for(settings: Settings, anew: bool = False) -> KnownRates:
     return known.joined(rates)
 
 
-def _lines(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place]) -> list[str]:
+def _lines(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place], words: str = "") -> list[str]:
     columns = min(MOST_COLUMNS, shutil.get_terminal_size().columns)
     where = ", ".join(dict.fromkeys(clean_line(place.label, 60) for place in looked_in))
     advice = _advice(found, lister)
@@ -87,13 +87,24 @@ def _lines(found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Plac
     head = f"{models}; {size(lister.memory.available_bytes)} of memory free{speed}"
     legend = rows.LEGEND if lister.rates.read_gbps else rows.NO_RATES
     foot = [f"writes, reads: tok/s; {legend}", *advice, f"Looked in: {where}"]
+    known = [] if words else _known(found, lister)
     return [
         head,
         "",
         *rows.table(found, columns),
+        *known,
         "",
         *(part for line in foot for part in textwrap.wrap(line, columns)),
     ]
+
+
+def _known(found: Sequence[ModelEntry], lister: Lister) -> list[str]:
+    """List known models that fit and can be downloaded, by the whole names that ``jalopy pull`` takes."""
+    lines = []
+    for one in offers(lister, found):
+        writes = rows.speed(one.outlook, one.outlook.decode_tps) if one.outlook else "-"
+        lines.append(f"{writes:>6}  {one.quantization:<7} {rows.ESTIMATE}{size(one.size_bytes):<6} {one.repository}")
+    return ["", "Fit and can be downloaded (tok/s, type, size, jalopy pull ...):", *lines] if lines else []
 
 
 def _advice(found: Sequence[ModelEntry], lister: Lister) -> list[str]:

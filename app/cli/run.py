@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +33,7 @@ from app.cli.progress_line import ProgressLine
 from app.cli.run_session import SavingWatch, drop_unused, go_on_with, session_at_hand
 from app.conversations.at_hand import AtHand
 from app.conversations.conversation import Ending
-from app.conversations.lines import reply_footer
+from app.conversations.lines import whole_footer
 from app.conversations.lock import NO_LOCKS
 from app.program import exit_codes, garbage
 from app.program.refusals import Refusal, say
@@ -53,21 +56,45 @@ class RunOptions:
     """What the command line of ``run`` asks for, besides settings."""
 
     model: str
-    prompt: str
+    prompt: str | None = None
+    """Behind -p; "-" is standard input alone."""
+    words: Sequence[str] = ()
+    """The prompt as words of the command line."""
     raw: bool = False
     as_json: bool = False
     session: str | None = None
     """Title or number of the saved conversation to go on with; None for none."""
 
 
-def read_prompt(argument: str) -> str:
-    """Return the prompt of ``-p``: the text itself, or all of stdin for ``-``."""
-    if argument != "-":
-        # Arguments that are not UTF-8 arrive with lone surrogates, which no tokenizer knows.
-        return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    if sys.stdin is None:
-        raise Refusal("jalopy run: standard input is closed (give the prompt with -p TEXT)")
+def read_prompt(argument: str | None, words: Sequence[str] = ()) -> str:
+    """Return the prompt: what the command line says, and behind it what comes through a pipe.
+
+    Raises:
+        Refusal: it is given twice, or standard input is closed.
+    """
+    if argument is not None and words:
+        raise Refusal("jalopy run: the prompt is given twice (as words, and with -p)")
+    if argument == "-" or (argument is None and not words):
+        if sys.stdin is None or (argument is None and sys.stdin.isatty()):
+            raise Refusal('jalopy run: there is no prompt (jalopy run MODEL "TEXT", or text through a pipe)')
+        return _standard_input()
+    # Arguments that are not UTF-8 arrive with lone surrogates, which no tokenizer knows.
+    said = (argument or " ".join(words)).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    piped = _standard_input() if _is_piped() else ""
+    return f"{said}\n\n{piped}" if piped.strip() else said
+
+
+def _standard_input() -> str:
     return sys.stdin.buffer.read().decode("utf-8", "replace")
+
+
+def _is_piped() -> bool:
+    """Whether standard input is a pipe or a file: a terminal, a socket or nothing is not waited for."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
 def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) -> int:
@@ -81,9 +108,9 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         raise Refusal("jalopy run: the name of --session is empty (give a title or a number, or leave --session out)")
     if options.session and options.raw:
         raise Refusal("jalopy run: --raw has no conversation (leave --session out, or --raw)")
-    prompt = read_prompt(options.prompt)
+    prompt = read_prompt(options.prompt, options.words)
     if not prompt.strip() and not options.raw:
-        raise Refusal("jalopy run: the prompt is empty (give it with -p TEXT, or -p - for standard input)")
+        raise Refusal('jalopy run: the prompt is empty (jalopy run MODEL "TEXT", or text through a pipe)')
     progress = ProgressLine()
     at_hand = session_at_hand(settings) if options.session else AtHand()
     saving = SavingWatch(progress)
@@ -132,7 +159,7 @@ def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
     read = f"read {count(meter.read_tokens)} prompt tokens"
     if meter.prefill_tps:
         read += f" at {rate(meter.prefill_tps)} tok/s"
-    return f"{reply_footer(meter.figures(), ending, names_prompt=False)} · {read}"
+    return f"{whole_footer(meter.figures(), ending, names_prompt=False)} · {read}"
 
 
 class _Run:
@@ -190,7 +217,7 @@ class _Run:
             if event.trouble:
                 say(f"jalopy run: {event.trouble}")
             if event.restored_tokens:
-                say(figures.resumed(event.restored_tokens, event.restored_s, event.read_s))
+                say(figures.back(event.restored_tokens, event.restored_s, event.read_s))
         elif isinstance(event, MessagesJoined):
             say(SENT_TOGETHER)
         elif isinstance(event, UnansweredLeftOut):

@@ -54,6 +54,11 @@ class ReplyFigures:
     guessed_tokens: int = 0
     """Tokens that were guessed from the conversation and computed together with others."""
 
+    @property
+    def duration_s(self) -> float:
+        """How long the reply took, from the start of the turn to its last token."""
+        return (self.first_token_s or 0.0) + ((self.tokens - 1) / self.decode_tps if self.decode_tps else 0.0)
+
     def continued_by(self, more: ReplyFigures) -> ReplyFigures:
         """Return the figures of a reply that was stopped with these and went on with ``more``."""
         seconds = [

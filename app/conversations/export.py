@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from app.conversations.conversation import Conversation, Ending, Role
-from app.conversations.lines import reply_footer, thinking_summary
+from app.conversations.lines import thinking_summary, whole_footer
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 
@@ -49,7 +49,7 @@ def to_markdown(conversation: Conversation, model: str, now: datetime, with_thin
             lines += [f"*{thinking_summary(message.thinking)}*", ""]
         lines += [f"*{MISSING}*" if message.is_missing else message.text, ""]
         if message.figures is not None or message.ending is not Ending.COMPLETE:
-            footer = reply_footer(message.figures, message.ending, is_edited=message.is_edited)
+            footer = whole_footer(message.figures, message.ending, is_edited=message.is_edited)
             lines += [f"*{footer}*", ""]
     return "\n".join(lines)
 

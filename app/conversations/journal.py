@@ -104,6 +104,11 @@ class Journal:
         if saved.is_end_lost:  # or what comes next would stand behind this as if nothing had been between them
             self._keeper.add({**self._first(len(self._written), "keep"), "lost": True}, is_durable=False)
 
+    @property
+    def now_text(self) -> str:
+        """The wall time, for display."""
+        return self._clock_text()
+
     def note_model(self, name: str, path: str) -> None:
         """Note the name and path of the model that answers from now on."""
         self._model = (name, path)

@@ -23,24 +23,16 @@ def thinking_summary(thinking: Thinking) -> str:
     return line if thinking.is_closed else f"{line} · not finished"
 
 
-def reply_footer(
-    measured: ReplyFigures | None, ending: Ending, names_prompt: bool = True, is_edited: bool = False
-) -> str:
-    """Write the line that stays below a finished reply, with or without the tokens of its prompt."""
+def reply_footer(measured: ReplyFigures | None, ending: Ending, is_edited: bool = False) -> str:
+    """Write what stays below a finished reply: its figures that have room in 80 columns, and how it ended."""
     parts = []
     if measured is not None:
+        guessed = f" ({figures.count(measured.guessed_tokens)} guessed)" if measured.guessed_tokens else ""
+        parts.append("1 token" if measured.tokens == 1 else f"{figures.count(measured.tokens)} tokens{guessed}")
         if measured.decode_tps is not None:
-            parts.append(f"{figures.rate(measured.decode_tps)} tok/s{_range(measured.range_tps)}")
+            parts.append(f"{figures.rate(measured.decode_tps)} tok/s")
         if measured.first_token_s is not None:
-            parts.append(f"first token {figures.seconds(measured.first_token_s)}")
-        parts.append("1 token" if measured.tokens == 1 else f"{figures.count(measured.tokens)} tokens")
-        if names_prompt:
-            prompt = f"read {figures.count(measured.prompt_tokens)}"
-            parts.append(
-                f"{prompt}, {figures.count(measured.reused_tokens)} from cache"
-                if measured.reused_tokens
-                else f"{prompt} tokens"
-            )
+            parts.append(f"first after {figures.seconds(measured.first_token_s)}")
     if _ENDING_NOTES[ending]:
         parts.append(_ENDING_NOTES[ending])
     if is_edited:
@@ -48,7 +40,20 @@ def reply_footer(
     return " · ".join(parts)
 
 
-def _range(range_tps: tuple[float, float] | None) -> str:
-    """Write the lowest and highest rate; nothing where they read the same."""
-    low, high = (figures.rate(one) for one in range_tps) if range_tps is not None else ("", "")
-    return f" ({low}-{high})" if low != high else ""
+def reply_details(measured: ReplyFigures | None, names_prompt: bool = True) -> str:
+    """Write the other figures of a reply: the lowest and highest rate, and the tokens of its prompt."""
+    if measured is None:
+        return ""
+    low, high = (figures.rate(one) for one in measured.range_tps) if measured.range_tps is not None else ("", "")
+    parts = [f"{low}-{high} tok/s"] if low != high else []
+    if names_prompt:
+        cached = f", {figures.count(measured.reused_tokens)} from cache" if measured.reused_tokens else " tokens"
+        parts.append(f"read {figures.count(measured.prompt_tokens)}{cached}")
+    return " · ".join(parts)
+
+
+def whole_footer(
+    measured: ReplyFigures | None, ending: Ending, names_prompt: bool = True, is_edited: bool = False
+) -> str:
+    """Write all of it in one line, with or without the tokens of the prompt."""
+    return " · ".join(filter(None, (reply_footer(measured, ending, is_edited), reply_details(measured, names_prompt))))

@@ -364,6 +364,8 @@ def message_record(message: ChatMessage, order: int, at: str) -> Record:
         say = {"k": "say", "text": message.text, "folded": message.folded, "order": order, "at": at}
         return {**say, "missing": True} if message.is_missing else say
     figures = asdict(message.figures) if message.figures is not None else None
+    if figures is not None and not figures["guessed_tokens"]:
+        del figures["guessed_tokens"]  # as it was written before there were any
     thinking = asdict(message.thinking) if message.thinking is not None else None
     return {
         "k": "reply",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 from app.conversations.look import Hit
 from app.text import figures
 from app.text.glyphs import cut
@@ -58,3 +60,13 @@ def _line(title: str, date: str, count: str, size: str, model: str, columns: int
 def moment_text(moment: str) -> str:
     """Write a wall time as day and minute; "" for none."""
     return moment[:16].replace("T", " ")
+
+
+def day_text(moment: str, now: str) -> str:
+    """Write a wall time as a person says it: "today 00:08", "yesterday 23:10", "2026-11-21 10:00"; "" for none."""
+    try:
+        days = (date.fromisoformat(now[:10]) - date.fromisoformat(moment[:10])).days
+    except ValueError:
+        return moment_text(moment)
+    name = ("today", "yesterday")[days] if 0 <= days <= 1 else moment[:10]
+    return f"{name} {moment[11:16]}".rstrip()

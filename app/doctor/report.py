@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _TOPIC_COLUMN = 4
 _TEXT_COLUMN = 18
+SMALL_SHARE = 0.5
+"""Of the weights, what a token reads, from which on they are named apart; a dense model reads nearly all."""
 
 
 def all_findings(readings: Readings) -> list[Finding]:
@@ -56,11 +58,17 @@ def fit_findings(examination: Examination, kv_type: str) -> list[Finding]:
     if needs is None or fit is None:
         return []
     parts = (
-        f"{size(fit.weights_bytes)} weights + {size(fit.kv_bytes)} context ({count(fit.n_ctx)} tokens, {kv_type}) + "
-        f"{size(fit.own_bytes)} program = {size(fit.needed_bytes)}"
+        f"{size(fit.weights_bytes)} weights{_active(needs)} + {size(fit.kv_bytes)} context "
+        f"({count(fit.n_ctx)} tokens, {kv_type}) + {size(fit.own_bytes)} program = {size(fit.needed_bytes)}"
     )
     available = f", {size(examination.memory.available_bytes)} available"
     return [_memory_finding(fit, parts + available), *_context_finding(needs, fit), *_speed_finding(needs, fit)]
+
+
+def _active(needs: ModelNeeds) -> str:
+    """Name the part of the weights that a token reads, where it is small: of experts a token passes a few."""
+    is_small = needs.bytes_per_token < SMALL_SHARE * needs.weights_bytes
+    return f" (of which a token reads {size(needs.bytes_per_token)})" if is_small else ""
 
 
 def _memory_finding(fit: Fit, found: str) -> Finding:
@@ -106,12 +114,12 @@ def advice_lines(examination: Examination) -> list[str]:
     if examination.suggestions:
         lines += ["", "What suits this machine now: estimates for a short conversation, > is the advice"]
         lines += _suggestion_lines(examination.suggestions, examination.best)
-        lines += _known_lines(examination)
+        lines += [f"    {one}" for one in known_lines(examination)]
     lines += ["", "The largest models by memory, > is this machine"]
     return lines + _memory_table_lines(examination.memory_rows, examination.memory_row)
 
 
-def _known_lines(examination: Examination) -> list[str]:
+def known_lines(examination: Examination) -> list[str]:
     """Name a well-known model that suits this machine, and how to get it."""
     from app.library.known import best_known, checked_on
 
@@ -119,8 +127,9 @@ def _known_lines(examination: Examination) -> list[str]:
     if known is None:
         return []
     return [
-        f"    for instance {known.name}: {known.good_at}",
-        f"        jalopy pull {known.repository} ({known.licence}, list of {checked_on()})",
+        f"for instance {known.name}: {known.good_at}",
+        f"    jalopy pull {known.repository}",
+        f"    ({known.licence}, list of {checked_on()})",
     ]
 
 

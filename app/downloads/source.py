@@ -24,7 +24,8 @@ _REPOSITORY = re.compile(
 _HUB_PAGE = re.compile(r"/(?P<name>[^/]+/[^/]+)(?:/tree/(?P<revision>[^/]+))?/?")
 _HUB_FILE = re.compile(r"/(?P<name>[^/]+/[^/]+)/(?:resolve|blob|raw)/(?P<revision>[^/]+)/(?P<path>.+)")
 _TYPE = re.compile(
-    r"(?<![A-Za-z0-9])(I?Q[1-9]_[A-Z0-9]+(?:_[A-Z0-9]+)*|BF16|F16|F32|FP16)(?![A-Za-z0-9])", re.IGNORECASE
+    r"(?<![A-Za-z0-9])([IT]?Q[1-9]_[A-Z0-9]+(?:_[A-Z0-9]+)*|MXFP4(?:_MOE)?|NVFP4|BF16|F16|F32|FP16)(?![A-Za-z0-9])",
+    re.IGNORECASE,
 )
 _MOST_NAMED = 12
 HUB_ADDRESSES = ("https://huggingface.co", "https://hf.co")

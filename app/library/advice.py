@@ -115,7 +115,9 @@ def needs_of_size(parameters: float, quantization: str, kv: str = "f16") -> Mode
 
 def base_type(quantization: str) -> str:
     """Return the type that most of a mix is made of: Q4_K of Q4_K_M."""
-    return re.sub(r"_[SML]$", "", quantization)
+    from engine import QUANTS
+
+    return quantization if quantization in QUANTS else re.sub(r"_[SML]$", "", quantization)
 
 
 def suggestions(memory: MachineMemory, rates: MachineRates) -> list[Suggestion]:
@@ -134,7 +136,8 @@ def best_type(
 ) -> str | None:
     """Return the type to take of a model of this size; None where none fits into the free memory.
 
-    It is the one with most bits that still keeps up with a reader, else the usual one, else what fits.
+    It is the usual one: most of the sense at the best speed. Where that does not fit or is not there, it is the one
+    with most bits that still keeps up with a reader, else what fits.
 
     Args:
         among: types there are; None for all of four bits or more.
@@ -143,9 +146,19 @@ def best_type(
     trials = {one: _try(parameters, one, memory, rates) for one in there}
     fitting = [one for one, trial in trials.items() if trial.verdict == "yes"]
     fast = [one for one in fitting if (trials[one].decode_tps or 0) >= READING_TPS]
-    candidates = fast[:1] if fast and bits_per_weight()[fast[0]] > bits_per_weight()[USUAL_TYPE] else []
     usual = [one for one in fitting if one == USUAL_TYPE]
-    return next(iter(candidates or usual or fitting), None)
+    return next(iter(usual or fast or fitting), None)
+
+
+def better_quality(parameters: float, memory: MachineMemory, rates: MachineRates) -> Suggestion | None:
+    """Return the type with most bits that fits and keeps up with a reader, if it has more than the usual one."""
+    for one in _four_bits_or_more():
+        if bits_per_weight()[one] <= bits_per_weight()[USUAL_TYPE]:
+            continue
+        trial = _try(parameters, one, memory, rates)
+        if trial.verdict == "yes" and (trial.decode_tps or 0) >= READING_TPS:
+            return Suggestion("", one, trial.weights_bytes, trial)
+    return None
 
 
 def best_suggestion(found: list[Suggestion]) -> Suggestion | None:

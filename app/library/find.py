@@ -48,6 +48,12 @@ def find_files(places: Iterable[Place]) -> list[FoundFile]:
     return list(found.values())
 
 
+def file_at(path: Path, place: str) -> FoundFile | None:
+    """Return the file at a path, wherever it lies; None where there is none."""
+    status = _regular(path)
+    return FoundFile(path, path.stem, status.st_size, status.st_mtime_ns, place) if status is not None else None
+
+
 _Found = tuple[FoundFile, tuple[int, int]]
 
 

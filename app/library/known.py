@@ -17,6 +17,7 @@ from app.text import figures
 from app.text.record import record
 
 if TYPE_CHECKING:
+    from app.library.advice import Suggestion
     from engine.measure.fit import MachineMemory, MachineRates
 
 
@@ -93,9 +94,18 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
                 repository=model.repository,  # without the type: not every repository has it
                 listed_on=checked_on(),
                 good_at=model.good_at,
+                better=_better(advice.better_quality(model.parameters, lister.memory, rates), chosen),
             )
         )
     return rows
+
+
+def _better(found: Suggestion | None, chosen: str) -> str:
+    """Say which type gives better answers, and what that costs; "" for none."""
+    if found is None or found.quantization == chosen:
+        return ""
+    tps = f", about {figures.rate(found.fit.decode_tps)} tok/s" if found.fit.decode_tps else ""
+    return f"better quality, slower: {found.quantization} ({figures.size(found.file_bytes)}{tps})"
 
 
 def advice_line(lister: Lister) -> str:

@@ -68,6 +68,7 @@ class ModelEntry:
         repository: where it can be downloaded, if it is not here; its size and outlook are estimates then.
         listed_on: the day the list of those was last checked.
         good_at: what the list says it is good at.
+        better: which type of it gives better answers, and what that costs.
     """
 
     path: Path
@@ -87,6 +88,7 @@ class ModelEntry:
     repository: str = ""
     listed_on: str = ""
     good_at: str = ""
+    better: str = ""
 
     @property
     def is_here(self) -> bool:

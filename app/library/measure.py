@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.library.rates import remember_rates
+from app.library.rates import KnownRates, remember_rates
 from app.text.clean_text import clean_line
 from app.text.record import record
 from engine.measure import fit as fitting
@@ -43,6 +43,8 @@ class EngineReadings:
     features_named: bool = False
     """Whether the environment names the instruction set instead of the processor."""
     error: str = ""
+    best_gbps: float | None = None
+    """The best that reading memory was ever measured at here; another program can only make it slower."""
 
 
 def measure(
@@ -63,7 +65,7 @@ def _measure(
     from engine.measure.speed_probe import measure_rates
 
     threads = threads or min(MOST_THREADS, host.cores().default_threads)
-    rates = fitting.MachineRates()
+    rates, known = fitting.MachineRates(), KnownRates()
     if host.available_memory_bytes() >= LEAST_FREE_BYTES:
         used = crew or Crew()
         try:
@@ -71,7 +73,7 @@ def _measure(
         finally:
             if crew is None:
                 used.close()
-        remember_rates(threads, rates)
+        known = remember_rates(threads, rates)
     cache_bytes, stale_bytes = _cache_sizes(jit.CACHE_DIRECTORY)
     readings = EngineReadings(
         level=LEVEL,
@@ -82,8 +84,11 @@ def _measure(
         cache_bytes=cache_bytes,
         stale_bytes=stale_bytes,
         features_named=any(name in os.environ for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")),
+        best_gbps=known.read_gbps,
     )
-    return readings, rates
+    # Advice goes by the best: it must not change with the load of the moment.
+    best = known.joined(rates)
+    return readings, fitting.MachineRates(best.read_gbps, best.decode_gbps, best.prefill_gops)
 
 
 def memory_for_models() -> fitting.MachineMemory:

@@ -20,6 +20,8 @@ from app.text.record import record
 if TYPE_CHECKING:
     from app.program.settings import Settings
 
+TYPICAL_READ_GBPS = 10.0
+"""What two channels of an old laptop's memory give, for estimates before anything was measured."""
 VERSION = 2
 """Those of version 1 may hold walks that were cancelled before they began."""
 FILE_NAME = "rates.json"

@@ -86,6 +86,7 @@ def details(entry: ModelEntry) -> list[str]:
     parts = [
         "suits this machine best" if entry.place == ADVISED else "",
         f"good at: {entry.good_at}" if entry.good_at else "",
+        entry.better,
         entry.architecture,
         f"{figures.parameters(entry.parameters)} parameters" if entry.parameters else "",
         mix(entry.type_bytes),

@@ -7,15 +7,17 @@ immutable record, replaced as a whole.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.library.find import find_files
+from app.library.find import file_at, find_files
 from app.library.header import ModelHeader
 from app.library.header_cache import HeaderCache
 from app.library.known import advice_line, offers
 from app.library.listing import ModelEntry, in_order, make_lister, read_models
 from app.library.places import places
-from app.library.rates import load_rates, usual_threads
+from app.library.rates import TYPICAL_READ_GBPS, KnownRates, load_rates, usual_threads
 from app.program.background import in_background
 from app.program.refusals import bug_line
 from app.text.clean_text import clean_line
@@ -57,10 +59,11 @@ class Scan:
 
     Args:
         settings: say where to look, and what to compare with.
+        also: files that are listed wherever they lie, with what to call their place.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, also: Mapping[Path, str] | None = None) -> None:
+        self._settings, self._also = settings, also or {}
         self._is_wanted = True
         self.found = Found()
 
@@ -81,10 +84,14 @@ class Scan:
 
     def _look(self) -> None:
         settings = self._settings
-        rates = load_rates(usual_threads(settings))
+        measured = load_rates(usual_threads(settings))
+        rates = measured if measured.read_gbps else KnownRates(TYPICAL_READ_GBPS)
         lister = make_lister(rates, settings.kv_type_or_default, settings.weights_or_default)
         looked_in = places(settings.model_directories)
         files = find_files(looked_in)
+        known = {file.path.resolve() for file in files}
+        elsewhere = (file_at(path, place) for path, place in self._also.items() if path.resolve() not in known)
+        files = [*(file for file in elsewhere if file is not None), *files]
         labels = tuple(dict.fromkeys(clean_line(place.label, 60) for place in looked_in))
         here = [lister.entry(file, ModelHeader()) for file in files]
 
@@ -96,7 +103,7 @@ class Scan:
                 n_read=n_read,
                 looked_in=labels,
                 advice=advice_line(lister),
-                read_gbps=lister.rates.read_gbps,
+                read_gbps=measured.read_gbps,
                 available_bytes=lister.memory.available_bytes,
                 is_done=is_done,
             )

@@ -25,7 +25,7 @@ class ModelFacts:
     weights_mode: str
     weights_bytes: int
     bytes_per_token: int
-    """Weights that one decode step reads."""
+    """Weights that one decode step reads, and what it reads and writes of recurrent layers' states."""
     kv_bytes: int
     kv_bytes_per_position: float
     resident_weight_bytes: Callable[[], int | None]

@@ -13,6 +13,7 @@ from engine.machine.directories import make_private
 APP_NAME = "jalopy"
 SETTINGS_NAME = "settings.toml"
 KEYMAP_NAME = "keymap.toml"
+THEMES_NAME = "themes"
 PERSONAS_NAME = "personas"
 STATE_NAME = "state.json"
 HISTORY_NAME = "prompt-history.jsonl"
@@ -47,6 +48,12 @@ def personas_dir() -> Path | None:
     """Return the directory of the user's system prompts."""
     directory = _platform_directory("config")
     return directory / PERSONAS_NAME if directory else None
+
+
+def themes_dir() -> Path | None:
+    """Return the directory of the user's own themes."""
+    directory = _platform_directory("config")
+    return directory / THEMES_NAME if directory else None
 
 
 def history_file() -> Path | None:

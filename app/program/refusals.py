@@ -84,6 +84,11 @@ def line_of(error: BaseException) -> str:
     return line if line.startswith(("jalopy: ", "jalopy ")) else f"jalopy: {line}"
 
 
+def shown_line(error: BaseException) -> str:
+    """Return the line of any error as a screen shows it: a refusal's own words, or a bug by its type, logged."""
+    return bug_line(error) if exit_code_of(error) is None else line_of(error).removeprefix("jalopy: ")
+
+
 def _is_refused(error: BaseException) -> bool:
     """Whether the system refused memory or a thread."""
     return _needs_thread(error) or _needs_memory(error)

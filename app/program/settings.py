@@ -76,6 +76,8 @@ class Settings:
     """Tokens the conversation may hold; 0 = as many as the model and the free memory allow."""
     kv_type: str = _setting(choices=(AUTO, *KV_TYPES))
     """Number format of the KV cache; "auto" = as tuning has found it faster, else f16."""
+    checkpoints_mb: int = _setting(least=0, most=_MAX_COUNT)
+    """Megabytes for places to go back to in a conversation, with models that have recurrent layers; 0 = none."""
     threads: int = _setting(least=0, most=MOST_THREADS)
     """Threads that write the answer; 0 = chosen for this machine."""
     prefill_threads: int = _setting(least=0, most=MOST_THREADS)
@@ -99,6 +101,8 @@ class Settings:
     """Compute what an answer repeats from the conversation several tokens at a time; the answer is the same."""
     prompt_history: str = _setting(choices=("on", "off"))
     """Keep what was sent from the prompt across starts."""
+    notify: str = _setting(choices=("on", "off"))
+    """Tell by bell and desktop notification that a long answer is done, where the terminal has not the focus."""
     save_conversations: str = _setting(choices=("on", "off"))
     """Keep conversations on disk."""
     resume: str = _setting(choices=("last", "new"))

@@ -7,12 +7,13 @@ convenience, so nothing here raises: a damaged file is put aside with a notice, 
 import dataclasses
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from app.program import paths
-from app.program.settings import MOST_THREADS
+from app.program.settings import MOST_THREADS, SettingsError, built_in_settings, override
 from app.program.small_file import DamagedFileError, JsonFile, NewerFileError
 from app.text.record import record
 from engine import KV_TYPES
@@ -70,6 +71,9 @@ class ProgramState:
     thinking: Mapping[str, str] = field(default_factory=dict)
     """How much each model shall think, by the path of its file; models that think as they do by themselves are left
     out."""
+
+    generation: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Generation parameters that were chosen for a model and kept, by the path of its file."""
 
 
 def load_state(path: Path | None = None) -> tuple[ProgramState, str | None]:
@@ -131,6 +135,15 @@ def remember_thinking(model_key: str, mode: str, path: Path | None = None) -> st
     return save_state(dataclasses.replace(state, thinking=kept), path)
 
 
+def remember_generation(model_key: str, chosen: Mapping[str, float], path: Path | None = None) -> str | None:
+    """Note generation parameters for a model, or forget them where none are chosen; returns a line on failure."""
+    state, _ = load_state(path)
+    kept = {key: value for key, value in state.generation.items() if key != model_key}
+    if chosen:
+        kept = dict([*kept.items(), (model_key, dict(chosen))][-_MAX_TUNED:])
+    return save_state(dataclasses.replace(state, generation=kept), path)
+
+
 def remember_tuned(
     key: str,
     choice: TunedChoice | None,
@@ -171,7 +184,20 @@ def _parse(content: dict[str, Any]) -> ProgramState:
         raise DamagedFileError("theme is no name")
     choices = {key: _parse_choice(value) for key, value in tuned.items()}
     measured = {key: _parse_measured(value) for key, value in when.items()}
-    return ProgramState(last_model, choices, theme, measured, _parse_thinking(content.get("thinking", {})))
+    thinking, generation = content.get("thinking", {}), content.get("generation", {})
+    return ProgramState(last_model, choices, theme, measured, _parse_thinking(thinking), _parse_generation(generation))
+
+
+def _parse_generation(value: object) -> dict[str, dict[str, float]]:
+    """Take what are numbers within their limits; other values are those of a later version, or of no one."""
+    allowed = built_in_settings()
+    kept: dict[str, dict[str, float]] = {}
+    for key, chosen in value.items() if isinstance(value, dict) else ():
+        for name, number in chosen.items() if isinstance(chosen, dict) else ():
+            with suppress(SettingsError, KeyError, StopIteration):
+                override(allowed, f"sampling.{name}", number, name)
+                kept.setdefault(str(key), {})[str(name)] = number
+    return kept
 
 
 def _parse_thinking(value: object) -> dict[str, str]:

@@ -78,6 +78,7 @@ class Answering:
             stop=(*(self._conversation.chat.stops if order.is_chat else ()), *order.stops),
             spelled=self._tags,
             limit=self._thought_limit() if order.is_chat else None,
+            turns=self._conversation.chat.turns() if order.is_chat else (),
             guess=self._guesses_ahead,
             n_logprobs=order.n_logprobs,
             on_token=telling.note_token,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+WORTH_SAVING_S = 5.0
 _UNITS = ("B", "K", "M", "G", "T")
 
 
@@ -9,7 +10,7 @@ def rate(tokens_per_s: float) -> str:
     """Write a rate: two decimals below 1, one below 100, none above."""
     if tokens_per_s < 1:
         return f"{tokens_per_s:.2f}"
-    return f"{tokens_per_s:.1f}" if tokens_per_s < 99.95 else f"{tokens_per_s:.0f}"
+    return f"{tokens_per_s:.1f}" if tokens_per_s < 99.95 else f"{tokens_per_s:,.0f}"
 
 
 def seconds(duration_s: float) -> str:
@@ -47,7 +48,7 @@ def count(n: int) -> str:
 
 def counted(n: int, what: str) -> str:
     """Write a count of things: "1 core", "2 cores"."""
-    return f"{n} {what}{'' if n == 1 else 's'}"
+    return f"{count(n)} {what}{'' if n == 1 else 's'}"
 
 
 def parameters(n: int) -> str:
@@ -70,10 +71,15 @@ def bar(done: int, total: int, width: int) -> str:
     return "█" * filled + "░" * (width - filled)
 
 
-def resumed(n_tokens: int, duration_s: float, read_s: float | None) -> str:
-    """Write what a saved state brought back, and how long reading the same would have taken."""
-    instead = f" instead of about {whole_seconds(read_s)}" if read_s else ""
-    return f"resumed {count(n_tokens)} tokens in {seconds(duration_s)}{instead}"
+def back(n_tokens: int, duration_s: float, read_s: float | None) -> str:
+    """Write what a saved state brought back, and how long reading the same would have taken where that was long."""
+    instead = f" instead of about {whole_seconds(read_s or 0)}" if saves_much(duration_s, read_s) else ""
+    return f"{count(n_tokens)} tokens back in {seconds(duration_s)}{instead}"
+
+
+def saves_much(duration_s: float, read_s: float | None) -> bool:
+    """Whether bringing a state back has saved a time that is worth a word."""
+    return (read_s or 0.0) - duration_s >= WORTH_SAVING_S
 
 
 def dropped_turns(n_turns: int, n_tokens: int, read_tokens: int, read_s: float | None) -> str:

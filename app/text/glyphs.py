@@ -32,29 +32,49 @@ class Glyphs:
     """From empty to full, for the heights of a graph."""
     full: str
     empty: str
-    axis: str
-    """Upright line with a tick to the left."""
-    corner: str
+    gauge_full: str
+    gauge_half: str
+    """Half a cell of a gauge; "" where there is none."""
+    gauge_empty: str
+    frame: str
+    """Upper left, upper right, lower left and lower right corner, level and upright line."""
+    halves: str
+    """Both halves of a cell, the upper one, the lower one; "" where there are none."""
+    has_braille: bool
     line: str
     mark: str
     """Points up at something."""
-    ceiling: str
+    limit: str
     median: str
     parts: str
-    """Fillings that tell the parts of a bar from each other, without colour."""
+    """Heights that tell the parts of a bar from each other, without colour."""
     between: str
     """Between two figures in a line."""
     spread: str
     """The end of a bar that is not certain."""
     here: str
     """Points at what is in use."""
+    good: str
+    """Stands before what is well."""
+    caution: str
+    trouble: str
+    arrow: str
+    """Stands before what to do."""
     plus_minus: str
     cut: str
     """Stands for what has no room."""
 
 
-BLOCKS = Glyphs(" ▁▂▃▄▅▆▇█", "█", "░", "┤", "└", "─", "▲", "╌", "┄", "░×▒▓█+", " · ", "▒", "▶", "±", "…")
-ASCII = Glyphs(" .:=#", "#", ".", "|", "+", "-", "^", "-", "~", ".x:o#+", " - ", "-", ">", "+-", ".")
+BLOCKS = Glyphs(
+    levels=" ▁▂▃▄▅▆▇█", full="█", empty="░", gauge_full="━", gauge_half="╸", gauge_empty="─", frame="╭╮╰╯─│",
+    halves="█▀▄", has_braille=True, line="─", mark="▲", limit="╌", median="┄", parts="▆▄▂▁▅▃", between=" · ",
+    spread="▒", here="▶", good="✓", caution="!", trouble="✗", arrow="→", plus_minus="±", cut="…",
+)  # fmt: skip
+ASCII = Glyphs(
+    levels=" .:=#", full="#", empty=".", gauge_full="#", gauge_half="", gauge_empty="-", frame="++++-|", halves="",
+    has_braille=False, line="-", mark="^", limit="-", median="~", parts="#=+.o:", between=" - ", spread="-", here=">",
+    good="ok", caution="!", trouble="x", arrow="->", plus_minus="+-", cut=".",
+)  # fmt: skip
 
 
 def choose_glyphs(environ: Mapping[str, str] = os.environ, encoding: str | None = None) -> Glyphs:
@@ -68,7 +88,7 @@ def choose_glyphs(environ: Mapping[str, str] = os.environ, encoding: str | None 
     if encoding is None:
         encoding = getattr(sys.__stdout__, "encoding", None) or "utf-8"
     try:
-        "".join(vars(BLOCKS).values()).encode(encoding)
+        "".join(sign for sign in vars(BLOCKS).values() if isinstance(sign, str)).encode(encoding)
     except (UnicodeError, LookupError):
         return ASCII
     return BLOCKS

@@ -40,6 +40,8 @@ class Action:
     aliases: tuple[str, ...] = ()
     argument: str = ""
     """The command's argument as help shows it; "" for none."""
+    example: str = ""
+    """An argument as a user would type it."""
     hint: str = ""
     """The word for it at the prompt's lower edge; "" for what is not named there."""
     shows: str = ""
@@ -57,6 +59,12 @@ class Action:
     def call(self) -> str:
         """The Textual action that carries it out."""
         return f"app.show({self.mode!r})" if self.shows else self.name
+
+    @property
+    def usage(self) -> str:
+        """How to write the command."""
+        example = f", for example /{self.command} {self.example}" if self.example else ""
+        return f"usage: /{self.command} {self.argument}{example}"
 
     @property
     def takes_argument(self) -> bool:
@@ -81,17 +89,26 @@ def action_table(*actions: Action) -> dict[str, Action]:
 ACTIONS = action_table(
     Action("send", "Send the message", "prompt", "enter"),
     Action("new_line", "Begin a new line", "prompt", "ctrl+j,shift+enter,alt+enter"),
-    Action("complete", "Complete a command", "prompt", "tab"),
+    Action("complete", "Complete a command, a name or a path (Up and Down choose)", "prompt", "tab"),
     Action("older", "Recall what was sent before (Up in an empty prompt does it too)", "prompt", "alt+up"),
     Action("newer", "Recall what was sent after that", "prompt", "alt+down"),
     Action("page_up", "Scroll the conversation up", "prompt", "pageup"),
     Action("page_down", "Scroll the conversation down", "prompt", "pagedown"),
+    Action("to_end", "Go to the newest text (End in an empty prompt does it too)", "prompt", "ctrl+end"),
     Action("stop", "Stop the reply, keep its text; back to the prompt", "chat", "escape"),
     Action("new", "Start a new conversation", "chat", command="new", aliases=("clear",)),
     Action("regenerate", "Answer the last message again", "chat", "ctrl+r", command="regen", aliases=("retry",)),
     Action("continue_reply", "Go on with a reply that was stopped", "chat", command="continue", aliases=("go",)),
     Action("edit", "Edit a message of yours or the reply", "chat", command="edit", argument="[number|reply]"),
-    Action("rename", "Give the conversation a title", "chat", command="title", aliases=("rename",), argument="title"),
+    Action(
+        "rename",
+        "Give the conversation a title",
+        "chat",
+        command="title",
+        aliases=("rename",),
+        argument="words",
+        example="A walk by the sea",
+    ),
     Action("system", "Show or set the system prompt ('-' for none)", "chat", command="system", argument="[text]"),
     Action("persona", "List personas, or start anew with one", "chat", command="persona", argument="[name]"),
     Action("external_editor", "Write the message in your editor ($EDITOR)", "chat", "ctrl+g", command="editor"),
@@ -116,14 +133,15 @@ ACTIONS = action_table(
     Action("leave", "Go back", "help", "escape,q,enter"),
     Action("leave", "Leave the colours as they were", "theme", "escape"),
     Action("examine", "Examine again", "doctor", "r"),
-    Action("apply_best", "Use the best of what was measured, and remember it", "threads", "enter"),
+    Action("unfold", "Show or hide the checks that are fine", "doctor", "enter"),
+    Action("apply_best", "Measure; then use the best, and remember it", "threads", "enter"),
     Action("undo", "Take back the last choice", "threads", "u"),
     Action("measure", "Measure again", "threads", "r"),
     Action("measure_kv", "Compare types of the KV cache too", "threads", "k"),
     Action("other_phase", "Let 1-9 choose for the other column", "threads", "tab"),
     Action("leave", "Stop measuring, or go back", "threads", "escape,q"),
     Action("toggle_strip", "Show or hide the speed strip beside the chat", "chat", "ctrl+t", command="strip"),
-    Action("help", "Show keys and commands", "app", "f1", command="help", hint="help"),
+    Action("help", "Show keys and commands", "app", "f1", command="help", argument="[topic]", hint="help"),
     Action(
         "performance",
         "Show speed, and where the time goes",
@@ -163,6 +181,7 @@ ACTIONS = action_table(
     Action("keep", "Go on with this conversation", "switch", "enter,y"),
     Action("anew", "Begin a new conversation", "switch", "n"),
     Action("leave", "Open no other model", "switch", "escape,q"),
+    Action("set", "Show or set temperature, top_k ...", "chat", command="set", argument="[name value]"),
     Action("threads", "Show or set the threads", "chat", command="threads", argument="[write [read]]"),
     Action(
         "tune",

@@ -30,8 +30,9 @@ from app.conversations.at_hand import conversations_at_hand
 from app.downloads.background import BackgroundDownload
 from app.machine.low_power import is_weak_machine
 from app.program import exit_codes, garbage, state
+from app.program.manual import page
 from app.program.personas import persona_names
-from app.program.refusals import bug_line, exit_code_of, line_of
+from app.program.refusals import Refusal, bug_line, exit_code_of, line_of
 from app.program.settings import Settings
 from app.text.glyphs import is_console
 from app.tui.actions import ACTIONS, CHAT, Action
@@ -55,7 +56,7 @@ from app.tui.textual_hacks import (
     stop_and_go_on_between_events,
     teach_alt_enter,
 )
-from app.tui.themes import ThemeError, choose_theme, load_themes, no_such_theme
+from app.tui.themes import ThemeError, choose_theme, load_themes, load_user_themes, meanings, no_such_theme
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
@@ -129,7 +130,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._is_lent = False
         self.keymap = keymap or Keymap()
         self._theme_error = self._set_up_theme(remembered_theme)
-        habits = PromptHabits(self.keymap, settings.prompt_history == "on", partial(may_read_ahead, settings))
+        keeps_history, notifies = settings.prompt_history == "on", settings.notify == "on"
+        habits = PromptHabits(self.keymap, keeps_history, notifies, partial(may_read_ahead, settings))
         pace = InterfacePace(WEAK_DIVISOR if is_weak_machine() else 1)
         self.watch_performance = PerformanceWatch(self.bridge, pace=pace)
         self.chat = ChatScreen(
@@ -219,13 +221,22 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     # ---- actions
 
-    def action_help(self) -> None:
-        """Show keys and commands, those of the focused widget and the screen first; or leave them."""
+    def action_help(self, topic: str = "") -> None:
+        """Show keys and commands, those of the focused widget and the screen first; or what the manual says."""
+        if topic:
+            self._tell_topic(topic)
+            return
         from app.tui.screens.help import HelpScreen, help_sections
 
         if not self.screen.is_modal:
             sections = help_sections(self.screen, self.keymap)
             self.push_screen(HelpScreen(sections, self.keymap.first_key("help.leave")))
+
+    def _tell_topic(self, topic: str) -> None:
+        try:
+            self.chat.note(page(topic))
+        except Refusal as refusal:
+            self.chat.note(str(refusal), True)
 
     def action_command_palette(self) -> None:
         """Open the command palette."""
@@ -353,6 +364,11 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     # ---- themes
 
+    def get_css_variables(self) -> dict[str, str]:
+        """Return Textual's variables of the theme, and those that say what a colour means."""
+        variables = super().get_css_variables()
+        return {**variables, **meanings(self.current_theme, variables)}
+
     def _keep_theme(self, name: str | None) -> None:
         """Remember the theme for the next start; one chosen for a console suits no other terminal."""
         if name is None:
@@ -371,12 +387,19 @@ class JalopyApp(App[None], inherit_bindings=False):
                 self.register_theme(theme)
         except ThemeError as error:
             return str(error)
+        own, trouble = load_user_themes()
+        for theme in own:
+            self.register_theme(theme)
         on_console = is_console()
         wanted = self.settings.theme or ("" if on_console else remembered)
-        self.theme = choose_theme(wanted, self.available_themes, on_console)
+        self.theme = choose_theme(wanted, self.available_themes, on_console or self._has_few_colours())
         if self.settings.theme and self.settings.theme not in self.available_themes:
             return no_such_theme(self.settings.theme, self.available_themes)
-        return None
+        return trouble or None
+
+    def _has_few_colours(self) -> bool:
+        """Whether the terminal has the 16 colours alone: a theme of its own looks better than the nearest shades."""
+        return bool(os.environ.get("TERM")) and self.console.color_system == "standard"
 
     # ---- the end
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from app.chat import opening as engine_access
+from app.chat.generation import GenerationChoice
 from app.chat.options import ChatOptions
 from app.library.choose_model import remember_opened
 from app.machine.low_power import is_on_battery
@@ -17,9 +18,12 @@ from app.program.settings import Settings
 
 def chat_options(settings: Settings) -> ChatOptions:
     """Return how the settings say to open models and ask for replies."""
+    generation = GenerationChoice(settings)
     return ChatOptions(
         open_model=partial(engine_access.open_model, settings),
-        sampling=partial(engine_access.make_sampling, settings),
+        sampling=generation.sampling,
+        generation=generation,
+        glance_at_model=engine_access.glance_at_model,
         check_model=engine_access.check_model,
         context_size=settings.context_size or None,
         kv_type=settings.kv_type,

@@ -20,8 +20,8 @@ MAX_PASTE_CHARS = 4_000_000
 
 _NAME_CHARS = 30
 _NBSP = "\u00a0"
-_OPENING = f"[pasted{_NBSP}"
-_CHIP = re.compile(rf"\[pasted{_NBSP}(\d{{1,6}}):[^\[\]\n]{{1,60}}\]")
+_OPENING = re.compile(rf"\[(pasted|file){_NBSP}")
+_CHIP = re.compile(rf"\[(?:pasted|file){_NBSP}(\d{{1,6}}):[^\[\]\n]{{1,60}}\]")
 
 
 @record
@@ -52,9 +52,19 @@ class Draft:
         return Draft(text, folds)
 
 
+def behind_chips(shown: str, folds: Mapping[str, str]) -> int:
+    """Return where what is typed begins behind the chips that a text opens with: a command may stand there."""
+    at = 0
+    for start, end, _ in chip_spans(shown, folds):
+        if shown[at:start].strip():
+            break
+        at = end
+    return len(shown) - len(shown[at:].lstrip()) if at else 0
+
+
 def chip_spans(line: str, folds: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
     """Yield start, end and text of every chip in a line."""
-    if not folds or _OPENING not in line:
+    if not folds:
         return
     for match in _CHIP.finditer(line):
         if match[0] in folds:
@@ -67,17 +77,17 @@ def is_large(text: str) -> bool:
 
 
 def write_chip(number: int, text: str, name: str = "") -> str:
-    """Write the chip for a paste, "[pasted 1: 3.1 kB, 42 lines]", or for a file, which is named before its size."""
+    """Write the chip for a paste, "[pasted 1: 3.1 kB, 42 lines]", or for a file, "[file 1: notes.txt, 3.1 kB, ...]"."""
     n_lines = text.count("\n") + (not text.endswith("\n"))
     lines = "1 line" if n_lines == 1 else f"{n_lines:,} lines"
     name = re.sub(r"[\[\]\n]", "_", name)[:_NAME_CHARS] + ", " if name else ""
-    words = f"[pasted {number}: {name}{_size(len(text.encode('utf-8', 'replace')))}, {lines}]"
+    words = f"[{'file' if name else 'pasted'} {number}: {name}{_size(len(text.encode('utf-8', 'replace')))}, {lines}]"
     return words.replace(" ", _NBSP)
 
 
 def without_chips(text: str) -> str:
     """Return pasted text in which nothing passes for a chip: a copy of the screen may hold one."""
-    return text.replace(_OPENING, "[pasted ")
+    return _OPENING.sub(r"[\1 ", text)
 
 
 def highest_number(chips: Iterable[str]) -> int:

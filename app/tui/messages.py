@@ -43,7 +43,7 @@ class TakeBackRequested(Message):
 
 @dataclass(eq=False, repr=False)
 class TranscriptScrolled(Message):
-    """The user asked from the prompt to move through the transcript, by pages; negative is up."""
+    """The user asked from the prompt to move through the transcript, by pages; negative is up, 0 the end."""
 
     pages: int
 

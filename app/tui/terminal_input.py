@@ -42,6 +42,8 @@ _BEGUN_MARK = re.compile(rb"\x1b(?:\[(?:20{0,2}|M[\x20-\xff]{0,2})?)?\Z")
 _KEYS_TOO = (b"\x1b", b"\x1b[")
 """Of the beginnings of a mark those that are keys as well, Esc and alt+[, if nothing follows soon."""
 
+_LAST_LINE_END = re.compile(rb"\n(?=(?:\x1b\[[0-?]*[ -/]*[@-~])*\Z)")
+
 MOST_PASTE_BYTES = 4 * (MAX_PASTE_CHARS + 1)
 """Limit on a paste; the rest is dropped. At four bytes a character it is more than ``MAX_PASTE_CHARS``."""
 PASTE_PATIENCE_S = 3.0
@@ -97,10 +99,11 @@ class TerminalInput:
         r"""Take what was typed before the terminal was told to send Enter as ``\r``.
 
         Only the last line end is Enter: lines that were pasted meanwhile came without marks, and must not be sent one
-        by one.
+        by one. Reports of the terminal, such as that it has the focus, may stand behind it.
         """
-        if self._pasted is None and data.endswith(b"\n"):
-            data = data[:-1] + b"\r"
+        end = _LAST_LINE_END.search(data) if self._pasted is None else None
+        if end is not None:
+            data = data[: end.start()] + b"\r" + data[end.start() + 1 :]
         return self.feed(data)
 
     def tick(self) -> Iterator[Message]:

@@ -22,8 +22,11 @@ from textual.keys import Keys
 from textual.scrollbar import ScrollBarRender
 from textual.widget import Widget
 
+from app.text.glyphs import is_console
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from textual.app import App
     from textual.dom import DOMNode
     from textual.driver import Driver
     from textual.message_pump import MessagePump
@@ -194,6 +197,18 @@ def call_once(pump: MessagePump, delay_s: float, callback: Callable[[], Awaitabl
     timer = pump.set_timer(delay_s, callback)
     timer._skip = False  # read for the first time when its task runs, later than this
     return timer
+
+
+def tell_desktop(app: App[Any]) -> None:
+    """Ring, and let terminals that can (OSC 9, OSC 777) show a notification; the others ignore it.
+
+    Textual 8.2 writes nothing but its own sequences. Remove when it tells the desktop.
+    """
+    app.bell()
+    driver = app._driver
+    if driver is not None and not app.is_headless and not is_console():
+        driver.write("\x1b]9;jalopy: the answer is there\x1b\\\x1b]777;notify;jalopy;the answer is there\x1b\\")
+        driver.flush()
 
 
 def dismiss_once(screen: Screen[Any], result: object = None) -> None:

@@ -22,12 +22,18 @@ MIN_CONTRAST = 4.5
 """Least contrast of text on its background, by WCAG 2.1, level AA."""
 
 CONSOLE_THEME = "jalopy-16"
+MOST_USER_THEMES = 200
 DEFAULT_THEME = "jalopy-dark"
 
 _FLAGS = ("dark", "ansi")
 _REQUIRED_COLOURS = ("primary", "secondary", "accent", "success", "warning", "error", "foreground", "background")
 _COLOURS = (*_REQUIRED_COLOURS, "surface", "panel", "boost")
 _READABLE_ON_BACKGROUND = ("foreground", "primary", "secondary", "success", "warning", "error")
+_AREA = 0.5
+"""Strength of the colour under a curve."""
+_SCROLLBAR_GROUNDS = (
+    "scrollbar-background", "scrollbar-background-hover", "scrollbar-background-active", "scrollbar-corner-color",
+)  # fmt: skip
 _COLOURLESS_SUFFIXES = ("-style", "-text-style")
 
 
@@ -46,6 +52,24 @@ def load_themes(directory: Path | None = None) -> list[Theme]:
             read on its background.
     """
     return [load_theme(path) for path in sorted((directory or paths.bundled("themes")).glob("*.toml"))]
+
+
+def load_user_themes() -> tuple[list[Theme], str]:
+    """Read the themes of the user's own directory, and a line on the first that cannot be used; "" for none.
+
+    One that is named like a bundled theme takes its place.
+    """
+    directory, themes, trouble = paths.themes_dir(), [], ""
+    try:
+        files = sorted(directory.glob("*.toml"))[:MOST_USER_THEMES] if directory is not None else []
+    except OSError:
+        files = []
+    for path in files:
+        try:
+            themes.append(load_theme(path))
+        except ThemeError as error:
+            trouble = trouble or str(error)
+    return themes, trouble
 
 
 def load_theme(path: Path) -> Theme:
@@ -104,6 +128,46 @@ def _check_contrast(name: str, values: dict[str, Any]) -> None:
             raise ThemeError(f"{name}: {key} on background has a contrast of {ratio:.1f}; {MIN_CONTRAST} is needed")
 
 
+def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
+    """Return the variables that style sheets use beyond Textual's: colours by what they mean, and scroll bars.
+
+    Args:
+        variables: as Textual makes them of the theme.
+    """
+    own = theme.variables
+    if theme.ansi:
+        levels = [variables[name] for name in ("error", "error", "warning", "success", "success")]
+        areas = [*levels, variables["accent"]]
+        found = {
+            "muted-style": "dim",
+            "muted": variables["foreground"],
+            "frame": variables["foreground"],
+            "unfilled": variables["foreground"],
+        }
+    else:
+        worst, middle, best = (Color.parse(variables[name]) for name in ("error", "warning", "success"))
+        mixed = (worst, worst.blend(middle, 0.5), middle, middle.blend(best, 0.5), best)
+        levels = [colour.hex for colour in mixed]
+        ground, ink = Color.parse(variables["background"]), Color.parse(variables["foreground"])
+        areas = [ground.blend(colour, _AREA).hex for colour in (*mixed, Color.parse(variables["accent"]))]
+        thumb = ground.blend(ink, 0.3).hex
+        found = {
+            "muted-style": "none",
+            "muted": ground.blend(ink, 0.68).hex,
+            "frame": ground.blend(ink, 0.28).hex,
+            "unfilled": ground.blend(ink, 0.2).hex,
+            "scrollbar": thumb,
+            **dict.fromkeys(("scrollbar-hover", "scrollbar-active"), variables["primary"]),
+            **dict.fromkeys(_SCROLLBAR_GROUNDS, ground.hex),
+        }
+    found |= {f"level-{number}": colour for number, colour in enumerate(levels)}
+    found |= dict(zip(("area-0", "area-1", "area-2", "area-3", "area-4", "area-plain"), areas, strict=True))
+    if "text-muted" in own:
+        found["muted"] = own["text-muted"]
+    found |= {"reading": variables["secondary"], "writing": variables["primary"]}
+    return {name: value for name, value in found.items() if name not in own}
+
+
 def contrast(one: Color, other: Color) -> float:
     """Return the contrast ratio of two opaque colours, 1 to 21.
 
@@ -122,10 +186,10 @@ def _linear(channel: float) -> float:
     return channel / 12.92 if channel <= 0.03928 else float(((channel + 0.055) / 1.055) ** 2.4)
 
 
-def choose_theme(wanted: str, available: Iterable[str], on_console: bool) -> str:
-    """Return the theme to start with: the wanted one, the console's on a console, else the default."""
+def choose_theme(wanted: str, available: Iterable[str], has_few_colours: bool) -> str:
+    """Return the theme to start with: the wanted one, that of 16 colours where there are no more, else the default."""
     names = set(available)
-    if on_console and wanted in ("", DEFAULT_THEME) and CONSOLE_THEME in names:
+    if has_few_colours and wanted in ("", DEFAULT_THEME) and CONSOLE_THEME in names:
         return CONSOLE_THEME
     return wanted if wanted in names else DEFAULT_THEME
 

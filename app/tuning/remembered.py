@@ -15,7 +15,7 @@ from app.program.state import Measured, ProgramState, TunedChoice
 from app.text.record import record
 
 if TYPE_CHECKING:
-    from engine.tuning.report import TuningReport
+    from engine.tuning.report import Curve, TuningReport
 
 
 _ON_BATTERY = " | on battery"
@@ -114,11 +114,33 @@ def _counted(count: str, noun: str) -> str:
     return f"no {noun}" if count == "0" else f"{count} {noun.removesuffix('s') if count == '1' else noun}"
 
 
+def equal_counts(curve: Curve) -> frozenset[int]:
+    """Return the counts as fast as the best one within the spread of the measurements; none if it stands alone."""
+    found = curve.point(curve.best) if curve.best is not None else None
+    best = found.tps if found is not None else None
+    if best is None:
+        return frozenset()
+    alike = {
+        point.n_threads
+        for point in curve.points
+        if point.tps is not None and not point.is_dropped and point.tps.low <= best.high and best.low <= point.tps.high
+    }
+    return frozenset(alike) if len(alike) > 1 else frozenset()
+
+
+def _best_count(report: TuningReport, phase: str, now: int) -> int:
+    """Return the best count of a phase; the one in use where that is as fast."""
+    curve = report.curve(phase)
+    if curve is None or curve.best is None or now in equal_counts(curve):
+        return now
+    return curve.best
+
+
 def best_choice(report: TuningReport, now: TunedChoice) -> TunedChoice:
     """Return the best of what was measured, and what holds now for the rest."""
     return TunedChoice(
-        decode=report.best("decode") or now.decode,
-        prefill=report.best("prefill") or now.prefill,
+        decode=_best_count(report, "decode", now.decode),
+        prefill=_best_count(report, "prefill", now.prefill),
         pinned=now.pinned if report.pinned is None else report.pinned,
         weights=_best_option(report, "weights") or now.weights,
         kv_type=_best_option(report, "kv") or now.kv_type,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.text.record import record
+from app.tuning.remembered import equal_counts
 
 if TYPE_CHECKING:
     from engine.tuning.report import Comparison as Comparison
@@ -34,6 +35,7 @@ class Role(Enum):
     KIND = "kind"
     PLAIN = "plain"
     BEST = "best"
+    EQUAL = "equal"
     DROPPED = "dropped"
 
 
@@ -49,13 +51,14 @@ def curve_lines(curve: Curve, in_use: int | None, columns: int, glyphs: Glyphs) 
     """Draw one curve in ``columns`` columns, the counts grouped by the kind of core their last thread runs on."""
     cells = max(_LEAST_BAR_CELLS, columns - _FIXED_CELLS)
     most_tps = max((point.tps.high for point in curve.points if point.tps is not None), default=0.0)
+    equal = equal_counts(curve)
     kinds = list(dict.fromkeys(point.kind for point in curve.points))
     lines = []
     for kind in kinds:
         if len(kinds) > 1:
             lines.append(BarLine(f"   {_KINDS[kind]}", Role.KIND))
         lines += [
-            _point_line(point, curve.best, in_use, cells, most_tps, glyphs)
+            _point_line(point, curve.best, equal, in_use, cells, most_tps, glyphs)
             for point in curve.points
             if point.kind == kind
         ]
@@ -63,19 +66,27 @@ def curve_lines(curve: Curve, in_use: int | None, columns: int, glyphs: Glyphs) 
 
 
 def _point_line(
-    point: Point, best: int | None, in_use: int | None, cells: int, most_tps: float, glyphs: Glyphs
+    point: Point,
+    best: int | None,
+    equal: frozenset[int],
+    in_use: int | None,
+    cells: int,
+    most_tps: float,
+    glyphs: Glyphs,
 ) -> BarLine:
     mark = glyphs.here if point.n_threads == in_use else " "
     head = f"{mark}{point.n_threads:>3} "
     if point.tps is None:
         return BarLine(f"{head}{'':{cells}} {'-':>5}", Role.PLAIN)
     is_best = point.n_threads == best
-    label = "best" if is_best else "slow" if point.is_dropped else ""
+    is_equal = bool(equal) and point.n_threads in equal
+    label = "equal" if is_equal else "best" if is_best else "slow" if point.is_dropped else ""
     median = figures.rate(point.tps.median)
     decimals = len(median.partition(".")[2])
     spread = f"{glyphs.plus_minus}{point.tps.half_width:.{decimals}f}"
     text = f"{head}{_bar(point, cells, most_tps, glyphs)} {median:>5} {spread:<5} {label}"
-    return BarLine(text.rstrip(), Role.BEST if is_best else Role.DROPPED if point.is_dropped else Role.PLAIN)
+    role = Role.EQUAL if is_equal else Role.BEST if is_best else Role.DROPPED if point.is_dropped else Role.PLAIN
+    return BarLine(text.rstrip(), role)
 
 
 def _bar(point: Point, cells: int, most_tps: float, glyphs: Glyphs) -> str:
@@ -97,7 +108,7 @@ def pinning_line(report: TuningReport) -> str:
     if not gains:
         return ""
     verdict = "" if report.pinned is None else ": faster" if report.pinned else ": no gain that counts"
-    return f"Bound to CPUs (pinned): {', '.join(gains)}{verdict if report.is_over else ''}"
+    return f"Fixing each thread to one core: {', '.join(gains)}{verdict if report.is_over else ''}"
 
 
 def progress_text(report: TuningReport) -> str:

@@ -17,11 +17,13 @@ from engine.cache.kv_types import KV_TYPES, KVType
 from engine.cache.layer_cache import POSITIONS, Bytes, Floats, LayerCache, Part, parts_of
 from engine.cache.layer_memory import MemoryNeeds
 from engine.cache.ring import RingReach, ring_slots
+from engine.cache.states import CHECKPOINT_BYTES, state_bytes, states_bytes
 from engine.errors import MemoryPlanError
 from engine.machine import residency
 from engine.machine.memory import Memory
 
 if TYPE_CHECKING:
+    from engine.cache.layer_memory import Copied
     from engine.cache.rotation import Rotation
     from engine.config import Attention, ModelConfig, Rope
 
@@ -48,15 +50,22 @@ def kv_type_of(name: str, config: ModelConfig) -> KVType:
     return kv_type
 
 
-def memory_needs(config: ModelConfig, kv_type: KVType) -> MemoryNeeds:
-    """Return the memory that all layers of a model need for their keys and values.
+def memory_needs(config: ModelConfig, kv_type: KVType, checkpoint_bytes: int = CHECKPOINT_BYTES) -> MemoryNeeds:
+    """Return the memory that all layers of a model need for what they remember.
 
     Args:
         config: the model's hyperparameters.
         kv_type: a value of ``KV_TYPES``.
+        checkpoint_bytes: limit on the copies of recurrent states.
     """
+    states = MemoryNeeds(0, states_bytes(config, checkpoint_bytes), state_bytes=state_bytes(config))
+    return kv_needs(config, kv_type) + states
+
+
+def kv_needs(config: ModelConfig, kv_type: KVType) -> MemoryNeeds:
+    """Return the memory that the layers that attend need for their keys and values."""
     sizes: Counter[int | None] = Counter()
-    for one in config.attentions.values():
+    for one in (one for one in config.attentions.values() if one.kv_of is None):
         sizes[None if one.window is None else ring_slots(one.window)] += _position_bytes(one, kv_type)
     whole = sizes.pop(None, 0)
     return MemoryNeeds(whole, rings=tuple(sorted((slots, n_bytes) for slots, n_bytes in sizes.items() if slots)))
@@ -75,8 +84,11 @@ class KVCache:
         key_weights: number of a layer -> see ``LayerCache``.
 
     Attributes:
-        layers: by the layer's number.
+        layers: by the layer's number; layers that store nothing have the cache of the layer whose they read.
         n_bytes: of all of them.
+        fixed_bytes, state_bytes: none.
+        layout_version: see ``LAYOUT_VERSION``.
+        may_overrun: True: positions beyond the length are unused.
     """
 
     def __init__(
@@ -87,13 +99,17 @@ class KVCache:
         rotations: Mapping[Rope, Rotation],
         key_weights: Mapping[int, Floats] | None = None,
     ) -> None:
-        self.kv_type = kv_type
+        self.kv_type, self.layout_version, self.may_overrun = kv_type, LAYOUT_VERSION, True
+        self.fixed_bytes = self.state_bytes = 0
         self.max_seq_len = _whole(max_seq_len)
-        self.n_bytes = memory_needs(config, kv_type).bytes_for(self.max_seq_len)
+        self.n_bytes = kv_needs(config, kv_type).bytes_for(self.max_seq_len)
         self._memory = Memory(self.n_bytes, fills_slowly=True)
         self.layers: dict[int, LayerCache] = {}
         at = 0
         for number, attention in config.attentions.items():
+            if attention.kv_of is not None:
+                self.layers[number] = self.layers[attention.kv_of]
+                continue
             rotation = None if attention.rope is None else rotations[attention.rope]
             weight = (key_weights or {}).get(number)
             n_slots = self.max_seq_len
@@ -101,7 +117,7 @@ class KVCache:
                 n_slots = min(ring_slots(attention.window), n_slots)
             self.layers[number] = LayerCache(attention, rotation, kv_type, n_slots, self._memory, at, weight)
             at += n_slots * _position_bytes(attention, kv_type)
-        layers = list(self.layers.values())
+        self._own = layers = list(dict.fromkeys(self.layers.values()))
         self._parts = parts_of(layers)
         self._whole_parts = parts_of([one for one in layers if one.window is None])
         self._ring_parts = parts_of([one for one in layers if one.window is not None])
@@ -123,6 +139,13 @@ class KVCache:
 
     def reach(self, n: int) -> None:
         """Do nothing: written positions stay valid."""
+
+    def mark(self) -> None:
+        """Do nothing: positions stay reachable, or are not worth a copy of the rings."""
+
+    def kept_before(self, n: int) -> int:
+        """Return n."""
+        return n
 
     def keep(self, n: int) -> None:
         """Make the present end n reachable; what the rings hold is copied once that is necessary."""
@@ -165,7 +188,7 @@ class KVCache:
 
     def shift(self, n_keep: int, n_drop: int, length: int) -> None:
         """Move the positions behind the dropped ones down; keys are rotated by each layer's own rotation."""
-        for layer in self.layers.values():
+        for layer in self._own:
             held = 0 if layer.window is None else self._reach.first(layer.n_slots)
             first = max(n_keep + n_drop, held)
             context_shift.drop_positions(layer, first - n_drop, n_drop, length)
@@ -188,7 +211,11 @@ class KVCache:
         for part in self._parts:
             part.repeat(n, upto)
 
-    def copied_bytes(self, first: int, last: int) -> int:
+    def stop(self, after: int, upto: int) -> int:
+        """Return ``upto``: every position can be gone on from."""
+        return upto
+
+    def copied_bytes(self, first: int, last: int, is_end: bool = False) -> int:
         """Return the most bytes that ``copy_out`` writes for these positions."""
         return _copied_bytes(self._parts, first, last)
 
@@ -196,7 +223,11 @@ class KVCache:
         """Whether ``copy_out`` may have written this number of bytes for these positions."""
         return n_bytes in (self.copied_bytes(first, last), _copied_bytes(self._whole_parts, first, last))
 
-    def copy_out(self, first: int, last: int, out: Bytes) -> int:
+    def has_state(self, copied: Copied) -> bool:
+        """False: nothing here is recurrent."""
+        return False
+
+    def copy_out(self, first: int, last: int, out: Bytes, is_end: bool = False) -> int:
         """Copy the tiles of positions from first up to last: elements by layer and head, then scales likewise.
 
         Layers with a window are left out where their rings do not hold these positions any more. Releases the GIL;
@@ -215,9 +246,11 @@ class KVCache:
                 return n_bytes
         return _copy_out(self._whole_parts, first, last, out)
 
-    def goes_on(self, n: int, lost: int) -> bool:
-        """Whether every position that a window sees at n is at or behind ``lost``."""
-        return RingReach(self._reach.rings, lost=lost).reaches(n)
+    def resumes_at(self, n: int, copies: Sequence[Copied]) -> int:
+        """Return n if what a window sees there is in the copies, else 0."""
+        parts = [(first, last, size) for first, last, size in copies if first < n]
+        lost = max((last for first, last, size in parts if size < self.copied_bytes(first, last)), default=0)
+        return n if RingReach(self._reach.rings, lost=lost).reaches(n) else 0
 
     def copy_in(self, first: int, last: int, data: Bytes) -> None:
         """Restore the result of ``copy_out`` for the same positions; positions beyond the cache are skipped."""

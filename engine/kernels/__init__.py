@@ -2,6 +2,7 @@
 
 KERNELS: dict[str, str] = {
     "rmsnorm": "engine.kernels.rmsnorm:rmsnorm",
+    "biased rmsnorm": "engine.kernels.rmsnorm:biased_rmsnorm",
     "layernorm": "engine.kernels.layernorm:layernorm",
     "layernorm heads": "engine.kernels.layernorm:layernorm_heads",
     "quantize q8_k": "engine.kernels.quantize_activations:q8_k",
@@ -27,6 +28,7 @@ KERNELS: dict[str, str] = {
     "add": "engine.kernels.add:add",
     "add normed": "engine.kernels.add:add_normed",
     "clamped swiglu": "engine.kernels.clamped_swiglu:clamped_swiglu",
+    "ask for experts": "engine.kernels.ask_for_experts:ask_for_experts",
     "choose experts": "engine.kernels.choose_experts:choose_experts",
     "group tokens": "engine.kernels.group_tokens:group_tokens",
     "each expert": "engine.kernels.group_tokens:each_expert",
@@ -38,6 +40,14 @@ KERNELS: dict[str, str] = {
     "count steps": "engine.kernels.probe:count_steps",
     "reset claims": "engine.kernels.share:reset_claims",
     "take column": "engine.kernels.take_column:take_column",
+    "short convolution": "engine.kernels.convolution:short_convolution",
+    "convolution": "engine.kernels.convolution:convolution",
+    "delta net": "engine.kernels.scan:delta_net",
+    "selective scan": "engine.kernels.scan:selective_scan",
+    "rates": "engine.kernels.scan:rates",
+    "gated norm": "engine.kernels.gated_norm:gated_norm",
+    "sigmoid gate": "engine.kernels.gated_norm:sigmoid_gate",
+    "split heads": "engine.kernels.gated_norm:split_heads",
     "join attention": "engine.kernels.join_attention:join_attention",
 }
 """Operations on unquantised data; ``embed``, ``matvec`` and ``matmul`` are followed by a type of ``QUANTS``."""

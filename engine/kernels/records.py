@@ -20,17 +20,23 @@ EXPERT_BYTES = 64
 """Of an entry in the table of experts in use."""
 EACH_BYTES = 256
 """Room of a thread for the record of one expert."""
+STRIP = 32
+"""Columns of a recurrent layer's matrix that are worked off at once."""
 MATMUL_SCRATCH_BYTES = 128 << 10
 """What one thread's tiles and sums of any prefill kernel stay below."""
 
 
 class Step(NamedTuple):
-    """What changes from one walk of the plan to the next; rows may have a record of their own."""
+    """What changes from one walk of the plan to the next; rows may have a record of their own.
+
+    ``slot`` is which of its two slots a recurrent state is read from; the other one is written.
+    """
 
     n_tokens: int = 0
     start_pos: int = 8
     tokens: int = 16
     column: int = 24
+    slot: int = 32
 
 
 class Embed(NamedTuple):
@@ -45,7 +51,10 @@ class Embed(NamedTuple):
 
 
 class RmsNorm(NamedTuple):
-    """out[(token), dim] = x / rms(x) * weight, f32; of ``layernorm`` x - mean for x, and + bias unless that is 0."""
+    """out[(token), dim] = x / rms(x) * weight, f32; of ``layernorm`` x - mean for x, and + bias unless that is 0.
+
+    ``biased rmsnorm`` has a bias, too.
+    """
 
     step: int = 0
     x: int = 8
@@ -117,7 +126,7 @@ class Angles(NamedTuple):
 
 
 class Rope(NamedTuple):
-    """Rotate x[(token), n_heads, head_dim] in place; ``weight`` is 0 or a norm applied to each head before."""
+    """Rotate x[(token), n_heads, head_dim] into out; ``weight`` is of a norm of each head before, or 0, in place."""
 
     step: int = 0
     x: int = 8
@@ -129,6 +138,7 @@ class Rope(NamedTuple):
     pair_distance: int = 56
     weight: int = 64
     eps: int = 72
+    out: int = 80
 
 
 class Cache(NamedTuple):
@@ -230,6 +240,15 @@ class Each(NamedTuple):
     room: int = 160
 
 
+class Ask(NamedTuple):
+    """Ask for the weights of the experts in use: ``slabs`` are n_slabs times (address, bytes of one expert)."""
+
+    step: int = 0
+    table: int = 8
+    slabs: int = 16
+    n_slabs: int = 24
+
+
 class Spread(NamedTuple):
     """out[columns] = x[(token), dim], once for each of a token's experts."""
 
@@ -260,13 +279,121 @@ class Join(NamedTuple):
     add_stride: int = 80
 
 
+class Convolution(NamedTuple):
+    """Causal convolution of each channel of x[(token), stride] by itself, f32, in place; then what the kernel adds.
+
+    ``weights`` are [taps][n_channels], ``bias`` is 0 or [n_channels]. ``state`` holds the last taps - 1 inputs,
+    [taps - 1][n_channels], in each of two slots that are ``slot_bytes`` apart. ``gate`` and ``values`` are what a short
+    convolution multiplies with, laid out as x; ``out`` is its result, [(token), n_channels]. Of heads of ``head_dim``
+    the first ``n_normed`` get unit length, and the first ``n_scaled`` of these the length ``scale``.
+    """
+
+    step: int = 0
+    x: int = 8
+    stride: int = 16
+    n_channels: int = 24
+    taps: int = 32
+    weights: int = 40
+    bias: int = 48
+    state: int = 56
+    slot_bytes: int = 64
+    values: int = 72
+    gate: int = 80
+    out: int = 88
+    head_dim: int = 96
+    n_normed: int = 104
+    n_scaled: int = 112
+    scale: int = 120
+    eps: int = 128
+
+
+class Scan(NamedTuple):
+    """A matrix of n_rows x head_dim for each head that takes in keys and values and answers queries, see ``scan.py``.
+
+    ``q``, ``k``, ``v`` lie in rows of ``stride`` floats, those of the key heads ``n_rows`` wide. ``decay`` and ``rate``
+    are [(token), n_heads], ``skip`` is [n_heads], out [(token), n_heads, head_dim]. ``is_grouped``: a key head goes
+    with neighbouring heads, else with every ``n_key_heads``-th.
+    """
+
+    step: int = 0
+    q: int = 8
+    k: int = 16
+    v: int = 24
+    stride: int = 32
+    n_rows: int = 40
+    head_dim: int = 48
+    n_heads: int = 56
+    n_key_heads: int = 64
+    is_grouped: int = 72
+    decay: int = 80
+    rate: int = 88
+    skip: int = 96
+    state: int = 104
+    slot_bytes: int = 112
+    out: int = 120
+
+
+class Rates(NamedTuple):
+    """decay[(token), n_heads] = exp(softplus(time + bias) * factor), and rate.
+
+    ``raw`` is 0, or what the rate is the sigmoid of. ``time`` and ``raw`` lie in rows of ``stride`` floats, those of
+    every ``n_together`` heads ``pitch`` floats behind those of the heads before.
+    """
+
+    step: int = 0
+    time: int = 8
+    stride: int = 16
+    bias: int = 24
+    factor: int = 32
+    raw: int = 40
+    n_heads: int = 48
+    decay: int = 56
+    rate: int = 64
+    n_together: int = 72
+    pitch: int = 80
+
+
+class GatedNorm(NamedTuple):
+    """x[(token), n_heads, head_dim] = norm(x) * silu(gate), or norm(x * silu(gate)) where ``gate_first`` is 1.
+
+    ``gate`` lies in rows of ``gate_stride`` floats; ``weight`` is 0 for no norm; ``weight_step`` is in bytes from one
+    head's weights to the next one's.
+    """
+
+    step: int = 0
+    x: int = 8
+    gate: int = 16
+    gate_stride: int = 24
+    n_heads: int = 32
+    head_dim: int = 40
+    weight: int = 48
+    weight_step: int = 56
+    eps: int = 64
+    gate_first: int = 72
+
+
+class Split(NamedTuple):
+    """left, right [(token), n_heads, head_dim] = the halves of every head of x[(token), n_heads, 2 head_dim]."""
+
+    step: int = 0
+    x: int = 8
+    left: int = 16
+    right: int = 24
+    n_heads: int = 32
+    head_dim: int = 40
+
+
 class Gate(NamedTuple):
-    """gate[(token), n] = f(gate) * up, f32, in place; or, where there is no gate, up = f(up). f is the kernel's."""
+    """gate[(token), n] = f(gate) * up, f32, in place; or, where there is no gate, up = f(up). f is the kernel's.
+
+    ``up_stride``: from one token's ``up`` of a gate to the next, in elements.
+    """
 
     step: int = 0
     gate: int = 8
     up: int = 16
     n: int = 24
+    up_stride: int = 32
 
 
 class Xielu(NamedTuple):
@@ -321,4 +448,5 @@ class Probe(NamedTuple):
 STEP, EMBED, RMSNORM, QUANTIZE, MATMUL = Step(), Embed(), RmsNorm(), Quantize(), Matmul()
 ANGLES, ROPE, CACHE, GATE, TAKE_COLUMN, PROBE = Angles(), Rope(), Cache(), Gate(), TakeColumn(), Probe()
 CLAIMS, ADD, SCALE, XIELU = Claims(), Add(), Scale(), Xielu()
-CHOOSE, GROUP, EXPERT, EACH, SPREAD, JOIN = Choose(), Group(), Expert(), Each(), Spread(), Join()
+CHOOSE, GROUP, EXPERT, EACH, ASK, SPREAD, JOIN = Choose(), Group(), Expert(), Each(), Ask(), Spread(), Join()
+CONVOLUTION, SCAN, RATES, GATED_NORM, SPLIT = Convolution(), Scan(), Rates(), GatedNorm(), Split()

@@ -37,3 +37,18 @@ def rmsnorm(op, thread, n_threads):
     for t in range(load_i64(step + STEP.n_tokens)):
         inverse = inverse_rms(x + 4 * t * dim, dim, eps)
         scale_by(x + 4 * t * dim, weight, inverse, out + 4 * t * dim, first, last)
+
+
+@kernel
+def biased_rmsnorm(op, thread, n_threads):
+    """The same with a bias added."""
+    step, dim = load_i64(op + F.step), load_i64(op + F.dim)
+    x, out, weight, eps = load_i64(op + F.x), load_i64(op + F.out), load_i64(op + F.weight), load_f64(op + F.eps)
+    bias = load_i64(op + F.bias)
+    first, last = share(dim, 256, thread, n_threads)
+    for t in range(load_i64(step + STEP.n_tokens)):
+        row = 4 * t * dim
+        factor = splat_f32x8(inverse_rms(x + row, dim, eps))
+        for at in range(4 * first, 4 * last, 32):
+            normed = fmul(load_f32x8(x + row + at), factor)
+            store_f32x8(out + row + at, fma(normed, load_f32x8(weight + at), load_f32x8(bias + at)))

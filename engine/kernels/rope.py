@@ -64,12 +64,12 @@ def rotate(head, angles_at, n_pairs, pair_step, pair_distance):
 def rope(op, thread, n_threads):
     """Heads of all tokens are dealt to the threads."""
     step, n_heads, head_dim = load_i64(op + F.step), load_i64(op + F.n_heads), load_i64(op + F.head_dim)
-    x, weight, eps = load_i64(op + F.x), load_i64(op + F.weight), load_f64(op + F.eps)
+    x, out, weight, eps = load_i64(op + F.x), load_i64(op + F.out), load_i64(op + F.weight), load_f64(op + F.eps)
     n_pairs, angles_at = load_i64(op + F.n_pairs), load_i64(op + F.angles)
     pair_step, pair_distance = load_i64(op + F.pair_step), load_i64(op + F.pair_distance)
     first, last = share(load_i64(step + STEP.n_tokens) * n_heads, 1, thread, n_threads)
     for i in range(first, last):
-        head = x + 4 * i * head_dim
+        at = 4 * i * head_dim
         if weight != 0:
-            scale_by(head, weight, inverse_rms(head, head_dim, eps), head, 0, head_dim)
-        rotate(head, angles_at + 8 * (i // n_heads) * n_pairs, n_pairs, pair_step, pair_distance)
+            scale_by(x + at, weight, inverse_rms(x + at, head_dim, eps), out + at, 0, head_dim)
+        rotate(out + at, angles_at + 8 * (i // n_heads) * n_pairs, n_pairs, pair_step, pair_distance)

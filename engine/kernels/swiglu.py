@@ -17,16 +17,16 @@ def gated(eight, one, op, thread, n_threads):
     Args:
         eight, one: f of two f32x8, and of the elements that are left over.
     """
-    gate, up, n = load_i64(op + F.gate), load_i64(op + F.up), load_i64(op + F.n)
+    gate, up, n, up_stride = load_i64(op + F.gate), load_i64(op + F.up), load_i64(op + F.n), load_i64(op + F.up_stride)
     first, last = share(n, 256, thread, n_threads)
     whole = last - last % 8
     for t in range(load_i64(load_i64(op + F.step) + STEP.n_tokens)):
         for i in range(first, whole, 8):
-            at = 4 * (t * n + i)
-            store_f32x8(gate + at, eight(load_f32x8(gate + at), load_f32x8(up + at)))
+            at, up_at = gate + 4 * (t * n + i), up + 4 * (t * up_stride + i)
+            store_f32x8(at, eight(load_f32x8(at), load_f32x8(up_at)))
         for i in range(whole, last):
-            at = 4 * (t * n + i)
-            store_f32(gate + at, one(load_f32(gate + at), load_f32(up + at)))
+            at, up_at = gate + 4 * (t * n + i), up + 4 * (t * up_stride + i)
+            store_f32(at, one(load_f32(at), load_f32(up_at)))
 
 
 @inner

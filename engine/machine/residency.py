@@ -11,7 +11,7 @@ import mmap
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -61,23 +61,38 @@ def _parts(n_pages: int, most_pages: int) -> list[tuple[int, int]]:
     return [(i * (n_pages - PART_PAGES) // max(1, n_parts - 1), PART_PAGES) for i in range(n_parts)]
 
 
-def read_in_order(paths: Sequence[Path], size_bytes: int, progress: Callable[[int, int], None]) -> None:
-    """Read files once from begin to end, so that the system caches them; a read error ends it silently.
+def pages_without(n_bytes: int, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return (first byte, end) of what a file holds outside some ranges, which do not overlap.
+
+    A page that lies outside in part counts whole, so that every span begins on a page.
+    """
+    spans, start = [], 0
+    for first, end in sorted(ranges):
+        first_page, end_page = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+        if first_page < end_page:
+            spans.append((start, first_page))
+            start = end_page
+    return [(first, end) for first, end in [*spans, (start, n_bytes)] if first < end]
+
+
+def read_in_order(places: Sequence[tuple[Path, int, int]], progress: Callable[[int, int], None]) -> None:
+    """Read parts of files once, in order, so that the system caches them; a read error ends it silently.
 
     Args:
-        size_bytes: size of all files together.
+        places: file, first byte and end of each part.
         progress: called with (bytes done, bytes in all) after every few megabytes.
     """
-    buffer = bytearray(STEP_BYTES)
-    done = 0
+    buffer = memoryview(bytearray(STEP_BYTES))
+    done, size_bytes = 0, sum(end - first for _, first, end in places)
     try:
-        for path in paths:
+        for path, first, end in places:
             with path.open("rb", buffering=0) as file:
                 if hasattr(os, "posix_fadvise"):
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-                while n := file.readinto(buffer):
+                file.seek(first)
+                while n := file.readinto(buffer[: end - file.tell()]):
                     done += n
-                    progress(min(done, size_bytes), size_bytes)
+                    progress(done, size_bytes)
     except OSError:
         return  # reading the map will meet the same error
 

@@ -51,7 +51,7 @@ class ModelNeeds:
     Attributes:
         name: ``general.name`` of the file, untrusted, or its stem.
         quantization: name of the mix of weight types, such as ``"Q4_K_M"``.
-        weights_bytes: bytes of all tensors.
+        weights_bytes: bytes of all tensors that are brought into memory.
         read_bytes: bytes of weights that a decode step reads, by weight type.
         products: multiplications per prompt token, by weight type.
         memory: size of the layers' memory, for the requested KV type.
@@ -106,7 +106,7 @@ class Fit:
     Attributes:
         verdict: ``"yes"``; ``"tight"`` if other programs would have to be closed; ``"no"``.
         n_ctx: the context in question, in tokens.
-        weights_bytes: bytes of all tensors.
+        weights_bytes: bytes of all tensors that are brought into memory.
         kv_bytes: bytes of the KV cache for that context.
         own_bytes: bytes of the program and its buffers.
         needed_bytes: weights, cache and program together.
@@ -156,9 +156,11 @@ def needs_of(gguf: GGUFFile, kv: str = "f16") -> ModelNeeds:
     return ModelNeeds(
         name=name if isinstance(name, str) and name else gguf.path.stem,
         quantization=Weights(gguf, tensors).quantization_label(),
-        weights_bytes=sum(tensor.size_bytes for tensor in gguf.tensors.values()),
+        weights_bytes=sum(one.size_bytes for name, one in tensors.items() if not specs[name].stays_in_file),
         read_bytes=_read_bytes(tensors, specs),
-        products=_products(matrices, specs),
+        products=_products(
+            {name: one for name, one in matrices.items() if name in tensors}, specs, config.last_storing
+        ),
         memory=memory_needs(config, kv_type_of(kv, config)),
         context_length=config.context_length,
         n_layers=config.n_layers,
@@ -182,8 +184,8 @@ def fit(needs: ModelNeeds, memory: MachineMemory, rates: MachineRates, n_ctx: in
         own_bytes=RESERVE_BYTES,
         needed_bytes=needed,
         largest_ctx=largest_context(needs, memory.available_bytes),
-        decode_tps=_decode_tps(needs, rates, 0),
-        decode_full_tps=_decode_tps(needs, rates, kv_bytes),
+        decode_tps=_decode_tps(needs, rates, needs.memory.bytes_moved(0)),
+        decode_full_tps=_decode_tps(needs, rates, needs.memory.bytes_moved(n_ctx)),
         prefill_tps=_prefill_tps(needs, rates),
         is_measured=not needs.is_estimate and set(needs.products) <= set(rates.decode_gbps),
     )
@@ -212,7 +214,7 @@ def _verdict(needed_bytes: int, memory: MachineMemory) -> str:
     return "tight" if needed_bytes <= memory.total_bytes - SYSTEM_BYTES else "no"
 
 
-def _decode_tps(needs: ModelNeeds, rates: MachineRates, kv_bytes: int) -> float | None:
+def _decode_tps(needs: ModelNeeds, rates: MachineRates, memory_bytes: int) -> float | None:
     read_gbps = rates.read_gbps
     seconds = 0.0
     for quant, n_bytes in needs.read_bytes.items():
@@ -221,10 +223,10 @@ def _decode_tps(needs: ModelNeeds, rates: MachineRates, kv_bytes: int) -> float 
             return None
         seconds += n_bytes / gbps / 1e9
     seconds = seconds * OTHER_DECODE_WORK + LAYER_S * needs.n_layers
-    if kv_bytes:
+    if memory_bytes:
         if not read_gbps:
             return None
-        seconds += kv_bytes / (DECODE_SHARE * read_gbps) / 1e9
+        seconds += memory_bytes / (DECODE_SHARE * read_gbps) / 1e9
     return 1 / seconds if seconds > 0 else None
 
 
@@ -259,10 +261,13 @@ def _read_bytes(tensors: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpe
     return dict(sums)
 
 
-def _products(matrices: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpec]) -> dict[str, int]:
-    """Sum the multiplications of the layers, by type; a prompt needs the output head for its last token only."""
+def _products(matrices: Mapping[str, TensorInfo], specs: Mapping[str, TensorSpec], last_storing: int) -> dict[str, int]:
+    """Sum the multiplications of a token in a prompt, by type.
+
+    The output head, and layers behind the last that stores, are needed for the prompt's last token only.
+    """
     sums: Counter[str] = Counter()
     for tensor in matrices.values():
-        if tensor.name.startswith("blk."):
+        if tensor.name.startswith("blk.") and int(tensor.name.split(".")[1]) <= last_storing:
             sums[tensor.type_name] += round(math.prod(tensor.shape) * specs[tensor.name].read_share)
     return dict(sums)

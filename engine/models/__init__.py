@@ -25,6 +25,7 @@ ARCHITECTURES: dict[str, str] = {
     "qwen3": "engine.models.qwen3",
     "gemma3": "engine.models.gemma3",
     "gemma2": "engine.models.gemma2",
+    "gemma4": "engine.models.gemma4",
     "granite": "engine.models.granite",
     "smollm3": "engine.models.smollm3",
     "olmo2": "engine.models.olmo2",
@@ -54,6 +55,15 @@ ARCHITECTURES: dict[str, str] = {
     "ernie4_5-moe": "engine.models.ernie4_5_moe",
     "bailingmoe2": "engine.models.bailingmoe2",
     "dots1": "engine.models.dots1",
+    "phimoe": "engine.models.phimoe",
+    "lfm2": "engine.models.lfm2",
+    "qwen35": "engine.models.qwen35",
+    "qwen35moe": "engine.models.qwen35moe",
+    "qwen3next": "engine.models.qwen3next",
+    "lfm2moe": "engine.models.lfm2moe",
+    "granitehybrid": "engine.models.granitehybrid",
+    "falcon-h1": "engine.models.falcon_h1",
+    "nemotron_h": "engine.models.nemotron_h",
 }
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.config import Experts
-from engine.models import decoder
+from engine.config import Attention, Dense, Experts
+from engine.models import decoder, recurrent
 from engine.weights.weights import TensorSpec
 
 if TYPE_CHECKING:
-    from engine.config import Attention, Dense, FeedForward, ModelConfig
+    from engine.config import FeedForward, Mixer, ModelConfig
     from engine.gguf.hyperparameters import Hyperparameters
     from engine.models.decoder import Decoder
 
@@ -33,28 +33,38 @@ class Architecture:
     head: Callable[[Decoder], None] = decoder.output_head
 
 
-def outer_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+def outer_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict[str, TensorSpec]:
     """Embedding, last norm, and the head; without ``output.weight`` the embedding serves as head too."""
     return {
         "token_embd.weight": TensorSpec((config.vocab_size, config.dim), is_table=True),
-        "output_norm.weight": TensorSpec((config.dim,)),
+        f"{norm_name}.weight": TensorSpec((config.dim,)),
         "output.weight": TensorSpec((config.vocab_size, config.dim), required=False, replaces="token_embd.weight"),
     }
 
 
-def decoder_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+def decoder_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict[str, TensorSpec]:
     """Everything that the configuration itself says a file must hold: the outer tensors and those of all layers."""
-    tensors = outer_tensors(config)
+    tensors = outer_tensors(config, norm_name)
     for number, layer in enumerate(config.layers):
         block = f"blk.{number}."
         if layer.norm_before:
-            names = ("attn",) if layer.side_by_side else ("attn", "ffn")
+            names = ["attn"] if layer.mixers else []
+            names += ["ffn"] if layer.feed_forward is not None and not layer.side_by_side else []
             tensors |= {block + f"{name}_norm.weight": TensorSpec((config.dim,)) for name in names}
         if layer.norm_behind:
             tensors |= {block + name: TensorSpec((config.dim,)) for name in decoder.NORMS_BEHIND}
-        tensors |= attention_tensors(block, layer.mixer, config.dim)
-        tensors |= feed_forward_tensors(block, layer.feed_forward, config.dim)
+        for mixer in layer.mixers:
+            tensors |= mixer_tensors(block, mixer, config.dim)
+        if layer.feed_forward is not None:
+            tensors |= feed_forward_tensors(block, layer.feed_forward, config.dim)
     return tensors
+
+
+def mixer_tensors(block: str, mixer: Mixer, dim: int) -> dict[str, TensorSpec]:
+    """Tensors of what mixes one layer's tokens."""
+    if isinstance(mixer, Attention):
+        return attention_tensors(block, mixer, dim)
+    return recurrent.tensors(block, mixer, dim)
 
 
 def attention_tensors(block: str, attention: Attention, dim: int) -> dict[str, TensorSpec]:
@@ -84,7 +94,7 @@ def projections(block: str, attention: Attention, kind: str, cols: tuple[int, ..
         kind: of tensor, ``".weight"`` or ``".bias"``.
         cols: behind the number of rows in their shapes.
     """
-    widths = {"q": attention.q_dim, "k": attention.k_dim, "v": attention.v_dim}
+    widths = {"q": attention.q_rows, "k": attention.k_dim, "v": attention.v_dim}
     fused = block + "attn_qkv" + kind
     return {
         **{block + f"attn_{x}{kind}": TensorSpec((n, *cols), instead_of=fused) for x, n in widths.items()},
@@ -175,12 +185,11 @@ def other_biases(config: ModelConfig, required: bool = False) -> dict[str, Tenso
     """Biases of the other projections of every layer."""
     tensors: dict[str, TensorSpec] = {}
     for number, layer in enumerate(config.layers):
-        block, hidden = f"blk.{number}.", layer.feed_forward.hidden_dim
-        widths = {"attn_output": config.dim, "ffn_gate": hidden, "ffn_up": hidden, "ffn_down": config.dim}
-        if isinstance(layer.feed_forward, Experts):
-            widths = {"attn_output": config.dim}
-        elif layer.feed_forward.has_no_gate:
-            del widths["ffn_gate"]
+        block, form = f"blk.{number}.", layer.feed_forward
+        widths = {"attn_output": config.dim} if number in config.attentions else {}
+        if isinstance(form, Dense):
+            gate = {} if form.has_no_gate else {"ffn_gate": form.hidden_dim}
+            widths |= {**gate, "ffn_up": form.hidden_dim, "ffn_down": config.dim}
         tensors |= {f"{block}{name}.bias": TensorSpec((n,), required) for name, n in widths.items()}
     return tensors
 

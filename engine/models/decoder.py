@@ -7,20 +7,21 @@ plan, which lets a matrix product add by itself, never here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from engine.config import Experts
-from engine.models import experts
+from engine.config import Attention, Experts
+from engine.models import experts, recurrent
 from engine.plan.buffers import Activations, Buffers
 
 if TYPE_CHECKING:
     from engine.cache.kv_cache import KVCache
     from engine.cache.rotation import Rotation
-    from engine.config import Attention, Dense, FeedForward, Layer, ModelConfig, Rope
+    from engine.cache.states import RecurrentStates
+    from engine.config import Dense, FeedForward, Layer, Mixer, ModelConfig, Rope
     from engine.plan.plan import Plan
     from engine.weights.weights import Tensor, Weights
 
@@ -54,6 +55,7 @@ class Decoder:
     config: ModelConfig
     weights: Weights
     cache: KVCache
+    states: RecurrentStates
     buffers: Buffers
     rotations: Mapping[Rope, Rotation]
     n_logits: int = 1
@@ -75,7 +77,19 @@ class Decoder:
 
     def asks(self, layer: int) -> bool:
         """Whether the queries of a layer, and what becomes of them, are of this part."""
-        return self.part is not Part.STORED or layer != self.config.last_storing
+        return self.part is not Part.STORED or layer != self.config.last_storing or self._is_last_mixed(layer)
+
+    def mixes(self, layer: int) -> bool:
+        """Whether what mixes a layer's tokens is of this part."""
+        return self.part is not Part.LAST or not self._is_last_mixed(layer)
+
+    def ends_mixed(self, layer: int) -> bool:
+        """Whether this part ends behind what mixes a layer's tokens."""
+        return self.part is Part.STORED and self._is_last_mixed(layer)
+
+    def _is_last_mixed(self, layer: int) -> bool:
+        """Whether the layer is the last that stores, and all tokens pass its mixers, of which one is recurrent."""
+        return layer == self.config.last_storing and not self.config.layers[layer].only_attends
 
     def stores(self, layer: int, attention: Attention) -> bool:
         """Whether the keys and values of a layer are of this part."""
@@ -114,21 +128,35 @@ class Decoder:
 
 
 def all_layers(d: Decoder, ffn_norm: str = "ffn_norm") -> None:
-    """Token ids to residual stream.
+    """Token ids to residual stream; see ``each_layer`` for the argument."""
+    embedding(d)
+    each_layer(d, ffn_norm)
+
+
+def each_layer(d: Decoder, ffn_norm: str = "ffn_norm", behind: Callable[[int], None] | None = None) -> None:
+    """The layers of this part, in order.
 
     Args:
         ffn_norm: name of the norm that the feed-forward reads through.
+        behind: writes what ends a layer, by its number.
     """
-    embedding(d)
     for number, layer in d.layers:
-        x = norm(d, number, "attn_norm") if layer.norm_before else d.x
-        attended = self_attention(d, number, layer.mixer, x)
-        if attended is None:
+        if d.mixes(number):
+            x = norm(d, number, "attn_norm") if layer.norm_before else d.x
+            for mixer in layer.mixers:
+                mixed = mix(d, number, mixer, x)
+                if mixed is None:
+                    return
+                residual(d, mixed, _norm_behind(d, number, 0))
+        if d.ends_mixed(number):
             return
-        residual(d, attended, _norm_behind(d, number, 0))
+        if layer.feed_forward is None:
+            continue
         if not layer.side_by_side:  # else x is still what attention has read
             x = norm(d, number, ffn_norm) if layer.norm_before else d.x
         residual(d, feed_forward(d, number, layer.feed_forward, x), _norm_behind(d, number, 1))
+        if behind is not None:
+            behind(number)
 
 
 def _norm_behind(d: Decoder, layer: int, branch: int) -> Tensor | None:
@@ -168,17 +196,22 @@ def norm(d: Decoder, layer: int, name: str) -> Activations:
 
 
 def _normed(d: Decoder, x: Activations, name: str, out: Activations) -> None:
-    weight = d.weights[name + ".weight"]
-    if d.config.layer_norm:
-        d.plan.layernorm(x, weight, d.weights.get(name + ".bias"), out, d.stream_eps)
-    else:
-        d.plan.rmsnorm(x, weight, out, d.stream_eps)
+    weight, bias = d.weights.get(name + ".weight") or d.weights[name], d.weights.get(name + ".bias")
+    norm = d.plan.layernorm if d.config.layer_norm else d.plan.rmsnorm
+    norm(x, weight=weight, bias=bias, out=out, eps=d.stream_eps)
 
 
 def residual(d: Decoder, branch: Activations, behind: Tensor | None = None) -> None:
     """x += branch, normed first if there is a norm behind it; the branch means nothing afterwards."""
     d.plan.add(d.x, branch, behind, d.config.norm_eps)
     d.plan.barrier()
+
+
+def mix(d: Decoder, layer: int, mixer: Mixer, x: Activations) -> Activations | None:
+    """What a layer's mixer makes of x; None as ``self_attention`` has it."""
+    if isinstance(mixer, Attention):
+        return self_attention(d, layer, mixer, x)
+    return product(d, *recurrent.mix(d, layer, mixer, x))
 
 
 def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations) -> Activations | None:
@@ -188,8 +221,9 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
     """
     plan = d.plan
     wanted = {"q": d.asks(layer), "k": d.stores(layer, attention), "v": d.stores(layer, attention)}
-    widths = attention.q_dim, attention.k_dim, attention.v_dim
-    q, k, v = (d.buffers.vector(name, n) for name, n in zip("qkv", widths, strict=True))
+    widths = attention.q_rows, attention.k_dim, attention.v_dim
+    names = "queries and gates" if attention.gated else "q", "k", "v"
+    q, k, v = (d.buffers.vector(name, n) for name, n in zip(names, widths, strict=True))
     weights, biases = (
         d.parts(layer, f"attn_qkv.{kind}", [f"attn_{letter}.{kind}" for letter in "qkv"], widths)
         for kind in ("weight", "bias")
@@ -207,6 +241,13 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
     plan.barrier()
     _scaled(d, products)
     plan.phase = "attention"
+    if wanted["v"] and attention.value_norms:  # the threads have the same heads in all rows up to the store: no barrier
+        plan.unit_heads(v if weights[2] else k, attention.value_dim, v, d.config.norm_eps)
+    gate = d.buffers.vector("q gate", attention.q_dim) if attention.gated else None
+    if gate is not None:  # the threads have the same heads when they norm and turn them: no barrier
+        both, q = q, d.buffers.vector("q", attention.q_dim)
+        if wanted["q"]:
+            plan.split_heads(both, attention.key_dim, q, gate)
     _norm_and_turn(d, layer, attention, {letter: x for letter, x in (("q", q), ("k", k)) if wanted[letter]})
     if wanted["k"]:
         plan.store_kv(d.cache, layer, k, v)
@@ -216,10 +257,14 @@ def self_attention(d: Decoder, layer: int, attention: Attention, x: Activations)
     attended = d.buffers.vector("attended", attention.out_dim)
     plan.attention(d.cache, layer, attention, q, attended, d.optional(layer, "attn_sinks.weight"))
     plan.barrier()
+    if gate is not None:
+        plan.gate("sigmoid", gate, attended)
+        plan.barrier()
+        attended = gate
     plan.phase = "attention output"
     if attention.norm_within:
         attended = _normed_within(d, layer, "attn_sub_norm", attended)
-    return _product(d, d.weight(layer, "attn_output.weight"), attended, d.optional(layer, "attn_output.bias"))
+    return product(d, d.weight(layer, "attn_output.weight"), attended, d.optional(layer, "attn_output.bias"))
 
 
 def _norm_and_turn(d: Decoder, layer: int, attention: Attention, heads: Mapping[str, Activations]) -> None:
@@ -289,10 +334,10 @@ def dense_feed_forward(d: Decoder, layer: int, dense: Dense, x: Activations, kin
         hidden = _normed_within(d, layer, "ffn_sub_norm", hidden)
     plan.quantize(hidden, w_down)
     plan.barrier()
-    return _product(d, w_down, hidden, d.optional(layer, f"ffn_down{kind}.bias"), is_quantized=True)
+    return product(d, w_down, hidden, d.optional(layer, f"ffn_down{kind}.bias"), is_quantized=True)
 
 
-def _product(
+def product(
     d: Decoder, weight: Tensor, x: Activations, bias: Tensor | None = None, is_quantized: bool = False
 ) -> Activations:
     """weight @ x + bias as a branch, for x that lies behind a barrier."""
@@ -326,7 +371,7 @@ def _normed_within(d: Decoder, layer: int, name: str, x: Activations) -> Activat
     return normed
 
 
-def output_head(d: Decoder) -> None:
+def output_head(d: Decoder, norm_name: str = "output_norm") -> None:
     """logits = output(norm(x)); without a tensor of its own, the embedding is the output."""
     plan, buffers, dim = d.plan, d.buffers, d.config.dim
     output = d.weights.get("output.weight") or d.weights["token_embd.weight"]
@@ -337,7 +382,7 @@ def output_head(d: Decoder) -> None:
         plan.take_column(d.x, x)
         plan.barrier()
     normed = buffers.vector("last_normed", dim, d.n_logits)
-    _normed(d, x, "output_norm", normed)
+    _normed(d, x, norm_name, normed)
     if d.config.logit_scale != 1.0:
         plan.barrier()
         plan.scale(normed, d.config.logit_scale)  # instead of the logits, which are more

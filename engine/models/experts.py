@@ -28,6 +28,8 @@ def routed_feed_forward(
     rows.choose(d.buffers.vector("router", experts.n_experts), d.optional(layer, "exp_probs_b.bias"))
     plan.barrier()
     plan.phase = "feed-forward"
+    if d.weights.exceeds_memory:
+        rows.ask_for(*readers, down)
     spread = rows.spread(x)
     if spread is not x:
         rows.quantize(spread, *readers)

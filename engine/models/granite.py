@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.config import Attention, Dense, FeedForward, Layer
+from engine.config import Attention, Dense, FeedForward, Layer, Recurrent
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors, other_biases, rope_factors
 
@@ -16,18 +16,26 @@ if TYPE_CHECKING:
     from engine.weights.weights import TensorSpec
 
 
-def granite_config(read: Hyperparameters, feed_forward: Callable[[Dense], FeedForward] | None = None) -> ModelConfig:
+def granite_config(
+    read: Hyperparameters,
+    feed_forward: Callable[[Dense], FeedForward] | None = None,
+    recurrent: Recurrent | None = None,
+) -> ModelConfig:
     """Rope turns neighbouring elements, unless the file says that the model was not trained with it.
 
     Args:
         feed_forward: makes what layers have in place of a dense one; None where they have that.
+        recurrent: what layers without key heads have in place of attention; None where all attend.
     """
     turns = read.flag("rope.scaling.finetuned", default=True)
     scale = read.number("attention.scale", 0.0)  # 0 stands for the usual one
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        form = feed_forward(dense) if feed_forward else dense
+        if recurrent is not None and not attention.n_kv_heads:
+            return Layer(recurrent, form)
         mixer = replace(attention, rope=attention.rope if turns else None, scale=scale or attention.scale)
-        return Layer(mixer, feed_forward(dense) if feed_forward else dense)
+        return Layer(mixer, form)
 
     return reading.decoder_config(
         read,
@@ -35,6 +43,7 @@ def granite_config(read: Hyperparameters, feed_forward: Callable[[Dense], FeedFo
         neighbours=True,
         factors="rope_freqs.weight",
         has_experts=feed_forward is not None,
+        is_hybrid=recurrent is not None,
         embedding_scale=reading.multiplier(read, "embedding_scale"),
         residual_scale=reading.multiplier(read, "residual_scale"),
         logit_scale=1.0 / read.positive("logit_scale"),

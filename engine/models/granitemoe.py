@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,13 +16,19 @@ if TYPE_CHECKING:
     from engine.gguf.hyperparameters import Hyperparameters
 
 
-def _read(read: Hyperparameters) -> ModelConfig:
+def granite_experts(read: Hyperparameters) -> Callable[[Dense], Experts]:
+    """What a layer has in place of a dense feed-forward."""
+
     def experts(dense: Dense) -> Experts:
         width = reading.shared_width(read)
         found = reading.experts(read, dense.hidden_dim, Router(renormalised=True))
         return replace(found, shared=Dense(width) if width else None)
 
-    return granite_config(read, experts)
+    return experts
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    return granite_config(read, granite_experts(read))
 
 
 ARCHITECTURE = Architecture(_read, granite_tensors)

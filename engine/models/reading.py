@@ -25,7 +25,7 @@ MAX_HEAD_DIM = 1 << 10
 MAX_CONTEXT_LENGTH = 1 << 30
 MAX_VOCAB_SIZE = 1 << 21
 MAX_EXPERTS, MAX_USED = 1 << 10, 64
-RMS_EPS = "attention.layer_norm_rms_epsilon"
+RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
 SCORE_CAP, LOGIT_CAP = "attn_logit_softcapping", "final_logit_softcapping"
 SCALINGS = "none", "linear", "yarn", "longrope"
 LayerMaker = Callable[[int, Attention, Dense], Layer]
@@ -40,6 +40,10 @@ def decoder_config(
     neighbours: bool,
     factors: str = "",
     layer_norm: bool = False,
+    eps_name: str = "",
+    is_hybrid: bool = False,
+    has_bare_mixers: bool = False,
+    has_predictors: bool = False,
     has_experts: bool = False,
     **more: float | None,
 ) -> ModelConfig:
@@ -49,23 +53,30 @@ def decoder_config(
         layer: makes layer i of its attention and its feed-forward, as the shared keys describe them.
         neighbours, factors: of the rope, see ``Rope``.
         layer_norm: see ``ModelConfig``; it has its own key for what is added.
+        eps_name: key of what is added; "" for the usual one.
+        is_hybrid: some layers do not attend: they come to ``layer`` with no key heads.
+        has_bare_mixers: some layers have no feed-forward: it comes to ``layer`` with a width of 0.
+        has_predictors: files may hold blocks behind the layers that predict further tokens.
         has_experts: ``layer`` reads them; else a model with experts is refused.
         more: fields of ``ModelConfig`` that have a default.
     """
     refuse_what_is_no_whole_model(read)
     if not has_experts:
         refuse_experts(read)
-    n_layers, dim = read.integer("block_count", 1, MAX_LAYERS), width(read)
-    mixers = attentions(read, n_layers, dim, neighbours, factors)
-    hidden = read.per_layer("feed_forward_length", n_layers, 1, MAX_DIM)
+    n_blocks, dim = read.integer("block_count", 1, MAX_LAYERS), width(read)
+    ignored = read.integer("nextn_predict_layers", 0, n_blocks - 1, default=0) if has_predictors else 0
+    n_layers = n_blocks - ignored
+    mixers = attentions(read, n_blocks, dim, neighbours, factors, is_hybrid)
+    hidden = read.per_layer("feed_forward_length", n_blocks, 0 if has_bare_mixers else 1, MAX_DIM)
     return ModelConfig(
         architecture=read.architecture,
         dim=dim,
         layers=tuple(layer(i, mixers[i], Dense(hidden[i])) for i in range(n_layers)),
-        norm_eps=norm_eps(read, "attention.layer_norm_epsilon" if layer_norm else RMS_EPS),
+        norm_eps=norm_eps(read, eps_name or (LAYER_EPS if layer_norm else RMS_EPS)),
         context_length=read.integer("context_length", 1, MAX_CONTEXT_LENGTH),
         vocab_size=vocab_size(read),
         layer_norm=layer_norm,
+        ignored_blocks=ignored,
         **more,  # type: ignore[arg-type]
     )
 
@@ -83,17 +94,24 @@ def width(read: Hyperparameters) -> int:
     return dim
 
 
-def attentions(read: Hyperparameters, n_layers: int, dim: int, neighbours: bool, factors: str = "") -> list[Attention]:
-    """Attention of every layer; the numbers of heads may differ between layers."""
-    heads = read.per_layer("attention.head_count", n_layers, 1, MAX_HEADS)
+def attentions(
+    read: Hyperparameters, n_layers: int, dim: int, neighbours: bool, factors: str = "", is_hybrid: bool = False
+) -> list[Attention]:
+    """Attention of every layer; the numbers of heads may differ between layers.
+
+    Args:
+        is_hybrid: layers without key heads are described, too; they do not attend.
+    """
+    least = 0 if is_hybrid else 1
+    heads = read.per_layer("attention.head_count", n_layers, least, MAX_HEADS)
     kv_heads = heads
     if read.raw("attention.head_count_kv") is not None:
-        kv_heads = read.per_layer("attention.head_count_kv", n_layers, 1, MAX_HEADS)
+        kv_heads = read.per_layer("attention.head_count_kv", n_layers, least, MAX_HEADS)
     for n_heads, n_kv_heads in zip(heads, kv_heads, strict=True):
-        if n_heads % n_kv_heads:
+        if n_kv_heads and (n_heads % n_kv_heads or not n_heads):
             key = read.key("attention.head_count_kv")
             raise read.fail(f"{key} is {n_kv_heads}, which does not divide the {n_heads} heads")
-    head_dim = head_width(read, dim, heads[0])
+    head_dim = head_width(read, dim, max(1, *heads))
     turned = rope(read, head_dim, neighbours, factors)
     return [Attention(n, m, head_dim, head_dim, turned, head_dim**-0.5) for n, m in zip(heads, kv_heads, strict=True)]
 

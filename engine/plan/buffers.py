@@ -238,6 +238,7 @@ class Buffers:
     def __init__(self, columns: int) -> None:
         self.columns = columns
         self._vectors: dict[tuple[str, int, int], Activations] = {}
+        self._constants: dict[str, Memory] = {}
         self._tables: dict[tuple[str, int], Memory] = {}
 
     def vector(self, name: str, n: int, columns: int | None = None, few: int = FEW_COLUMNS) -> Activations:
@@ -251,6 +252,13 @@ class Buffers:
         if key not in self._vectors:
             self._vectors[key] = Activations(*key, few)
         return self._vectors[key]
+
+    def constant(self, name: str, values: np.ndarray[Any, np.dtype[np.float32]]) -> int:
+        """Address of numbers that never change, written when they are first named."""
+        if name not in self._constants:
+            memory = self._constants[name] = Memory(values.nbytes)
+            memory.array(np.float32, values.shape)[...] = values
+        return self._constants[name].address
 
     def table(self, name: str, n_bytes: int) -> Memory:
         """Memory of a name and size for what rows tell each other beside vectors."""

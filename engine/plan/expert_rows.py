@@ -13,8 +13,7 @@ import numpy as np
 from engine.kernels import records
 from engine.kernels.records import COUNTER_BYTES, EACH_BYTES, EXPERT_BYTES, SCORES
 from engine.plan.buffers import COLUMNS_AT_ONCE, FEW_COLUMNS, Quantized
-from engine.plan.plan import bits
-from engine.quants import load_quant
+from engine.plan.plan import BLOCK, bits
 
 if TYPE_CHECKING:
     from engine.config import Experts
@@ -71,9 +70,17 @@ class ExpertRows:
             plan.barrier()
         self._grouping = plan.row(
             "group tokens", records.GROUP, ids=self._ids, n_experts=one.n_experts, n_used=one.n_used,
-            columns=self._columns, table=self._table, pad=1 if plan.one_column else COLUMNS_AT_ONCE,
+            columns=self._columns, table=self._table, pad=COLUMNS_AT_ONCE if plan.products == BLOCK else 1,
             room=self._buffers.table("experts' counts", 8 * one.n_experts).address,
         )  # fmt: skip
+
+    def ask_for(self, *weights: Tensor) -> None:
+        """Ask the system for the chosen experts' part of these matrices of all experts."""
+        n = self._experts.n_experts
+        values = np.array([(one.address, one.size_bytes // n) for one in weights], np.int64)
+        slabs = self._buffers.table(f"slabs {values.ravel().tolist()}", values.nbytes)
+        slabs.array(np.int64, values.shape)[:] = values
+        self._plan.row("ask for experts", records.ASK, table=self._table, slabs=slabs.address, n_slabs=len(values))
 
     def spread(self, x: Activations) -> Activations:
         """Copy tokens to their experts' columns; in decode all experts read the one token where it is."""
@@ -106,7 +113,7 @@ class ExpertRows:
         plan, n = self._plan, self._experts.n_experts
         before = len(plan.operations)
         plan.matmul(weights.part(first, n_rows), x, out, bias, plan.columns * self._experts.n_used)
-        form = load_quant(weights.quant).form(plan.columns <= FEW_COLUMNS)
+        form = plan.form(weights)
         claims = plan.claim_bytes
         for operation in plan.operations[before:]:
             patches = {

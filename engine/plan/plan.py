@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ROW_WORDS = 3
 RECORD_BYTES = 192
-GATES = {"silu": "swiglu", "gelu": "geglu", "clamped silu": "clamped swiglu"}
+GATES = {"silu": "swiglu", "gelu": "geglu", "clamped silu": "clamped swiglu", "sigmoid": "sigmoid gate"}
 """Kernel of each gate function."""
 EACH = "each expert"
 """The kernel that runs a row's own kernel for each expert."""
@@ -41,6 +41,38 @@ DECODE, FEW, BLOCK = "matvec", "few", "matmul"
 """Kernels of matrix products: for one token, for up to ``FEW_COLUMNS`` with the same bits, and for many."""
 PRODUCTS_PER_OPERATION = 1 << 31
 """A prefill matmul of more products is split by rows: cancelling waits for one operation."""
+
+
+@dataclass(frozen=True)
+class ConvolutionPlace:
+    """Where a convolution's weights and state lie, and how many inputs make an output; see ``records.Convolution``."""
+
+    weights: int
+    taps: int
+    state: int
+    slot_bytes: int
+
+
+@dataclass(frozen=True)
+class HeadLengths:
+    """What a convolution makes of the heads in its result: some get unit length, the first of these another one."""
+
+    head_dim: int
+    n_normed: int = 0
+    n_scaled: int = 0
+    scale: float = 1.0
+    eps: float = 0.0
+
+
+@dataclass(frozen=True)
+class ScanPlace:
+    """Where a scan's matrices lie, and how key heads go with them; see ``records.Scan``."""
+
+    state: int
+    slot_bytes: int
+    n_rows: int
+    n_key_heads: int
+    is_grouped: bool
 
 
 @dataclass
@@ -163,22 +195,29 @@ class Plan:
         """What follows needs what stands before, from all threads."""
         self.operations[-1].barrier = True
 
-    def embed(self, table: Tensor, out: Activations) -> None:
-        """Look the step's tokens up."""
+    def embed(self, table: Tensor, out: Activations, first: int = 0) -> None:
+        """Look the step's tokens up.
+
+        Args:
+            first: column of the table that ``out`` begins with; both begin and end with a whole block.
+        """
+        quant = load_quant(table.quant)
         self._add(
-            f"embed {table.quant}", records.EMBED, table, weights=table.address, row_bytes=table.row_bytes,
-            n_blocks=table.n_cols // load_quant(table.quant).block_size, out=out.address, dim=out.n,
+            f"embed {table.quant}", records.EMBED, table,
+            weights=table.address + first // quant.block_size * quant.type_size, row_bytes=table.row_bytes,
+            n_blocks=out.n // quant.block_size, out=out.address, dim=out.n,
         )  # fmt: skip
 
     def take_column(self, x: Activations, out: Activations) -> None:
         """Pick the step's column of a block."""
         self._add("take column", records.TAKE_COLUMN, x=x.address, out=out.address, dim=x.n)
 
-    def rmsnorm(self, x: Activations, weight: Tensor, out: Activations, eps: float) -> None:
-        """Scale to unit root mean square, then by weight."""
+    def rmsnorm(self, x: Activations, weight: Tensor, out: Activations, eps: float, bias: Tensor | None = None) -> None:
+        """Scale to unit root mean square, then by weight; plus a bias."""
         self._add(
-            "rmsnorm", records.RMSNORM, x=x.address, weight=weight.address, out=out.address, dim=x.n, eps=bits(eps)
-        )
+            "biased rmsnorm" if bias else "rmsnorm", records.RMSNORM, x=x.address, weight=weight.address,
+            out=out.address, dim=x.n, eps=bits(eps), bias=bias.address if bias else 0,
+        )  # fmt: skip
 
     def layernorm(self, x: Activations, weight: Tensor, bias: Tensor | None, out: Activations, eps: float) -> None:
         """Take the mean off and scale to unit deviation, then by weight; plus a bias."""
@@ -189,12 +228,13 @@ class Plan:
 
     def quantize(self, x: Activations, *readers: Tensor) -> None:
         """Make every form of x that the given weights want; each form once."""
-        for form in dict.fromkeys(self._form(reader) for reader in readers):
+        for form in dict.fromkeys(self.form(reader) for reader in readers):
             if form != "f32":
                 made = x.form(form)
                 self._add(f"quantize {form}", records.QUANTIZE, x=x.address, n=x.n, q=made.q, d=made.d, sums=made.sums)
 
-    def _form(self, reader: Tensor) -> str:
+    def form(self, reader: Tensor) -> str:
+        """Form of activations that a matrix is multiplied with."""
         form: str = load_quant(reader.quant).form(self.products != BLOCK)
         return form
 
@@ -206,7 +246,7 @@ class Plan:
         Args:
             columns: the most that a walk has of them, where they are not its tokens.
         """
-        form = x.form(self._form(weight))
+        form = x.form(self.form(weight))
         n_before = len(self.operations)
         part = self._rows_at_once(weight, columns or self._columns)
         for first in range(0, weight.n_rows, part):
@@ -288,10 +328,20 @@ class Plan:
         if not turned and norm is None:
             return
         self._add(
-            "rope", records.ROPE, x=x.address, n_heads=x.n // head_dim, head_dim=head_dim,
+            "rope", records.ROPE, x=x.address, out=x.address, n_heads=x.n // head_dim, head_dim=head_dim,
             n_pairs=angles.n // 2 if turned and angles else 0, angles=angles.address if turned and angles else 0,
             pair_step=rotation.pair_step if rotation else 0, pair_distance=rotation.pair_distance if rotation else 0,
             weight=norm.address if norm else 0, eps=bits(eps),
+        )  # fmt: skip
+
+    def unit_heads(self, x: Activations, head_dim: int, out: Activations, eps: float) -> None:
+        """Out = every head of x by its root mean square; heads are dealt to the threads as ``rope`` deals them."""
+        ones = Memory(4 * head_dim)
+        ones.array(np.float32, (head_dim,))[:] = 1.0
+        self._memory.append(ones)
+        self._add(
+            "rope", records.ROPE, x=x.address, out=out.address, n_heads=x.n // head_dim, head_dim=head_dim,
+            weight=ones.address, eps=bits(eps),
         )  # fmt: skip
 
     def layernorm_heads(self, x: Activations, head_dim: int, weight: Tensor, eps: float) -> None:
@@ -350,9 +400,111 @@ class Plan:
             self._memory.append(self._parts)
         return self._parts.address
 
-    def gate(self, function: str, gate: Activations, up: Activations) -> None:
-        """gate = function(gate) * up, with a function of ``GATES``."""
-        self._add(GATES[function], records.GATE, gate=gate.address, up=up.address, n=gate.n)
+    def short_convolution(self, place: ConvolutionPlace, x: Activations, out: Activations) -> None:
+        """out = c * convolution(b * x) of the thirds b, c and x of a vector, the first of which is overwritten."""
+        n_bytes = 4 * out.n
+        self._add(
+            "short convolution", records.CONVOLUTION, None, x=x.address, gate=x.address + n_bytes,
+            values=x.address + 2 * n_bytes, stride=x.n, out=out.address, n_channels=out.n, **asdict(place),
+        )  # fmt: skip
+
+    def convolution(
+        self,
+        place: ConvolutionPlace,
+        x: Activations,
+        part: tuple[int, int],
+        bias: Tensor | None = None,
+        heads: HeadLengths | None = None,
+    ) -> None:
+        """Part of x = silu(convolution(part of x) + bias), in place.
+
+        Args:
+            part: (first element of x, number of elements).
+            heads: what is made of the heads that the part consists of; None for nothing.
+        """
+        heads = heads or HeadLengths(8)
+        self._add(
+            "convolution", records.CONVOLUTION, None, x=x.address + 4 * part[0], stride=x.n, n_channels=part[1],
+            bias=bias.address if bias else 0, head_dim=heads.head_dim, n_normed=heads.n_normed,
+            n_scaled=heads.n_scaled, scale=bits(heads.scale), eps=bits(heads.eps), **asdict(place),
+        )  # fmt: skip
+
+    def rates(
+        self,
+        time: tuple[Activations, int],
+        bias: Tensor,
+        factor: Tensor,
+        raw: tuple[Activations, int] | None,
+        decay: Activations,
+        rate: Activations,
+        together: tuple[int, int] | None = None,
+    ) -> None:
+        """How fast each head forgets and learns; see ``records.Rates``.
+
+        Args:
+            time, raw: (vector, first element in it), both of vectors of the same length.
+            together: (heads whose values lie together, elements from those to the next ones'); None for all heads.
+        """
+        n_together, pitch = together or (decay.n, 0)
+        self._add(
+            "rates", records.RATES, None, time=time[0].address + 4 * time[1], stride=time[0].n, bias=bias.address,
+            factor=factor.address, raw=raw[0].address + 4 * raw[1] if raw else 0, n_heads=decay.n,
+            decay=decay.address, rate=rate.address, n_together=n_together, pitch=pitch,
+        )  # fmt: skip
+
+    def scan(
+        self,
+        kernel: str,
+        place: ScanPlace,
+        qkv: tuple[Activations, int, int, int],
+        decay: Activations,
+        rate: Activations,
+        out: Activations,
+        skip: Tensor | None = None,
+    ) -> None:
+        """``"delta net"`` or ``"selective scan"``; see ``records.Scan``.
+
+        Args:
+            qkv: (vector, first element of queries, of keys, of values in it).
+        """
+        x, q, k, v = qkv
+        self._add(
+            kernel, records.SCAN, None, q=x.address + 4 * q, k=x.address + 4 * k, v=x.address + 4 * v, stride=x.n,
+            n_heads=decay.n, head_dim=out.n // decay.n, decay=decay.address, rate=rate.address, out=out.address,
+            skip=skip.address if skip else 0, **asdict(place),
+        )  # fmt: skip
+
+    def gated_norm(
+        self,
+        x: Activations,
+        gate: tuple[Activations, int],
+        norm: Tensor | None,
+        n_heads: int,
+        eps: float,
+        gate_first: bool,
+    ) -> None:
+        """Norm and gate every head of x; see ``records.GatedNorm``.
+
+        Args:
+            gate: (vector, first element in it).
+            norm: one row of weights for all heads, or one for each.
+        """
+        self._add(
+            "gated norm", records.GATED_NORM, None, x=x.address, gate=gate[0].address + 4 * gate[1],
+            gate_stride=gate[0].n, n_heads=n_heads, head_dim=x.n // n_heads, weight=norm.address if norm else 0,
+            weight_step=norm.row_bytes if norm and norm.n_rows > 1 else 0, eps=bits(eps), gate_first=int(gate_first),
+        )  # fmt: skip
+
+    def split_heads(self, x: Activations, head_dim: int, left: Activations, right: Activations) -> None:
+        """Part every head of x into two of ``head_dim``; dealt to the threads as ``rope`` deals heads of ``left``."""
+        self._add(
+            "split heads", records.SPLIT, None, x=x.address, left=left.address, right=right.address,
+            n_heads=left.n // head_dim, head_dim=head_dim,
+        )  # fmt: skip
+
+    def gate(self, function: str, gate: Activations, up: Activations, first: int = 0) -> None:
+        """gate = function(gate) * up, from up's element ``first`` on, with a function of ``GATES``."""
+        self._add(GATES[function], records.GATE, gate=gate.address, up=up.address + 4 * first, n=gate.n, up_stride=up.n)
 
     def activate(self, function: str, up: Activations) -> None:
         """up = function(up), with a function of ``FUNCTIONS``."""
@@ -431,7 +583,7 @@ def scratch_bytes_per_thread(config: ModelConfig, max_seq_len: int) -> int:
         4 * one.n_heads // one.n_kv_heads * (ATTENTION_CHUNK + chunks * (PARTIAL_HEADER + one.value_dim))
         for one in config.attentions.values()
     ]
-    return (max(MATMUL_SCRATCH_BYTES, *attention) + 4095) // 4096 * 4096
+    return (max([MATMUL_SCRATCH_BYTES, *attention]) + 4095) // 4096 * 4096
 
 
 def _cache_words(cache: KVCache, layer: int) -> dict[str, int]:

@@ -158,6 +158,16 @@ class ChatPrompt:
             for place in self._user_messages()
         ]
 
+    def turns(self) -> list[int]:
+        """Return the indices in the last ``prompt_ids`` where the conversation turns, approximately.
+
+        That is where each user message begins, and where the last one ends. What recurrent layers know there is worth
+        keeping: other messages and replies begin there.
+        """
+        places = self._user_messages()
+        ends = (mark.n_ids for mark in self._marks if places and mark.chars >= places[-1].stop)
+        return [*self.turn_starts(), *([min(ends)] if places else [])]
+
     def _user_messages(self) -> list[range]:
         """Find each user message in the text, in order from the start, since a short one may be part of another.
 

@@ -22,9 +22,17 @@ QUANTS: dict[str, str] = {
     "Q6_K": "engine.quants.q6_k",
     "IQ4_NL": "engine.quants.iq4_nl",
     "IQ4_XS": "engine.quants.iq4_xs",
+    "IQ3_S": "engine.quants.iq3_s",
+    "IQ3_XXS": "engine.quants.iq3_xxs",
+    "IQ2_S": "engine.quants.iq2_s",
+    "IQ2_XS": "engine.quants.iq2_xs",
+    "IQ2_XXS": "engine.quants.iq2_xxs",
+    "IQ1_M": "engine.quants.iq1_m",
+    "IQ1_S": "engine.quants.iq1_s",
     "MXFP4": "engine.quants.mxfp4",
     "Q1_0": "engine.quants.q1_0",
     "Q2_0": "engine.quants.q2_0",
+    "TQ1_0": "engine.quants.tq1_0",
     "TQ2_0": "engine.quants.tq2_0",
 }
 

@@ -5,7 +5,8 @@
     header   256 bytes   which model, which kind of cache; ends with the SHA-256 of the bytes before it
     record   64 bytes    first position, number of positions, size and CRC-32 of the payload, chained digest
              token ids   int32, padded to 64 bytes
-             payload     K and V of those positions, all layers, as the cache keeps them (``LayerMemory.copy_out``)
+             payload     K and V of those positions, all layers, as the cache keeps them (``LayerMemory.copy_out``);
+                         behind the last of them perhaps the recurrent layers' state
     record   ...
 
 A record means: *the positions of earlier records up to ``first``, then these positions.* A growing conversation
@@ -18,6 +19,9 @@ The digest of a record covers the digest before it (the header's at first), its 
 covers the payload: a record of another file, an older one, or one behind a damaged one is never accepted. CRC-32 of
 zlib was chosen for its speed of 1.9 GB/s (Adler-32 1.6, SHA-256 0.9, BLAKE2b 0.5): 0.14 s for 2,000 tokens of an 8B
 model. A 64-bit hash of our own reaches 6.5, but would have to be compiled.
+
+A recurrent state cannot be cut: one that is to be gone back to ends a record, and counts as long as the tokens before
+it are those that the chain says, though the record's keys and values may have been written again since.
 
 Numbers are little-endian; keys and values are in the machine's byte order, which the header states. The context size is
 not stored: a state fits any context that holds its tokens. In every version the first 16 bytes are magic, version and
@@ -32,9 +36,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.cache.kv_cache import LAYOUT_VERSION
 from engine.cache.layer_cache import POSITIONS
-from engine.config import Rope
+from engine.config import Attention, Rope
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
@@ -48,6 +51,8 @@ RECORD_POSITIONS = 64
 HEADER_BYTES, HEADER_DIGEST_BYTES = 256, 32
 LONGEST_HEADER_BYTES = 4096
 """Bytes read to recognise a file of a newer version, whose header may be longer."""
+NO_ATTENTION = Attention(0, 0, 0, 0, None, 0.0)
+"""Described in the header of a model whose layers are all recurrent."""
 _BYTE_ORDER = int.from_bytes(struct.pack("=I", 0x0A0B0C0D), "little")
 _START = struct.Struct("<8sII")
 _HEADER = struct.Struct("<8sIIIIIIIIII16s32s16sddIII16s")
@@ -109,7 +114,7 @@ class Header:
     def of(cls, session: Session, file_id: bytes) -> Header:
         """Return the header for a session: heads and rope of the first attention layer, and the digests."""
         model, config = session.model, session.model.config
-        attention = next(iter(config.attentions.values()))
+        attention = next(iter(config.attentions.values()), NO_ATTENTION)
         rope = attention.rope or Rope(0.0, 0, neighbours=False)
         rotation = session.rotations.get(rope)
         return cls(
@@ -125,7 +130,7 @@ class Header:
             rotation.pair_step if rotation else 0,
             rotation.pair_distance if rotation else 0,
             _rotations_digest(config, session.rotations),
-            LAYOUT_VERSION,
+            session.memory.layout_version,
             file_id,
         )
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.cache.layer_cache import POSITIONS
 from engine.saved_state.layout import HEADER_BYTES, RECORD_POSITIONS
 
 if TYPE_CHECKING:
-    from engine.cache.layer_memory import LayerMemory
+    from engine.cache.layer_memory import Copied, LayerMemory
 
 RECORD_MAGIC = b"KVrc"
 RECORD_BYTES, DIGEST_BYTES, ALIGNMENT = 64, 16, 64
@@ -46,6 +47,11 @@ class Record:
         return self.first + len(self.token_ids)
 
     @property
+    def copied(self) -> Copied:
+        """Its positions and the size of its payload."""
+        return self.first, self.last, self.payload_bytes
+
+    @property
     def end(self) -> int:
         """Offset of the next record in the file, in bytes."""
         return self.payload_at + self.payload_bytes
@@ -58,8 +64,17 @@ def head_bytes(count: int) -> int:
 
 def file_bytes(memory: LayerMemory, n_tokens: int) -> int:
     """Return the size in bytes of a file with ``n_tokens`` tokens and no dead records."""
-    parts = [(first, min(n_tokens, first + RECORD_POSITIONS)) for first in range(0, n_tokens, RECORD_POSITIONS)]
-    return HEADER_BYTES + sum(head_bytes(last - first) + memory.copied_bytes(first, last) for first, last in parts)
+    total, last = HEADER_BYTES, 0
+    while last < n_tokens:
+        first, last = next_record(memory, last, n_tokens)
+        total += head_bytes(last - first) + memory.copied_bytes(first, last)
+    return total
+
+
+def next_record(memory: LayerMemory, saved: int, n_tokens: int) -> tuple[int, int]:
+    """Return the first position of the record behind ``saved`` tokens, and one past its last."""
+    first = saved // POSITIONS * POSITIONS
+    return first, memory.stop(saved, min(n_tokens, first + RECORD_POSITIONS))
 
 
 def record_head(first: int, token_ids: list[int], n_payload: int, crc: int, before: bytes) -> tuple[bytes, bytes]:

@@ -59,7 +59,8 @@ def restore_state(session: Session, path: Path, wanted: Sequence[int] | None = N
     """Fill an empty session from a file, up to the first record that is damaged or does not fit the context.
 
     The session's length is set only after all restored records were verified. It stays empty where the layers' memory
-    cannot go on from there: the file may lack positions that a sliding window sees.
+    cannot go on from there: the file may lack positions that a sliding window sees. Recurrent layers go on from the
+    last state that the file holds.
 
     Args:
         wanted: token ids of the next prompt: what the file holds beyond their common prefix is left out; None for all.
@@ -105,9 +106,7 @@ def restorable(session: Session, path: Path, wanted: Sequence[int]) -> int:
         chain = read_chain(fd, name, memory)
         refuse_other(chain.header, Header.of(session, bytes(16)), name)
     n = min(common_prefix(chain.token_ids, wanted), session.n_ctx)
-    parts = [record for record in chain.live() if record.first < n]
-    short = [one.last for one in parts if one.payload_bytes < memory.copied_bytes(one.first, one.last)]
-    return n if memory.goes_on(n, max(short, default=0)) else 0
+    return memory.resumes_at(n, [record.copied for record in chain.needed(memory)])
 
 
 def _copy_payloads(fd: int, memory: LayerMemory, chain: Chain, most: int) -> tuple[int, int]:
@@ -116,9 +115,9 @@ def _copy_payloads(fd: int, memory: LayerMemory, chain: Chain, most: int) -> tup
     buffer = np.empty(max((record.payload_bytes for record in chain.records), default=0), np.uint8)
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-    for record in chain.live():
+    for record in chain.needed(memory):
         if record.first >= length:
-            break
+            continue
         if not _sound_payload(fd, record, buffer.data):
             return min(length, record.first), n_bytes
         memory.copy_in(record.first, record.last, buffer[: record.payload_bytes])

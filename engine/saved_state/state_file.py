@@ -6,10 +6,11 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.cache.cached_tokens import common_prefix
 from engine.cache.layer_cache import POSITIONS
 from engine.errors import shown
 from engine.saved_state.layout import (
@@ -40,6 +41,7 @@ class Chain:
         token_ids: ids of all positions, after all records.
         end: end of the last valid record, in bytes; a torn tail may follow.
         digest: of the last valid record, or of the header.
+        standing: records up to whose last position the tokens are still those of the chain.
     """
 
     header: Header
@@ -47,6 +49,7 @@ class Chain:
     token_ids: list[int]
     end: int
     digest: bytes
+    standing: list[Record] = field(default_factory=list)
 
     def live(self) -> list[Record]:
         """The records that still say something: none behind them begins at or before their first position."""
@@ -56,6 +59,12 @@ class Chain:
                 found.append(record)
                 cut = record.first
         return found[::-1]
+
+    def needed(self, memory: LayerMemory) -> list[Record]:
+        """Those that live, and those that are only needed for the state behind them."""
+        wanted = {record.start for record in self.live()}
+        wanted |= {record.start for record in self.standing if memory.has_state(record.copied)}
+        return [record for record in self.records if record.start in wanted]
 
 
 @contextmanager
@@ -107,10 +116,13 @@ def read_chain(fd: int, name: str, memory: LayerMemory | None) -> Chain:
     header = read_header(start, name)
     chain = Chain(header, [], [], HEADER_BYTES, start[HEADER_BYTES - HEADER_DIGEST_BYTES : HEADER_BYTES])
     records, token_ids, end, digest = chain.records, chain.token_ids, chain.end, chain.digest
+    standing: list[Record] = []
     while True:
         record = parse_record(_read_at(fd, end, head_bytes(RECORD_POSITIONS)), end, digest)
         if record is None or not _fits(record, header, len(token_ids), size_bytes, memory):
-            return Chain(header, records, token_ids, end, digest)
+            return Chain(header, records, token_ids, end, digest, standing)
+        agreed = record.first + common_prefix(token_ids[record.first :], record.token_ids.tolist())
+        standing = [*(one for one in standing if one.last <= agreed), record]
         del token_ids[record.first :]
         token_ids += record.token_ids.tolist()
         records.append(record)

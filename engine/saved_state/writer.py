@@ -19,7 +19,7 @@ from engine.machine.memory import shown_bytes
 from engine.saved_state.appending import RESERVE_BYTES, NoRoomError, StateFile, refuse_newer
 from engine.saved_state.layout import RECORD_POSITIONS, Header
 from engine.saved_state.origin import Origin, forget_origin
-from engine.saved_state.record import file_bytes, head_bytes
+from engine.saved_state.record import file_bytes, head_bytes, next_record
 
 if TYPE_CHECKING:
     from engine.session import Session
@@ -35,6 +35,8 @@ RETRY_S = 5.0
 SLACK_BYTES = 8 << 20
 DEAD_SHARE = 0.5
 """A file is rewritten once its dead records exceed ``SLACK_BYTES`` plus this share of the live ones."""
+DEAD_STATES = 6
+"""Recurrent states that may be dead in it beside that: each turn leaves one or two."""
 
 
 class StateWriter:
@@ -64,11 +66,12 @@ class StateWriter:
         self._header = Header.of(session, bytes(16))
         self._watch = session.cached.watch()
         self._file: StateFile | None = None
-        self._saved = 0
+        self._saved = self._ended = 0
+        """Tokens in the file, and those up to the last recurrent state in it."""
         self._buffer = np.empty(0, np.uint8)
-        self._margin_bytes = self._memory.copied_bytes(0, POSITIONS) + head_bytes(
+        self._margin_bytes = self._memory.copied_bytes(0, POSITIONS, is_end=True) + head_bytes(
             RECORD_POSITIONS
-        )  # a tile that is written again
+        )  # a tile that is written again, and the end's state
         self._problem: str | None = None
         self._changed = threading.Condition()
         self._noted_s: float | None = None
@@ -197,21 +200,30 @@ class StateWriter:
             file = self._file_for(goal, may_rewrite=not is_flush)
             if file is None or goal <= self._saved:
                 break
-            self._append_next(file, token_ids, goal)
+            self._ended = min(self._ended, self._saved)
+            ends = is_flush or (everything and goal - self._ended >= FEWEST_NEW)
+            self._append_next(file, token_ids, goal, ends)
         else:
             return
         self._finish(everything)
 
-    def _append_next(self, file: StateFile, token_ids: list[int], goal: int) -> None:
-        first = self._saved // POSITIONS * POSITIONS
-        last = min(goal, first + RECORD_POSITIONS)
-        n_bytes = self._memory.copied_bytes(first, last)
+    def _append_next(self, file: StateFile, token_ids: list[int], goal: int, ends: bool) -> None:
+        """Append a record.
+
+        Args:
+            ends: one that ends at the goal shall carry the state there, which may be large.
+        """
+        first, last = next_record(self._memory, self._saved, goal)
+        is_end = ends and last == goal
+        n_bytes = self._memory.copied_bytes(first, last, is_end)
         if len(self._buffer) < n_bytes:
             self._buffer = np.empty(n_bytes, np.uint8)
-        payload = self._buffer.data[: self._memory.copy_out(first, last, self._buffer)]
+        payload = self._buffer.data[: self._memory.copy_out(first, last, self._buffer, is_end)]
         if self._watch.stands() >= last:  # else positions were cut, and perhaps rewritten, during the copy
             file.append(first, token_ids[first:last], payload, zlib.crc32(payload))
             self._saved = last
+            if self._memory.has_state((first, last, len(payload))):
+                self._ended = last
 
     def _finish(self, everything: bool) -> None:
         file = self._file
@@ -253,7 +265,8 @@ class StateWriter:
             if file.end < live_bytes + SLACK_BYTES // 8:
                 raise self._over_quota(file.end + to_come_bytes)
             return False
-        is_mostly_dead = file.end > (1 + DEAD_SHARE) * live_bytes + SLACK_BYTES
+        slack_bytes = SLACK_BYTES + DEAD_STATES * self._memory.state_bytes
+        is_mostly_dead = file.end > (1 + DEAD_SHARE) * live_bytes + slack_bytes
         has_room = shutil.disk_usage(self._path.parent).free > live_bytes + 2 * RESERVE_BYTES
         return not (may_rewrite and is_mostly_dead and file.is_published and has_room)
 

@@ -124,6 +124,19 @@ def broadcast_4_bytes(typingctx, address):
 
 
 @intrinsic
+def broadcast_8_bytes(typingctx, address):
+    """Eight bytes from memory, repeated over an i8x32."""
+
+    def emit(context, builder, signature, args):
+        eight = builder.load(builder.inttoptr(args[0], I64.as_pointer()))
+        eight.align = 1
+        one = builder.insert_element(ir.Constant(ir.VectorType(I64, 4), ir.Undefined), eight, ir.Constant(I32, 0))
+        return builder.bitcast(shuffle(builder, one, [0] * 4), i8x32.ir)
+
+    return i8x32(types.intp), emit
+
+
+@intrinsic
 def broadcast_16_bytes(typingctx, address):
     """Sixteen bytes from memory, twice, as an i8x32."""
 
@@ -172,6 +185,16 @@ def bytes_equal(typingctx, a, b):
 
     def emit(context, builder, signature, args):
         return builder.sext(builder.icmp_signed("==", *args), a.ir)
+
+    return a(a, a), emit
+
+
+@intrinsic
+def bytes_above(typingctx, a, b):
+    """0xFF in each byte lane where a is greater than b, both signed, 0 elsewhere."""
+
+    def emit(context, builder, signature, args):
+        return builder.sext(builder.icmp_signed(">", *args), a.ir)
 
     return a(a, a), emit
 

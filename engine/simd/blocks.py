@@ -137,6 +137,19 @@ last_word_of_b = _within_halves(i8x32, [*range(12), *range(28, 32)])
 
 
 @intrinsic
+def words_of_four(typingctx, a, b, c, d):
+    """In each half the first 32-bit word of a, the second of b, the third of c and the last of d."""
+
+    def emit(context, builder, signature, args):
+        odd_from_other = [k + (32 if k % 8 >= 4 else 0) for k in range(32)]
+        first = shuffle(builder, tuple(args[:2]), odd_from_other)
+        last = shuffle(builder, tuple(args[2:]), odd_from_other)
+        return shuffle(builder, (first, last), [k + (32 if k % 16 >= 8 else 0) for k in range(32)])
+
+    return i8x32(i8x32, i8x32, i8x32, i8x32), emit
+
+
+@intrinsic
 def join_halves_f32(typingctx, low, high):
     """Lower half of one register and upper half of another."""
     lanes = [0, 1, 2, 3, 12, 13, 14, 15]
@@ -210,8 +223,12 @@ fifth_bits_high = _fifth_bits([2] * 8 + [3] * 8 + [18] * 8 + [19] * 8)
 """The lower (upper) 16 bits of two blocks, one in each half."""
 
 
-byte_each_8 = _pick(i8x32, i8x32, [0] * 8 + [1] * 8 + [18] * 8 + [19] * 8)
-"""Four broadcast bytes, each eight times."""
+byte_each_2, byte_each_4, byte_each_8, byte_each_16 = (
+    _pick(i8x32, i8x32, [16 * (k // 16) + k // n for k in range(32)]) for n in (2, 4, 8, 16)
+)
+"""Of two equal halves, the first 16, 8, 4 or 2 bytes, each 2, 4, 8 or 16 times; of two bytes that repeat, too."""
+word_each_4 = _pick(i8x32, i8x32, [16 * (k // 16) + 2 * (k // 8) + k % 2 for k in range(32)])
+"""Of two equal halves, the first four int16, each four times."""
 
 
 @intrinsic
@@ -258,6 +275,43 @@ def load_exponent(typingctx, address):
         return builder.bitcast(bits, ir.FloatType())
 
     return types.float32(types.intp), emit
+
+
+@intrinsic
+def lane_of_two(typingctx, v):
+    """Of two int16 that repeat, the first in the lower half and the second in the upper one."""
+
+    def emit(context, builder, signature, args):
+        v = _hidden(builder, args[0]) if level.HAS_AVX2 else args[0]  # known, it would be put together in three steps
+        return shuffle(builder, v, [0] * 8 + [9] * 8)
+
+    return i16x16(i16x16), emit
+
+
+@intrinsic
+def first_lane(typingctx, v):
+    """The first of eight f32."""
+    signature = types.float32(f32x8)
+    return signature, lambda context, builder, signature, args: builder.extract_element(args[0], ir.Constant(I32, 0))
+
+
+@intrinsic
+def f32_of_half_bits(typingctx, bits):
+    """A half, given as a number, as float32."""
+    signature = types.float32(types.int64)
+    return signature, lambda context, builder, signature, args: _widen_halves(builder, builder.trunc(args[0], I16), 1)
+
+
+@intrinsic
+def even_words(typingctx, a, b):
+    """The even int32 of two registers."""
+    return i32x8(i32x8, i32x8), lambda context, builder, signature, args: shuffle(builder, tuple(args), range(0, 16, 2))
+
+
+@intrinsic
+def odd_words(typingctx, a, b):
+    """The odd int32 of two registers."""
+    return i32x8(i32x8, i32x8), lambda context, builder, signature, args: shuffle(builder, tuple(args), range(1, 16, 2))
 
 
 @intrinsic
@@ -312,6 +366,17 @@ def halves_of_four(typingctx, a, b, c, d):
     """Four halves as f32, each in two lanes."""
     signature = f32x8(*[types.intp] * 4)
     return signature, lambda context, builder, signature, args: _halves_of(4)(builder, args)
+
+
+@intrinsic
+def low_bytes_of(typingctx, a, b):
+    """The low bytes of sixteen int16, and of sixteen others behind them."""
+
+    def emit(context, builder, signature, args):
+        small = [builder.trunc(v, i8x16.ir) for v in args]
+        return shuffle(builder, tuple(small), range(32))
+
+    return i8x32(i16x16, i16x16), emit
 
 
 def _quarter(k):

@@ -4,6 +4,7 @@ Every access states an alignment of one: blocks in a file are 18, 144 or 210 byt
 free to emit aligned moves that fault.
 """
 
+import mmap
 import sys
 
 from llvmlite import ir
@@ -350,3 +351,19 @@ def wake_all(typingctx, address):
         return context.get_dummy_value()
 
     return types.void(types.intp), emit
+
+
+WILL_NEED = getattr(mmap, "MADV_WILLNEED", None)
+PAGE_BYTES = mmap.PAGESIZE
+
+
+@intrinsic
+def ask_for_pages(typingctx, address, n_bytes):
+    """Tell the system that mapped pages are needed soon, if it takes advice; ``address`` is a page's."""
+
+    def emit(context, builder, signature, args):
+        if WILL_NEED is not None:
+            call(builder, "madvise", I32, [*args, ir.Constant(I32, int(WILL_NEED))])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp), emit

@@ -71,12 +71,12 @@ class WeightModes:
 
     def room_for_both(self) -> RoomForBoth:
         """Return the memory needed to have both modes at once, and the memory available."""
-        size_bytes = self._mapped.total_bytes
+        size_bytes = self._mapped.memory_bytes
         missing = 0 if self._copied is not None else size_bytes
         return RoomForBoth(size_bytes, missing + size_bytes + RESERVE_BYTES, host.available_memory_bytes())
 
     def _check_room(self) -> None:
-        available, wanted = host.available_memory_bytes(), self._mapped.total_bytes + RESERVE_BYTES
+        available, wanted = host.available_memory_bytes(), self._mapped.memory_bytes + RESERVE_BYTES
         if wanted > available:
             raise MemoryPlanError(
                 f"{self._shown_name}: weights in huge pages need {shown_bytes(wanted)} of their own, "

@@ -21,6 +21,8 @@ from engine.machine.memory import Memory
 from engine.quants import QUANTS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from engine.config import ModelConfig
     from engine.gguf.read import GGUFFile, TensorInfo
 
@@ -41,6 +43,8 @@ class TensorSpec:
         replaces: a table that is multiplied with in this one's place where the file does without it.
         instead_of: another tensor that a file may have in this one's place; one of the two is required.
         is_vectors: rows of a matrix that is no factor of a product: norms of heads.
+        stays_in_file: so little of it is read for a token that it is not brought into memory.
+        n_parts: equal parts of a row that are read by themselves: each must be whole blocks.
     """
 
     shape: tuple[int, ...]
@@ -50,6 +54,8 @@ class TensorSpec:
     replaces: str = ""
     instead_of: str = ""
     is_vectors: bool = False
+    stays_in_file: bool = False
+    n_parts: int = 1
 
     @property
     def is_plain(self) -> bool:
@@ -97,15 +103,35 @@ class Weights:
     Attributes:
         tensors: name -> tensor, in the architecture's order.
         total_bytes: of all of them.
+        memory_bytes: of those that are brought into memory.
+        places: file, first byte and end of what is brought into memory, in whole pages.
+        exceeds_memory: they are read from disk again and again, as they are needed.
     """
 
-    def __init__(self, gguf: GGUFFile, tensors: Mapping[str, TensorInfo]) -> None:
+    exceeds_memory = False
+
+    def __init__(self, gguf: GGUFFile, tensors: Mapping[str, TensorInfo], staying: Collection[str] = ()) -> None:
+        """Look at tensors of a file.
+
+        Args:
+            staying: names of those that stay in the file.
+        """
         self._memory: Memory | None = None
+        self._staying = frozenset(staying)
         self._views = [np.frombuffer(file.map, np.uint8) for file in gguf.files]
+        self.places: list[tuple[Path, int, int]] = []
+        self._brought_in: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
+        for part, (file, view) in enumerate(zip(gguf.files, self._views, strict=True)):
+            left = [tensors[name] for name in staying if tensors[name].part == part]
+            ranges = [(one.offset_bytes, one.offset_bytes + one.size_bytes) for one in left]
+            for first, end in residency.pages_without(len(view), ranges):
+                self.places.append((file.path, first, end))
+                self._brought_in.append(view[first:end])
         self._file_type = gguf.metadata.get("general.file_type")
         bases = [view.ctypes.data for view in self._views]
         self.tensors = {name: _tensor(info, bases[info.part]) for name, info in tensors.items()}
         self.total_bytes = sum(tensor.size_bytes for tensor in self.tensors.values())
+        self.memory_bytes = self.total_bytes - sum(self.tensors[name].size_bytes for name in staying)
 
     @classmethod
     def check(cls, gguf: GGUFFile, config: ModelConfig, expected: Mapping[str, TensorSpec]) -> Weights:
@@ -116,13 +142,14 @@ class Weights:
             UnsupportedQuantError: a tensor's type is not in ``QUANTS``.
             BrokenModelError: a norm, bias or rope factor is NaN or infinite, or a rope factor is not above zero.
         """
-        weights = cls(gguf, checked_tensors(gguf, config, expected))
+        present = checked_tensors(gguf, config, expected)
+        weights = cls(gguf, present, [name for name in present if expected[name].stays_in_file])
         plain = [name for name in weights.tensors if expected[name].is_plain]
         weights._check_vectors(gguf, plain, [name for rope in config.ropes for name in rope.factor_names])
         return weights
 
     def copied_to_huge_pages(self, progress: Callable[[int, int], None]) -> Weights:
-        """Copy every tensor, in file order, into anonymous memory that is advised for huge pages.
+        """Copy what is brought into memory, in file order, to anonymous memory that is advised for huge pages.
 
         Args:
             progress: called with (bytes done, bytes in all) after every few megabytes.
@@ -131,14 +158,17 @@ class Weights:
             MemoryPlanError: the system gives no such memory.
         """
         copy = object.__new__(Weights)
-        copy._file_type, copy.total_bytes = self._file_type, self.total_bytes
+        copy._file_type, copy.total_bytes, copy.memory_bytes = self._file_type, self.total_bytes, self.memory_bytes
+        copy._staying, copy.places = self._staying, self.places
         starts, size_bytes = {}, 0
-        in_file_order = sorted(self.tensors.values(), key=lambda tensor: tensor.address)
+        copied = [tensor for name, tensor in self.tensors.items() if name not in self._staying]
+        in_file_order = sorted(copied, key=lambda tensor: tensor.address)
         for tensor in in_file_order:
             starts[tensor.name] = size_bytes
             size_bytes += (tensor.size_bytes + _COPY_ALIGNMENT - 1) // _COPY_ALIGNMENT * _COPY_ALIGNMENT
         copy._memory = Memory(size_bytes + _COPY_ALIGNMENT)
-        copy._views = [copy._memory.bytes]
+        copy._brought_in = [copy._memory.bytes]
+        copy._views = [*copy._brought_in, *self._views]
         done = 0
         for tensor in in_file_order:
             view, start = self._place(tensor)
@@ -147,15 +177,16 @@ class Weights:
                 at = starts[tensor.name] + part
                 copy._views[0][at : at + n] = view[start + part : start + part + n]
                 done += n
-                progress(done, self.total_bytes)
+                progress(done, self.memory_bytes)
+        places = {name: copy._memory.address + start for name, start in starts.items()}
         copy.tensors = {
-            name: replace(tensor, address=copy._memory.address + starts[name]) for name, tensor in self.tensors.items()
+            name: replace(tensor, address=places.get(name, tensor.address)) for name, tensor in self.tensors.items()
         }
         return copy
 
     def map_ahead(self) -> residency.MappingAhead:
         """Begin to prepare the file's map for the first walk; to be stopped before the file is closed."""
-        return residency.MappingAhead(self._views)
+        return residency.MappingAhead(self._brought_in)
 
     @property
     def huge_bytes(self) -> int:
@@ -163,7 +194,7 @@ class Weights:
         return self._memory.huge_backed_bytes() if self._memory else 0
 
     def resident_share(self) -> float:
-        """Share of the file that lies in memory now; 1 for copied weights and where the system does not say."""
+        """Share of what is to be in memory that lies there now; 1 for copied weights and where the system is silent."""
         share = None if self._memory else self._share_in_memory()
         return 1.0 if share is None else share
 
@@ -173,11 +204,11 @@ class Weights:
         None where the system does not say.
         """
         share = self._share_in_memory(_GLANCE_PAGES)
-        return None if share is None else round(self.total_bytes * share)
+        return None if share is None else round(self.memory_bytes * share)
 
     def _share_in_memory(self, most_pages: int = 0) -> float | None:
-        total_bytes, found_bytes = sum(map(len, self._views)), 0
-        for view in self._views:
+        total_bytes, found_bytes = sum(map(len, self._brought_in)), 0
+        for view in self._brought_in:
             found = residency.resident_bytes(view, most_pages and max(1, most_pages * len(view) // total_bytes))
             if found is None:
                 return None
@@ -300,8 +331,11 @@ def _refuse_unexpected(gguf: GGUFFile, expected: Mapping[str, TensorSpec], confi
         if name in expected:
             continue
         layer = re.match(r"blk\.(\d{1,9})\.", name)
+        n_blocks = config.n_layers + config.ignored_blocks
+        if layer and int(layer[1]) >= n_blocks:
+            raise _fail(gguf, f"tensor {name} is beyond {config.architecture}.block_count {n_blocks}")
         if layer and int(layer[1]) >= config.n_layers:
-            raise _fail(gguf, f"tensor {name} is beyond {config.architecture}.block_count {config.n_layers}")
+            continue
         raise _fail(gguf, f"tensor {name} is unknown to the architecture {config.architecture}")
 
 
@@ -315,6 +349,9 @@ def _check_tensor(gguf: GGUFFile, info: TensorInfo, expected: TensorSpec) -> Non
             f"tensor {info.name} is {info.type_name} (ggml type {info.ggml_type}); supported: {', '.join(QUANTS)}",
             UnsupportedQuantError,
         )
+    block, part = GGML_TYPES[info.ggml_type].block_size, info.shape[-1] // expected.n_parts
+    if part % block:
+        raise _fail(gguf, f"tensor {info.name} is {info.type_name}: {part} weights of a layer are no blocks of {block}")
     if expected.is_plain and info.type_name != "F32":
         raise _fail(gguf, f"tensor {info.name} is {info.type_name}; norms, biases and rope factors must be F32")
 

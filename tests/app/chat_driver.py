@@ -13,6 +13,7 @@ from unittest.mock import patch
 from textual.pilot import Pilot
 from textual.scrollbar import ScrollBarRender
 
+from app.chat.generation import GenerationChoice
 from app.chat.options import ChatOptions
 from app.program.settings import built_in_settings, override
 from app.tui.app import JalopyApp
@@ -27,7 +28,13 @@ _LONGEST_PAUSE_S = 0.02
 
 
 def options_for(script: Script) -> ChatOptions:
-    return ChatOptions(open_model=script.open_model, sampling=lambda model: None)
+    generation = GenerationChoice(built_in_settings())
+    return ChatOptions(
+        generation=generation,
+        open_model=script.open_model,
+        sampling=lambda model: None,
+        glance_at_model=script.glance_at_model,
+    )
 
 
 class Driver:

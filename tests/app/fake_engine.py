@@ -22,7 +22,15 @@ from typing import Any
 
 from engine import common_prefix
 from engine.config import Attention, Dense, Layer, ModelConfig, Rope
-from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError, MemoryPlanError, TemplateError
+from engine.errors import (
+    BrokenModelError,
+    Cancelled,
+    ContextFullError,
+    EngineError,
+    FileUnreadableError,
+    MemoryPlanError,
+    TemplateError,
+)
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.sampling.logprobs import TokenLogprobs
 
@@ -164,6 +172,8 @@ class Script:
     open_error: Exception | None = None
     open_errors: dict[str, Exception] = field(default_factory=dict)
     """The same for files of some names."""
+    missing: Collection[str] = ()
+    """Names of files that are not there."""
     prefill_error: Exception | None = None
     generate_error: Exception = field(default_factory=lambda: BrokenModelError("model.gguf: the model computed NaN"))
     fail_after_tokens: int | None = None
@@ -179,6 +189,11 @@ class Script:
     n_bandwidth_probes: int = 0
     opened: list[FakeModel] = field(default_factory=list)
     """Every model opened from this script, with its sessions in ``model.sessions``."""
+
+    def glance_at_model(self, path: Path) -> None:
+        """Refuse what is not there."""
+        if path.name in self.missing:
+            raise FileUnreadableError(f"{path.name}: no such file (check the path)")
 
     def open_model(self, *arguments: Any, **options: Any) -> FakeModel:
         """Open a model whatever the arguments: stands in for ``app.chat.opening.open_model`` and the like."""
@@ -329,6 +344,10 @@ class FakeChat:
         """Where each user's message begins in the prompt."""
         lengths = [len(ids) for ids in self._ids]
         return [1 + sum(lengths[:at]) for at, message in enumerate(self.messages) if message.role == "user"]
+
+    def turns(self) -> list[int]:
+        """Where a model with recurrent layers would keep what it knows."""
+        return self.turn_starts()
 
     def prompt_ids(self) -> list[int]:
         """Return the ids after which the next reply begins."""
@@ -483,6 +502,7 @@ class FakeSession:
     def __init__(self, model: FakeModel, n_ctx: int, kv: str) -> None:
         self.model, self._script = model, model.script
         self.n_ctx, self.kv_type, self.kv_bytes = n_ctx, kv, n_ctx * 256
+        self.kv_bytes_per_position, self.state_bytes = 256.0, 0
         self.tokens: list[int] = []
         self.finish_reason = ""
         self.n_guessed = 0
@@ -526,7 +546,12 @@ class FakeSession:
         shape = (len(wanted), 16) if every else (16,)
         return np.zeros(shape, np.float32)
 
-    def prefill(self, ids: Iterable[int], on_progress: Callable[[int, int], None] | None = None) -> Prefilled:
+    def prefill(
+        self,
+        ids: Iterable[int],
+        on_progress: Callable[[int, int], None] | None = None,
+        turns: Collection[int] = (),
+    ) -> Prefilled:
         """Keep the longest common prefix and take in the rest."""
         wanted = list(ids)
         started_s = self._script.clock()

@@ -92,6 +92,13 @@ def causal_attention(
     return np.einsum("hij,jhd->ihd", softmax(scores)[..., :n], v)
 
 
+def causal_convolution(x: Array, weights: Array) -> Array:
+    """x: (n, channels), weights: (channels, taps): each channel by itself, nothing before the first input."""
+    taps = weights.shape[1]
+    padded = np.concatenate([np.zeros((taps - 1, x.shape[1])), x])
+    return sum(padded[j : j + len(x)] * weights[:, j] for j in range(taps))
+
+
 class Twin:
     """A checked file's keys and dequantised tensors in float64, read without the engine's configuration."""
 
@@ -125,8 +132,8 @@ class Twin:
         bias = self.tensor(name + ".bias")
         return out if bias is None else out + bias.ravel()[rows]
 
-    def norm(self, x: Array, name: str) -> Array:
-        return rmsnorm(x, self.tensor(name + ".weight"), self.eps)
+    def norm(self, x: Array, name: str, kind: str = ".weight") -> Array:
+        return rmsnorm(x, self.tensor(name + kind), self.eps)
 
     def layer_norm(self, x: Array, name: str) -> Array:
         return layernorm(x, self.tensor(name + ".weight"), self.tensor(name + ".bias"), self.eps)
@@ -143,9 +150,10 @@ class Twin:
         divisor: float | None = None,
         magnitude: float = 1.0,
         factors: str = "rope_freqs.weight",
+        dim: int | None = None,
     ) -> Turn:
         """Rope of n positions, by the file's keys unless others are given."""
-        dim = self.key("rope.dimension_count", self.key("attention.key_length"))
+        dim = dim or self.key("rope.dimension_count", self.key("attention.key_length"))
         divisor = divisor or self.key("rope.scaling.factor", 1.0)
         theta = theta or self.key("rope.freq_base", 10000.0)
         frequencies = theta ** (-np.arange(0, dim, 2) / dim) / divisor

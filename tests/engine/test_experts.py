@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,8 @@ import pytest
 
 from engine import Model
 from engine.errors import BrokenModelError
-from engine.kernels.records import CHOOSE, GROUP, SCORES, STEP
+from engine.kernels.records import ASK, CHOOSE, GROUP, SCORES, STEP
+from engine.machine.residency import resident_bytes
 from engine.measure.fit import needs_of_file
 from engine.plan.compilation import find_kernel
 from engine.plan.plan import bits
@@ -137,6 +141,22 @@ def test_how_a_prompt_is_cut_changes_no_bit_and_more_experts_than_tokens_change_
     assert nmse(feed(path, [1] * 9 + [3, 2, 4]), whole[:18]) < (1e-9 if quant == "F32" else 1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("quant", ["Q8_0", "Q4_0"])
+def test_widths_with_a_rest_give_each_of_a_few_tokens_its_bits_and_every_block_the_same(
+    quant: str, tmp_path: Path
+) -> None:
+    path = qwen3moe.tiny(6, 3, 288, quant=quant, n_layers=1, dim=320, head_dim=80).write(tmp_path / "m.gguf")
+    assert feed(path, [23, 9, 5], threads=3).tobytes() == feed(path, [37]).tobytes()
+    model = Model.open(path, threads=3)
+    session = model.session(n_ctx=64, kv="f32")
+    single = np.stack([session.feed([token]) for token in IDS[:8]])
+    session.truncate(0)
+    assert session.verify(IDS[:8]).tobytes() == single.tobytes()
+    assert nmse(single, qwen3moe.logits(Twin(model._checked), IDS[:8])) < 1e-3
+    model.close()
+
+
 def test_gate_and_up_in_one_tensor_compute_the_same(tmp_path: Path) -> None:
     fused, split = qwen3moe.tiny(is_fused=True), qwen3moe.tiny()
     for number in range(2):
@@ -199,4 +219,39 @@ def test_a_saved_state_a_fork_and_the_way_back_change_no_bit(tmp_path: Path) -> 
     fresh.prefill(forked)
     assert session.feed(IDS[:3], every=True).tobytes() == fresh.feed(IDS[:3], every=True).tobytes()
     assert nmse(first, qwen3moe.logits(Twin(model._checked), IDS)) < 1e-6
+    model.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system cannot be told to drop a file from memory")
+def test_chosen_experts_are_read_ahead_and_no_others(tmp_path: Path) -> None:
+    n_experts, n_bytes, place = 16, (1 << 20) + 500, tmp_path / "slab"
+    place.write_bytes(os.urandom(n_experts * n_bytes))
+    with place.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        view = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    if resident_bytes(view) != 0:
+        pytest.skip("this file system keeps files in memory")
+    table, slabs = np.zeros((3, 8), np.int64), np.array([[view.ctypes.data, n_bytes]])
+    table[:, 0], table[1:, 4] = 2, (3, 9)
+    call("ask for experts", ASK, {"table": table.ctypes.data, "slabs": slabs.ctypes.data, "n_slabs": 1})
+    deadline = time.monotonic() + 60
+    while (resident_bytes(view) or 0) < 2 * n_bytes and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert 2 * n_bytes <= (resident_bytes(view) or 0) < 4 * n_bytes
+
+
+def test_a_model_larger_than_memory_is_not_read_whole_and_computes_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = qwen3moe.tiny().write(tmp_path / "m.gguf")
+    wanted = feed(path, [12, 1, 3])
+    monkeypatch.setattr("engine.weights.weights.Weights.resident_share", lambda self: 0.5)
+    monkeypatch.setattr("engine.machine.residency.read_in_order", lambda *arguments: pytest.fail("read whole"))
+    monkeypatch.setattr("engine.gguf.read.GGUFFile.file_bytes", property(lambda self: 1 << 60))
+    assert feed(path, [12, 1, 3]).tobytes() == wanted.tobytes()
+    model = Model.open(path)
+    session = model.session(n_ctx=16)
+    rows = [one.kernel for one in session._pipeline.plans["decode"].operations]
+    assert rows.count("ask for experts") == model.config.n_layers
     model.close()

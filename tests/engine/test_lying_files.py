@@ -38,17 +38,23 @@ NO_COUNTS = (-1, HUGE, 2.0, True, np.full(N_LAYERS, -1, "<i4"), np.full(N_LAYERS
 WORDS = {"rope.scaling.type", "general.type"}
 FLAGS = {"attention.causal", "rope.scaling.finetuned", "expert_weights_norm"}
 MAY_BE_NOUGHT = {
-    "attention.sliding_window", "expert_group_count", "expert_shared_feed_forward_length",
-    "leading_dense_block_count", "nextn_predict_layers",
+    "attention.sliding_window", "attention.shared_kv_layers", "embedding_length_per_layer_input", "expert_group_count",
+    "expert_shared_feed_forward_length", "leading_dense_block_count", "nextn_predict_layers", "attention.head_count",
+    "attention.head_count_kv", "feed_forward_length",
 }  # fmt: skip
-EXPERTS = {name for name in ARCHITECTURES if name in ("gpt-oss", "dots1") or "moe" in name}
+"""Of some families; those that it contradicts in others say so (``CONTRADICTIONS``)."""
+EXPERTS = {name for name in ARCHITECTURES if name in ("gpt-oss", "dots1", "qwen3next") or "moe" in name}
 COUNTS = {
     "block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size",
     "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
     "attention.sliding_window", "attention.sliding_window_pattern", "rope.dimension_count",
+    "attention.shared_kv_layers", "attention.key_length_swa", "attention.value_length_swa",
+    "rope.dimension_count_swa", "embedding_length_per_layer_input",
     "rope.scaling.original_context_length", "expert_count", "expert_used_count", "expert_group_count",
     "expert_group_used_count", "expert_feed_forward_length", "expert_shared_feed_forward_length", "expert_shared_count",
     "expert_gating_func", "leading_dense_block_count", "interleave_moe_layer_step", "nextn_predict_layers",
+    "shortconv.l_cache", "ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank",
+    "ssm.group_count", "full_attention_interval",
 }  # fmt: skip
 POSITIVE = {
     "rope.freq_base", "rope.freq_base_swa",
@@ -59,13 +65,25 @@ CONTRADICTIONS: dict[str, tuple[Any, ...]] = {
     "block_count": (0, 1, 3),
     "embedding_length": (0, 32, 65, 72, 128),
     "feed_forward_length": (0, 95, 104, np.array([96, 104], "<u4")),
-    "attention.head_count": (0, 3, 5, 8, np.array([4, 8], "<u4")),
-    "attention.head_count_kv": (0, 3, 1, 8, np.array([2, 1], "<u4")),
+    "attention.head_count": (0, 3, 5, 8, np.array([8, 4], "<u4")),
+    "attention.head_count_kv": (0, 3, 1, 8, np.array([1, 2], "<u4")),
     "attention.key_length": (0, 4, 12, 24, 4096),
     "attention.value_length": (0, 8, 24),
     "rope.dimension_count": (0, 1, 15, 18, 32),
     "attention.sliding_window_pattern": (0, np.ones(N_LAYERS - 1, bool), np.ones(N_LAYERS + 1, bool)),
+    "attention.shared_kv_layers": (1, N_LAYERS, N_LAYERS + 1, 40),
+    "attention.key_length_swa": (0, 4, 12, 16, 32, 4096),
+    "attention.value_length_swa": (0, 4, 12, 16, 4096),
+    "rope.dimension_count_swa": (0, 1, 3, 7, 16),
+    "embedding_length_per_layer_input": (0, 4, 24, 31, 33, 40, 64),
     "vocab_size": (0, 1, 10**6),
+    "shortconv.l_cache": (0, 1, 2, 4, 64),
+    "attention.recurrent_layers": (np.zeros(N_LAYERS, bool), np.ones(N_LAYERS, bool), np.ones(N_LAYERS + 1, bool)),
+    "ssm.conv_kernel": (0, 1, 2, 3, 5),
+    "ssm.inner_size": (0, 64, 96, 256),
+    "ssm.state_size": (0, 16, 31, 64, 96),
+    "ssm.time_step_rank": (0, 1, 2, 3, 8),
+    "ssm.group_count": (0, 1, 3, 4, 8),
     "expert_count": (5, 7, 12),
     "expert_used_count": (0, 9, 65),
     "expert_group_count": (3, 5, 7),
@@ -79,15 +97,20 @@ CONTRADICTIONS: dict[str, tuple[Any, ...]] = {
     "nextn_predict_layers": (1, 2),
 }
 """Values that are numbers of the right kind and cannot be: other keys or the tensors say so."""
-UNREAD = {"feed_forward_length": {"qwen3moe", "gpt-oss", "ernie4_5-moe", "bailingmoe2", "dots1"}}
+UNREAD = {
+    "feed_forward_length": {"qwen3moe", "gpt-oss", "ernie4_5-moe", "bailingmoe2", "dots1", "nemotron_h", "lfm2moe"},
+    "nextn_predict_layers": {"qwen35", "qwen35moe", "qwen3next", "nemotron_h"},
+}
 """Keys that say nothing about some or all layers of these."""
 NAMED_INSTEAD = {
     "expert_count": ("expert_used_count", "expert_group_count"),
     "expert_used_count": ("expert_group_used_count",),
     "expert_group_count": ("expert_group_used_count",),
-    "block_count": ("xielu.alpha_p has 2 values for",),
+    "block_count": (" has 2 values for", "attention.recurrent_layers", "attention.sliding_window_pattern must be"),
     "attention.head_count": ("attention.head_count_kv",),
     "attention.key_length": ("attention.value_length", "rope.dimension_count"),
+    "attention.key_length_swa": ("attention.value_length_swa", "rope.dimension_count_swa"),
+    **{f"ssm.{name}": ("ssm.inner_size", "ssm.group_count") for name in ("state_size", "time_step_rank")},
 }
 """Keys that a contradiction may be told by, beside the wrong one and the tensors."""
 
@@ -172,6 +195,8 @@ def test_keys_that_contradict_each_other_or_the_tensors_are_refused(
         for key in asked & {one for one in CONTRADICTIONS if architecture not in UNREAD.get(one, ())}:
             name = f"{architecture}.{key}"
             for value in CONTRADICTIONS[key]:
+                if np.array_equal(gguf.metadata.get(name, ()), value):
+                    continue  # what this file says rightly
                 message = _refused(gguf, metadata={**gguf.metadata, name: value})
                 words = (name, "tensor ", *NAMED_INSTEAD.get(key, ()))
                 assert any(word in message for word in words), f"{name} {value!r}: {message}"
@@ -243,6 +268,7 @@ def test_vectors_of_another_type_or_that_hold_no_numbers_are_refused_by_their_na
 FACTORS = {
     **{name: ["rope_freqs.weight"] for name in ARCHITECTURES},
     "phi3": ["rope_factors_short.weight", "rope_factors_long.weight"],
+    "phimoe": ["rope_factors_short.weight", "rope_factors_long.weight"],
 }
 WITH_FACTORS = {
     "llama",
@@ -254,7 +280,11 @@ WITH_FACTORS = {
     "arcee",
     "cohere2",
     "phi3",
+    "phimoe",
     "apertus",
+    "gemma4",
+    "granitehybrid",
+    "falcon-h1",
 }
 """Architectures whose files may divide frequencies."""
 

@@ -76,7 +76,8 @@ def test_threads_few_tokens_and_the_end_of_a_prompt_change_no_bit_of_any_archite
             session.truncate(0)
         assert session.feed(IDS).tobytes() == wanted.tobytes()
         single = np.stack([session.feed([token]) for token in IDS[:4]])
-        session.truncate(len(IDS))
+        if (left := session.truncate(len(IDS))) < len(IDS):  # layers cannot stop there
+            session.feed(IDS[left:])
         results += [single, session.verify(IDS[:4])]
         model.close()
     assert all(one.tobytes() == results[0].tobytes() for one in results)

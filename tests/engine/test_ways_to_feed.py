@@ -49,9 +49,15 @@ def _olmo3(pattern: list[bool]) -> Described:
     return _with(described, **{f"rope.scaling.{key}": value for key, value in yarn.items()})
 
 
+def _gemma4(slides: list[bool]) -> Described:
+    """The last two of four layers store nothing."""
+    return _with(tiny_gguf.model("gemma4", slides=slides), **{"attention.sliding_window": WINDOW})
+
+
 FAMILIES: dict[str, Callable[[], Described]] = {
     "gemma3": lambda: _sliding("gemma3", 2),
     "gemma2": lambda: _sliding("gemma2", None),
+    "gemma4": lambda: _gemma4([True, False, True, False]),
     "phi3": lambda: longrope(context_length=N_CTX),
     "mistral3": lambda: tiny_gguf.model("mistral3"),
     "olmo3": lambda: _olmo3([True, False, True]),
@@ -65,6 +71,8 @@ OF_ONE_LAYER: dict[str, Callable[[], Described]] = {
     "gemma3, whole": lambda: _sliding("gemma3", 1, n_layers=1),
     "gemma2, window": lambda: _sliding("gemma2", None, n_layers=1),
     "gemma2, whole": lambda: _sliding("gemma2", 1, n_layers=1),
+    "gemma4, window": lambda: _gemma4([True]),
+    "gemma4, whole": lambda: _gemma4([False]),
     "phi3": lambda: longrope(n_layers=1),
     "mistral3": lambda: tiny_gguf.model("mistral3", n_layers=1),
     "olmo3, window": lambda: _olmo3([True]),

@@ -121,6 +121,11 @@ class TinyGGUF:
         """Add a tensor of type F32."""
         self.tensors.append(TensorEntry(name, [len(values)], GGMLQuantizationType.F32, values.astype("<f4").tobytes()))
 
+    def add_rows(self, name: str, values: np.ndarray) -> None:
+        """Add a tensor of type F32 with several rows."""
+        dims = list(values.shape[::-1])
+        self.tensors.append(TensorEntry(name, dims, GGMLQuantizationType.F32, values.astype("<f4").tobytes()))
+
     def add_biases(self, *names: str, seed: int = 7, std: float = 0.1) -> None:
         """Give every tensor whose name ends so, but for ``.weight``, a bias, as long as it has rows or elements."""
         rng = np.random.default_rng(seed)
@@ -149,10 +154,9 @@ class TinyGGUF:
             )
 
     def fuse(self, name: str, *parts: str) -> None:
-        """Make the tensors of every layer whose names end so one tensor, their rows behind each other."""
-        blocks = dict.fromkeys(
-            ".".join(str(one.name).split(".")[:2]) for one in self.tensors if "blk." in str(one.name)
-        )
+        """Make tensors of each layer that has them one tensor, their rows behind each other; names end so."""
+        names = [str(one.name) for one in self.tensors]
+        blocks = [one.removesuffix("." + parts[0]) for one in names if one.endswith("." + parts[0])]
         for block in blocks:
             found = [self.tensor(f"{block}.{part}") for part in parts]
             dims = [*found[0].dims[:-1], sum(one.dims[-1] for one in found)]
@@ -175,7 +179,7 @@ class TinyGGUF:
         shared_gate: bool = False,
         seed: int = 5,
     ) -> None:
-        """Give every layer experts in place of its feed-forward, with a router whose choice rounding does not change.
+        """Give every layer experts in place of its feed-forward, whose routers rounding seldom sways.
 
         Args:
             hidden_dim: of one; 64, or 256 where blocks have 256 elements.

@@ -29,6 +29,13 @@ from tests.fuzz.target import Fault, Watch
 from tests.fuzz.targets import TARGETS, load
 from tests.fuzz.worker import Result, Worker, execute, mutated
 
+
+@pytest.fixture(autouse=True, scope="module")
+def _made_by_sound_code() -> None:
+    """The logs are made once: no planted fault may stand in their way, whatever the order of the tests."""
+    sound_logs()
+
+
 KEPT = [(name, path) for name in TARGETS for path in kept.kept(name)]
 
 

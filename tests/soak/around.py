@@ -121,7 +121,7 @@ def read_file(run: Run, rng: Random) -> None:
     marker = run.next_marker()
     run.type_text(marker)  # at once: what is typed behind the command stands behind the file
     run.live.wait_for(
-        lambda: "[pasted" in run.view.prompt.partition(marker)[0] and marker in run.view.prompt,
+        lambda: "[file" in run.view.prompt.partition(marker)[0] and marker in run.view.prompt,
         f"{marker} behind the attached file in the prompt",
     )
     run.live.press("\r")

@@ -236,11 +236,11 @@ class Run:
         self.counts["replies"] += 1
         self.counts["tokens"] += reply.n_tokens
 
-    def command_key(self, key: str, answer: str) -> None:
-        """Press one key and wait for its answer."""
+    def command_key(self, key: str, *answers: str) -> None:
+        """Press one key and wait for one of its answers."""
         painted = self._mark_painted()
         self.live.press(key)
-        self.live.wait_for(lambda: answer in painted(), f"{answer!r} after {key!r}")
+        self.live.wait_for(lambda: any(one in painted() for one in answers), f"{answers} after {key!r}")
 
     def fail(self, what: str) -> NoReturn:
         """End the run."""

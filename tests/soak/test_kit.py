@@ -275,8 +275,8 @@ PAINTED = """\
  model  Some words of a reply, 31 tokens in all,
         and more.
 
-        2.0 tok/s · first token 1.9 s · 31 tokens · read 14, 3 from
-        cache
+        31 tokens · 2.0 tok/s · first after 1.9 s · stopped · /continue goes on ·
+        read 14, 3 from cache
 
         a note of 5 tokens
 ╭─ Enter sends · ctrl+j new line · / commands ─────────────────────────────────╮

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rich.cells import get_character_cell_size
 
 _SPEAKER = re.compile(r" ?[ >-]?(you|model)(?: |$)")
-_FOOTER_END = re.compile(r"([\d,]+) tokens? · read [\d,]+")
+_FOOTER_END = re.compile(r"([\d,]+) tokens? · (?:[\d.,]+ tok/s|first after)")
 _RATE = re.compile(r" *(?:[\d.,]+|-) tok/s")
 """Begins the status line in rest and while a reply is written; the word for the state is left out in want of room."""
 _MARKDOWN_SIGNS = "<[`~&#.)"
@@ -63,7 +63,7 @@ class Block:
         for index, row in enumerate(self.rows):
             if "tokens" in (pair := " ".join(self.rows[index : index + 2])) or "1 token" in pair:
                 found = _FOOTER_END.search(pair)
-                if found and re.match(r"[\d.,]+ tok/s|first token|[\d,]+ tokens? · read|\(empty|\(no answer", row):
+                if found and re.match(r"[\d,]+ tokens? · |\(empty|\(no answer", row):
                     end = index
                     break
         return letters(" ".join(self.rows[:end]))

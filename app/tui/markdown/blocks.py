@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 from markdown_it.tree import SyntaxTreeNode
 from textual.content import Content
 
+from app.text.clean_text import clean_line
+from app.text.glyphs import ASCII, choose_glyphs
 from app.text.record import record
 from app.tui.markdown.inline import inline_text
-from app.tui.markdown.lines import Line, indented, plain_lines
+from app.tui.markdown.lines import NOTHING, Line, indented, plain_lines
 from app.tui.markdown.tables import table_lines
 
 # The Linux console's font has no other bullets.
 BULLETS = "•-*"
+_TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
+"""Boxes of tasks by how they are written."""
 _TITLES = 3
 """Headings below this level look alike."""
 
@@ -79,12 +85,16 @@ def _code(node: SyntaxTreeNode, page: Page) -> list[Line]:
     code, language = node.content.removesuffix("\n"), node.info.partition(" ")[0]
     text = page.highlight(code, language) if page.highlight else Content(code)
     edge = Content(" ").stylize(".block")
-    return [Line(line, edge, edge, fill=".block", is_code=True) for line in text.split("\n", allow_blank=True)]
+    # Not in the text: it is not copied with the code.
+    named = edge + Content(clean_line(language, 20)).stylize(".block").stylize(".edge")
+    label = [Line(NOTHING, named, named, fill=".block")] if language else []
+    return label + [Line(line, edge, edge, fill=".block", is_code=True) for line in text.split("\n", allow_blank=True)]
 
 
 def _bullets(node: SyntaxTreeNode, page: Page) -> list[Line]:
+    tasks = {} if choose_glyphs() is ASCII else _TASKS
     bullet = BULLETS[node.level // 2 % len(BULLETS)]
-    return [line for item in node.children for line in _item(item, f"{bullet} ", page)]
+    return [line for item in node.children for line in _item(item, f"{bullet} ", page, tasks)]
 
 
 def _numbers(node: SyntaxTreeNode, page: Page) -> list[Line]:
@@ -94,7 +104,7 @@ def _numbers(node: SyntaxTreeNode, page: Page) -> list[Line]:
     return [line for number, item in numbered for line in _item(item, f" {number}.".rjust(n_cells + 1) + " ", page)]
 
 
-def _item(item: SyntaxTreeNode, mark: str, page: Page) -> list[Line]:
+def _item(item: SyntaxTreeNode, mark: str, page: Page, tasks: Mapping[str, str] = MappingProxyType({})) -> list[Line]:
     lines: list[Line] = []
     before = ""
     for node in item.children:
@@ -103,6 +113,9 @@ def _item(item: SyntaxTreeNode, mark: str, page: Page) -> list[Line]:
             lines.append(Line())
         lines += _lines(node, page.narrowed(len(mark)))
         before = node.type
+    task = tasks.get(lines[0].text.plain[:4]) if lines else None
+    if task:
+        lines[0] = replace(lines[0], text=Content(task) + lines[0].text[4:])
     return indented(lines or [Line()], Content(mark).stylize(".mark"), Content(" " * len(mark)), mark)
 
 

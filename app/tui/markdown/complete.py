@@ -10,6 +10,7 @@ import re
 
 _FENCE = re.compile(r"\s*(?P<fence>`{3,}|~{3,})(?P<rest>.*)")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
+_ITEM_START = re.compile(r"^([ \t]*)(?:[-*+]|\d{1,9}[.)])[ \t]", re.MULTILINE)
 _HEADING = re.compile(r" {0,3}#{1,6}\s")
 
 
@@ -19,6 +20,14 @@ def complete_chars(text: str) -> int:
     for line in text.splitlines(keepends=True):
         scan.take(line)
     return scan.complete
+
+
+def last_item_start(text: str) -> int:
+    """Return where the last item of the list begins that an open block ends with; 0 without a second item."""
+    indents = [(found.start(), len(found[1].expandtabs())) for found in _ITEM_START.finditer(text)]
+    outermost = min((indent for _, indent in indents), default=0)
+    starts = [start for start, indent in indents if indent == outermost]
+    return starts[-1] if len(starts) > 1 else 0
 
 
 class _Scan:

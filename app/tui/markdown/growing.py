@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from markdown_it.tree import SyntaxTreeNode
 
 from app.tui.markdown.blocks import Highlight, Page, markdown_lines
-from app.tui.markdown.complete import complete_chars
+from app.tui.markdown.complete import complete_chars, last_item_start
 from app.tui.markdown.lines import Line, Row, plain_lines, rows_of
 from app.tui.markdown.parser import tree_of
 
@@ -15,6 +15,8 @@ SMALL_CHARS = 1000
 """An open block of at most this length is parsed whenever it grows; a longer one when it has grown by a quarter."""
 SMALL_LINE_CHARS = 8000
 """The same limit for an open block that is a single line: it is parsed whenever it grows up to this length."""
+SMALL_ITEM_CHARS = 4000
+"""The same limit for the last item of a long list; a longer one is shown as it came."""
 
 Place = tuple[int, int, int]
 """Characters, rows and lines before it."""
@@ -42,7 +44,11 @@ class GrowingMarkdown:
         self._settled: Place = _START
         """End of the complete blocks, in characters."""
         self._parsed: Place = _START
-        """End of the text shown as Markdown; the rest is shown as it came."""
+        """End of the text parsed with its block, or of the last but one item of a long list."""
+        self._n_parsed = 0
+        """Characters of the open block when it was last parsed from its beginning."""
+        self._is_at_item = False
+        """Whether an item of a list begins at the end of what is parsed."""
 
     @property
     def copied(self) -> str:
@@ -77,14 +83,15 @@ class GrowingMarkdown:
 
         Args:
             width: cells of a row.
-            highlight: colours code.
+            highlight: colours code, of a growing text that of blocks that are complete.
             is_whole: nothing will follow, so the text is parsed as one.
         """
         self.width, self._highlight, self._is_plain = width, highlight, False
         self._settled = self._parsed = _START
+        self._n_parsed, self._is_at_item = 0, False
         if is_whole:
             self._tree = self._tree or tree_of(self.source)
-            self._show_from(_START, self._lines(self._tree))
+            self._show_from(_START, self._lines(self._tree, highlight))
         else:
             self._settle()
             self._show_open()
@@ -99,26 +106,41 @@ class GrowingMarkdown:
         n_complete = complete_chars(self.source[start:])
         if n_complete:
             end = start + n_complete
-            lines = self._markdown(self.source[start:end])
+            lines = self._lines(tree_of(self.source[start:end]), self._highlight)
             self._show_from(self._settled, [*lines, Line()] if lines else [])
             self._settled = self._parsed = (end, len(self.rows), len(self._copied))
+            self._n_parsed, self._is_at_item = 0, False
 
     def _show_open(self) -> None:
         text = self.source[self._settled[0] :]
-        n_parsed = self._parsed[0] - self._settled[0]
         is_small = len(text) <= (SMALL_CHARS if "\n" in text else SMALL_LINE_CHARS)
-        if is_small or len(text) >= n_parsed * 5 // 4:
-            n_parsed = len(text) if is_small else text.rfind("\n") + 1 or len(text)
-            self._show_from(self._settled, self._markdown(text[:n_parsed]))
-            self._parsed = (self._settled[0] + n_parsed, len(self.rows), len(self._copied))
-        plain = text[n_parsed:]
-        self._show_from(self._parsed, plain_lines(plain) if plain else [])
+        if is_small or len(text) >= self._n_parsed * 5 // 4:
+            item = 0 if is_small else last_item_start(text)
+            self._is_at_item = item > 0
+            self._n_parsed = len(text) if is_small else item or text.rfind("\n") + 1 or len(text)
+            self._parsed = self._settled
+            self._parse_further(self._n_parsed)
+        self._show_rest()
+
+    def _show_rest(self) -> None:
+        """Show what of the open block is not parsed with it: items of a list by themselves, else as it came."""
+        rest = self.source[self._parsed[0] :]
+        if self._is_at_item and len(rest) > SMALL_CHARS and (n_items := last_item_start(rest)):
+            self._parse_further(n_items)
+            rest = rest[n_items:]
+        is_item = self._is_at_item and len(rest) <= SMALL_ITEM_CHARS
+        self._show_from(self._parsed, self._markdown(rest) if is_item else plain_lines(rest) if rest else [])
+
+    def _parse_further(self, n_chars: int) -> None:
+        start = self._parsed[0]
+        self._show_from(self._parsed, self._markdown(self.source[start : start + n_chars]))
+        self._parsed = (start + n_chars, len(self.rows), len(self._copied))
 
     def _markdown(self, text: str) -> list[Line]:
-        return self._lines(tree_of(text))
+        return self._lines(tree_of(text), None)
 
-    def _lines(self, tree: SyntaxTreeNode) -> list[Line]:
-        return markdown_lines(tree, Page(self.width, self._highlight))
+    def _lines(self, tree: SyntaxTreeNode, highlight: Highlight | None) -> list[Line]:
+        return markdown_lines(tree, Page(self.width, highlight))
 
     def _show_from(self, place: Place, lines: Sequence[Line]) -> None:
         _, n_rows, n_lines = place

@@ -39,6 +39,7 @@ from app.chat.events import (
 )
 from app.chat.turns import Turns
 from app.conversations.at_hand import AtHand
+from app.program.bundled_model import is_starter
 from app.text.clean_text import clean_line
 from app.text.glyphs import ASCII, choose_glyphs
 from app.tui.actions import Action
@@ -61,13 +62,14 @@ from app.tui.screens.message_editing import MessageEditing
 from app.tui.screens.message_focus import MessageFocus
 from app.tui.screens.model_flow import ModelFlow, how_to_load
 from app.tui.screens.notes import Notes
+from app.tui.screens.offering import Offering
 from app.tui.screens.prompt_flow import PromptFlow
 from app.tui.screens.reply_flow import ReplyFlow
 from app.tui.screens.turn_views import TurnViews
 from app.tui.speed.watch import PerformanceWatch
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
 from app.tui.widgets.message_view import MessageKeyPressed
-from app.tui.widgets.prompt import Prompt, screens_hint
+from app.tui.widgets.prompt import EDGE_COLUMNS, Prompt, screens_hint
 from app.tui.widgets.status_line import ActivityLine, StatusLine
 from app.tui.widgets.strip_display import StripDisplay
 from app.tui.widgets.suggestions import Suggestions
@@ -75,8 +77,6 @@ from app.tui.widgets.transcript import Transcript
 
 SAVE_PERIOD_S = 1.5
 """A kill in the middle of a reply loses no more than that, or half a second more while another screen is shown."""
-PROMPT_EDGE_COLUMNS = 6
-"""Of the prompt's edge, those that hold no words."""
 
 T = TypeVar("T")
 
@@ -172,12 +172,13 @@ class ChatScreen(Screen[None]):
         )  # fmt: skip
         self.copying = Copying(parts)
         self.editing = MessageEditing(parts)
-        self.replies = ReplyFlow(parts, self.editing)
+        self.replies = ReplyFlow(parts, self.editing, self._habits.notifies)
         self.talks = ConversationFlow(parts, self.conversations, self.editing)
         self.models = ModelFlow(parts, self.talks, self.replies, self._open_model)
         self.acting = MessageActions(parts, self.editing, self.copying, self.talks.fork_at)
         self.sending = PromptFlow(parts, self.editing, self._carry_out)
         self.engine = EngineFlow(parts, self._clock, self._pace, self._download_word)
+        self.offering = Offering(parts)
         self._shown_by = self._list_event_handlers()
 
     def _start_engine(self) -> None:
@@ -188,6 +189,8 @@ class ChatScreen(Screen[None]):
             self.note(how_to_load(self._keymap))
         else:
             is_resumed = self.talks.resume_last(self._model_path)
+            if not is_resumed and is_starter(self._model_path):
+                self.models.greet()
             self.models.load(self._model_path, keeps=is_resumed, rereads=False)
         if line := self.drafting.bring_back_unsent():
             self.note(line)
@@ -211,6 +214,7 @@ class ChatScreen(Screen[None]):
             shown = show(reported.event)
             if shown is not None:
                 await shown
+        self.engine.show_edge()
 
     def _list_event_handlers(self) -> dict[type, tuple[Callable[[Any], Awaitable[None] | None], ...]]:
         replies, talks, models = self.replies, self.talks, self.models
@@ -246,6 +250,7 @@ class ChatScreen(Screen[None]):
             self._early.append(message)
             return
         await self.sending.take(message)
+        self.engine.show_edge()
         if self.prompt.unheeded:
             self.prompt.unheeded.popleft()
 
@@ -253,18 +258,21 @@ class ChatScreen(Screen[None]):
     def follow_prompt(self, event: TextArea.Changed) -> None:
         """List the commands that fit what is typed, and find out what it costs."""
         text = event.text_area.text
-        self.query_one(Suggestions).show_for(text)
+        self.offering.offer()
         self.drafting.note_change()
         self.engine.note_typed(text)
         self.editing.weigh_soon()
 
     @on(TranscriptScrolled)
     def scroll(self, message: TranscriptScrolled) -> None:
-        """Move the transcript by pages."""
+        """Move the transcript by pages, or to its end."""
         if message.pages < 0:
             self.transcript.page_up()
-        else:
+        elif message.pages > 0:
             self.transcript.page_down()
+        else:
+            self.transcript.anchor()
+        self.engine.show_edge()
 
     @on(LinkChosen)
     def show_link(self, message: LinkChosen) -> None:
@@ -290,7 +298,7 @@ class ChatScreen(Screen[None]):
     def on_resize(self, event: events.Resize) -> None:
         """Let the strip lie flat on a narrow screen."""
         self._strip.fit(event.size.width)
-        self.engine.screens_hint = screens_hint(self._keymap, event.size.width - PROMPT_EDGE_COLUMNS)
+        self.engine.screens_hint = screens_hint(self._keymap, event.size.width - EDGE_COLUMNS)
 
     # ---- actions
 
@@ -335,6 +343,7 @@ class ChatScreen(Screen[None]):
     action_rename = _handed_to(lambda chat: chat.talks.rename)
     action_save = _handed_to(lambda chat: chat.talks.export)
     action_model = _handed_to(lambda chat: chat.models.open_wanted)
+    action_set = _handed_to(lambda chat: chat.models.set_generation)
     action_threads = _handed_to(lambda chat: chat.models.wish_threads)
     action_edit = _handed_to(lambda chat: chat.editing.edit)
     action_regenerate = _handed_to(lambda chat: chat.acting.regenerate)

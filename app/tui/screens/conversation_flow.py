@@ -7,7 +7,6 @@ from pathlib import Path
 
 from app.chat.context_room import ANNOUNCED_SHARE
 from app.chat.events import ConversationTakenUp, GenerationFinished, TurnsDropped
-from app.conversations import lines
 from app.conversations.at_hand import AtHand
 from app.conversations.conversation import ChatMessage, Role
 from app.conversations.export import save_as
@@ -17,9 +16,10 @@ from app.conversations.log_file import LogRefusedError
 from app.conversations.quota import drop_oldest_states
 from app.conversations.recent import last_used, model_key
 from app.conversations.replay import MOST_TITLE_CHARS, Saved
-from app.conversations.rows import moment_text
+from app.conversations.rows import day_text
 from app.conversations.store import Opened
 from app.program.background import in_background
+from app.program.bundled_model import is_starter
 from app.program.personas import how_to_add, load_persona, persona_names
 from app.program.refusals import Refusal
 from app.text import figures
@@ -27,11 +27,13 @@ from app.text.clean_text import clean_line, clean_text
 from app.tui.draft import Draft
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.message_editing import MessageEditing
-from app.tui.screens.notes import busy_line
-from app.tui.widgets.message_view import MessageView, ReplyView, UserView
+from app.tui.screens.notes import NOT_PART, busy_line
+from app.tui.screens.turn_views import GOES_ON, footers
+from app.tui.widgets.message_view import MessageView, Note, ReplyView, UserView
 
 _DROPPED_ABOVE = "---- the model no longer sees what is above ----"
 _MISSING = "(missing: the file is damaged here)"
+_TITLE_CHARS = 40
 DROP_STATES_PERIOD_S = 60.0
 """Seconds between two checks of the saved states against their quota."""
 WORTH_A_LINE_TOKENS = 32
@@ -48,6 +50,8 @@ class ConversationFlow:
         self._at_hand, self._editing = at_hand, editing
         self._told_trouble = self._told_state_trouble = ""
         self._is_announced = self._has_told_no_locks = False
+        self._continuing: tuple[str, Note] | None = None
+        """Name and line of the conversation that is shown, until the engine has taken it up."""
         self._dropped_states_s = -DROP_STATES_PERIOD_S
 
     # ---- saving
@@ -88,7 +92,7 @@ class ConversationFlow:
     def resume_last(self, model_path: Path) -> bool:
         """Show the conversation that was used last with a model; False if none exists or resuming is turned off."""
         at_hand = self._at_hand
-        if not at_hand.resumes or at_hand.store is None:
+        if not at_hand.resumes or at_hand.store is None or is_starter(model_path):  # its context is for one try
             return False
         last = last_used(at_hand.store, model_key(model_path))
         opened = self._open(last) if last is not None else None
@@ -142,18 +146,17 @@ class ConversationFlow:
 
     async def _show_saved(self, opened: Opened) -> None:
         await self._fill_transcript()
-        key = self._keymap.first_key("app.conversations")
-        others = f"{key} lists the others" if key else "/conversations lists the others"
-        day = moment_text(opened.saved.changed) or "an unknown day"
-        self._note(f"{opened.saved.shown_title} · from {day} · /new starts another, {others}")
+        day = day_text(opened.saved.changed, self._turns.journal.now_text)
+        which = f'continuing "{clean_line(opened.saved.shown_title, _TITLE_CHARS)}"{f" ({day})" if day else ""}'
+        self._continuing = which, self._note(_with_new(which))
         if opened.notice:
             self._note(opened.notice, is_error=True)
         if opened.saved.not_sent:
             self._bring_back(opened.saved)
         elif opened.saved.conversation.awaits_reply:
             self._note("the last message was not answered: /regen asks again, and another message goes with it")
-        elif self._turns.can_continue:
-            self._note("the last reply is not complete (/continue goes on with it)")
+        elif self._turns.can_continue and (views := self._transcript.replies()):
+            views[-1].offer(GOES_ON)
 
     def _bring_back(self, saved: Saved) -> None:
         """Put an unanswered message back into the prompt, or, if a draft is there, into the history that Up recalls."""
@@ -198,14 +201,26 @@ class ConversationFlow:
         self._is_announced = False
 
     def tell_taken_up(self, message: ConversationTakenUp) -> None:
-        """Say what of the conversation is in the cache, and what that saved."""
+        """Say what of the conversation is in the cache, and what that saved, in the line that names it."""
         if message.trouble:
             self._note(message.trouble, is_error=True)
-        if message.restored_tokens:
-            self._note(figures.resumed(message.restored_tokens, message.restored_s, message.read_s))
         unread = message.total_tokens - message.ready_tokens
+        parts = []
+        if message.restored_tokens:
+            parts.append(figures.back(message.restored_tokens, message.restored_s, message.read_s))
         if unread >= WORTH_A_LINE_TOKENS:
-            self._note(f"{figures.count(unread)} tokens of it are read with the next message")
+            parts.append(f"{figures.count(unread)} tokens are read with the next message")
+        if parts:
+            is_news = message.restored_tokens and figures.saves_much(message.restored_s, message.read_s)
+            self._continue_line(" · ".join(parts), "news" if is_news else "")
+
+    def _continue_line(self, text: str, kind: str) -> None:
+        """Say more in the line that names the conversation, where that stands."""
+        if self._continuing is None:
+            self._note(text, kind=kind)
+            return
+        (which, note), self._continuing = self._continuing, None
+        note.say(_with_new(f"{which} · {text}"), kind)
 
     # ---- what the user asks for
 
@@ -269,7 +284,10 @@ class ConversationFlow:
     async def fork_at(self, view: MessageView) -> None:
         """Go on with a copy of the conversation that ends with the turn of this message."""
         index = self._editing.index_of(view)
-        if index is None or self._notes.refuses_while_busy():
+        if index is None:
+            self._note(NOT_PART)
+            return
+        if self._notes.refuses_while_busy():
             return
         if self._at_hand.store is None:
             self._note("no copy is made: conversations are not saved, and what follows here would be lost")
@@ -289,6 +307,7 @@ class ConversationFlow:
         if not self._editing.cancel():
             self._editing.end()
         self._views.forget()
+        self._continuing = None
         await self._transcript.clear()
 
 
@@ -308,6 +327,9 @@ def _view_of(message: ChatMessage) -> MessageView:
     if message.is_missing:
         view.show_footer(_MISSING)
         return view
-    footer = lines.reply_footer(message.figures, message.ending, is_edited=message.is_edited)
-    view.show_footer(footer if message.text else f"(no answer yet) {footer}".rstrip())
+    view.finish(*footers(message))
     return view
+
+
+def _with_new(text: str) -> str:
+    return f"{text} · /new"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
+from textwrap import wrap
 from typing import ClassVar
 
 from textual import events
@@ -25,6 +26,7 @@ from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
 from app.tui.actions import CHAT
 from app.tui.bindings import bindings
+from app.tui.drawing.lines import Line, Role, Span
 from app.tui.screens.list_screen import ListScreen
 from app.tui.screens.surroundings import Surroundings
 
@@ -92,22 +94,29 @@ class ConversationList:
         """Name the columns."""
         return f"   {rows.heading(columns - 2)}"
 
-    def row_line(self, item: Hit, columns: int) -> str:
+    def row_line(self, item: Hit, columns: int) -> Line:
         """Mark the conversation that is in the chat."""
-        mark = self._glyphs.here if self.is_live(item) else " "
-        return f"{mark} {rows.row(item, columns - 2)}"
+        mark = Span(self._glyphs.here if self.is_live(item) else " ", Role.WRITING)
+        return (mark, Span(f" {rows.row(item, columns - 2)}"))
 
-    def detail_text(self, item: Hit) -> str:
+    def detail_name(self, item: Hit) -> str:
+        """Write the whole title."""
+        return clean_line(item.entry.summary.title, MOST_TITLE_CHARS)
+
+    def detail_lines(self, item: Hit, columns: int) -> list[Line]:
         """Say where the words are, or what it is made of."""
-        return rows.details(item)
+        return [(Span(text),) for one in rows.details(item).splitlines() for text in wrap(one, columns)]
 
-    def title_line(self) -> str:
-        """Write the new title, or the filter and what all of it takes on the disk."""
+    def context_line(self) -> str:
+        """Write the new title, or the filter."""
         if self.typing is _Typing.TITLE:
             return f"New title: {self.new_title}_"
-        typed = f"filter: {self.typed}_" if self.typed else "type to search in titles and texts"
+        return f"filter: {self.typed}_" if self.typed else "type to search in titles and texts"
+
+    def state_line(self) -> str:
+        """Write what all of it takes on the disk."""
         kept = sum(hit.entry.log_bytes + hit.entry.state_bytes for hit in self._found.hits)
-        return "   ".join(["Conversations", typed, f"{len(self._found.hits)}, {figures.size(kept)}"])
+        return f"{len(self._found.hits)}, {figures.size(kept)}"
 
     def foot_line(self) -> str:
         """Ask, or say what goes on."""
@@ -140,6 +149,7 @@ class ConversationList:
 class ConversationsScreen(ListScreen[Hit]):
     """Lists conversations while it is shown."""
 
+    TITLE = "Conversations"
     SCOPE = "conversations"
     BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
 

@@ -13,23 +13,26 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
-from textual.content import Content
 from textual.events import Resize
 from textual.screen import Screen
 from textual.timer import Timer
-from textual.widgets import Static
 
 from app.chat.commands import Examine
 from app.chat.status import Activity
 from app.doctor import report
+from app.doctor.findings import Finding
 from app.doctor.read_machine import read_clock, read_cores, read_disk, read_memory
 from app.doctor.read_terminal import read_terminal
 from app.doctor.readings import Readings
 from app.program.background import in_background
 from app.text.clean_text import clean_line
-from app.text.figures import size
+from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
+from app.tui.drawing.lines import Line, muted
 from app.tui.screens.surroundings import Surroundings
+from app.tui.widgets import doctor_cards
+from app.tui.widgets.edges import KeyLine, ScreenTitle
+from app.tui.widgets.figure_lines import FigureLines
 from app.tui.widgets.status_line import activity_text
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 
 LOOK_PERIOD_S = 0.3
 """How often the screen looks whether the readings and the engine's answer are there."""
-_TITLE = "Doctor"
+_LEAST_COLUMNS = 30
 
 
 class DoctorScreen(Screen[None]):
@@ -56,17 +59,16 @@ class DoctorScreen(Screen[None]):
         self._reading: Future[Readings] | None = None
         self._answer: Future[Examination] | None = None
         self._trouble = ""
+        self._is_unfolded = False
+        self._glyphs = choose_glyphs()
         self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
         """Lay out title, findings and keys."""
-        yield Static(Content(_TITLE), markup=False, id="doctor-title")
+        yield ScreenTitle("Doctor", id="doctor-title")
         with VerticalScroll(id="doctor"):
-            yield Static(markup=False, id="doctor-findings")
-            yield Static(markup=False, id="doctor-model")
-        hint = self._keymap.hint
-        keys = (hint("doctor.leave", "back"), hint("doctor.examine", "examine again"), "up, down scroll")
-        yield Static(Content(" · ".join(filter(None, keys))), markup=False, id="doctor-keys")
+            yield FigureLines("doctor-cards")
+        yield KeyLine(id="doctor-keys")
 
     def on_mount(self) -> None:
         """Make the timer that waits for the readings and for the engine."""
@@ -124,7 +126,7 @@ class DoctorScreen(Screen[None]):
             self._take(self._answer)
         if self._reading is None and self._answer is None and self._timer is not None:
             self._timer.pause()
-        self.query_one("#doctor-title", Static).update(Content(self._title()))
+        self._show_title()
 
     def _take(self, answer: Future[Examination]) -> None:
         self._answer, error = None, answer.exception()
@@ -134,39 +136,51 @@ class DoctorScreen(Screen[None]):
             self._trouble = clean_line(f"not measured: {type(error).__name__}: {error}", 200)
         self._show()
 
+    def action_unfold(self) -> None:
+        """Show or hide what is well."""
+        self._is_unfolded = not self._is_unfolded
+        self._show()
+
     def _show(self) -> None:
         if not self.is_mounted:
             return
-        width = max(40, self.size.width - 3)
-        self.query_one("#doctor-title", Static).update(Content(self._title()))
-        self.query_one("#doctor-findings", Static).update(Content("\n".join(self._finding_lines(width))))
-        self.query_one("#doctor-model", Static).update(Content("\n".join(self._model_lines(width))))
+        self._show_title()
+        key = self._keymap.first_key
+        words = "hides what is fine" if self._is_unfolded else "shows what is fine"
+        keys = [(key("doctor.unfold"), words), (key("doctor.examine"), "examines again"), ("arrows", "scroll")]
+        self.query_one(KeyLine).tell([*keys, (key("doctor.leave"), "back")])
+        height = self.query_one("#doctor").outer_size.height
+        drawn = self._drawn(self.size.width)
+        # The scroll bar takes a column where there is more than has room.
+        self.query_one("#doctor-cards", FigureLines).show(
+            drawn if len(drawn) <= height else self._drawn(self.size.width - 1)
+        )
 
-    def _title(self) -> str:
+    def _show_title(self) -> None:
+        model = self._turns.model
+        about = f"{model.name} · {model.quantization}" if model is not None else "no model is open"
+        self.query_one(ScreenTitle).tell(about, doctor_cards.state_line(self._findings(), self._progress()))
+
+    def _progress(self) -> str:
         if self._answer is None:
-            return f"{_TITLE}: {self._trouble}" if self._trouble else _TITLE
+            return self._trouble
         status = self._bridge.status
         if status.activity is Activity.COMPILING:
-            return f"{_TITLE}: getting ready for this CPU (once), {activity_text(status, self._bridge.now_s())}"
-        return f"{_TITLE}: {'waiting for the engine' if status.is_busy else 'measuring'} ..."
+            return f"getting ready for this CPU (once), {activity_text(status, self._bridge.now_s())}"
+        return f"{'waiting for the engine' if status.is_busy else 'measuring'} ..."
 
-    def _finding_lines(self, width: int) -> list[str]:
+    def _findings(self) -> list[Finding]:
         if self._readings is None:
-            return ["looking around ..."]
-        engine = self._examination.engine if self._examination else None
-        findings = report.all_findings(replace(self._readings, engine=engine))
-        lines = [report.summary(findings), ""]
-        for finding in findings:
-            lines += report.finding_lines(finding, width)
-        return lines
-
-    def _model_lines(self, width: int) -> list[str]:
-        found = self._examination
-        if found is None:
             return []
-        lines = []
-        if found.needs is not None:
-            lines.append(f"{report.fit_title(found.needs)} ({size(found.needs.weights_bytes)})")
-            for finding in report.fit_findings(found, self._settings.kv_type_or_default):
-                lines += report.finding_lines(finding, width)
-        return lines + report.advice_lines(found)
+        engine = self._examination.engine if self._examination else None
+        return report.all_findings(replace(self._readings, engine=engine))
+
+    def _drawn(self, width: int) -> list[Line]:
+        if self._readings is None:
+            return [(muted(" looking around ..."),)]
+        unfold = self._keymap.hint("doctor.unfold", "shows them")
+        kv_type = self._settings.kv_type_or_default
+        found = doctor_cards.cards(
+            self._findings(), self._examination, kv_type, self._is_unfolded, unfold, self._glyphs
+        )
+        return doctor_cards.drawn(found, max(_LEAST_COLUMNS, width))

@@ -34,6 +34,7 @@ class EngineFlow:
         self, parts: ChatParts, clock: Callable[[], float], pace: InterfacePace, download_word: Callable[[], str]
     ) -> None:
         self._screen, self._bridge, self._turns, self._prompt = parts.screen, parts.bridge, parts.turns, parts.prompt
+        self._transcript = parts.transcript
         self._keymap, self._clock, self._pace, self._download_word = parts.keymap, clock, pace, download_word
         self._refreshes, self._rhythm = Refreshes(pace), TypingRhythm()
         self._rss_bytes = self._n_drains = 0
@@ -61,6 +62,7 @@ class EngineFlow:
 
     def drain(self) -> None:
         """Show what came, unless nobody would miss it by now."""
+        self.show_edge()  # compares words: it need not wait for a frame
         is_writing_on = self._is_writing_on
         if not (is_writing_on and self._may_wait()):
             self._show_what_came(is_writing_on)
@@ -95,11 +97,14 @@ class EngineFlow:
         self._shown_activity = status.activity
         self._screen.query_one(ActivityLine).show(status, self._clock())
         self._screen.query_one(StatusLine).show(status, self._rss_bytes, self._download_word())
-        self._prompt.show_keys(self._keys_at_hand())
 
-    def _keys_at_hand(self) -> str:
-        """Name what stops the running reply; while none runs, what leads to the other screens."""
-        if self._turns.is_answering:
-            stop = self._keymap.first_key("chat.stop")
-            return f"{stop} stops the reply" if stop else ""
-        return self.screens_hint
+    def show_edge(self) -> None:
+        """Name at the prompt's edge what stops the running reply, and what leads to text out of sight; else screens."""
+        stop = self._keymap.first_key("chat.stop") if self._turns.is_answering else ""
+        below = ""
+        if self._transcript.has_unseen:
+            key = "End" if not self._prompt.text else self._keymap.first_key("prompt.to_end")
+            below = f"new text below ({key})" if key else "new text below"
+        self._prompt.show_keys(
+            "" if self._turns.is_answering else self.screens_hint, f"{stop} stops the reply" if stop else "", below
+        )

@@ -11,19 +11,26 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
+from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from app.text.glyphs import choose_glyphs
 from app.tui.actions import CHAT
+from app.tui.drawing.lines import EMPTY, Line, muted
+from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, panel
 from app.tui.keymap import Keymap
-from app.tui.speed.lines import spread
+from app.tui.widgets.edges import KeyLine, ScreenTitle
+from app.tui.widgets.figure_lines import FigureLines, content_of
 
 LOOK_PERIOD_S = 0.25
 _MOST_TYPED_CHARS = 200
-_FRAME_COLUMNS = 4
+_FRAME_COLUMNS = 6
+_WIDE_COLUMNS, DETAIL_COLUMNS = 120, 46
+"""From this width on the details stand beside the rows."""
 _LEAST_COLUMNS = 20
 
 Item = TypeVar("Item")
@@ -55,14 +62,20 @@ class Listing(Protocol[Item]):
     def heading_line(self, columns: int) -> str:
         """Write the line above the rows."""
 
-    def row_line(self, item: Item, columns: int) -> str:
+    def row_line(self, item: Item, columns: int) -> Line:
         """Write one row in ``columns`` columns."""
 
-    def detail_text(self, item: Item) -> str:
+    def detail_name(self, item: Item) -> str:
+        """Name the row under the cursor."""
+
+    def detail_lines(self, item: Item, columns: int) -> list[Line]:
         """Say more about the row under the cursor."""
 
-    def title_line(self) -> str:
-        """Write what the list is, and what is typed."""
+    def context_line(self) -> str:
+        """Write what is typed, or what typing does."""
+
+    def state_line(self) -> str:
+        """Write what the list is measured against, for the end of the title."""
 
     def foot_line(self) -> str:
         """Say what is going on, or what to do; "" for nothing."""
@@ -84,14 +97,16 @@ class ListScreen(Screen[None], Generic[Item]):
 
     CSS_PATH = Path(__file__).with_name("list_screen.tcss")  # wherever the subclass lies
     AUTO_FOCUS = "#list-rows"
+    TITLE: ClassVar[str | None]
     SCOPE: ClassVar[str]
     """The list's part of the action registry, for the names of its keys."""
 
     def __init__(self, keymap: Keymap, listing: Listing[Item]) -> None:
         super().__init__()
         self._keymap, self._listing = keymap, listing
+        self._glyphs = choose_glyphs()
         self._items: tuple[Item, ...] = ()
-        self._lines: tuple[str, ...] = ()
+        self._lines: tuple[Line, ...] = ()
         self._timer: Timer | None = None
 
     # ---- what typing means
@@ -113,12 +128,14 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def compose(self) -> ComposeResult:
         """Lay out title, rows, details and keys."""
-        yield Static(id="list-title", markup=False)
-        yield Static(id="list-heading", markup=False)
-        yield OptionList(id="list-rows", markup=False)
-        yield Static(id="list-detail", markup=False)
+        yield ScreenTitle(self.TITLE or "", id="list-title")
+        with Container(id="list-body"):
+            with Vertical(id="list-left"):
+                yield Static(id="list-heading", markup=False)
+                yield OptionList(id="list-rows", markup=False)
+            yield FigureLines("list-detail")
         yield Static(id="list-foot", markup=False)
-        yield Static(id="list-keys", markup=False)
+        yield KeyLine(id="list-keys")
 
     def on_mount(self) -> None:
         """Make the timer that looks at what was found."""
@@ -164,13 +181,18 @@ class ListScreen(Screen[None], Generic[Item]):
         """Write everything that is not there as it should be."""
         if not self.is_mounted or not self.size.width:
             return
-        columns = max(_LEAST_COLUMNS, self.size.width - _FRAME_COLUMNS)
+        columns = max(_LEAST_COLUMNS, self.size.width - self._detail_columns() - _FRAME_COLUMNS)
         self._show_rows(columns)
-        self._write("list-title", self._listing.title_line())
+        state = self._listing.state_line()
+        self.query_one(ScreenTitle).tell(self._listing.context_line(), (muted(state),) if state else EMPTY)
         self._write("list-heading", self._listing.heading_line(columns))
         self._write("list-foot", self._listing.foot_line())
         self.query_one("#list-foot").set_class(self._listing.must_be_seen, "-answer")
         self.show_highlighted()
+
+    def _detail_columns(self) -> int:
+        """Return the columns of the details where they stand beside the rows."""
+        return DETAIL_COLUMNS if self.size.width >= _WIDE_COLUMNS else 0
 
     def highlighted(self) -> Item | None:
         """Return what the cursor is on."""
@@ -186,7 +208,7 @@ class ListScreen(Screen[None], Generic[Item]):
             return
         rows = self.query_one(OptionList)
         rows.clear_options()
-        rows.add_options([Option(Content(line)) for line in lines])
+        rows.add_options([Option(content_of(line, self.app.current_theme.ansi)) for line in lines])
         if items:
             places = [n for n, item in enumerate(items) if before is not None and self._listing.is_same(item, before)]
             rows.highlighted = places[0] if places else 0
@@ -195,10 +217,20 @@ class ListScreen(Screen[None], Generic[Item]):
     def show_highlighted(self) -> None:
         """Say more about the row under the cursor, and what keys do with it."""
         item, key = self.highlighted(), self._keymap.first_key
-        self._write("list-detail", self._listing.detail_text(item) if item is not None else "")
-        keys = {key(f"{self.SCOPE}.{name}"): words for name, words in self._listing.key_words(item).items()}
-        parts = [f"{key} {words}" for key, words in keys.items() if key]
-        self._write("list-keys", "\n".join(spread(parts, max(1, self.size.width - 2), " · ")))
+        self._show_details(item)
+        words = self._listing.key_words(item)
+        self.query_one(KeyLine).tell((key(f"{self.SCOPE}.{name}"), text) for name, text in words.items())
+
+    def _show_details(self, item: Item | None) -> None:
+        """Draw the panel of details, as high as they are, as far as the rows leave room for it."""
+        widget, width = self.query_one("#list-detail", FigureLines), self._detail_columns() or self.size.width
+        most = self.size.height if self._detail_columns() else self.size.height // 3
+        drawn: list[Line] = []
+        if item is not None and most > FRAME_ROWS + 1:
+            body = self._listing.detail_lines(item, max(1, width - FRAME_COLUMNS))[: most - FRAME_ROWS]
+            drawn = panel(self._listing.detail_name(item), body, width, self._glyphs)
+        widget.display = bool(drawn)
+        widget.show(drawn)
 
     def _write(self, widget_id: str, text: str) -> None:
         widget = self.query_one(f"#{widget_id}", Static)

@@ -8,6 +8,7 @@ from app.chat.thinking_command import USAGE
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.copying import Copying
 from app.tui.screens.message_editing import MessageEditing
+from app.tui.screens.notes import NOT_PART
 from app.tui.widgets.message_view import MessageKeyPressed, MessageView, ReplyView, UserView
 
 
@@ -71,7 +72,7 @@ class MessageActions:
         """Edit a message, or the question that it answers."""
         index = self._editing.index_of(view)
         if index is None:
-            self._notes.note("this message is no part of the conversation any more")
+            self._notes.note(NOT_PART)
         else:
             self._editing.begin(index - index % 2 if is_question else index)
 

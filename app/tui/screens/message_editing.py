@@ -79,6 +79,7 @@ class MessageEditing:
             return
         self._edited, self._draft = view, self._prompt.draft
         self._drafting.set_paused(True)
+        self._prompt.takes_commands = not self.is_editing_reply
         for later in self._views_from(view):
             later.set_replaced(True)
         text = message.editable_text
@@ -114,6 +115,7 @@ class MessageEditing:
         """Nothing is edited any more; what stands in the prompt stays."""
         self._edited = None
         self._drafting.set_paused(False)
+        self._prompt.takes_commands = True
         self._notes.set_usual()
         self._show_edit_line("")
 
@@ -206,12 +208,13 @@ class MessageEditing:
         index = self.index_of(self._edited) if self._edited is not None else None
         if index is None or weighed.text != self._edited_text:
             return
-        line = f"{self._edit_title(index)}: {figures.count(weighed.kept_tokens)} cached tokens stay"
+        line = self._edit_title(index)
         if weighed.dropped_tokens:
-            line += f", {figures.count(weighed.dropped_tokens)} go"
-        line += f"; {figures.count(weighed.read_tokens)} to read"
+            what = "what follows" if self.is_editing_reply else "its answer"
+            line += f": {what} ({figures.counted(weighed.dropped_tokens, 'token')}) is replaced"
+        line += f"{';' if weighed.dropped_tokens else ':'} {figures.counted(weighed.read_tokens, 'token')} to read"
         if weighed.read_s is not None:
-            line += f", about {figures.whole_seconds(weighed.read_s)}"
+            line += f", starts in about {figures.whole_seconds(weighed.read_s)}"
         self._show_edit_line(line)
 
     def _show_edit_line(self, text: str) -> None:

@@ -55,5 +55,5 @@ class MessageFocus:
         """Go to a reply that Esc stopped, where its keys act, unless the user is writing the next message."""
         if self._screen.focused is self._prompt and not self._prompt.text:
             view.hesitates = True
-            view.focus()
+            view.focus(scroll_visible=False)  # what is being read stays in sight
             self._notes.hint_keys_of(view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import wrap_future
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -23,13 +24,14 @@ from app.chat.events import (
 )
 from app.chat.thinking_command import chosen_thinking, describe_thinking, parse_thinking
 from app.program.bundled_model import WHAT_IT_IS, is_starter, model_path
-from app.program.refusals import Refusal
+from app.program.refusals import Refusal, shown_line
 from app.program.settings import AUTO
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.keymap import Keymap
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.conversation_flow import ConversationFlow
+from app.tui.screens.notes import greeting
 from app.tui.screens.reply_flow import ReplyFlow
 from app.tui.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING
 from app.tuning.thread_command import USAGE, ThreadsRefused, describe, describe_in_use, parse_threads
@@ -53,10 +55,14 @@ class ModelFlow:
         self._prompt, self._drafting, self._focus = parts.prompt, parts.drafting, parts.focus
         self._notes, self._note = parts.notes, parts.notes.note
         self._conversations, self._replies, self._open = conversations, replies, open_model
+        self._is_greeted = False
+        self._goes_on = False
+        """Whether the model is opened for the conversation of the last start, which has a line of its own."""
         self._name = parts.screen.query_one("#model-name", Static)
 
     def load(self, path: Path, keeps: bool = False, rereads: bool = True) -> bool:
         """Begin to open a model; False while the engine is busy."""
+        self._goes_on = keeps and not rereads
         begins = self._turns.load(path, keeps, rereads)
         if begins:
             self._prompt.placeholder = PLACEHOLDER_LOADING
@@ -69,17 +75,29 @@ class ModelFlow:
         self._turns.note_loaded(message)
         self._prompt.placeholder = PLACEHOLDER
         self._show_name()
-        self._note(
-            f"weights {figures.size(message.weights_bytes)} · context {figures.count(message.n_ctx)} tokens, "
-            f"{figures.size(message.kv_bytes)} of memory"
-        )
-        if is_starter(message.path):
-            self._note(f"{WHAT_IT_IS}. {where_models_are(self._keymap)} finds and gets a real one.")
-        for line in message.notices:
-            self._note(line)
+        if not self._goes_on:
+            self._introduce(message)
         self._drafting.note_model()
         self._replies.ask_next()
         self._screen.call_after_refresh(_import_reply_widgets)
+
+    def greet(self) -> None:
+        """Greet whoever starts with the starter model, while it is opened."""
+        self._is_greeted = True
+        self._notes.note(greeting(self._keymap), kind="greeting")
+
+    def _introduce(self, message: ModelLoaded) -> None:
+        """Say what was opened."""
+        if is_starter(message.path):
+            if not self._is_greeted:
+                self._note(f"{WHAT_IT_IS}. {where_models_are(self._keymap)} finds and gets a real one.")
+        else:
+            self._note(
+                f"weights {figures.size(message.weights_bytes)} · context {figures.count(message.n_ctx)} tokens, "
+                f"{figures.size(message.kv_bytes)} of memory"
+            )
+        for line in message.notices:
+            self._note(line)
 
     def end_rereading(self, message: ConversationReread) -> None:
         """Say what the model has read, and answer what was sent meanwhile."""
@@ -140,11 +158,24 @@ class ModelFlow:
         elif self._turns.is_busy:
             self._note(f"{describe_thinking(mode)} once the engine is free")
 
+    def set_generation(self, wanted: str = "") -> None:
+        """Show generation parameters, or use another value from the next message on."""
+        generation = self._bridge.generation
+        if generation is None:
+            self._note(how_to_load(self._keymap))
+            return
+        try:
+            self._note(generation.obey(wanted))
+        except Refusal as refused:
+            self._note(str(refused), is_error=True)
+        self._show_name()
+
     def _show_name(self) -> None:
-        model, mode = self._turns.model, self._bridge.thinking
+        model, mode, generation = self._turns.model, self._bridge.thinking, self._bridge.generation
         if model is not None:
-            thinking = f" · {describe_thinking(mode)}" if mode not in ("", AUTO) else ""
-            self._name.update(Content(f"{model.name} · {model.quantization}{thinking}"))
+            thinking = describe_thinking(mode) if mode not in ("", AUTO) else ""
+            chosen = generation.described() if generation is not None else ""
+            self._name.update(Content(" · ".join(filter(None, (model.name, model.quantization, thinking, chosen)))))
 
     def doubt_tuning(self, message: TuningDoubted) -> None:
         """Suggest to measure again."""
@@ -162,7 +193,15 @@ class ModelFlow:
         if not wanted:
             self._prompt.begin_command("model")
             return
-        path = model_path(wanted)
+        self._screen.run_worker(self._look_and_open(model_path(wanted)), group="model", exclusive=True)
+
+    async def _look_and_open(self, path: Path) -> None:
+        """Look whether there is such a file before anything is asked about it."""
+        try:
+            await wrap_future(self._bridge.glance_at(path))
+        except Exception as error:
+            self._note(shown_line(error), is_error=True)
+            return
         if not self._open(path, clean_line(path.name)):
             self._notes.note_busy()
 

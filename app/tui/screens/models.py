@@ -17,20 +17,22 @@ from app.chat.commands import Examine
 from app.library import rows
 from app.library.listing import ModelEntry
 from app.library.scan import Found, Scan
+from app.program import state
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
+from app.tui.drawing.lines import Line, Role, Span, muted
 from app.tui.screens.list_screen import ListScreen
 from app.tui.screens.notes import busy_line
 from app.tui.screens.surroundings import Surroundings
+from app.tui.widgets import model_rows
 
 if TYPE_CHECKING:
     from app.downloads.job import PullJob
     from app.library.listing import Outlook
 
 _LIKE_A_REPOSITORY = re.compile(r"[^/ ]+/[^/ ]+")
-_DETAIL_LINES = 3
 _NOTHING = "No model was found. Those listed can be downloaded; model_directories in your settings names more places."
 
 
@@ -49,7 +51,15 @@ class ModelList:
     def begin(self) -> None:
         """Look again: files come and go, and the last reply may have been the first with its model."""
         self.end()
-        self._scan = Scan(self._settings).start()
+        self._scan = Scan(self._settings, self._elsewhere()).start()
+
+    def _elsewhere(self) -> dict[Path, str]:
+        """Name the model that is open and the one that was last, which may lie in none of the folders."""
+        last = state.load_state()[0].last_model
+        found = {Path(last): "last used"} if last else {}
+        if self._turns.model is not None:
+            found[Path(self._turns.model.path)] = "open now"
+        return found
 
     def end(self) -> None:
         """End the scan."""
@@ -91,26 +101,32 @@ class ModelList:
 
     def heading_line(self, columns: int) -> str:
         """Name the columns."""
-        return f" {rows.heading(columns)}"
+        return f" {model_rows.heading(columns)}"
 
-    def row_line(self, item: ModelEntry, columns: int) -> str:
+    def row_line(self, item: ModelEntry, columns: int) -> Line:
         """Mark the model that is open, and those that are not here."""
         loaded = self._turns.model
         is_loaded = loaded is not None and item.is_here and loaded.path == str(item.path)
-        mark = self._glyphs.here if is_loaded else " " if item.is_here else "+"
-        return f"{mark} {rows.row(item, columns)}"
+        sign = Span(self._glyphs.here, Role.WRITING) if is_loaded else muted(" " if item.is_here else "+")
+        return (sign, Span(" "), *model_rows.row(item, columns, self._glyphs))
 
-    def detail_text(self, item: ModelEntry) -> str:
-        """Say where it is, what it is made of, and what is to be expected of it."""
-        return "\n".join(rows.details(item)[:_DETAIL_LINES])
+    def detail_name(self, item: ModelEntry) -> str:
+        """Write the whole name."""
+        return item.title
 
-    def title_line(self) -> str:
-        """Write the filter, free memory and its speed."""
+    def detail_lines(self, item: ModelEntry, columns: int) -> list[Line]:
+        """Say what is to be expected of it, what it is made of, and where it is."""
+        return model_rows.details(item, columns, self._glyphs)
+
+    def context_line(self) -> str:
+        """Write the filter."""
+        return f"filter: {self.typed}_" if self.typed else "type to filter"
+
+    def state_line(self) -> str:
+        """Write free memory and its speed."""
         found = self._found
-        typed = f"filter: {self.typed}_" if self.typed else "type to filter"
         speed = f" · reads {found.read_gbps:.1f} GB/s" if found.read_gbps else ""
-        memory = f"{figures.size(found.available_bytes)} free{speed}" if found.available_bytes else ""
-        return "   ".join(part for part in ("Models", typed, memory) if part)
+        return f"{figures.size(found.available_bytes)} free{speed}" if found.available_bytes else ""
 
     def foot_line(self) -> str:
         """Say what goes on; else what to do next; else what suits this machine."""
@@ -133,7 +149,7 @@ class ModelList:
             return f"{_NOTHING} Looked in: {', '.join(found.looked_in)}"
         offers = "" if all(entry.is_here for entry in found.entries) else "; + can be downloaded"
         if not found.read_gbps:
-            return f"{key('models.measure')} measures this machine, for the speeds{offers}"
+            return f"{rows.ESTIMATE} typical speeds; {key('models.measure')} measures this machine{offers}"
         if not found.advice:
             return rows.LEGEND
         return f"{rows.ESTIMATE} estimate{offers}. Suits this machine {found.advice}"
@@ -157,6 +173,7 @@ class ModelList:
 class ModelsScreen(ListScreen[ModelEntry]):
     """Lists models while it is shown."""
 
+    TITLE = "Models"
     SCOPE = "models"
     BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
 

@@ -9,13 +9,15 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from app.chat.turns import Turns
+from app.program.bundled_model import WHAT_IT_IS
 from app.text.clean_text import clean_line, clean_text
 from app.tui.keymap import Keymap
 from app.tui.textual_hacks import call_once
-from app.tui.widgets.message_view import MessageView, ReplyView
+from app.tui.widgets.message_view import MessageView, Note, ReplyView
 from app.tui.widgets.prompt import Prompt, prompt_hint
 from app.tui.widgets.transcript import Transcript
 
+FIRST_QUESTION = "What is the capital of Peru?"
 NOTE_S = 8.0
 """Seconds that a note out of sight stands at the prompt's edge."""
 
@@ -23,6 +25,22 @@ NOTE_S = 8.0
 def busy_line(keymap: Keymap, place: str = "") -> str:
     """Say that nothing can be done now, and which key ends that in the chat."""
     return ": ".join(filter(None, ("the engine is busy", keymap.hint("chat.stop", f"{place}stops it"))))
+
+
+def greeting(keymap: Keymap) -> str:
+    """Return what a first start begins with: what this is, and three things to try."""
+    things = [
+        ("type", FIRST_QUESTION),
+        (keymap.first_key("app.models") or "/models", "gets a real model"),
+        (keymap.first_key("app.performance") or "/stats", "shows the speed"),
+    ]
+    widest = max(len(key) for key, _ in things)
+    lines = [f"  {key:<{widest}}  {what}" for key, what in things]
+    return "\n".join([f"Hello! All of this is computed on your own machine. {WHAT_IT_IS}.", "", "Try:", *lines])
+
+
+NOT_PART = "this message is not part of the conversation"
+"""It was not sent, was taken back, or its turn came to nothing."""
 
 
 class Notes:
@@ -43,11 +61,16 @@ class Notes:
         self._usual = prompt_hint(keymap)
         self._passing: Timer | None = None
 
-    def note(self, text: str, is_error: bool = False) -> None:
-        """Say something between the messages; where the user is not at their end, at the prompt's edge as well."""
-        self._transcript.add_note(clean_text(text), is_error)
+    def note(self, text: str, is_error: bool = False, kind: str = "") -> Note:
+        """Say something between the messages; where the user is not at their end, at the prompt's edge as well.
+
+        Args:
+            kind: of ``Note``, for what is no error.
+        """
+        note = self._transcript.add_note(clean_text(text), "error" if is_error else kind)
         if isinstance(self._screen.focused, MessageView) or self._transcript.is_scrolled_up:
             self.hint_for(NOTE_S, clean_line(text, 300))
+        return note
 
     def note_busy(self) -> None:
         """Say that the engine is busy, and what ends that."""
@@ -90,7 +113,7 @@ class Notes:
         is_last = view.message is not None and view.message is self._turns.last_message
         words = {"copy_message": "copy"}
         if is_reply and "```" in view.text:
-            words["copy_code"] = "code"
+            words["copy_code"] = "copy code"
         if is_last and self._turns.can_continue:
             words["continue_here"] = "goes on"
         if is_reply:

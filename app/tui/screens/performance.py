@@ -8,20 +8,24 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
-from textual.content import Content
 from textual.screen import Screen
 from textual.timer import Timer
-from textual.widgets import Static
 
+from app.chat.status import Activity
+from app.chat.thinking_command import describe_thinking
+from app.program.settings import AUTO
+from app.text.figures import counted
 from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings
+from app.tui.drawing.graph import Scale
+from app.tui.drawing.lines import Line, Role, Span, line
 from app.tui.screens.surroundings import Surroundings
-from app.tui.speed import screen_lines
-from app.tui.speed.graph_lines import Graph
+from app.tui.speed.dashboard import dashboard_lines
 from app.tui.speed.interface_pace import Refreshes
 from app.tui.speed.watch import PerformanceView
 from app.tui.textual_hacks import draw_thriftily
-from app.tui.widgets.figure_lines import FigureLines, RateGraph
+from app.tui.widgets.edges import KeyLine, ScreenTitle
+from app.tui.widgets.figure_lines import FigureLines
 
 REFRESH_PERIOD_S = 0.5
 """Seconds between two refreshes: faster ones cannot be read."""
@@ -44,24 +48,18 @@ class PerformanceScreen(Screen[None]):
     def __init__(self, around: Surroundings) -> None:
         super().__init__()
         draw_thriftily(self)
-        self._watch, self._keymap = around.watch, around.keymap
+        self._watch, self._keymap, self._turns = around.watch, around.keymap, around.turns
         self._refreshes = Refreshes(self._watch.pace)
-        self._glyphs = choose_glyphs()
+        self._glyphs, self._scale = choose_glyphs(), Scale()
         self._timer: Timer | None = None
         self._is_looking = False
 
     def compose(self) -> ComposeResult:
-        """Lay out the sections from top to bottom."""
-        back = self._keymap.hint("performance.leave", "back")
-        title = "Speed, live" + " " * 4 + " · ".join(filter(None, (back, "arrows scroll")))
-        yield Static(Content(title), markup=False, id="performance-title")
+        """Lay out title, figures and keys."""
+        yield ScreenTitle("Speed", id="performance-title")
         with VerticalScroll(id="performance"):
-            yield FigureLines("speeds")
-            yield RateGraph("graph", self._glyphs)
-            yield FigureLines("notes")
-            yield FigureLines("time")
-            yield FigureLines("phases")
-            yield FigureLines("machine")
+            yield FigureLines("figures")
+        yield KeyLine(id="performance-keys")
 
     def on_mount(self) -> None:
         """Prepare to look; it begins when the screen is shown."""
@@ -97,23 +95,29 @@ class PerformanceScreen(Screen[None]):
         self._show(self._watch.look())
 
     def _show(self, view: PerformanceView) -> None:
-        graph = self.query_one("#graph", RateGraph)
-        width, glyphs = max(1, graph.size.width), self._glyphs
-        earlier = view.figures.earlier
-        graph.draw(
-            Graph(
-                view.rates_tps,
-                view.ceiling.tps if view.ceiling else 0.0,
-                earlier.median_tps if earlier else 0.0,
-                view.marked_seconds,
-            )
-        )
-        notes = screen_lines.ceiling_lines(view, width, glyphs) + screen_lines.stutter_lines(view, width, glyphs)
-        for name, found in (
-            ("#speeds", screen_lines.speed_lines(view, width)),
-            ("#notes", notes),
-            ("#time", screen_lines.time_lines(view.figures.last_reply, width, glyphs)),
-            ("#phases", screen_lines.phase_lines(view, width, glyphs)),
-            ("#machine", screen_lines.machine_lines(view, width, glyphs)),
-        ):
-            self.query_one(name, FigureLines).show(found)
+        self.query_one(ScreenTitle).tell(self._about(view), _state(view))
+        self.query_one(KeyLine).tell([(self._keymap.first_key("performance.leave"), "back"), ("arrows", "scroll")])
+        height, figures = self.query_one("#performance").outer_size.height, self.query_one("#figures", FigureLines)
+        drawn = self._drawn(view, self.size.width, height)
+        # The scroll bar takes a column where there is more than has room.
+        figures.show(drawn if len(drawn) <= height else self._drawn(view, self.size.width - 1, height))
+
+    def _drawn(self, view: PerformanceView, width: int, height: int) -> list[Line]:
+        return dashboard_lines(view, max(1, width), height, self._glyphs, self._scale)
+
+    def _about(self, view: PerformanceView) -> str:
+        model, found = self._turns.model, view.figures
+        if model is None:
+            return "no model is open"
+        threads = found.threads or view.status.threads
+        parts = [model.name, model.quantization, counted(threads, "thread") if threads else "", found.weights_mode]
+        if (thinking := view.thinking) not in ("", AUTO):
+            parts.append(describe_thinking(thinking))
+        return self._glyphs.between.join(filter(None, parts))
+
+
+def _state(view: PerformanceView) -> Line:
+    """Say what the engine does, in the colour that its speed has."""
+    activity = view.status.activity
+    roles = {Activity.READING: Role.READING, Activity.WRITING: Role.WRITING}
+    return line(Span(activity.value, roles.get(activity, Role.MUTED)))

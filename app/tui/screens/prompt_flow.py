@@ -103,7 +103,7 @@ class PromptFlow:
             self._note(f"Unknown command /{word}. Did you mean /{nearest}?", is_error=True)
             return False
         if action.needs_argument and not argument:
-            self._note(f"usage: /{action.command} {action.argument}")
+            self._note(action.usage)
             return False
         if argument and not action.takes_argument:
             self._note(f"/{action.command} takes no argument.", is_error=True)

@@ -12,12 +12,16 @@ from app.chat.events import (
     ThinkingFinished,
     ThoughtGenerated,
 )
-from app.conversations import lines
 from app.conversations.conversation import Ending, ReplyFigures
 from app.text import figures
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.message_editing import MessageEditing
+from app.tui.screens.turn_views import GOES_ON, footers
+from app.tui.textual_hacks import tell_desktop
 from app.tui.widgets.message_view import ReplyView, UserView
+
+LONG_REPLY_S = 20.0
+"""Whoever waits for longer may look at something else meanwhile."""
 
 
 class ReplyFlow:
@@ -25,9 +29,11 @@ class ReplyFlow:
 
     Args:
         editing: an edited message that was sent for nothing goes back to it.
+        notify: tell the desktop of a long reply's end where the terminal has not the focus.
     """
 
-    def __init__(self, parts: ChatParts, editing: MessageEditing) -> None:
+    def __init__(self, parts: ChatParts, editing: MessageEditing, notify: bool) -> None:
+        self._notify = notify
         self._turns, self._views, self._transcript = parts.turns, parts.views, parts.transcript
         self._prompt, self._drafting, self._editing = parts.prompt, parts.drafting, editing
         self._screen, self._focus, self._note = parts.screen, parts.focus, parts.notes.note
@@ -60,6 +66,8 @@ class ReplyFlow:
     def finish_reply(self, event: GenerationFinished) -> None:
         """Freeze the reply with its figures."""
         view = self._finish(event.ending, event.figures, event.ids, event.raw)
+        if self._notify and not self._screen.app.app_focus and event.figures.duration_s >= LONG_REPLY_S:
+            tell_desktop(self._screen.app)
         self.ask_next()
         if event.ending is Ending.STOPPED and self._focuses_stopped and not self._turns.is_busy:
             self._screen.call_after_refresh(self._focus.to_stopped, view)
@@ -118,7 +126,8 @@ class ReplyFlow:
         self._editing.note_replied()
         view = self._views.growing_reply()
         view.message = self._turns.note_reply(ending, reply_figures, ids, raw)
-        view.finish(lines.reply_footer(view.message.figures, ending, is_edited=view.message.is_edited))
+        view.finish(*footers(view.message))
+        view.offer(GOES_ON if self._turns.can_continue else "")
         # When the last pass of its Markdown is done, and with it the number of widgets known.
         self._screen.call_after_refresh(self._transcript.slim)
         self._views.end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,10 +11,8 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.content import Content
 from textual.screen import Screen
 from textual.timer import Timer
-from textual.widgets import Static
 
 from app.chat.commands import KV_TYPES, THREADS_AND_WEIGHTS
 from app.program.settings import AUTO, DEFAULT_KV_TYPE
@@ -22,8 +21,13 @@ from app.text import figures
 from app.text.glyphs import choose_glyphs
 from app.tui.actions import CHAT
 from app.tui.bindings import bindings
+from app.tui.drawing.gauges import gauge
+from app.tui.drawing.lines import EMPTY, Line, Role, Span, line, muted
+from app.tui.drawing.panels import FRAME_COLUMNS, panel
 from app.tui.screens.surroundings import Surroundings
-from app.tui.widgets.thread_curve import OptionTable, ThreadCurve
+from app.tui.widgets.edges import KeyLine, ScreenTitle
+from app.tui.widgets.figure_lines import FigureLines
+from app.tui.widgets.thread_curve import ThreadCurve, option_panels
 from app.tuning.remembered import best_choice, choice_to_remember
 from app.tuning.thread_bars import pinning_line, progress_text
 from app.tuning.thread_command import describe_in_use
@@ -37,11 +41,11 @@ if TYPE_CHECKING:
 
 REFRESH_S = 0.25
 _PHASES = ("decode", "prefill")
-_BAR_CELLS = 16
+_LEAST_COLUMNS = 20
 
 
 class ThreadsScreen(Screen[None]):
-    """Measures when it opens, unless it has before; polls a record, and only while it is shown."""
+    """Measures when it is asked to; polls a record, and only while it is shown."""
 
     CSS_PATH = "threads.tcss"
     BINDINGS: ClassVar[list[BindingType]] = bindings("threads")
@@ -60,33 +64,30 @@ class ThreadsScreen(Screen[None]):
         """Whether help or palette lie above it: what was wanted before is wanted after them."""
         self._model: ModelLoaded | None = None
         self._undo: list[ThreadsInUse] = []
-        self._texts: dict[str, str] = {}
 
     def compose(self) -> ComposeResult:
-        """Lay out title, curves, reasons, state, progress and keys."""
-        yield Static(id="threads-title", markup=False)
+        """Lay out title, curves, options, reasons, state, progress and keys."""
+        yield ScreenTitle("Threads", id="threads-title")
         with VerticalScroll(id="threads-body"):
             with Horizontal(id="thread-curves"):
                 for phase in _PHASES:
                     yield ThreadCurve(phase, id=f"thread-{phase}")
-            yield OptionTable(id="thread-options")
-            yield Static(id="thread-reasons", markup=False)
-        yield Static(id="thread-state", markup=False)
-        yield Static(id="thread-progress", markup=False)
-        yield Static(id="thread-keys", markup=False)
+            yield FigureLines("thread-reasons")
+            yield FigureLines("thread-options")
+        yield FigureLines("thread-progress")
+        yield KeyLine(id="thread-keys")
 
     def on_mount(self) -> None:
         """Begin to watch."""
         self._timer = self.set_interval(REFRESH_S, self.refresh_figures, pause=True)
 
     def on_screen_resume(self) -> None:
-        """Measure if nothing is known about this model yet."""
+        """Show what is known; measuring begins with a key, since it takes every core for a minute."""
         if self._timer is not None:
             self._timer.resume()
-        report, model = self._bridge.tuning, self._turns.model
-        is_unknown = report is None or not report.curves
+        model = self._turns.model
         if not self._is_covered:
-            self._wants = THREADS_AND_WEIGHTS if is_unknown and not self._turns.is_tuning else ()
+            self._wants = ()
         self._is_covered = False
         if model is not self._model:
             self._model = model
@@ -123,35 +124,51 @@ class ThreadsScreen(Screen[None]):
             count = getattr(in_use.now, phase) if in_use is not None else 0
             widget = self.query_one(f"#thread-{phase}", ThreadCurve)
             widget.display = in_use is not None
-            widget.show(curve, count, phase == self._phase, self._glyphs)
-        self.query_one("#thread-options", OptionTable).show(
-            _compared(report, in_use), self._glyphs, self.size.width - 3
-        )
-        self._write("threads-title", self._title(report)[: max(1, self.size.width - 2)])
-        self._write("thread-reasons", self._reasons(report))
-        self._write("thread-state", self._state(in_use))
-        self._write("thread-progress", self._progress(report, bridge.status))
-        self._write("thread-keys", self._keys(report, in_use))
+            widget.tell(curve, count, self._chooses(phase, in_use), self._glyphs)
+        width = max(_LEAST_COLUMNS, self.query_one("#thread-curves").size.width or self.size.width)
+        self._fill("thread-options", option_panels(_compared(report, in_use), self._glyphs, width))
+        self._fill("thread-reasons", self._told(report, in_use, width))
+        self.query_one(ScreenTitle).tell(self._about(report), self._engine_state())
+        self._fill("thread-progress", self._progress_lines(report, bridge.status))
+        self.query_one(KeyLine).tell(self._keys(report, in_use))
 
-    def _write(self, widget_id: str, text: str) -> None:
-        """Show a text, broken into lines here: Textual 8.2 may keep the height of a text that was replaced at once."""
-        columns = max(1, self.size.width - 3)
-        text = "\n".join(part for line in text.splitlines() for part in textwrap.wrap(line, columns))
-        if self._texts.get(widget_id) != text:
-            self._texts[widget_id] = text
-            widget = self.query_one(f"#{widget_id}", Static)
-            widget.set_class(not text, "-empty")
-            widget.styles.height = 1 + text.count("\n")
-            widget.update(Content(text))
+    def _fill(self, widget_id: str, lines: list[Line]) -> None:
+        widget = self.query_one(f"#{widget_id}", FigureLines)
+        widget.display = bool(lines)
+        widget.styles.height = len(lines)  # not measured by Textual, which may do it before the width has settled
+        widget.show(lines)
 
-    def _title(self, report: TuningReport | None) -> str:
-        model = self._turns.model
-        parts = ["Threads"]
+    def _chooses(self, phase: str, in_use: ThreadsInUse | None) -> str:
+        """Say which keys set the count of a phase; "" where they set the other one."""
+        if in_use is None or phase != self._phase:
+            return ""
+        other = self._keymap.hint("threads.other_phase", "the other column")
+        return self._glyphs.between.join(filter(None, (f"1-{min(9, in_use.most)} set it", other)))
+
+    def _about(self, report: TuningReport | None) -> str:
+        model, parts = self._turns.model, []
         if model is not None:
-            parts.append(f"{model.name} · {model.quantization}")
+            parts += [model.name, model.quantization]
         if report is not None:
             parts.append(f"context {figures.count(report.n_context)}")
-        return "  ".join(parts[:1]) + ("   " + " · ".join(parts[1:]) if len(parts) > 1 else "")
+        return self._glyphs.between.join(parts)
+
+    def _engine_state(self) -> Line:
+        return line(Span("measuring", Role.CAUTION)) if self._is_measuring else EMPTY
+
+    def _told(self, report: TuningReport | None, in_use: ThreadsInUse | None, width: int) -> list[Line]:
+        """Return what is in use, and why the winners won."""
+        columns = max(_LEAST_COLUMNS, width - FRAME_COLUMNS)
+
+        def wrapped(texts: Iterable[str], role: Role) -> list[Line]:
+            return [line(Span(part, role)) for text in texts for part in textwrap.wrap(text, columns)]
+
+        if in_use is None:
+            return panel("No model is open", wrapped([self._state(in_use)], Role.PLAIN), width, self._glyphs)
+        reasons = wrapped(self._reasons(report).splitlines(), Role.PLAIN)
+        state = wrapped([self._state(in_use)], Role.PLAIN)
+        why = panel("Why", reasons, width, self._glyphs) if reasons else []
+        return [*why, *panel("In use", state, width, self._glyphs)]
 
     def _reasons(self, report: TuningReport | None) -> str:
         if report is None:
@@ -160,25 +177,37 @@ class ThreadsScreen(Screen[None]):
         lines = [kv.reason if kv is not None else "", *report.reasons, pinning_line(report)]
         lines += [weights.reason if weights is not None else "", *report.notes]
         if not report.is_over and (cost := self._watch.pace.cost) is not None:
-            lines.append(f"The interface itself takes {100 * cost:.0f} % of one core meanwhile.")
-        return "\n".join(line for line in lines if line)
+            lines.append(f"The screen itself takes {100 * cost:.0f} % of one core meanwhile.")
+        return "\n".join(one for one in lines if one)
 
     def _state(self, in_use: ThreadsInUse | None) -> str:
         if in_use is None:
             shown = self._keymap.key_or_command("app.models")
             return f"No model is loaded: {shown} in the chat shows which there are."
-        settings = self._settings
-        text = f"In use: {describe_in_use(in_use)}."
-        named = _named(settings)
+        text = f"{describe_in_use(in_use)}."
+        named = _named(self._settings)
         if in_use.remembered is not None and named:
             text += f" The settings name {named}: they go before what is remembered."
         return text
 
+    def _progress_lines(self, report: TuningReport | None, status: EngineStatus) -> list[Line]:
+        """Say how far the measuring is; the gauge follows rounds as well as time, whichever is further."""
+        text, width = self._progress(report, status), max(_LEAST_COLUMNS, self.size.width - 2)
+        if not text:
+            return []
+        if not self._is_measuring or report is None:
+            return [line(Span(part, Role.CAUTION)) for part in textwrap.wrap(text, width)]
+        share = report.elapsed_s / report.budget_s if report.budget_s else 0.0
+        share = max(share, (report.round_number - 1) / report.n_rounds if report.n_rounds else 0.0)
+        rest = "the conversation is untouched"
+        found = [line(Span(part, Role.CAUTION)) for part in textwrap.wrap(text, width)]
+        cells = max(8, width - len(rest) - 2)
+        return [*found, (*gauge(share, cells, self._glyphs, Role.WRITING), muted(f"  {rest}"))]
+
     def _progress(self, report: TuningReport | None, status: EngineStatus) -> str:
         turns = self._turns
         if self._is_measuring and report is not None:
-            done = figures.bar(int(10 * report.elapsed_s), max(1, int(10 * report.budget_s)), _BAR_CELLS)
-            return f"{progress_text(report)} {done} the conversation is untouched"
+            return progress_text(report)
         if self._is_measuring:
             return "measuring begins"
         if turns.is_busy and not turns.is_tuning:
@@ -187,30 +216,34 @@ class ThreadsScreen(Screen[None]):
             return f"the engine is {status.activity.value}{rate}{later}"
         return progress_text(report) if report is not None else ""
 
-    def _keys(self, report: TuningReport | None, in_use: ThreadsInUse | None) -> str:
+    def _keys(self, report: TuningReport | None, in_use: ThreadsInUse | None) -> list[tuple[str, str]]:
         key = self._keymap.first_key
         if in_use is None:
-            return f"{key('threads.leave')} back"
-        is_running = self._is_measuring
-        keys = []
+            return [(key("threads.leave"), "back")]
+        is_running, keys = self._is_measuring, []
         if _has_findings(report):
             assert report is not None
-            keys.append(f"{key('threads.apply_best')} use the best ({_shown_choice(best_choice(report, in_use.now))})")
-        keys += [f"1-{min(9, in_use.most)} choose by hand", f"{key('threads.other_phase')} other column"]
+            best = _shown_choice(best_choice(report, in_use.now))
+            keys.append((key("threads.apply_best"), f"use the best ({best})"))
+        elif not is_running and not self._wants:
+            keys.append((key("threads.apply_best"), "measures, for a minute or two"))
+        keys += [(f"1-{min(9, in_use.most)}", "choose by hand"), (key("threads.other_phase"), "other column")]
         if self._undo:
-            keys.append(f"{key('threads.undo')} undo (was {_shown_choice(self._undo[-1].now)})")
+            keys.append((key("threads.undo"), f"undo (was {_shown_choice(self._undo[-1].now)})"))
         if not is_running:
-            keys.append(f"{key('threads.measure')} measure{' again' if report is not None else ''}")
-            keys.append(f"{key('threads.measure_kv')} KV types")
-        keys.append(f"{key('threads.leave')} {'stop' if is_running else 'back'}")
-        return _wrapped(keys, self.size.width - 3)
+            if _has_findings(report):
+                keys.append((key("threads.measure"), "measure again"))
+            keys.append((key("threads.measure_kv"), "KV types"))
+        return [*keys, (key("threads.leave"), "stop" if is_running else "back")]
 
     # ---- what the user asks for
 
     def action_apply_best(self) -> None:
-        """Use and remember the best of what was measured."""
+        """Use and remember the best of what was measured; measure where nothing was."""
         bridge = self._bridge
         report, in_use = bridge.tuning, bridge.threads
+        if in_use is not None and not _has_findings(report) and not self._is_measuring:
+            self._measure(THREADS_AND_WEIGHTS)
         if report is None or in_use is None or not _has_findings(report):
             return
         is_truth = not (report.is_over and bridge.tuning_conditions.is_swapping)
@@ -305,12 +338,3 @@ def _named(settings: Settings) -> str:
         "the KV cache's type": settings.kv_type != AUTO,
     }
     return " and ".join(name for name, is_named in named.items() if is_named)
-
-
-def _wrapped(parts: list[str], columns: int) -> str:
-    """Join the parts, breaking lines only between them."""
-    lines = [parts[0]]
-    for part in parts[1:]:
-        joined = f"{lines[-1]} · {part}"
-        lines[-1:] = [joined] if len(joined) <= columns else [lines[-1], part]
-    return "\n".join(lines)

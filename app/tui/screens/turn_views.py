@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from app.chat.turns import SENT_TOGETHER, Turns
+from app.conversations import lines
+from app.conversations.conversation import ChatMessage
 from app.tui.widgets.message_view import MessageView, ReplyView, UserView
 from app.tui.widgets.transcript import Transcript
+
+GOES_ON = "/continue goes on"
+"""Stands behind the figures of a reply that is not complete."""
 
 
 class TurnViews:
@@ -28,6 +33,7 @@ class TurnViews:
 
     def ask(self, view: UserView) -> None:
         """The turn of this message begins, and of the unanswered one that goes with it, if there is one."""
+        self._transcript.end_offers()
         self.asked, view.message = view, self._turns.last_message
         before = self._turns.joined
         self._joined = self._transcript.view_of(before) if before is not None else None
@@ -46,6 +52,7 @@ class TurnViews:
 
     def replace(self, views: list[MessageView]) -> None:
         """Mark what the turn that begins now takes the place of."""
+        self._transcript.end_offers()
         self._replaced = views
         for view in views:
             view.set_replaced(True)
@@ -71,3 +78,9 @@ class TurnViews:
     def forget(self) -> None:
         """Another conversation is shown."""
         self.asked, self._joined, self._replaced = None, None, []
+
+
+def footers(message: ChatMessage) -> tuple[str, str]:
+    """Return the line below a reply, and what else there is room for on a wide screen."""
+    line = lines.reply_footer(message.figures, message.ending, message.is_edited)
+    return line, lines.reply_details(message.figures)

@@ -1,4 +1,4 @@
-"""Lines of figures and the graph of the rate, drawn line by line: only those that changed, without any layout."""
+"""Lines of spans, drawn line by line: only the part that changed, without any layout."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
+from textual.content import Content
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from app.text.glyphs import BLOCKS, Glyphs
-from app.tui.speed.graph_lines import Graph, graph_lines, top_of
-from app.tui.speed.lines import Line, Role
+from app.tui.drawing.lines import Line, Role, width_of
 
 
 class FigureLines(Widget):
@@ -21,19 +20,30 @@ class FigureLines(Widget):
 
     DEFAULT_CSS = """
     FigureLines { height: auto; }
-    FigureLines .figures--muted { color: $text-muted; }
-    FigureLines .figures--heading { color: $primary; text-style: bold; }
-    FigureLines .figures--bar { color: $accent; }
+    FigureLines .figures--muted { color: $muted; text-style: $muted-style; }
+    FigureLines .figures--strong { text-style: bold; }
+    FigureLines .figures--title { color: $primary; text-style: bold; }
+    FigureLines .figures--frame { color: $frame; text-style: $muted-style; }
+    FigureLines .figures--unfilled { color: $unfilled; text-style: $muted-style; }
+    FigureLines .figures--accent { color: $accent; }
     FigureLines .figures--good { color: $success; }
-    FigureLines .figures--warning { color: $warning; }
+    FigureLines .figures--caution { color: $warning; }
+    FigureLines .figures--trouble { color: $error; }
+    FigureLines .figures--reading { color: $reading; }
+    FigureLines .figures--writing { color: $writing; }
+    FigureLines .figures--level-0 { color: $level-0; }
+    FigureLines .figures--level-1 { color: $level-1; }
+    FigureLines .figures--level-2 { color: $level-2; }
+    FigureLines .figures--level-3 { color: $level-3; }
+    FigureLines .figures--level-4 { color: $level-4; }
+    FigureLines .figures--area-0 { color: $area-0; text-style: $muted-style; }
+    FigureLines .figures--area-1 { color: $area-1; text-style: $muted-style; }
+    FigureLines .figures--area-2 { color: $area-2; text-style: $muted-style; }
+    FigureLines .figures--area-3 { color: $area-3; text-style: $muted-style; }
+    FigureLines .figures--area-4 { color: $area-4; text-style: $muted-style; }
+    FigureLines .figures--area-plain { color: $area-plain; text-style: $muted-style; }
     """
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "figures--muted",
-        "figures--heading",
-        "figures--bar",
-        "figures--good",
-        "figures--warning",
-    }
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"figures--{role.value}" for role in Role if role is not Role.PLAIN}
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -50,7 +60,8 @@ class FigureLines(Widget):
         width = self.size.width
         for y, (old, new) in enumerate(zip(before, self.lines, strict=True)):
             if old != new and width:
-                self.refresh(Region(0, y, width, 1))
+                begin, end = _changed(old, new)
+                self.refresh(Region(begin, y, min(end, width) - begin, 1) if begin < width else Region(0, y, width, 1))
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """As high as there are lines."""
@@ -76,29 +87,40 @@ class FigureLines(Widget):
         return Strip(segments).adjust_cell_length(width, base)
 
 
-class RateGraph(FigureLines):
-    """Draws a ``Graph`` as large as the widget is; its scale only grows while a reply lasts.
+def _changed(old: Line, new: Line) -> tuple[int, int]:
+    """Return the columns between which two lines differ."""
+    n_same = 0
+    while n_same < min(len(old), len(new)) and old[n_same] == new[n_same]:
+        n_same += 1
+    longest = max(width_of(old), width_of(new))
+    if width_of(old) != width_of(new):
+        return width_of(new[:n_same]), longest
+    n_after = 0
+    while n_after < min(len(old), len(new)) - n_same and old[-1 - n_after] == new[-1 - n_after]:
+        n_after += 1
+    return width_of(new[:n_same]), longest - width_of(new[len(new) - n_after :])
 
-    Args:
-        glyphs: what to draw with.
-    """
 
-    DEFAULT_CSS = "RateGraph { height: 6; }"
+_VARIABLES = {
+    Role.MUTED: "$muted",
+    Role.FRAME: "$frame",
+    Role.UNFILLED: "$unfilled",
+    Role.TITLE: "bold $primary",
+    Role.STRONG: "bold",
+    Role.ACCENT: "$accent",
+    Role.GOOD: "$success",
+    Role.CAUTION: "$warning",
+    Role.TROUBLE: "$error",
+    Role.READING: "$reading",
+    Role.WRITING: "$writing",
+}
+_FAINT = frozenset((Role.MUTED, Role.FRAME, Role.UNFILLED))
 
-    def __init__(self, id: str | None = None, glyphs: Glyphs = BLOCKS) -> None:
-        super().__init__(id)
-        self._glyphs = glyphs
-        self._graph = Graph()
-        self._top = 0.0
 
-    def draw(self, graph: Graph) -> None:
-        """Draw these figures."""
-        if len(graph.rates_tps) < len(self._graph.rates_tps):
-            self._top = 0.0  # another reply
-        self._graph = graph
-        self._top = max(self._top, top_of(graph))
-        self.show(graph_lines(graph, self.size.width, self.size.height, self._glyphs, self._top))
-
-    def on_resize(self) -> None:
-        """Draw the same figures in the new size."""
-        self.draw(self._graph)
+def content_of(one: Line, is_ansi: bool = False) -> Content:
+    """Return a line as a widget of Textual takes it, such as a list; where colours are few, what is faint is dim."""
+    parts = []
+    for span in one:
+        style = _VARIABLES.get(span.role, f"${span.role.value}" if span.role is not Role.PLAIN else "")
+        parts.append((span.text, "dim" if is_ansi and span.role in _FAINT else style))
+    return Content.assemble(*parts)

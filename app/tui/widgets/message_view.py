@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 HESITATION_S = 0.35
 """Letters of a word follow each other faster."""
+WIDE_COLUMNS = 100
+"""From this width on a reply shows all of its figures."""
 _REPLACED = "-replaced"
 
 
@@ -234,7 +236,8 @@ class ReplyView(MessageView):
 
         self.body: ReplyBody = ReplyBody(finished)
         self.thinking: ThinkingView | None = None
-        self.footer = ""
+        self.footer = self.details = self._hint = ""
+        self._shown_footer = ""
         self.next_block = 0
         """Index of the code block that the copying key takes next."""
         self._footer = Static(markup=False, classes="message-footer")
@@ -259,7 +262,8 @@ class ReplyView(MessageView):
         if self.thinking is not None and self.thinking.thinking is not None:
             twin.think(self.thinking.text)
             twin.finish_thinking(self.thinking.thinking)
-        twin.show_footer(self.footer)
+        twin.show_footer(self.footer, self.details)
+        twin.offer(self._hint)
         return twin
 
     def think(self, text: str) -> None:
@@ -286,27 +290,78 @@ class ReplyView(MessageView):
         self.thinking.toggle()
         return True
 
-    def finish(self, footer: str) -> None:
-        """The reply has ended; the footer stays as it is from now on."""
+    def finish(self, footer: str, details: str = "") -> None:
+        """The reply has ended; its figures stay as they are from now on.
+
+        Args:
+            footer: the line below it.
+            details: more of it, where the screen is wide or the message has the focus.
+        """
         self.body.finish()
         has_thought = self.thinking is not None and self.thinking.display
-        empty = "(no answer yet)" if has_thought else "(empty reply)"
-        self.show_footer(footer if self.text else f"{empty} {footer}".rstrip())
+        empty = "" if self.text else "(no answer yet) " if has_thought else "(empty reply) "
+        self.show_footer(f"{empty}{footer}".rstrip(), details)
 
-    def show_footer(self, footer: str) -> None:
+    def show_footer(self, footer: str, details: str = "") -> None:
         """Show the line below the text."""
-        self.footer = footer
-        self._footer.update(Content(footer))
-        self._footer.display = bool(footer)
+        self.footer, self.details = footer, details
+        self._fit_footer()
+
+    def offer(self, hint: str) -> None:
+        """Name behind the figures what goes on with the reply; "" for nothing."""
+        self._hint = hint
+        self._fit_footer()
+
+    def on_focus(self) -> None:
+        """Show all figures too."""
+        self._fit_footer()
+
+    def on_blur(self) -> None:
+        """Show only what has room again."""
+        self._fit_footer()
+
+    def on_resize(self) -> None:
+        """Show as much as the width allows."""
+        self._fit_footer()
+
+    def _fit_footer(self) -> None:
+        is_wide = self.is_attached and self.app.size.width >= WIDE_COLUMNS
+        details = self.details if is_wide or self.has_focus else ""
+        line = " · ".join(filter(None, (self.footer, self._hint, details)))
+        if line != self._shown_footer:
+            self._shown_footer = line
+            self._footer.update(Content(line))
+            self._footer.display = bool(line)
 
 
 class Note(Static):
-    """A line by the program itself, between the messages."""
+    """A line by the program itself, between the messages.
 
-    def __init__(self, text: str, is_error: bool = False) -> None:
-        super().__init__(Content(text), markup=False, classes="note -error" if is_error else "note")
-        self.text, self._is_error = text, is_error
+    Args:
+        kind: "error", "greeting" or "news", which stand out; "" for any other.
+    """
+
+    def __init__(self, text: str, kind: str = "") -> None:
+        super().__init__(_shown(text, kind), markup=False, classes=f"note -{kind}" if kind else "note")
+        self.text, self._kind = text, kind
+
+    def say(self, text: str, kind: str = "") -> None:
+        """Say something else."""
+        self.text = text
+        if kind != self._kind:
+            self.remove_class(f"-{self._kind}")
+            self.set_class(bool(kind), f"-{kind}")
+            self._kind = kind
+        self.update(_shown(text, kind))
 
     def again(self) -> Note:
         """Return the same note, never mounted."""
-        return Note(self.text, self._is_error)
+        return Note(self.text, self._kind)
+
+
+def _shown(text: str, kind: str) -> Content:
+    if kind != "greeting":
+        return Content(text)
+    from app.tui.widgets.welcome import welcome  # only a first start needs it
+
+    return welcome(text)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from textual import events
+from textual.content import Content
 from textual.document._document import EditResult, Location, Selection
 from textual.document._edit import Edit
 from textual.strip import Strip
+from textual.style import Style
 from textual.widgets import TextArea
 
 from app.tui import draft as drafts
-from app.tui.actions import ACTIONS, commands_starting
+from app.tui.actions import ACTIONS, split_command
+from app.tui.completing import Offered, sends_alone
 from app.tui.draft import Draft
 from app.tui.keymap import Keymap
 from app.tui.messages import PromptSubmitted, TakeBackRequested, TranscriptScrolled
@@ -24,6 +27,10 @@ _JOINERS = frozenset("\u200c\u200d")
 """Zero-width non-joiner and joiner: Persian, Indic scripts and emoji are written with them; Textual drops them."""
 PLACEHOLDER = "Type here"
 PLACEHOLDER_LOADING = "Type here already; it is sent when the engine is ready"
+
+
+EDGE_COLUMNS = 6
+"""Of the prompt's edge, those that hold no words."""
 
 
 def prompt_hint(keymap: Keymap) -> str:
@@ -60,9 +67,18 @@ class Prompt(TextArea):
         """What was sent from here, until whoever takes it has taken it."""
         self.carry_out_at_once: Callable[[Draft], bool] = lambda draft: False
         """Does what must be done before the next key: a file stands before what is typed behind its command."""
+        self.takes_commands = True
+        """Whether text that begins like a command is one; in a reply that is edited it is not."""
+        self.offered: Sequence[Offered] = ()
+        """What the typed text could become, and which of it is marked."""
+        self.offered_at = 0
+        self._has_chosen = False
+        self.show_offered: Callable[[Sequence[Offered], int], object] = lambda offered, at: None
+        """Lists what is offered."""
         self.has_waiting = False
         """Whether a message waits for its turn: from an empty prompt it is taken back before history is."""
-        self._estimate = self._keys = ""
+        self._estimate = self._keys = self._stop = self._below = self._edge = ""
+        self._key_of = keymap.first_key
         self._action_of_key = keymap.scope_keys("prompt")
         drop_bindings(self, keymap.changed_keys())
 
@@ -71,15 +87,31 @@ class Prompt(TextArea):
         """The whole text of the prompt, pastes included."""
         return Draft(self.text, self._folds)
 
+    @property
+    def typed(self) -> str:
+        """What stands behind the chips that the text opens with."""
+        return self.text[drafts.behind_chips(self.text, self._folds) :]
+
     def action_send(self) -> None:
         """Hand the text over; white space alone is nothing.
 
         The prompt is emptied here and not by whoever takes the text: letters typed meanwhile belong to the next one.
         """
-        draft = Draft(self.text, self.draft.used_folds())
+        if self._has_chosen and self.offered:
+            is_whole = sends_alone(self.offered[self.offered_at])
+            self.action_complete()
+            self._has_chosen = False
+            if not is_whole:
+                return
+        draft, behind = Draft(self.text, self.draft.used_folds()), Draft()
+        at = drafts.behind_chips(draft.shown, draft.folds)
+        if (
+            self.takes_commands and split_command(draft.shown[at:]) is not None
+        ):  # what the chips stand for is not sent with a command
+            behind, draft = Draft(draft.shown[:at], draft.folds), Draft(draft.shown[at:], draft.folds)
         if draft.text.strip():
             self.past.add(draft)
-            self.show_text("")
+            self.show_draft(behind)
             if not self.carry_out_at_once(draft):
                 self.unheeded.append(draft)
                 self.post_message(PromptSubmitted(draft.text, draft))
@@ -89,10 +121,25 @@ class Prompt(TextArea):
         self._replace_via_keyboard("\n", *self.selection)
 
     def action_complete(self) -> None:
-        """Complete the command that is being typed."""
-        matching = commands_starting(self.text)
-        if matching:
-            self.show_text(f"/{matching[0].command}" + (" " if matching[0].takes_argument else ""))
+        """Complete the command, the name or the path that is being typed."""
+        if self.offered:
+            completed = self.offered[self.offered_at].text
+            self.show_draft(Draft(self.text.removesuffix(self.typed) + completed, self._folds))
+
+    @property
+    def _is_choosing(self) -> bool:
+        """Whether the arrows belong to what is offered, and not to what was sent before."""
+        return bool(self.offered) and not self.past.is_showing(self.draft)
+
+    def offer(self, offered: Sequence[Offered]) -> None:
+        """Take what the typed text could become; the first is completed to until the arrows choose another."""
+        self.offered, self.offered_at, self._has_chosen = offered, 0, False
+        self.show_offered(offered, 0)
+
+    def _choose(self, step: int) -> None:
+        self.offered_at = (self.offered_at + step) % len(self.offered)
+        self._has_chosen = True
+        self.show_offered(self.offered, self.offered_at)
 
     def action_page_up(self) -> None:
         """Scroll the conversation, not the prompt."""
@@ -102,8 +149,22 @@ class Prompt(TextArea):
         """Scroll the conversation, not the prompt."""
         self.post_message(TranscriptScrolled(1))
 
+    def action_to_end(self) -> None:
+        """Go to the newest text of the conversation."""
+        self.post_message(TranscriptScrolled(0))
+
+    def action_cursor_line_end(self, select: bool = False) -> None:
+        """Go to the end of the line; from the end of the text, to the newest text of the conversation."""
+        if not select and self.cursor_at_end_of_text:
+            self.action_to_end()
+        else:
+            super().action_cursor_line_end(select)
+
     def action_cursor_up(self, select: bool = False) -> None:
         """Move up; from an empty prompt, a recalled text or the very beginning, recall the one sent before."""
+        if self._is_choosing and not select:
+            self._choose(-1)
+            return
         at_edge = self.cursor_at_start_of_text or self.past.is_showing(self.draft)
         if select or not self.cursor_at_first_line or not at_edge:
             super().action_cursor_up(select)
@@ -114,7 +175,9 @@ class Prompt(TextArea):
 
     def action_cursor_down(self, select: bool = False) -> None:
         """Move down; from a recalled text, towards the present and the draft that was left."""
-        if not select and self.cursor_at_last_line and self.past.is_showing(self.draft):
+        if self._is_choosing and not select:
+            self._choose(1)
+        elif not select and self.cursor_at_last_line and self.past.is_showing(self.draft):
             self.show_draft(self.past.newer())
         else:
             super().action_cursor_down(select)
@@ -153,15 +216,42 @@ class Prompt(TextArea):
         self._estimate = text
         self._show_lower_edge()
 
-    def show_keys(self, text: str) -> None:
-        """Name keys at the lower edge, where it says nothing else."""
-        self._keys = text
+    def show_keys(self, text: str, stop: str = "", below: str = "") -> None:
+        """Name keys at the lower edge.
+
+        Args:
+            text: those that lead to other screens, where the edge says nothing else.
+            stop: the one that stops what runs; "" while nothing does.
+            below: the one that leads to text out of sight; "" for none.
+        """
+        self._keys, self._stop, self._below = text, stop, below
         self._show_lower_edge()
 
     def _show_lower_edge(self) -> None:
-        line = self._estimate or self._keys
-        if line != self.border_subtitle:
-            self.border_subtitle = line
+        said = list(filter(None, (self._below, self._estimate, self._stop)))
+        room = self.size.width - EDGE_COLUMNS
+        while len(said) > 1 and len(" · ".join(said)) > room:
+            said.pop(0)
+        line = " · ".join(said) or self._keys
+        if line != self._edge:
+            self._edge = line
+            self.border_subtitle = self._clickable(line)
+
+    def _clickable(self, line: str) -> Content:
+        """Let the words that name a key do what the key does when they are clicked."""
+        edge = Content(line)
+        for action_id, action in ACTIONS.items():
+            words = f"{self._key_of(action_id)} {action.hint}" if action.hint else ""
+            if action_id == "chat.stop":
+                words = f"{self._key_of(action_id)} stops the reply"
+            at = line.find(words) if words.strip() else -1
+            if at >= 0:
+                place = {"app": "app.", "chat": "screen."}[action.scope]
+                call = action.call if action.shows else f"{place}{action.name}"
+                edge = edge.stylize(
+                    Style.from_meta({"@click": call if "(" in call else f"{call}()"}), at, at + len(words)
+                )
+        return edge
 
     def give_back(self, text: str) -> None:
         """Return a text that was not taken, unless the user has begun the next one: then it is in the history."""

@@ -1,8 +1,9 @@
-"""The text of a reply: rows of Markdown that grow while it streams and get their colours when it ends."""
+"""The text of a reply: rows of Markdown that grow while it streams; code gets its colours when its block ends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.content import Content
@@ -82,6 +83,7 @@ class ReplyBody(Widget):
         """Return the rows that the text needs; while it grows, with some room for what comes."""
         if width != self._markdown.width:
             self._lay_out(width)
+            self._held_rows = 0  # rows of another width say nothing
         n_rows = len(self._markdown.rows)
         if self.is_final:
             return n_rows
@@ -110,7 +112,7 @@ class ReplyBody(Widget):
         """Paint anew: the theme may be another."""
         super().notify_style_update()
         self._strips.clear()
-        if self.is_final and self._markdown.width and self._coloured_with not in (None, self._code_theme):
+        if self._markdown.width and self._coloured_with not in (None, self._code_theme):
             self._lay_out(self._markdown.width)
 
     def action_link(self, target: str) -> None:
@@ -119,8 +121,7 @@ class ReplyBody(Widget):
 
     def _lay_out(self, width: int) -> None:
         self._strips.clear()
-        highlight = self._highlighted if self.is_final else None
-        self._guarded(lambda: self._markdown.lay_out(width, highlight, is_whole=self.is_final))
+        self._guarded(lambda: self._markdown.lay_out(width, self._highlighted, is_whole=self.is_final))
 
     def _guarded(self, step: Callable[[], int | None]) -> int:
         """Take a step; text that the parser cannot take is shown as it came."""
@@ -146,7 +147,12 @@ class ReplyBody(Widget):
 
         if not self.app.native_ansi_color:
             return highlight.HighlightTheme
-        return highlight.ANSIDarkHighlightTheme if self.app.current_theme.dark else highlight.ANSILightHighlightTheme
+        # In the dark one names of functions are blue, which on black cannot be read.
+        return (
+            _readable(highlight.ANSIDarkHighlightTheme)
+            if self.app.current_theme.dark
+            else highlight.ANSILightHighlightTheme
+        )
 
     def _painted(self, y: int, selection: Selection | None) -> Strip:
         row, text = self._markdown.rows[y], self._markdown.rows[y].text
@@ -162,3 +168,10 @@ class ReplyBody(Widget):
     def _strip(self, content: Content) -> Strip:
         painted = Visual.to_strips(self, content, self.size.width, 1, self.visual_style, apply_selection=False)
         return painted[0] if painted else Strip.blank(0)
+
+
+@cache
+def _readable(theme: type[HighlightTheme]) -> type[HighlightTheme]:
+    """Return a theme of code with cyan for blue."""
+    styles = {token: style.replace("ansi_blue", "ansi_cyan") for token, style in theme.STYLES.items()}
+    return type(f"Readable{theme.__name__}", (theme,), {"STYLES": styles})

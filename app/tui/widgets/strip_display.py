@@ -61,7 +61,7 @@ class StripDisplay:
     def show(self) -> None:
         """Show the figures of this moment."""
         if self._widget is not None:
-            self._widget.show(self._watch.look())
+            self._widget.draw(self._watch.look())
 
     def _make(self) -> PerformanceStrip:
         from app.tui.widgets.performance_strip import PerformanceStrip

@@ -1,77 +1,95 @@
-"""Results of tuning on the screen: a curve of thread counts, a table of memory modes."""
+"""Results of tuning on the screen: a curve of thread counts, a table of memory modes, reasons; each a panel."""
 
 from __future__ import annotations
 
+import re
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from textual.content import Content
-from textual.widgets import Static
-
 from app.text.glyphs import Glyphs
-from app.tuning.thread_bars import TITLES, BarLine, Role, curve_lines, option_lines
+from app.tui.drawing.lines import EMPTY, Line, Role, Span, line, muted
+from app.tui.drawing.panels import FRAME_COLUMNS, panel
+from app.tui.widgets.figure_lines import FigureLines
+from app.tuning import thread_bars
+from app.tuning.thread_bars import TITLES, BarLine, curve_lines, option_lines
 
 if TYPE_CHECKING:
     from app.tuning.thread_bars import Comparison, Curve
 
+_ROLES = {
+    thread_bars.Role.HEADING: Role.MUTED,
+    thread_bars.Role.KIND: Role.MUTED,
+    thread_bars.Role.PLAIN: Role.PLAIN,
+    thread_bars.Role.BEST: Role.GOOD,
+    thread_bars.Role.EQUAL: Role.GOOD,
+    thread_bars.Role.DROPPED: Role.MUTED,
+}
+_NAME_COLUMNS = 10
+_PHASE_ROLES = {"decode": Role.WRITING, "prefill": Role.READING}
 
-STYLES = {Role.HEADING: "bold", Role.KIND: "dim", Role.PLAIN: "", Role.BEST: "bold $success", Role.DROPPED: "dim"}
 
-
-class ThreadCurve(Static):
+class ThreadCurve(FigureLines):
     """Shows one phase; nothing is drawn while it stays the same."""
 
     def __init__(self, phase: str, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False)
+        super().__init__(id=id)
         self._phase = phase
-        self._shown: list[BarLine] = []
-        self._given: tuple[Curve | None, int, bool, Glyphs] | None = None
+        self._given: tuple[Curve | None, int, str, Glyphs] | None = None
 
-    def show(self, curve: Curve | None, in_use: int, is_chosen: bool, glyphs: Glyphs) -> None:
+    def tell(self, curve: Curve | None, in_use: int, chooses: str, glyphs: Glyphs) -> None:
         """Show a curve, or how things stand before anything was measured.
 
         Args:
             in_use: the count in use, marked.
-            is_chosen: whether digits choose for this phase.
+            chooses: what keys choose for this phase; "" where they choose for the other one.
         """
-        self._given = (curve, in_use, is_chosen, glyphs)
-        title = TITLES[self._phase]
-        lines = [BarLine(f"[{title}]" if is_chosen else f" {title}", Role.HEADING)]
+        self._given = (curve, in_use, chooses, glyphs)
+        width = self.size.width or 40
         if curve is None:
-            lines.append(BarLine(f"{glyphs.here}{in_use:>3} in use, not measured", Role.PLAIN))
+            body = [line(Span(f"{glyphs.here}{in_use:>3} ", Role.STRONG), "in use, ", muted("not measured"))]
         else:
-            lines += curve_lines(curve, in_use, self.content_size.width or 38, glyphs)
-        if lines != self._shown:
-            self._shown = lines
-            self.styles.height = len(lines)  # not measured by Textual, which may do it before the width has settled
-            self.update(Content("\n").join(Content(line.text).stylize(STYLES[line.role]) for line in lines))
+            drawn = curve_lines(curve, in_use, max(1, width - FRAME_COLUMNS), glyphs)
+            body = [coloured(one, _PHASE_ROLES[self._phase], glyphs) for one in drawn]
+        frame = _PHASE_ROLES[self._phase] if chooses else Role.FRAME
+        name = TITLES[self._phase].capitalize()
+        self.fill(panel(name, body, width, glyphs, foot=line(muted(chooses)) if chooses else EMPTY, frame=frame))
+
+    def fill(self, lines: Sequence[Line]) -> None:
+        """Show lines, as high as they are."""
+        self.styles.height = len(lines)  # not measured by Textual, which may do it before the width has settled
+        self.show(lines)
 
     def on_resize(self) -> None:
         """Draw the bars in the new width."""
         if self._given is not None:
-            self.show(*self._given)
+            self.tell(*self._given)
 
 
-class OptionTable(Static):
-    """Shows one comparison after the other; nothing is drawn while they stay the same."""
-
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False)
-        self._shown: list[BarLine] = []
-
-    def show(self, comparisons: tuple[tuple[Comparison, str], ...], glyphs: Glyphs, columns: int) -> None:
-        """Show comparisons, each with the option in use, in ``columns`` columns."""
-        lines = [line for found, in_use in comparisons for line in option_lines(found, in_use, glyphs)]
-        lines = [wrapped for line in lines for wrapped in _wrapped(line, max(20, columns))]
-        if lines != self._shown:
-            self._shown = lines
-            self.display = bool(lines)
-            self.styles.height = len(lines)  # not measured by Textual, which may do it before the width has settled
-            self.update(Content("\n").join(Content(line.text).stylize(STYLES[line.role]) for line in lines))
+def coloured(one: BarLine, bar: Role, glyphs: Glyphs) -> Line:
+    """Return a line of a table with its bar in the colour of the phase, fainter where it is not certain."""
+    role = _ROLES[one.role]
+    parts = re.split(f"([{re.escape(glyphs.full)}]{{2,}}|[{re.escape(glyphs.spread)}]{{2,}})", one.text)
+    roles = {glyphs.full: role if role is Role.MUTED else bar, glyphs.spread: Role.MUTED}
+    return tuple(Span(part, roles.get(part[0], role) if len(part) > 1 else role) for part in parts if part)
 
 
-def _wrapped(line: BarLine, columns: int) -> list[BarLine]:
+def option_panels(comparisons: tuple[tuple[Comparison, str], ...], glyphs: Glyphs, width: int) -> list[Line]:
+    """Draw comparisons, each with the option in use, in ``width`` columns."""
+    columns = max(20, width - FRAME_COLUMNS)
+    found: list[Line] = []
+    for comparison, in_use in comparisons:
+        heading, *rows = option_lines(comparison, in_use, glyphs)
+        rows = [wrapped for one in rows for wrapped in _wrapped(one, columns)]
+        columns_of = heading.text[_NAME_COLUMNS:].strip()
+        body = [line(muted(" " * _NAME_COLUMNS + columns_of))] if len(rows) > 1 else []
+        body += [coloured(one, Role.PLAIN, glyphs) for one in rows]
+        found += panel("Weights" if comparison.part == "weights" else "KV cache", body, width, glyphs)
+    return found
+
+
+def _wrapped(one: BarLine, columns: int) -> list[BarLine]:
     """Break a sentence; a row of figures is short enough anywhere but on the narrowest screens, which cut it."""
-    if not line.text.startswith("   ") or len(line.text) <= columns:
-        return [line]
-    return [BarLine(text, line.role) for text in textwrap.wrap(line.text, columns, subsequent_indent="   ")]
+    if not one.text.startswith("   ") or len(one.text) <= columns:
+        return [one]
+    return [BarLine(text.strip(), one.role) for text in textwrap.wrap(one.text, columns)]

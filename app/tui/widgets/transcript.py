@@ -47,6 +47,8 @@ class Transcript(VerticalScroll, can_focus=False):
         self._messages = Vertical(id="messages")
         self.waiting: deque[UserView] = deque()
         """Messages that wait for their turn, at the end: what belongs to earlier ones stands above them."""
+        self._seen: list[tuple[Entry, int]] = []
+        """The last entries and their heights when the end was in sight."""
         self._earlier: list[Entry | Later] = []
         """Messages put aside, oldest first, never mounted."""
         self._earlier_line = Static(markup=False, classes="note", id="earlier")
@@ -74,10 +76,12 @@ class Transcript(VerticalScroll, can_focus=False):
         self._messages.mount(view, before=self._first_waiting)
         return view
 
-    def add_note(self, text: str, is_error: bool = False) -> None:
+    def add_note(self, text: str, kind: str = "") -> Note:
         """Show a line by the program, above the first message that still waits."""
         self._follow_from_end()
-        self._messages.mount(Note(text, is_error), before=self._first_waiting)
+        note = Note(text, kind)
+        self._messages.mount(note, before=self._first_waiting)
+        return note
 
     @property
     def _first_waiting(self) -> UserView | None:
@@ -145,6 +149,11 @@ class Transcript(VerticalScroll, can_focus=False):
         """Return the replies that are shown, oldest first."""
         return [entry for entry in self._entries() if isinstance(entry, ReplyView)]
 
+    def end_offers(self) -> None:
+        """No reply is one to go on with any more."""
+        for view in self.replies()[-2:]:
+            view.offer("")
+
     def view_of(self, message: ChatMessage) -> MessageView | None:
         """Return the widget of a message; one that was put aside comes back with all after it."""
         at = next((i for i, entry in enumerate(self._earlier) if getattr(entry, "message", None) is message), None)
@@ -205,6 +214,14 @@ class Transcript(VerticalScroll, can_focus=False):
     def page_down(self) -> None:
         """Scroll down by a page."""
         self._scroll_by(self.scrollable_content_region.height)
+
+    @property
+    def has_unseen(self) -> bool:
+        """Whether something was added below since the end was in sight; call it now and then, it takes note of that."""
+        ends = [(entry, entry.size.height) for entry in self._entries()[-2:]]
+        if not self.is_scrolled_up:
+            self._seen = ends
+        return ends != self._seen
 
     def _scroll_by(self, n_rows: int) -> None:
         self.scroll_to(y=self.scroll_y + n_rows, animate=False, immediate=True)

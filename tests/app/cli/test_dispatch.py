@@ -78,8 +78,8 @@ def test_commands_import_no_textual_and_no_numba(module: str) -> None:
 @pytest.mark.parametrize(
     ("argv", "code", "expected"),
     [
-        (["run"], exit_codes.USAGE, "the following arguments are required: MODEL, -p/--prompt"),
-        (["run", "m.gguf"], exit_codes.USAGE, "required: -p/--prompt"),
+        (["run"], exit_codes.USAGE, "the following arguments are required: MODEL"),
+        (["run", "m.gguf"], exit_codes.USAGE, "the prompt is empty"),
         (["--no-such-option"], exit_codes.USAGE, "--no-such-option"),
         (["run", "m.gguf", "-p", "x", "--temp", "hot"], exit_codes.USAGE, "'hot'"),
         (["run", "m.gguf", "-p", "x", "--temp", "nan"], exit_codes.USAGE, "allowed: a number from 0 to 10"),

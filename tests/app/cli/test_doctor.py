@@ -67,6 +67,13 @@ def test_a_model_is_measured_by_its_own_types_and_its_fit_shown(
     assert machine == [["Q4_K", "F32"]]
 
 
+def test_what_a_token_reads_of_experts_is_named_apart(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for n_experts, is_named in ((2, False), (40, True)):
+        described = tiny_gguf.model("qwen3moe", n_experts=n_experts)
+        text = " ".join(run(capsys, model=str(described.write(tmp_path / "m.gguf")))[1].split())
+        assert ("(of which a token reads" in text) == is_named
+
+
 def test_a_size_stands_for_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(run(capsys, size="8B", quantization="q4_k_m")[1].split())  # lines break where the figures let them
     assert "Will it fit: a model of 8B · Q4_K_M" in text

@@ -72,7 +72,10 @@ def test_what_needs_the_screen_says_so_and_sends_nothing(talk: Talk, script: Scr
     assert script.opened[0].sessions[0].fed_counts == []
 
 
-@pytest.mark.parametrize(("line", "said"), [("/title", "usage: /title title"), ("/new x", "takes no argument")])
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("/title", "usage: /title words, for example /title A walk by the sea"), ("/new x", "takes no argument")],
+)
 def test_an_argument_too_few_or_too_many_is_told(talk: Talk, line: str, said: str) -> None:
     assert said in talk(line)
 

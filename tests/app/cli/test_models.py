@@ -56,6 +56,9 @@ def test_the_table_has_a_row_for_every_model_and_no_line_too_long(
     assert "good" in out
     assert "is a web page, not a model" in out
     assert "memory reads 12.0 GB/s" in out
+    known = out.partition("Fit and can be downloaded")[2]
+    assert "bartowski/Llama-3.2-1B-Instruct-GGUF" in known
+    assert "downloaded" not in run(capsys, "good")
     assert max(map(len, out.splitlines())) <= 80
 
 

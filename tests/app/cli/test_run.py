@@ -38,7 +38,7 @@ def test_the_answer_is_on_stdout_and_the_figures_on_stderr(script: Script, capsy
     out, err = capsys.readouterr()
     assert (code, out) == (exit_codes.OK, "Paris.\n")
     # 3 words, the start and 3 markers: 7 tokens of 0.1 s each, then 0.5 s a token.
-    assert err == "2.0 tok/s · first token 1.2 s · 3 tokens · read 7 prompt tokens at 10.0 tok/s\n"
+    assert err == "3 tokens · 2.0 tok/s · first after 1.2 s · read 7 prompt tokens at 10.0 tok/s\n"
 
 
 def test_json_is_one_object_with_text_and_figures(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,3 +158,32 @@ def test_ctrl_c_keeps_the_partial_answer_and_returns_130(
     assert run(RunOptions("m.gguf", "hi"), settings_with(), script.clock) == exit_codes.INTERRUPTED
     assert output.getvalue() == "Par\n"
     assert "stopped" in capsys.readouterr().err
+
+
+def pipe(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
+    """Let standard input be a pipe that holds this text."""
+    reading, writing = os.pipe()
+    os.write(writing, text)
+    os.close(writing)
+    monkeypatch.setattr(sys, "stdin", os.fdopen(reading, encoding="utf-8"))
+
+
+def test_the_prompt_is_words_and_what_comes_through_a_pipe_goes_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe(monkeypatch, b"a text\n")
+    assert read_prompt(None, ["sum", "it", "up"]) == "sum it up\n\na text\n"
+    pipe(monkeypatch, b"a text\n")
+    assert read_prompt("sum it up") == "sum it up\n\na text\n"
+    pipe(monkeypatch, b"a text\n")
+    assert read_prompt(None) == "a text\n"
+    pipe(monkeypatch, b"")
+    assert read_prompt("sum it up") == "sum it up"
+    monkeypatch.setattr(sys, "stdin", open(os.devnull))  # noqa: SIM115 - it is closed with the test
+    assert read_prompt("sum it up") == "sum it up"
+
+
+def test_a_prompt_given_twice_or_not_at_all_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Refusal, match="given twice"):
+        read_prompt("one", ["two"])
+    monkeypatch.setattr(sys, "stdin", FakeTerminal())
+    with pytest.raises(Refusal, match="there is no prompt"):
+        read_prompt(None)

@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 from app.chat.saved_states import StateFiles
+from app.conversations.store import Store
 from engine import common_prefix
 from engine.errors import EngineError
 
@@ -50,4 +51,5 @@ def files(prefixes=None):
         fingerprint=lambda model: f"{model.name:f<64}",
         prefixes=prefixes,
         may_read_prefix=lambda: True,
+        kept=lambda kind: Store().states_of_kind(kind),
     )

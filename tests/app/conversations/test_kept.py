@@ -139,7 +139,7 @@ def test_what_stays_of_a_full_context_is_moved_not_read_again(script, monkeypatc
         err = capsys.readouterr().err
         if "The context was full" in err:
             break
-    assert "resumed" in err
+    assert "tokens back in" in err
     assert script.opened[-1].sessions[0].fed_counts[0] < 20
     assert "question 0" not in cache_text(script)
 
@@ -261,7 +261,7 @@ def test_the_state_of_the_cache_is_kept_and_comes_back(script, monkeypatch, caps
 
     monkeypatch.setattr(engine_access, "open_model", open_model)
     talk(script, monkeypatch, "second")
-    assert f"resumed {len(tokens)} tokens in 0.25 s" in capsys.readouterr().err
+    assert f"{len(tokens)} tokens back in 0.25 s" in capsys.readouterr().err
     assert script.opened[1].sessions[0].fed_counts[0] < 6
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -96,8 +97,8 @@ async def test_a_restart_reads_nothing_again():
 
     script.open_model = open_with_vocabulary
     async with chatting(script) as driver:
-        note = await driver.note("resumed")
-        assert note.startswith(f"resumed {len(tokens)} tokens in 0.25 s")
+        note = await driver.note("continuing")
+        assert re.fullmatch(rf'continuing ".+" \(.+\) · {len(tokens)} tokens back in 0\.25 s · /new', note)
         reply = await driver.ask("more")
         assert reply.message is not None
         assert reply.message.figures is not None
@@ -143,6 +144,27 @@ async def test_a_new_chat_with_a_known_system_prompt_begins_at_once():
         session = driver.script.opened[0].sessions[0]
         await driver.until(lambda: session.length >= 60, "it is there before anything was asked")
         assert session.fed_counts == []
+
+
+@pytest.mark.usefixtures("_kept")
+async def test_a_document_that_another_conversation_has_read_is_not_read_again():
+    document = "long document " * 100
+    script = with_one_vocabulary()
+    async with chatting(script) as driver:
+        first = await driver.ask(document + "first question")
+        await driver.ask("hello again")
+    async with chatting(script, resume="new") as driver:
+        await driver.ask("something else")
+        other = await driver.ask("hello")
+        assert len(driver.chat.turns.conversation.messages) == 4
+        await driver.say("/new")
+        second = await driver.ask(document + "second question")
+    for one, least, most in ((first, 200, 300), (other, 0, 60), (second, 1, 60)):
+        assert one.message is not None
+        assert one.message.figures is not None
+        assert least <= one.message.figures.prompt_tokens <= most
+    assert second.message.figures.reused_tokens >= 190
+    assert len(json.loads(state_of("000003").read_text())) > 200
 
 
 def test_what_is_asked_comes_before_a_system_prompt(tmp_path):

@@ -130,6 +130,14 @@ def test_slow_memory_is_not_blamed_on_modules_while_others_read() -> None:
     assert "quiet" in by_topic(busy)["bandwidth"].mend
 
 
+def test_a_busy_machine_is_told_from_a_slow_one_by_what_was_measured_before() -> None:
+    busy = by_topic(with_part("engine", read_gbps=16.0, best_gbps=62.0))["bandwidth"]
+    assert busy.mark == WEAK
+    assert busy.found.endswith("now, 62.0 at best")
+    assert "busy now" in busy.meaning
+    assert by_topic(with_part("engine", read_gbps=55.0, best_gbps=62.0))["bandwidth"].mark == OK
+
+
 def test_one_core_is_one_core() -> None:
     assert by_topic(with_part("cores", physical=1, logical=2, allowed=2))["cores"].found == "1 core, 2 threads"
     assert by_topic(with_part("cores", physical=1, logical=1, allowed=1))["cores"].found.startswith("1 core, one")

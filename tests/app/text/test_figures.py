@@ -35,16 +35,32 @@ def test_a_bar_never_leaves_its_width():
     assert figures.bar(1, 0, 3) == "░░░"
 
 
-def test_the_footer_names_speed_first_token_tokens_and_reuse():
+def test_the_footer_names_tokens_speed_and_first_token_and_its_details_the_rest():
     measured = ReplyFigures(214, 2.1, 5.1, prompt_tokens=12, reused_tokens=31, range_tps=(4.8, 5.2))
-    footer = "5.1 tok/s (4.8-5.2) · first token 2.1 s · 214 tokens"
-    assert lines.reply_footer(measured, Ending.COMPLETE) == f"{footer} · read 12, 31 from cache"
-    assert lines.reply_footer(measured, Ending.COMPLETE, names_prompt=False) == footer
+    footer = "214 tokens · 5.1 tok/s · first after 2.1 s"
+    assert lines.reply_footer(measured, Ending.COMPLETE) == footer
+    assert lines.reply_details(measured) == "4.8-5.2 tok/s · read 12, 31 from cache"
+    assert lines.whole_footer(measured, Ending.COMPLETE) == f"{footer} · 4.8-5.2 tok/s · read 12, 31 from cache"
+    assert lines.whole_footer(measured, Ending.COMPLETE, names_prompt=False) == f"{footer} · 4.8-5.2 tok/s"
+    assert lines.whole_footer(None, Ending.STOPPED) == "stopped"
+
+
+def test_tokens_that_were_guessed_are_counted_in_the_footer_and_kept_with_the_reply():
+    measured = ReplyFigures(1214, 2.1, 5.1, prompt_tokens=12, reused_tokens=31, guessed_tokens=312)
+    footer = lines.reply_footer(measured, Ending.COMPLETE)
+    assert footer == "1,214 tokens (312 guessed) · 5.1 tok/s · first after 2.1 s"
+    assert measured.continued_by(measured).guessed_tokens == 624
+
+
+def test_what_a_saved_state_saved_is_named_where_it_was_long():
+    assert figures.back(1670, 0.09, 26.0) == "1,670 tokens back in 0.09 s instead of about 26 s"
+    assert figures.back(325, 0.01, 1.0) == "325 tokens back in 0.01 s"
+    assert figures.back(325, 0.01, None) == "325 tokens back in 0.01 s"
 
 
 def test_a_range_that_reads_as_one_number_is_left_out():
     steady = ReplyFigures(9, 2.0, 5.0, prompt_tokens=12, reused_tokens=0, range_tps=(4.98, 5.02))
-    assert lines.reply_footer(steady, Ending.COMPLETE).startswith("5.0 tok/s · first token")
+    assert lines.reply_details(steady) == "read 12 tokens"
 
 
 def test_thinking_is_summed_up_in_one_line():
@@ -54,4 +70,4 @@ def test_thinking_is_summed_up_in_one_line():
 
 def test_the_footer_of_one_token_claims_no_speed_and_says_that_it_was_stopped():
     measured = ReplyFigures(tokens=1, first_token_s=2.1, decode_tps=None, prompt_tokens=12, reused_tokens=0)
-    assert lines.reply_footer(measured, Ending.STOPPED) == "first token 2.1 s · 1 token · read 12 tokens · stopped"
+    assert lines.whole_footer(measured, Ending.STOPPED) == "1 token · first after 2.1 s · stopped · read 12 tokens"

@@ -138,18 +138,70 @@ async def test_escape_puts_the_focus_on_the_partial_reply_and_c_goes_on():
         partial = await stop_after(driver, 2)
         await driver.until(lambda: driver.app.focused is partial)
         await driver.until(lambda: "c goes on" in driver.screen_text())
-        assert partial.footer.endswith("2 tokens · read 5 tokens · stopped")
+        assert partial.footer.endswith("first after 1.0 s · stopped")
         await driver.pilot.press("c")
         await driver.until(lambda: driver.transcript.replies() != [partial])
         whole = await driver.last_reply()
         assert whole.text == "one two three four five six"
-        assert whole.footer == "2.0 tok/s · first token 1.0 s · 6 tokens · read 5 tokens"
+        assert whole.footer == "6 tokens · 2.0 tok/s · first after 1.0 s"
         messages = driver.chat.turns.conversation.messages
         assert [m.text for m in messages] == ["count", "one two three four five six"]
         assert (messages[-1].ending, messages[-1].figures.tokens) == (Ending.COMPLETE, 6)
         assert driver.transcript.replies() == [whole]
         await driver.say("/continue")
         await driver.note("there is no unfinished reply at the end")
+
+
+async def test_escape_while_reading_further_up_in_a_long_reply_leaves_the_view_where_it_is():
+    async with chatting(Script(replies=[[f"line {number}  \n" for number in range(90)]])) as driver:
+        driver.script.token_gate = gate = Gate()
+        await driver.say("count")
+        gate.allow(80)
+        await driver.until(gate.waiting.is_set)
+        await driver.shows("line 78")
+        await driver.pilot.press("pageup")
+        await driver.hides("line 78")
+        seen = driver.transcript.scroll_y
+        await driver.pilot.press("escape")
+        await driver.until(lambda: isinstance(driver.app.focused, ReplyView))
+        await driver.shows("c goes on")
+        await driver.until(lambda: "stopped" in driver.transcript.replies()[0].footer)
+        for _ in range(5):
+            await driver.pilot.pause()
+        assert driver.transcript.scroll_y == driver.transcript.scroll_target_y == seen
+
+
+async def test_a_stopped_reply_says_what_goes_on_until_something_else_is_asked():
+    async with chatting(Script(replies=[tokens("one two three four")])) as driver:
+        await stop_after(driver, 2)
+        await driver.shows("stopped · /continue goes on")
+        await driver.ask("another")
+        await driver.hides("/continue goes on")
+        assert "stopped" in driver.screen_text()
+
+
+async def test_figures_of_a_reply_have_one_row_at_80_columns_and_all_are_shown_on_the_message():
+    async with chatting(Script(replies=[tokens("one two three four")])) as driver:
+        await driver.ask("count to four, and say every number as slowly as you can")
+        await driver.shows("4 tokens · 2.0 tok/s · first after")
+        await driver.hides("· read ")
+        await driver.pilot.press("ctrl+up")
+        await driver.shows("· read ")
+        await driver.pilot.press("escape")
+        await driver.hides("· read ")
+        await driver.pilot.resize_terminal(100, 24)
+        await driver.shows("· read ")
+
+
+async def test_a_bar_at_the_left_marks_the_message_that_keys_act_on_and_those_that_an_edit_replaces():
+    async with chatting() as driver:
+        await driver.ask("hello")
+        await driver.pilot.press("ctrl+up")
+        await driver.until(lambda: any(row.startswith("▌>model") for row in driver.screen_text().splitlines()))
+        await driver.pilot.press("ctrl+up", "e")
+        await driver.until(lambda: any(row.startswith("▌-you") for row in driver.screen_text().splitlines()))
+        await driver.pilot.press("escape")
+        await driver.until(lambda: any(row.startswith(" you") for row in driver.screen_text().splitlines()))
 
 
 async def test_words_typed_after_a_stop_are_the_next_message_whatever_they_begin_with(monkeypatch):
@@ -221,11 +273,11 @@ async def test_an_earlier_message_is_edited_after_its_price_was_shown():
         assert driver.app.focused.text == "second"
         await driver.pilot.press("e")
         await driver.until(lambda: driver.prompt.text == "second")
-        line = "editing message 2: 10 cached tokens stay, 8 go; 1 to read, about 1 s"
+        line = "editing message 2: its answer (8 tokens) is replaced; 1 token to read, starts in about 1 s"
         await driver.until(lambda: line in driver.screen_text(), "the price")
         await driver.shows("Enter asks anew from here · Esc keeps everything")
         await driver.type(" thought of mine")
-        await driver.until(lambda: "9 cached tokens stay, 9 go; 5 to read" in driver.screen_text(), "the new price")
+        await driver.until(lambda: "(9 tokens) is replaced; 5 tokens to read" in driver.screen_text(), "the new price")
         await driver.pilot.press("enter")
         await driver.until(lambda: driver.transcript.replies()[-1].text == "New.")
         await driver.last_reply()
@@ -398,16 +450,16 @@ async def test_a_stopped_reply_is_edited_and_goes_on_from_the_new_text():
         await driver.until(lambda: "e edit" in driver.screen_text())
         await driver.pilot.press("e")
         await driver.until(lambda: driver.prompt.text == "one two three")
-        price = "editing reply 1: 7 cached tokens stay, 1 go; 1 to read"
+        price = "editing reply 1: what follows (1 token) is replaced; 1 token to read"
         await driver.until(lambda: price in driver.screen_text(), "the price")
         await driver.shows("Enter goes on from here · Esc keeps everything")
         driver.prompt.show_text("one two drei ")
-        await driver.until(lambda: "editing reply 1: 7 cached tokens stay, 1 go; 2 to read" in driver.screen_text())
+        await driver.until(lambda: "(1 token) is replaced; 2 tokens to read" in driver.screen_text())
         await driver.pilot.press("enter")
         await driver.until(lambda: driver.transcript.replies()[-1] is not partial)
         whole = await driver.last_reply()
         assert whole.text == "one two drei  vier fünf"
-        assert whole.footer.endswith("2 tokens · read 2, 7 from cache · edited by you")
+        assert whole.footer.endswith(" · edited by you")
         messages = driver.chat.turns.conversation.messages
         assert [m.text for m in messages] == ["count", "one two drei  vier fünf"]
         assert [view.text for view in driver.transcript.messages()] == ["count", "one two drei  vier fünf"]

@@ -6,6 +6,8 @@ from textual.geometry import Size
 
 from app.conversations.conversation import Ending
 from app.tui.actions import ACTIONS
+from app.tui.draft import Draft
+from app.tui.messages import PromptSubmitted
 from app.tui.screens.help import HelpScreen
 from app.tui.widgets.message_view import ReplyView, UserView
 from engine.errors import BrokenModelError, GGUFError
@@ -59,8 +61,9 @@ async def test_the_second_turn_reuses_what_the_cache_holds_and_says_so():
     async with chatting() as driver:
         first = await driver.ask("hello")
         second = await driver.ask("and again")
-        assert first.footer == "2.0 tok/s · first token 1.0 s · 3 tokens · read 5 tokens"
-        assert second.footer == "2.0 tok/s · first token 1.1 s · 3 tokens · read 6, 8 from cache"
+        assert first.footer == "3 tokens · 2.0 tok/s · first after 1.0 s"
+        assert second.footer == "3 tokens · 2.0 tok/s · first after 1.1 s"
+        assert second.details == "read 6, 8 from cache"
 
 
 async def test_a_footer_is_frozen_once_it_is_written():
@@ -246,6 +249,16 @@ async def test_a_model_can_be_loaded_from_the_chat():
         await driver.ask("hello")
 
 
+async def test_a_model_that_is_not_there_is_refused_before_anything_is_asked():
+    async with chatting(Script(missing={"nosuch.gguf"})) as driver:
+        await driver.ask("hello")
+        await driver.say("/model nosuch.gguf")
+        await driver.note("nosuch.gguf: no such file (check the path)")
+        assert type(driver.app.screen).__name__ == "ChatScreen"
+        assert driver.chat.turns.model is not None
+        assert not any("loading" in note for note in driver.transcript.notes())
+
+
 async def test_a_model_that_fails_to_load_leaves_a_chat_that_goes_on():
     script = Script(open_error=GGUFError("bad.gguf: not a GGUF file"))
     async with chatting(script, wait=False) as driver:
@@ -364,7 +377,7 @@ async def test_save_writes_a_private_markdown_file_and_never_over_another(tmp_pa
         text = path.read_text(encoding="utf-8")
         assert text.startswith('---\nprogram: "jalopy"\nmodel: "model Q4_K_M"\n')
         assert "## You\n\nhello\n" in text
-        assert "*2.0 tok/s · first token 1.0 s · 3 tokens · read 5 tokens*" in text
+        assert "*3 tokens · 2.0 tok/s · first after 1.0 s · read 5 tokens*" in text
         assert path.stat().st_mode & 0o777 == 0o600
         path.write_text("precious", encoding="utf-8")
         await driver.say(f"/save {path}")
@@ -536,3 +549,19 @@ async def test_colours_can_be_switched_off(monkeypatch: pytest.MonkeyPatch):
     async with chatting() as driver:
         reply = await driver.ask("go")
         await driver.shows(reply.text)
+
+
+@pytest.mark.parametrize(
+    ("n_tokens", "has_focus", "notify", "is_told"),
+    [(60, False, "on", True), (60, True, "on", False), (4, False, "on", False), (60, False, "off", False)],
+)
+async def test_the_desktop_is_told_of_a_long_answer_that_nobody_looks_at(
+    n_tokens: int, has_focus: bool, notify: str, is_told: bool, monkeypatch: pytest.MonkeyPatch
+):
+    rung: list[object] = []
+    async with chatting(Script(replies=[[" word"] * n_tokens]), notify=notify) as driver:
+        monkeypatch.setattr(driver.app, "bell", lambda: rung.append(True))
+        driver.app.app_focus = has_focus
+        driver.prompt.post_message(PromptSubmitted("hello", Draft("hello")))
+        await driver.last_reply()
+        assert bool(rung) is is_told

@@ -56,7 +56,7 @@ async def test_a_restart_goes_on_with_the_conversation():
         await driver.ask("second?")
     async with chatting(Script(replies=[tokens("Three.")])) as driver:
         assert texts(driver) == ["first?", "One.", "second?", "Two."]
-        for text in ("first?", "One.", "Two.", "/new starts another"):
+        for text in ("first?", "One.", "Two.", 'continuing "first?" (today '):
             await driver.until(lambda text=text: text in driver.screen_text(), text)
         await driver.ask("third?")
         assert texts(driver)[-1] == "Three."
@@ -81,7 +81,7 @@ async def test_a_kill_in_the_middle_of_a_reply_keeps_what_was_flushed(monkeypatc
         assert reply.ending is Ending.INTERRUPTED
         assert "one two three four".startswith(reply.text)
         assert len(reply.text) >= len("one two three")
-        await driver.note("/continue goes on with it")
+        await driver.shows("/continue goes on")
         await driver.say("/continue")
         await driver.until(lambda: not driver.chat.turns.can_continue and not driver.chat.turns.is_busy)
         assert texts(driver)[0] == "count"
@@ -414,7 +414,7 @@ async def test_a_fork_keeps_the_cache_and_the_original():
         await driver.pilot.press("ctrl+up", "ctrl+up", "ctrl+up", "f")
         await driver.until(lambda: texts(driver) == ["first?", "One."])
         reply = await driver.ask("instead?")
-        assert "from cache" in reply.footer
+        assert "from cache" in reply.details
         assert reply.message is not None
         assert reply.message.figures is not None
         assert reply.message.figures.reused_tokens >= 5
@@ -422,6 +422,14 @@ async def test_a_fork_keeps_the_cache_and_the_original():
     store = Store()
     assert len(store.read("000001").conversation.messages) == 4
     assert [m.text for m in store.read("000002").conversation.messages] == ["first?", "One.", "instead?", "Other."]
+
+
+async def test_a_message_that_was_not_sent_cannot_be_forked_and_says_so():
+    async with chatting(Script(n_ctx=64)) as driver:
+        await driver.say("word " * 100)
+        await driver.note("Not sent")
+        await driver.pilot.press("ctrl+up", "f")
+        await driver.note("this message is not part of the conversation")
 
 
 async def test_no_copy_is_gone_on_with_where_the_original_would_be_lost():

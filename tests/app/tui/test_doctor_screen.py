@@ -64,16 +64,20 @@ def screen_of(driver: Driver) -> DoctorScreen:
 
 async def measured(driver: Driver) -> None:
     await driver.until(lambda: isinstance(driver.app.screen, DoctorScreen), "the screen is open")
-    await driver.until(lambda: "GB/s" in driver.screen_text(), "the measurement is shown")
+    await driver.until(lambda: "What suits this machine" in driver.screen_text(), "the measurement is shown")
 
 
 async def test_a_key_and_a_command_open_it_and_escape_closes_it(answers: list[Any]) -> None:
-    async with chatting() as driver:
+    async with chatting(size=(120, 50)) as driver:
         await driver.pilot.press("f5")
         await measured(driver)
-        text = driver.screen_text()
-        assert "Old CPU: kernels use AVX2" in text
-        assert "12.0 GB/s" in text
+        await driver.shows("12.0 GB/s")  # it costs speed, so it is no check that is fine
+        await driver.hides("Old CPU: kernels use AVX2")
+        await driver.pilot.press("enter")
+        await driver.shows("checks are fine ─")
+        await driver.shows("Old CPU: kernels use AVX2")
+        await driver.pilot.press("enter")
+        await driver.shows("checks are fine   Enter shows them")
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is driver.chat)
         await driver.say("/doctor")
@@ -86,7 +90,7 @@ async def test_it_shows_what_fits_below_the_findings(answers: list[Any]) -> None
         await driver.until(lambda: "What suits this machine" in driver.screen_text())
         text = driver.screen_text()
         assert "a model of 8B · Q4_K_M" in text
-        assert " >   8 GB" in text
+        assert "▶  8 GB" in text
 
 
 async def test_while_a_reply_runs_the_files_are_shown_and_the_measurement_waits(answers: list[Any]) -> None:
@@ -97,7 +101,7 @@ async def test_while_a_reply_runs_the_files_are_shown_and_the_measurement_waits(
         await driver.until(script.token_gate.waiting.is_set)
         await driver.pilot.press("f5")
         await driver.until(lambda: "waiting for the engine" in driver.screen_text())
-        await driver.until(lambda: "cores" in driver.screen_text())
+        await driver.until(lambda: "fine" in driver.screen_text())
         await driver.hides("GB/s")
         script.token_gate.open()
         await measured(driver)
@@ -145,7 +149,7 @@ async def test_every_line_fits_the_screen(answers: list[Any], size: tuple[int, i
     async with chatting(size=size) as driver:
         await driver.pilot.press("f5")
         await driver.until(lambda: isinstance(driver.app.screen, DoctorScreen))
-        await driver.until(lambda: "ok" in driver.screen_text())
+        await driver.until(lambda: "What suits" in driver.screen_text())
         assert all(len(line.rstrip()) <= size[0] for line in driver.screen_text().splitlines())
         await driver.shows("Esc back")
 

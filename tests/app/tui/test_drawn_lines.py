@@ -6,234 +6,331 @@ from textual.geometry import Region
 from app.chat.status import Activity, EngineStatus
 from app.machine.records import Ceiling, EngineFigures
 from app.text.glyphs import ASCII, BLOCKS, choose_glyphs
-from app.tui.speed import screen_lines, strip_lines
-from app.tui.speed.graph_lines import Graph, graph_lines, next_round
-from app.tui.speed.lines import text_of
+from app.tui.drawing.big_digits import big_digits
+from app.tui.drawing.gauges import cells_of, gauge, stacked
+from app.tui.drawing.graph import Graph, Scale, graph_lines, history_lines, next_round
+from app.tui.drawing.lines import LEVELS, Role, Span, apart, level_of, line, muted, text_of, width_of
+from app.tui.drawing.panels import beside, panel
+from app.tui.drawing.word_mark import word_mark
+from app.tui.speed import machine_lines, time_lines, writing_lines
+from app.tui.speed.dashboard import dashboard_lines
+from app.tui.speed.strip_lines import flat_lines, strip_lines
 from app.tui.speed.watch import Speed
-from app.tui.widgets.figure_lines import FigureLines
+from app.tui.widgets.figure_lines import FigureLines, _changed
+from app.tui.widgets.welcome import welcome
 from tests.app.chat_driver import chatting
 from tests.app.machine.views import FACTS, SAMPLE, SPENT, bare, view
 
 
 def texts(lines) -> list[str]:
-    return [text_of(one) for one in lines]
+    return [text_of(one).rstrip() for one in lines]
 
 
-def everything(shown, width, glyphs) -> list[str]:
-    return texts(
-        [
-            *screen_lines.speed_lines(shown, width),
-            *screen_lines.ceiling_lines(shown, width, glyphs),
-            *screen_lines.stutter_lines(shown, width, glyphs),
-            *screen_lines.time_lines(shown.figures.last_reply, width, glyphs),
-            *screen_lines.phase_lines(shown, width, glyphs),
-            *screen_lines.machine_lines(shown, width, glyphs),
-            *strip_lines.speed_lines(shown),
-            *strip_lines.below_graph(shown, glyphs),
-        ]
-    )
+def dashboard(shown, width=120, height=38, glyphs=BLOCKS) -> str:
+    return "\n".join(texts(dashboard_lines(shown, width, height, glyphs, Scale())))
+
+
+def strip(shown, height=40, glyphs=BLOCKS) -> str:
+    return "\n".join(texts(strip_lines(shown, 30, height, glyphs, Scale())))
+
+
+# ---- panels, gauges, digits
+
+
+def test_a_panel_bears_its_title_and_is_as_large_as_it_is_told():
+    drawn = texts(panel("Memory", [line("one"), line("a line that is longer")], 20, BLOCKS, 5, line("4 GB")))
+    assert drawn == [
+        "╭─ Memory ── 4 GB ─╮",
+        "│ one              │",
+        "│ a line that is l │",
+        "│                  │",
+        "╰──────────────────╯",
+    ]
+    assert texts(panel("Memory", [line("one")], 20, BLOCKS, note=line("too long a note")))[0] == "╭─ Memory ─────────╮"
+    assert texts(panel("Memory", [line("one")], 12, ASCII)) == ["+- Memory -+", "| one      |", "+----------+"]
+
+
+@pytest.mark.parametrize("width", range(9))
+@pytest.mark.parametrize("height", range(4))
+def test_a_panel_in_no_room_breaks_nothing(width, height):
+    for one in panel("Memory", [line("one")], width, BLOCKS, height, line("note"), line("foot")):
+        assert width_of(one) <= max(width, 3), text_of(one)
+
+
+def test_panels_stand_beside_each_other_whatever_they_hold():
+    left, right = panel("A", [line("漢字")], 12, BLOCKS), panel("B", [line("x"), line("y")], 8, BLOCKS)
+    both = beside([left, right], [12, 8])
+    assert [width_of(one) for one in both] == [20] * 4
+    assert text_of(both[1]) == "│ 漢字     ││ x    │"
+
+
+def test_what_stands_at_the_right_end_is_never_cut():
+    assert text_of(apart(line("a long title"), line(muted("now")), 10)) == "a long now"
+    assert text_of(apart(line("a"), line(muted("now")), 10)) == "a      now"
+
+
+def test_a_gauge_fills_by_halves_and_more_than_nothing_is_seen():
+    assert [text_of(gauge(share, 4, BLOCKS)) for share in (0, 0.01, 0.3, 0.5, 1, 7)] == [
+        "────", "╸───", "━───", "━━──", "━━━━", "━━━━",
+    ]  # fmt: skip
+    assert text_of(gauge(0.5, 4, ASCII)) == "##--"
+
+
+def test_parts_of_a_whole_fill_the_bar_and_are_told_apart_without_colour():
+    parts = [(70.0, Role.WRITING), (20.0, Role.READING), (0.1, Role.ACCENT), (10.0, Role.UNFILLED)]
+    assert text_of(stacked(parts, 20, BLOCKS)) == "▆" * 13 + "▄" * 4 + "▂" + "▁" * 2
+    assert text_of(stacked(parts, 20, ASCII)) == "#" * 13 + "=" * 4 + "+" + "." * 2
+    assert cells_of([0, 0], 9) == [0, 0]
+    assert sum(cells_of([1, 1, 1, 1, 1], 3)) == 3
+    for one in (BLOCKS, ASCII):
+        assert len(one.parts) == len(set(one.parts)) == 6
+
+
+def test_large_digits_take_three_rows_of_one_width():
+    assert big_digits("5.1", BLOCKS) == ["█▀▀   ▄█ ", "▀▀█    █ ", "▀▀▀ ▀ ▀▀▀"]
+    assert big_digits("5.1", ASCII) == ["", "5.1", ""]
+
+
+def test_a_greeting_begins_with_the_name_and_its_keys_stand_out():
+    text = "Hello!\n\nTry:\n  F3  gets a real model"
+    shown = welcome(text)
+    assert shown.plain.endswith(text)
+    assert shown.plain.splitlines()[:4] == [text_of(one) for one in word_mark(BLOCKS)]
+    assert [shown.plain[span.start : span.end] for span in shown.spans if "accent" in str(span.style)] == ["F3"]
+    assert texts(word_mark(ASCII)) == ["jalopy"]
+
+
+def test_the_colour_of_a_speed_follows_its_share_of_the_limit():
+    assert [level_of(share) for share in (0.1, 0.42, 0.55, 0.68, 0.84)] == list(LEVELS)
+
+
+def test_only_the_columns_that_differ_are_drawn_again():
+    old = line("core 0 ", muted("about"), "  7 %", muted(" and more"))
+    assert _changed(old, line("core 0 ", muted("about"), " 12 %", muted(" and more"))) == (12, 17)
+    assert _changed(old, old[:2]) == (12, 26)
+    assert _changed((Span("漢"), Span("a")), (Span("漢"), Span("b"))) == (2, 3)
+
+
+# ---- what the figures say
 
 
 def test_the_strip_says_what_the_drawing_says():
-    shown = view()
-    assert texts(strip_lines.speed_lines(shown)) == ["  5.1 tok/s   196 ms/tok"]
-    assert texts(strip_lines.below_graph(shown, BLOCKS)) == [
-        "ceiling   84 % ████████░",
-        "of 6.1 tok/s (12.1 GB/s)",
-        "",
-        "core 0 ███████████ 100 %",
-        "core 1 ███████████  97 %",
-        "core 2 ░░░░░░░░░░░   2 %",
-        "core 3 ░░░░░░░░░░░   0 %",
-        "2.5 of 2.9 GHz · 71 °C",
-        "",
-        "model 2.0G/2.0G resident",
-        "KV    118M  112KB/token",
-        "app   141M  free 2.6G",
-        "disk     0/s  idle",
-        "threads 2 of 9 busy",
-        "screen  2 %",
+    assert strip(view()).splitlines() == [
+        "╭─ Writing ──────────────────╮",
+        "│ █▀▀   ▄█                   │",
+        "│ ▀▀█    █   tok/s           │",
+        "│ ▀▀▀ ▀ ▀▀▀  196 ms a token  │",
+        "│ limit ━━━━━━━━━━━──   84 % │",
+        "│ of 6.1 tok/s (12.1 GB/s)   │",
+        "│    8                       │",
+        "│      ╌╌╌╌╌╌╌╌ limit 6.1 ╌╌ │",
+        "│           ⢀⣀⣀⡀             │",
+        "│      ⣶⣿⣿⣿⣿⣿⣿⣿⣷⡀┄┄┄┄┄⢠⡇┄┄┄┄ │",
+        "│    4 ⣿⣿⣿⣿⣿⣿⣿⣿⣿⣧    ⢠⣿⡇     │",
+        "│      ⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣧  ⢠⣿⣿⡇     │",
+        "│      ⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣧⢠⣿⣿⣿⡇     │",
+        "│      ⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⡇     │",
+        "│    0 ────────────▲──── 5 s │",
+        "╰─ ▲ 1 stutter ──────────────╯",
+        "╭─ Cores ────────────────────╮",
+        "│ 0 ━━━━━━━━━━━━━━━━━━ 100 % │",
+        "│ 1 ━━━━━━━━━━━━━━━━━╸  97 % │",
+        "│ 2 ╸─────────────────   2 % │",
+        "│ 3 ──────────────────   0 % │",
+        "│ powersave !                │",
+        "│ on battery 83 %            │",
+        "│ 2 threads computing        │",
+        "│ other programs 0.1 cores   │",
+        "│ screen 2 % of a core       │",
+        "╰────────────────────────────╯",
+        "╭─ Memory ─── 112KB a token ─╮",
+        "│ ▆▆▆▆▆▆▆▆▆▆▆▄▂▁▁▁▁▁▁▁▁▁▁▁▁▁ │",
+        "│ ▆ model 2.0G               │",
+        "│ ▄ KV 118M                  │",
+        "│ ▂ program 141M             │",
+        "│ ▁ free 2.6G                │",
+        "│ context ▆▁▁▁▁ 840 of 4,096 │",
+        "│ from disk 0/s  swap 0B     │",
+        "╰────────────────────────────╯",
     ]
+
+
+def test_a_low_strip_says_the_same_in_fewer_words():
+    shown = strip(view(), 19).splitlines()
+    assert len(shown) == 19
+    assert "│ ██▁▁  2.5 of 2.9 GHz 71 °C │" in shown
+    assert "│ ▆ model 2.0G  ▁ free 2.6G  │" in shown
 
 
 def test_a_cache_of_few_bytes_a_token_is_in_bytes_once():
     facts = dataclasses.replace(FACTS, kv_bytes_per_position=640.0)
-    shown = " ".join(everything(view(figures=EngineFigures(facts)), 80, BLOCKS))
+    shown = dashboard(view(figures=EngineFigures(facts)))
     assert "640B a token" in shown
-    assert "640B/token" in shown
     assert "BB" not in shown
 
 
 def test_the_screen_says_where_the_time_went():
-    assert texts(screen_lines.time_lines(SPENT, 60, BLOCKS)) == [
-        "Where the last reply's time went (43.9 s)",
-        "×" + "▒" * 29 + "█" * 29 + "+",
-        "░ waiting 0  × disk 0.40 s (212 pages)",
-        "▒ reading 840 tokens, 31 from cache 21.6 s  ▓ first token 0",
-        "█ writing 214 tokens 21.1 s  + interface 0.80 s",
+    assert texts(time_lines.reply_lines(SPENT, 44, 9, BLOCKS)) == [
+        "▅" + "▄" * 21 + "▆" * 21 + "▃",
+        "▄ reading 840 tokens, 31 from cache   21.6 s",
+        "▆ writing 214 tokens                  21.1 s",
+        "▃ screen                              0.80 s",
+        "▅ disk 212 pages                      0.40 s",
     ]
+    assert texts(time_lines.reply_lines(SPENT, 36, 2, BLOCKS))[1:] == ["▄ reading 840 tokens          21.6 s"]
 
 
 def test_the_parts_of_the_time_are_told_apart_in_ascii_too():
-    bar = texts(screen_lines.time_lines(SPENT, 60, ASCII))[1]
-    assert set(bar) == {"x", ":", "#", "+"}
+    bar = texts(time_lines.reply_lines(SPENT, 60, 9, ASCII))[0]
+    assert set(bar) == {"o", "=", "#", ":"}
     assert len(bar) == 60
 
 
 def test_the_screen_says_where_a_tokens_time_goes():
-    shown = texts(screen_lines.phase_lines(view(), 76, BLOCKS))
-    assert shown[0].split() == ["Where", "a", "token's", "time", "goes", "(195", "ms)", "ms", "GB/s", "share"]
-    assert shown[1].split() == ["feed-forward", "█" * 37, "118", "11.9", "60", "%"]
-    assert shown[3].split() == ["attention", "█" * 4, "14.0", "-", "7", "%"]
-    assert {len(one) for one in shown} == {76}
-
-
-@pytest.mark.parametrize("width", [54, 56, 58, 76])
-@pytest.mark.parametrize("activity", [Activity.READY, Activity.READING])
-def test_nothing_is_cut_where_a_terminal_has_sixty_columns(width, activity):
-    shown = view()
-    figures = dataclasses.replace(shown.figures, prompt_phases=shown.figures.decode_phases)
-    shown = dataclasses.replace(shown, figures=figures, status=dataclasses.replace(shown.status, activity=activity))
-    head, *rows = texts(screen_lines.phase_lines(shown, width, BLOCKS))
-    assert head.endswith("   share")
-    assert {len(head), *map(len, rows)} == {len(head)}
-    assert "tok/s that memory allows" in " ".join(
-        " ".join(texts(screen_lines.ceiling_lines(shown, width, BLOCKS))).split()
-    )
+    shown = texts(time_lines.token_lines(view(), 60, 9, BLOCKS))
+    assert shown[0].split() == ["feed-forward", "━" * 19, "118", "ms", "60", "%", "11.9", "GB/s"]
+    assert shown[2].split() == ["attention", "━━", "14.0", "ms", "7", "%"]
+    few = texts(time_lines.token_lines(view(), 36, 2, BLOCKS))
+    assert [one.split()[0] for one in few] == ["feed-forward", "q"], "the longest"
 
 
 def test_while_a_prompt_is_read_its_own_phases_are_shown():
     status = EngineStatus(Activity.READING, done=312, total=840, threads=2, n_ctx=4096)
     shown = view(status=status)
-    assert texts(screen_lines.phase_lines(shown, 76, BLOCKS))[0].startswith("Where a prompt token's time goes")
-    assert "reading 312 of 840 tokens" in "".join(texts(screen_lines.speed_lines(shown, 80)))
-    assert texts(strip_lines.speed_lines(shown)) == ["    - tok/s   37 % read"]
+    assert "─ Reading ─" in dashboard(shown)
+    assert "Time of a prompt token" in dashboard(shown)
+    assert "312 of 840" in strip(shown)
+    assert " 37 %" in strip(shown)
 
 
-@pytest.mark.parametrize(
-    ("tps", "text"),
-    [
-        (5.0, "as fast as the median 4.9 of 14 earlier replies (2 threads, mmap)"),
-        (5.4, "10 % above the median 4.9 of 14 earlier replies (2 threads, mmap)"),
-        (2.45, "50 % below the median 4.9 of 14 earlier replies (2 threads, mmap)"),
-        (0.0, "to compare with: the median 4.9 of 14 earlier replies (2 threads, mmap)"),
-    ],
-)
+@pytest.mark.parametrize(("tps", "text"), [(5.0, "as usual"), (5.4, "+10 %"), (2.45, "-50 %"), (0.0, "")])
 def test_a_reply_is_compared_with_earlier_ones(tps, text):
-    shown = view(speed=Speed(tps, tps, tps))
-    assert texts(screen_lines.speed_lines(shown, 100))[-1] == text
+    shown = texts(writing_lines.compared_lines(view(speed=Speed(tps, tps, tps)), 40))
+    assert next(one for one in shown if one.startswith("usual here")) == f"usual here    4.9  {text}".rstrip()
 
 
 def test_a_model_in_the_cache_has_no_share_of_the_memory():
     shown = view(ceiling=Ceiling(1e6, 2.0), speed=Speed(9000, 9000, 9000))
-    assert "ceiling >100 %" in texts(screen_lines.ceiling_lines(shown, 100, BLOCKS))[0]
-    assert "the weights lie in the cache" in " ".join(texts(screen_lines.ceiling_lines(shown, 100, BLOCKS)))
+    drawn = texts(writing_lines.limit_lines(shown, 27, BLOCKS))
+    assert ">100 %" in drawn[0]
+    assert drawn[1] == "the weights lie in the cache"
 
 
 def test_stutters_are_counted_and_the_newest_is_explained():
-    assert texts(screen_lines.stutter_lines(view(), 80, BLOCKS)) == [
-        "▲ 1 stutter  token 58 took 800 ms: 212 pages from disk"
-    ]
-    assert texts(screen_lines.stutter_lines(view(n_stutters=0, stutters=()), 80, BLOCKS)) == ["no stutters"]
+    shown = writing_lines.stutter_line(view(), BLOCKS)
+    assert text_of(shown) == "▲ 1 stutter token 58 took 800 ms: 212 pages from disk"
+    assert not writing_lines.stutter_line(view(n_stutters=0, stutters=()), BLOCKS)
 
 
 def test_the_disk_light_and_the_held_back_interface_are_words():
     busy = view(sample=dataclasses.replace(SAMPLE, faults_per_s=212.0), slowed_by=2, interface_cost=0.13)
-    shown = texts(strip_lines.below_graph(busy, BLOCKS))
-    assert "disk   212/s  reading!" in shown
-    assert "screen 13 %, slowed 2x" in shown
-    assert "slowed 2x until it costs less" in " ".join(texts(screen_lines.machine_lines(busy, 100, BLOCKS)))
+    assert "from disk 212/s reading!" in dashboard(busy)
+    assert machine_lines.screen_line(busy) == (Span("screen 13 %, slowed 2x", Role.CAUTION),)
 
 
 @pytest.mark.parametrize("cost", [None, 0.01])
-def test_an_interface_that_costs_little_is_not_said_to_cost_too_much(cost):
-    shown = " ".join(texts(screen_lines.machine_lines(view(slowed_by=4, interface_cost=cost), 57, BLOCKS)))
-    assert "slowed 4x to leave the cores to the engine" in shown
-    assert "too much" not in shown
+def test_an_interface_that_costs_little_is_no_reason_to_worry(cost):
+    (span,) = machine_lines.screen_line(view(slowed_by=4, interface_cost=cost))
+    assert span.text.endswith("slowed 4x")
+    assert span.role is Role.MUTED
 
 
-@pytest.mark.parametrize("width", [57, 77, 97, 197])
+def test_weights_that_are_not_all_in_memory_are_said_to_be_so():
+    half = dataclasses.replace(SAMPLE, weights_resident_bytes=1 << 30)
+    assert "model 1.0G of 2.0G" in dashboard(view(sample=half))
+
+
+@pytest.mark.parametrize("width", [20, 38, 57, 77, 97, 159, 160, 200])
+@pytest.mark.parametrize("height", [6, 22, 58])
 @pytest.mark.parametrize("glyphs", [BLOCKS, ASCII])
-def test_no_line_is_wider_than_its_place(width, glyphs):
+def test_no_line_is_wider_than_its_place_and_the_screen_is_filled(width, height, glyphs):
     many_cores = dataclasses.replace(SAMPLE, core_loads=tuple(n / 64 for n in range(64)))
-    for shown in (view(), bare(), view(sample=many_cores), view(sample=None), view(ceiling=None)):
-        figures_only = everything(shown, width, glyphs)[: -len(strip_lines.below_graph(shown, glyphs)) - 1]
-        assert all(len(one) <= width for one in figures_only), figures_only
-        assert all(len(one) <= 25 for one in texts(strip_lines.below_graph(shown, glyphs)))
-        assert all(len(one) <= width for one in texts(strip_lines.flat_lines(shown, width, glyphs)))
+    for shown in (view(loads=(1.0, 2.0)), bare(), view(sample=many_cores), view(sample=None), view(ceiling=None)):
+        drawn = dashboard_lines(shown, width, height, glyphs, Scale())
+        assert {width_of(one) for one in drawn} == {width}
+        assert len(drawn) == height or height < 22 or width < 76
+        assert all(width_of(one) <= 30 for one in strip_lines(shown, 30, height, glyphs, Scale()))
+        assert len(strip_lines(shown, 30, height, glyphs, Scale())) <= height
+        assert all(width_of(one) <= width for one in flat_lines(shown, width, glyphs))
 
 
 def test_with_nothing_known_nothing_is_claimed():
-    shown = " ".join(everything(bare(), 80, BLOCKS))
-    assert "no model is loaded" in shown
-    assert "ceiling not measured" in shown
+    shown = dashboard(bare())
+    assert "no model is open" in shown
     assert "0/s" not in shown
     empty = dataclasses.replace(
         SAMPLE, core_loads=(), clock_ghz=None, most_clock_ghz=None, temperature_c=None, governor=None, battery=None,
         own_bytes=None, available_bytes=None, swap_used_bytes=None, faults_per_s=None, threads=None, others_cores=None,
-        weights_resident_bytes=None, throttled=None,
+        weights_resident_bytes=None, throttled=None, threads_working=None,
     )  # fmt: skip
-    unknown = view(sample=empty, figures=EngineFigures(FACTS), n_stutters=0, stutters=())
-    shown = " ".join(everything(unknown, 80, BLOCKS))
-    for absent in ("GHz", "°C", "battery", "swap", "faults", "throttled", "working", "pages"):
+    shown = dashboard(view(sample=empty, figures=EngineFigures(FACTS), n_stutters=0, stutters=(), ceiling=None))
+    for absent in ("GHz", "°C", "battery", "swap", "from disk", "throttled", "computing", "stutter"):
         assert absent not in shown
-    assert "model    -/2.0G resident" in shown
+    assert "model - of 2.0G" in shown
+    assert "limit: measured when idle" in shown
 
 
-def test_figures_keep_their_width_whatever_they_are():
-    widths = set()
-    for tps in (0.0, 0.07, 3.2, 99.94, 99.96, 1234.0):
-        shown = view(speed=Speed(tps, tps, tps, tps))
-        widths.add((len(texts(strip_lines.speed_lines(shown))[0]), len(texts(screen_lines.speed_lines(shown, 99))[1])))
-    assert len(widths) == 1
+# ---- the graph
 
 
-def test_the_graph_stands_on_zero_and_fills_from_the_left():
-    drawn = texts(graph_lines(Graph((2.0, 4.0, 1.0, 0.0)), 26, 5, BLOCKS, top=4.0))
+def test_the_graph_stands_on_zero_and_a_short_reply_is_stretched():
+    drawn = texts(graph_lines(Graph((2.0, 4.0, 1.0)), 25, 5, BLOCKS, top=4.0))
     assert drawn == [
-        "   5 ┤ ▂" + " " * 18,
-        "     ┤ █" + " " * 18,
-        " 2.5 ┤▅█" + " " * 18,
-        "     ┤██▆" + " " * 17,
-        "   0 └" + "─" * 15 + " 20 s",
+        "   5       ⢀",
+        "       ⢀⣠⣴⣾⣿⣷⣦⡀",
+        " 2.5 ⣴⣾⣿⣿⣿⣿⣿⣿⣿⣿⣷⣄⡀",
+        "     ⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⡆",
+        "   0 ──────────────── 3 s",
     ]
 
 
 def test_a_steady_rate_is_a_flat_line_and_not_noise():
     drawn = texts(graph_lines(Graph((3.0, 3.01, 2.99, 3.0)), 30, 5, BLOCKS))
-    assert all(len(set(one[6:10])) == 1 for one in drawn)
+    assert all(len(set(one[6:20])) <= 1 for one in drawn[:4])
 
 
 def test_a_slow_second_is_not_nothing_and_a_stall_is():
-    base = texts(graph_lines(Graph((100.0, 0.5, 0.0)), 30, 5, BLOCKS))[3]
-    assert base[6:9] == "█▁ "
+    base = texts(graph_lines(Graph((100.0, 0.5, 0.0) * 20), 65, 5, ASCII))[3]
+    assert base[5:8] == "#. "
 
 
-def test_ceiling_and_median_cross_the_empty_cells_and_stutters_are_marked():
-    drawn = texts(graph_lines(Graph((4.0, 4.0), ceiling_tps=7.0, median_tps=5.0, marked=(1,)), 30, 6, BLOCKS))
-    assert any("╌╌╌" in one for one in drawn)
-    assert any("┄┄┄" in one for one in drawn)
-    assert drawn[5][7] == "▲"
+def test_limit_and_median_cross_the_empty_cells_with_their_names_and_stutters_are_marked():
+    drawn = texts(graph_lines(Graph((4.0, 4.0), limit_tps=7.0, median_tps=5.0, marked=(1,)), 60, 9, BLOCKS))
+    assert any("╌╌ limit 7.0 ╌╌" in one for one in drawn)
+    assert any("┄┄ usual 5.0 ┄┄" in one for one in drawn)
+    assert drawn[8].count("▲") == 1
 
 
-def test_a_ceiling_far_above_would_flatten_the_curve_and_is_left_out():
-    drawn = texts(graph_lines(Graph((4.0, 4.0), ceiling_tps=400.0), 30, 6, BLOCKS))
+def test_the_edge_of_the_curve_is_stronger_than_what_lies_below_it():
+    drawn = graph_lines(Graph((4.0, 4.0), limit_tps=5.0), 30, 6, BLOCKS)
+    roles = [span.role for one in drawn[:5] for span in one if "⣿" in span.text or "⣀" in span.text]
+    assert roles == [Role.LEVEL_4, *[Role.AREA_4] * 3]
+
+
+def test_a_limit_far_above_would_flatten_the_curve_and_is_left_out():
+    drawn = texts(graph_lines(Graph((4.0, 4.0), limit_tps=400.0), 30, 6, BLOCKS))
     assert not any("╌" in one for one in drawn)
     assert drawn[0].strip().startswith("5")
 
 
 def test_the_newest_seconds_are_shown_when_there_are_more_than_columns():
     rates = [1.0] * 100 + [5.0] * 10
-    drawn = texts(graph_lines(Graph(rates, marked=(3, 105)), 26, 5, BLOCKS))
-    assert drawn[3].endswith("█" * 10)
-    assert drawn[4].count("▲") == 1
+    drawn = texts(graph_lines(Graph(rates, marked=(3, 105)), 25, 5, ASCII))
+    assert drawn[3].endswith("#" * 10)
+    assert drawn[4].count("^") == 1
 
 
 @pytest.mark.parametrize(("width", "height"), [(0, 0), (1, 1), (5, 5), (9, 2), (200, 1), (12, 2)])
 def test_the_graph_has_an_answer_to_any_size(width, height):
-    drawn = texts(graph_lines(Graph((1.0, 2.0), 3.0, 1.5, (0, 1)), width, height, BLOCKS))
+    drawn = graph_lines(Graph((1.0, 2.0), 3.0, 1.5, (0, 1)), width, height, BLOCKS)
     assert len(drawn) == height
-    assert all(len(one) <= max(width, 0) for one in drawn)
+    assert all(width_of(one) <= max(width, 0) for one in drawn)
+
+
+def test_a_history_ends_at_the_right():
+    drawn = texts(history_lines((1.0, 2.0, 2.0), 6, 2, 2.0, ASCII))
+    assert drawn == ["    ##", "   ###"]
+    assert texts(history_lines((), 6, 2, 2.0, ASCII)) == ["", ""]
 
 
 def test_round_numbers():
@@ -242,21 +339,25 @@ def test_round_numbers():
     )
 
 
+def test_the_scale_of_the_graph_only_grows_while_a_reply_lasts():
+    scale = Scale()
+    tops = [scale.follow(Graph(rates)) for rates in ((5.0,), (5.0, 30.0), (5.0, 30.0, 2.0), (2.0,))]
+    assert tops == [6.0, 40.0, 40.0, 3.0]
+
+
 def test_a_console_and_an_old_encoding_get_plain_characters():
     assert choose_glyphs({"TERM": "xterm-256color"}, "utf-8") is BLOCKS
     assert choose_glyphs({"TERM": "linux"}, "utf-8") is ASCII
     assert choose_glyphs({"TERM": "xterm"}, "latin-1") is ASCII
     assert choose_glyphs({"TERM": "xterm"}, "no such encoding") is ASCII
-    assert "".join(vars(ASCII).values()).isascii()
-    for one in (BLOCKS, ASCII):
-        assert len(one.parts) == len(set(one.parts)) == 6
+    assert "".join(sign for sign in vars(ASCII).values() if isinstance(sign, str)).isascii()
 
 
 async def test_the_ground_that_lines_stand_on_is_found_once_for_all_lines_that_are_drawn(monkeypatch):
     async with chatting(size=(100, 30)) as driver:
         await driver.pilot.press("f2")
-        await driver.until(lambda: driver.app.screen.query(FigureLines))
-        table = driver.app.screen.query_one("#machine", FigureLines)
+        await driver.until(lambda: driver.app.screen.query("#figures"))
+        table = driver.app.screen.query_one("#figures", FigureLines)
         await driver.until(lambda: len(table.lines) > 3 and table.size.height > 3)
         found: list[str] = []
         style = FigureLines.rich_style

@@ -4,7 +4,7 @@ import pytest
 
 from app.tui.widgets import transcript
 from tests.app.chat_driver import Driver, chatting
-from tests.app.fake_engine import Script
+from tests.app.fake_engine import Gate, Script
 
 
 async def add_notes(driver: Driver, last: str, n_rows: int = 80) -> None:
@@ -74,3 +74,43 @@ async def test_earlier_messages_that_fit_do_not_end_it(monkeypatch: pytest.Monke
         await sees(driver, "question 0")
         await add_notes(driver, "the last.")
         await sees(driver, "the last.")
+
+
+async def test_new_text_below_is_told_and_end_leads_to_it() -> None:
+    script = Script(replies=[[f"line {number}  \n" for number in range(90)]], token_gate=Gate())
+    async with chatting(script) as driver:
+        gate = script.token_gate
+        assert gate is not None
+        await driver.say("count")
+        gate.allow(40)
+        await driver.until(gate.waiting.is_set)
+        await driver.shows("line 38")
+        await driver.shows("Esc stops the reply")
+        await driver.hides("new text below")
+        await driver.pilot.press("pageup")
+        await driver.hides("line 38")
+        gate.allow(20)
+        await driver.shows("new text below (End) · Esc stops the reply")
+        await driver.type("next")
+        await driver.shows("Esc stops the reply")
+        await driver.shows("new text below (ctrl+end)")
+        await driver.pilot.press("home", "end")
+        assert driver.transcript.is_scrolled_up
+        await driver.pilot.press("end")
+        await driver.shows("line 58")
+        await driver.hides("new text below")
+        gate.open()
+        await driver.shows("line 89")
+
+
+async def test_earlier_messages_that_come_back_are_no_new_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcript, "MOST_MOUNTED", 8)
+    monkeypatch.setattr(transcript, "KEPT_MOUNTED", 4)
+    async with chatting(Script(replies=[["short"]], n_ctx=1 << 20)) as driver:
+        for number in range(8):
+            await driver.ask(f"question {number}")
+        await driver.pilot.press("pageup", "pageup", "pageup", "pageup")
+        await sees(driver, "question 1")
+        driver.chat.engine.show_edge()
+        assert not driver.transcript.has_unseen
+        assert "new text below" not in driver.prompt.border_subtitle

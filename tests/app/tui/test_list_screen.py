@@ -11,6 +11,7 @@ from textual.binding import BindingType
 from app.tui.actions import ACTIONS
 from app.tui.bindings import bindings
 from app.tui.draft import Draft
+from app.tui.drawing.lines import Line, line
 from app.tui.keymap import Keymap
 from app.tui.screens.help import HelpScreen
 from app.tui.screens.list_screen import ListScreen
@@ -52,14 +53,20 @@ class Found:
     def heading_line(self, columns: int) -> str:
         return "word"
 
-    def row_line(self, item: str, columns: int) -> str:
-        return f"{item} in {columns}"
+    def row_line(self, item: str, columns: int) -> Line:
+        return line(f"{item} in {columns}")
 
-    def detail_text(self, item: str) -> str:
-        return f"{item} has {len(item)} letters"
+    def detail_name(self, item: str) -> str:
+        return item
 
-    def title_line(self) -> str:
-        return f"Words {self.typed}"
+    def detail_lines(self, item: str, columns: int) -> list[Line]:
+        return [line(f"{item} has {len(item)} letters")]
+
+    def context_line(self) -> str:
+        return self.typed
+
+    def state_line(self) -> str:
+        return f"{len(self.found)} found"
 
     def foot_line(self) -> str:
         return self.said
@@ -71,6 +78,7 @@ class Found:
 class Words(ListScreen[str]):
     """The whole of a list."""
 
+    TITLE = "Words"
     SCOPE = "conversations"
     BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
 
@@ -89,7 +97,7 @@ async def listed(driver: Driver) -> Words:
     words = Words()
     await driver.app.push_screen(words)
     await driver.until(lambda: words.list.found == WORDS, "all words are found")
-    await driver.until(lambda: "cherry in 76" in driver.screen_text(), "they are shown")
+    await driver.until(lambda: "cherry in 74" in driver.screen_text(), "they are shown")
     return words
 
 

@@ -197,6 +197,7 @@ def test_bytes_that_are_not_utf_8_are_shown_and_old_mouse_reports_are_not() -> N
         (b"a\n", ["a", "enter"]),
         (b"a\nb\n", ["a", "ctrl+j", "b", "enter"]),
         (b"a\nb", ["a", "ctrl+j", "b"]),
+        (b"a\n\x1b[I\x1b[?2026;2$y", ["a", "enter"]),
         (b"", []),
     ],
 )

@@ -6,7 +6,7 @@ from app.machine.machine_monitor import MachineMonitor
 from app.text.glyphs import ASCII
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.speed.watch import PerformanceWatch
-from app.tui.widgets.figure_lines import FigureLines, RateGraph
+from app.tui.widgets.figure_lines import FigureLines
 from app.tui.widgets.performance_strip import PerformanceStrip
 from tests.app.chat_driver import chatting
 from tests.app.fake_engine import Gate, Script
@@ -40,9 +40,10 @@ async def test_f2_shows_speed_time_and_machine_of_the_last_reply_and_any_usual_k
         for back in ("escape", "f2", "q"):
             await driver.pilot.press("f2")
             await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
-            await driver.until(lambda: shown(driver, "writing tok/s", "feed-forward", "writing 30 tokens"))
-            assert re.search(r"writing tok/s +2\.0 +2\.0 +2\.0", driver.screen_text())
-            assert shown(driver, "Memory", "Cores", "Threads", "this interface")
+            await driver.until(lambda: shown(driver, "tok/s", "feed-forward", "writing 30 tokens"))
+            assert re.search(r"this reply +2\.0", driver.screen_text())
+            assert re.search(r"last second +2\.0", driver.screen_text())
+            assert shown(driver, "Memory", "Cores", "program", "screen")
             await driver.pilot.press(back)
             await driver.until(lambda: driver.app.screen is driver.chat)
 
@@ -63,8 +64,7 @@ async def test_a_reply_is_compared_under_the_threads_that_it_was_written_with():
         await driver.say("/threads 1")
         await driver.until(lambda: driver.app.bridge.status.threads == 1)
         await driver.pilot.press("f2")
-        await driver.until(lambda: shown(driver, "of 1 earlier reply ("))
-        assert shown(driver, "of 1 earlier reply (2 threads, mmap)")
+        await driver.until(lambda: shown(driver, "usual here    2.0", "2 threads · mmap"))
         await driver.until(lambda: 1 in driver.app.bridge.figures.read_gbps)  # for the next reply
         assert driver.app.watch_performance.look().ceiling is None, "nothing is known of the threads that wrote it"
 
@@ -75,7 +75,7 @@ async def test_the_memory_is_not_measured_while_a_reply_runs():
         driver.script.token_gate.allow(9)
         await driver.until(driver.script.token_gate.waiting.is_set)
         await driver.pilot.press("f2")
-        await driver.until(lambda: shown(driver, "ceiling not measured"))
+        await driver.until(lambda: shown(driver, "limit: measured when idle"))
         assert driver.app.bridge._wire.commands.empty()
         assert driver.script.n_bandwidth_probes == 0
 
@@ -84,11 +84,11 @@ async def test_ctrl_t_toggles_the_strip_and_typing_goes_on(samples):
     async with chatting(Script(replies=[WORDS]), size=(100, 30)) as driver:
         assert not driver.chat.query(PerformanceStrip), "nothing is laid out before anyone asks for it"
         await driver.pilot.press("ctrl+t")
-        await driver.until(lambda: shown(driver, "ms/tok", "threads", "free"))
+        await driver.until(lambda: shown(driver, "tok/s", "Memory", "free"))
         await driver.type("next")
         await driver.until(lambda: shown(driver, "│ next"))
         await driver.pilot.press("ctrl+t")
-        await driver.until(lambda: not shown(driver, "ms/tok"))
+        await driver.until(lambda: not shown(driver, "Memory"))
         assert not driver.app.watch_performance.is_watched
 
 
@@ -97,7 +97,7 @@ async def test_the_strip_shows_the_running_reply():
         await driver.pilot.press("ctrl+t")
         await driver.say("hello")
         driver.script.token_gate.allow(20)
-        await driver.until(lambda: shown(driver, "  2.0 tok/s   500 ms/tok", "█"))
+        await driver.until(lambda: shown(driver, "500 ms a token", "█", "⣿"))
 
 
 async def test_nothing_is_looked_at_while_no_view_is_shown(samples):
@@ -146,12 +146,12 @@ async def test_every_size_shows_something_and_none_breaks(size):
         await driver.pilot.press("f2")
         await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
         screen = driver.app.screen
-        await driver.until(lambda: screen.query_one("#speeds", FigureLines).lines)
+        await driver.until(lambda: screen.query_one("#figures", FigureLines).lines)
         for shown_view in (view(), bare()):
             screen._show(shown_view)
             await driver.pilot.pause()
         if size[0] >= 60:
-            await driver.until(lambda: shown(driver, "Speed", "writing tok/s"))
+            await driver.until(lambda: shown(driver, "Speed", "Writing"))
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is driver.chat)
 
@@ -159,12 +159,12 @@ async def test_every_size_shows_something_and_none_breaks(size):
 async def test_a_narrow_screen_gets_three_flat_lines_and_a_wide_one_the_column():
     async with chatting(Script(replies=[WORDS]), size=(60, 20)) as driver:
         await driver.pilot.press("ctrl+t")
-        await driver.until(lambda: shown(driver, "tok/s · 10 s", "free"))
+        await driver.until(lambda: shown(driver, "2.0 tok/s", "free") or shown(driver, "- tok/s", "free"))
         strip = driver.chat.query_one(PerformanceStrip)
         await driver.until(lambda: strip.size.height == 3)
         await driver.pilot.resize_terminal(100, 30)
         await driver.until(lambda: not strip.has_class("-flat") and strip.size.height > 10)
-        await driver.until(lambda: shown(driver, "mem", "app"))
+        await driver.until(lambda: shown(driver, "Memory", "program"))
 
 
 async def test_a_console_is_drawn_in_plain_characters(monkeypatch):
@@ -173,7 +173,7 @@ async def test_a_console_is_drawn_in_plain_characters(monkeypatch):
         await driver.ask("hello")
         await driver.pilot.press("f2")
         await driver.until(lambda: shown(driver, "writing 30 tokens"))
-        assert not set("▁▂▃▄▅▆▇█░▒▓┤└▲╌┄") & set(driver.screen_text())
+        assert not set("▁▂▃▄▅▆▇█░▒▓▲╌┄━╸─╭│⣿✓→") & set(driver.screen_text())
         await driver.shows(ASCII.full)
 
 
@@ -181,7 +181,7 @@ async def test_lines_that_stay_the_same_are_not_drawn_again():
     async with chatting(size=(100, 40)) as driver:
         await driver.pilot.press("f2")
         await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
-        lines, drawn = driver.app.screen.query_one("#machine", FigureLines), []
+        lines, drawn = driver.app.screen.query_one("#figures", FigureLines), []
         driver.app.screen._timer.pause()
         driver.app.screen._show(view())
         await driver.pilot.pause()
@@ -191,19 +191,7 @@ async def test_lines_that_stay_the_same_are_not_drawn_again():
         driver.app.screen._show(view(interface_cost=0.07))
         assert len(drawn) == 1
         assert drawn[0][0][0].height == 1
-
-
-async def test_the_scale_of_the_graph_only_grows_while_a_reply_lasts():
-    async with chatting(size=(100, 40)) as driver:
-        await driver.pilot.press("f2")
-        await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
-        screen, graph = driver.app.screen, driver.app.screen.query_one(RateGraph)
-        screen._timer.pause()
-        tops = []
-        for rates in ((5.0,), (5.0, 30.0), (5.0, 30.0, 2.0), (2.0,)):
-            screen._show(view(rates_tps=rates, ceiling=None))
-            tops.append(graph._top)
-        assert tops == [6.0, 40.0, 40.0, 6.0]
+        assert drawn[0][0][0].width < 40, "what changed of the row"
 
 
 async def test_stats_and_strip_are_commands_too():

@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+import re
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,12 @@ from rich.color import ColorType
 from textual.screen import Screen
 
 from app.tui import screens
-from tests.app.picture import FOLDER, IS_DRAWING, Picture, kinds_of_colours, styles_of, text_of
+from tests.app.picture import FOLDER, IS_DRAWING, Picture, kinds_of_colours, settled, styles_of, text_of
 from tests.app.scenes import SCENES, playing
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).resolve().parents[3]
 BASE = "80x24"
 TINY = [(20, 6), (10, 3), (3, 2), (1, 1)]
 SIXTEEN = {ColorType.DEFAULT, ColorType.STANDARD}
@@ -86,3 +88,22 @@ def test_no_picture_is_left_of_a_scene_that_is_gone() -> None:
 
 def test_the_pictures_are_compared_and_not_drawn() -> None:
     assert not IS_DRAWING, "JALOPY_WRITE_PICTURES is set: look at what was drawn, and run without it"
+
+
+FOR_README = {"chat": (100, 30), "speed": (110, 34)}
+"""Scenes that the README shows, and how large."""
+
+
+@pytest.mark.parametrize("name", FOR_README)
+async def test_the_readme_shows_the_screen(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = ROOT / "docs" / "pictures" / f"{name}.svg"
+    if IS_DRAWING:
+        async with playing(SCENES[name], monkeypatch, tmp_path, FOR_README[name]) as driver:
+            await settled(driver, text_of)
+            drawn = driver.app.export_screenshot(title="jalopy")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL), encoding="utf-8")  # no one's server
+    drawn = file.read_text(encoding="utf-8")
+    assert drawn.startswith("<svg")
+    assert "http" not in drawn.replace("http://www.w3.org/", "")
+    assert f"docs/pictures/{name}.svg" in (ROOT / "README.md").read_text(encoding="utf-8")

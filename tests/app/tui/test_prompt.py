@@ -4,6 +4,7 @@ from collections import deque
 import pytest
 from textual import events
 
+from app.tui.actions import commands
 from app.tui.draft import Draft
 from app.tui.messages import PasteRefused
 from app.tui.prompt_history import PromptHistory
@@ -107,6 +108,45 @@ async def test_what_is_typed_behind_a_file_stands_behind_it_and_goes_with_it(tmp
         await driver.until(lambda: driver.chat.turns.conversation.messages)
         assert driver.chat.turns.conversation.messages[0].text == "notes:\n```\na note\n```\n and"
         assert driver.prompt.unheeded == deque()
+
+
+async def test_two_files_are_attached_to_one_message_and_none_is_called_pasted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(f"a note {name}")
+    async with chatting() as driver:
+        driver.prompt.focus()
+        for command in ("/read one", "/read two"):
+            await driver.type(command)
+            await driver.pilot.press("enter")
+        await driver.until(lambda: "two" in driver.prompt.text)
+        assert driver.prompt.text.replace("\u00a0", " ") == "[file 1: one, 24 B, 4 lines] [file 2: two, 24 B, 4 lines] "
+        assert driver.chat.turns.conversation.messages == []
+        await driver.type("compare")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.chat.turns.conversation.messages)
+        said = driver.chat.turns.conversation.messages[0].text
+        assert said == "one:\n```\na note one\n```\n two:\n```\na note two\n```\n compare"
+
+
+async def test_a_command_behind_a_paste_is_a_command_and_the_paste_stays():
+    async with chatting() as driver:
+        driver.prompt.post_message(events.Paste("x\n" * 20))
+        await driver.until(lambda: driver.prompt.text)
+        chip = driver.prompt.text
+        await driver.type(" /title")
+        await driver.shows("Give the conversation a title")
+        await driver.pilot.press("tab")
+        await driver.until(lambda: driver.prompt.text == f"{chip} /title ")
+        await driver.type("bottles")
+        await driver.pilot.press("enter")
+        await driver.note("gets a title when it has begun")
+        assert driver.prompt.text == f"{chip} "
+        assert driver.prompt.draft.text == "x\n" * 20 + " "
+        await driver.type("/nosuch")
+        await driver.pilot.press("enter")
+        await driver.note("Unknown command /nosuch")
+        assert driver.chat.turns.conversation.messages == []
 
 
 async def test_a_file_in_a_reply_that_is_edited_is_not_read(tmp_path, monkeypatch):
@@ -313,6 +353,69 @@ async def test_suggestions_appear_with_a_slash_and_tab_completes_the_first():
         await driver.pilot.press("tab")
         await driver.until(lambda: driver.prompt.text == "/save ")
         await driver.until(lambda: "/save [path]" not in driver.screen_text())
+
+
+async def test_what_the_prompts_edge_names_can_be_clicked():
+    async with chatting() as driver:
+        await driver.shows("F1 help")
+        for words, screen in (
+            ("F2 speed", "PerformanceScreen"),
+            ("F3 models", "ModelsScreen"),
+            ("F1 help", "HelpScreen"),
+        ):
+            rows = driver.screen_text().splitlines()
+            y = next(n for n, row in enumerate(rows) if words in row)
+            await driver.pilot.click(offset=(rows[y].index(words) + 1, y))
+            await driver.until(lambda screen=screen: type(driver.app.screen).__name__ == screen, screen)
+            await driver.pilot.press("escape")
+            await driver.until(lambda: driver.app.screen is driver.chat)
+            await driver.shows("F1 help")
+
+
+async def test_arrows_choose_among_what_is_suggested_and_enter_takes_it():
+    async with chatting() as driver:
+        await driver.type("/")
+        await driver.shows(f"1 of {len(list(commands()))}: Up and Down choose")
+        await driver.pilot.press("backspace")
+        await driver.type("/t")
+        await driver.shows("(Tab)")
+        first = driver.prompt.offered
+        await driver.pilot.press("down", "down", "up")
+        await driver.until(lambda: driver.prompt.offered_at == 1)
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.prompt.text == first[1].text)
+        assert driver.prompt.text.startswith("/t")
+        assert driver.chat.turns.conversation.messages == []
+        await driver.pilot.press("ctrl+u")
+        await driver.type("/hel")
+        await driver.pilot.press("down", "enter")
+        await driver.until(lambda: type(driver.app.screen).__name__ == "HelpScreen")
+
+
+async def test_tab_completes_names_and_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a day.txt").write_text("sun")
+    (tmp_path / "model.gguf").touch()
+    async with chatting() as driver:
+        await driver.type("/theme jalopy-l")
+        await driver.pilot.press("tab")
+        await driver.until(lambda: driver.prompt.text == "/theme jalopy-light")
+        driver.prompt.show_text("/set temp")
+        await driver.until(lambda: driver.prompt.offered)
+        await driver.pilot.press("tab")
+        await driver.until(lambda: driver.prompt.text == "/set temperature")
+        driver.prompt.show_text("/model m")
+        await driver.until(lambda: driver.prompt.offered)
+        await driver.pilot.press("tab")
+        await driver.until(lambda: driver.prompt.text == "/model model.gguf")
+        driver.prompt.show_text("/read n")
+        await driver.until(lambda: driver.prompt.offered)
+        await driver.pilot.press("tab")
+        await driver.until(lambda: driver.prompt.text == "/read notes/")
+        await driver.until(lambda: driver.prompt.offered)
+        await driver.pilot.press("tab", "enter")
+        await driver.until(lambda: driver.prompt.draft.text == "a day.txt:\n```\nsun\n```\n ")
 
 
 async def test_joiners_are_letters_too():

@@ -61,6 +61,71 @@ async def test_a_streamed_reply_looks_like_one_that_came_at_once(size: tuple[int
         assert shown(app) == expected
 
 
+@pytest.mark.parametrize("widths", [(40, 120), (10, 80), (80, 120)])
+async def test_a_growing_reply_that_becomes_wider_holds_no_rows_that_it_no_longer_needs(
+    widths: tuple[int, int],
+) -> None:
+    app = BodyApp()
+    async with app.run_test(size=(widths[0], 24)) as pilot:
+        body = app.query_one(ReplyBody)
+        await add(pilot, body, "some words of a reply that takes many rows " * 40)
+        narrow = body.size.width
+        await pilot.resize_terminal(widths[1], 24)
+        while body.size.width == narrow:
+            await pilot.pause()
+        await pilot.pause()
+        assert len(body._markdown.rows) <= body.size.height <= len(body._markdown.rows) + 24 // 4
+
+
+async def test_code_gets_its_colours_when_its_block_ends_and_not_with_the_reply() -> None:
+    app = BodyApp()
+    async with app.run_test(size=(60, 24)) as pilot:
+        body = app.query_one(ReplyBody)
+
+        def colours() -> set[object]:
+            row = next(n for n, row in enumerate(shown(app)) if "def lean" in row)
+            return {segment.style.color for segment in app.screen._compositor.render_strips()[row] if segment.style}
+
+        await add(pilot, body, "Try\n\n```python\ndef lean(angle):\n    return 1\n")
+        assert "python" in shown(app)[2]
+        n_before = len(colours())
+        await add(pilot, body, "```\n\nand more")
+        assert len(colours()) > n_before
+
+
+LOOSE_ITEM = "{n}. **Item {n}** the first sentence of it, which is long enough to be wrapped to a second row here.\n\n"
+
+
+@pytest.mark.parametrize(("item", "mark"), [(LOOSE_ITEM, "  {n}. "), (LOOSE_ITEM.replace("{n}.", "-"), "• ")])
+async def test_items_of_a_long_list_stand_in_their_place_from_the_first_word_on(item: str, mark: str) -> None:
+    app = BodyApp()
+    async with app.run_test(size=(60, 140)) as pilot:
+        body = app.query_one(ReplyBody)
+        await add(pilot, body, "".join(item.format(n=n) for n in range(10, 21)))
+        for n in range(21, 40):
+            await add(pilot, body, item.format(n=n).rstrip())
+            last = next(row for row in shown(app) if f"Item {n} " in row)
+            assert last.lstrip().startswith(mark.format(n=n).strip() + " Item"), shown(app)[-6:]
+            assert shown(app)[-1].startswith(" " * len(mark.format(n=n).lstrip()))
+            await add(pilot, body, "\n\n")
+
+
+async def test_a_long_list_with_code_within_grows_as_it_will_look() -> None:
+    text = "".join(
+        f"{n}. step\n\n    ```sh\n    - no item {n}\n    1. neither\n    ```\n\n    more of it\n" for n in range(10, 60)
+    )
+    app = BodyApp()
+    async with app.run_test(size=(60, 500)) as pilot:
+        body = app.query_one(ReplyBody)
+        for start in range(0, len(text), 101):
+            body.append(text[start : start + 101])
+        await pilot.pause()
+        grown = shown(app)
+        body.finish()
+        await pilot.pause()
+        assert grown == shown(app)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -139,18 +204,19 @@ async def test_rows_that_stay_are_not_painted_again(monkeypatch: pytest.MonkeyPa
         assert shown(app)[-1] == "Four and five"
 
 
-async def test_code_is_coloured_when_the_reply_ends_and_a_theme_without_colours_is_heeded() -> None:
+async def test_coloured_code_heeds_a_theme_without_colours() -> None:
     app = BodyApp()
     async with app.run_test(size=(40, 10)) as pilot:
         body = app.query_one(ReplyBody)
-        await add(pilot, body, "```python\nx = 1\n```\n")
-        assert len({segment.style for segment in body.render_line(0) if segment.text.strip()}) == 1
+        await add(pilot, body, "```python\nx = 1\n")
+        assert len({segment.style for segment in body.render_line(1) if segment.text.strip()}) == 1
+        await add(pilot, body, "```\n")
         body.finish()
         await pilot.pause()
-        assert len({str(segment.style) for segment in body.render_line(0) if segment.text.strip()}) > 1
+        assert len({str(segment.style) for segment in body.render_line(1) if segment.text.strip()}) > 1
         app.theme = "ansi-dark"
         await pilot.pause()
-        colours = {segment.style.color.name for segment in body.render_line(0) if segment.style and segment.style.color}
+        colours = {segment.style.color.name for segment in body.render_line(1) if segment.style and segment.style.color}
         assert not any(name.startswith("#") for name in colours)
 
 

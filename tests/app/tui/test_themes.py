@@ -2,6 +2,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from textual.color import Color
 from textual.geometry import Size
 from textual.widgets import OptionList
@@ -10,7 +11,7 @@ from app.program import paths, state
 from app.program.settings import built_in_settings
 from app.tui.app import JalopyApp
 from app.tui.screens.theme_picker import ThemePicker
-from app.tui.themes import ThemeError, choose_theme, contrast, load_theme, load_themes
+from app.tui.themes import ThemeError, choose_theme, contrast, load_theme, load_themes, meanings
 from tests.app.chat_driver import Driver, chatting, options_for
 from tests.app.fake_engine import Script
 
@@ -37,8 +38,8 @@ def test_there_is_a_light_theme_and_one_for_sixteen_colours():
     ("change", "message"),
     [
         (("primary", "primry"), "primry is not a key of a theme; did you mean primary"),
-        (('"#e0a458"', '"amber-ish"'), "primary is not a colour: amber-ish"),
-        (('"#e0a458"', "7"), "primary is not a colour: 7"),
+        (('"#e8a04c"', '"amber-ish"'), "primary is not a colour: amber-ish"),
+        (('"#e8a04c"', "7"), "primary is not a colour: 7"),
         (("dark = true", 'dark = "yes"'), "dark must be true or false"),
         (("dark = true", ""), "dark is missing"),
         (('"#d9d4c7"', '"#2a2928"'), "foreground on background has a contrast of 1"),
@@ -65,10 +66,10 @@ def test_a_colour_variable_is_checked_too(tmp_path: Path):
 
 def test_the_console_gets_its_own_theme_unless_the_user_chose_one():
     available = ["jalopy-dark", "jalopy-16", "nord"]
-    assert choose_theme("jalopy-dark", available, on_console=True) == "jalopy-16"
-    assert choose_theme("nord", available, on_console=True) == "nord"
-    assert choose_theme("jalopy-dark", available, on_console=False) == "jalopy-dark"
-    assert choose_theme("gone", available, on_console=False) == "jalopy-dark"
+    assert choose_theme("jalopy-dark", available, has_few_colours=True) == "jalopy-16"
+    assert choose_theme("nord", available, has_few_colours=True) == "nord"
+    assert choose_theme("jalopy-dark", available, has_few_colours=False) == "jalopy-dark"
+    assert choose_theme("gone", available, has_few_colours=False) == "jalopy-dark"
 
 
 async def test_an_unknown_theme_is_named_in_the_transcript():
@@ -169,3 +170,44 @@ async def test_the_list_of_themes_is_laid_out_in_no_width_at_all(columns: int) -
         await driver.until(lambda: isinstance(driver.app.screen, ThemePicker))
         lines, size = driver.app.screen.query_one(OptionList), Size(columns, 2)
         assert lines.get_content_height(size, size, columns) >= lines.option_count
+
+
+@pytest.mark.parametrize(
+    ("term", "colorterm", "theme"),
+    [("xterm", "", "jalopy-16"), ("screen", "", "jalopy-16"), ("xterm-256color", "", "jalopy-dark")],
+)
+def test_a_terminal_of_sixteen_colours_gets_the_theme_made_for_it(monkeypatch, term, colorterm, theme):
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setenv("COLORTERM", colorterm)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    settings = dataclasses.replace(built_in_settings(), theme="")
+    app = JalopyApp(settings, options=options_for(Script()))
+    app.console = Console(force_terminal=True)
+    assert choose_theme("", app.available_themes, app._has_few_colours()) == theme
+    assert choose_theme("nord", app.available_themes, app._has_few_colours()) == "nord"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_colours_that_mean_something_can_be_told_from_each_other_and_scroll_bars_belong_to_the_theme(path):
+    theme = load_theme(path)
+    variables = theme.to_color_system().generate() | theme.variables
+    found = {**variables, **meanings(theme, variables)}
+    assert {"muted", "frame", "unfilled", "reading", "writing", "level-0", "level-4", "area-0"} <= set(found)
+    assert found["reading"] != found["writing"]
+    assert len({found[f"level-{number}"] for number in (0, 2, 4)}) == 3
+    if not theme.ansi:
+        assert Color.parse(found["scrollbar-background"]) == Color.parse(theme.background)
+        for name in ("muted", "reading", "writing"):
+            assert contrast(Color.parse(found[name]), Color.parse(theme.background)) >= 4.5, name
+
+
+async def test_themes_of_ones_own_directory_can_be_chosen_and_a_broken_one_is_named():
+    directory = paths.themes_dir()
+    assert directory is not None
+    directory.mkdir(parents=True)
+    bundled = (paths.bundled("themes") / "jalopy-dark.toml").read_text(encoding="utf-8")
+    (directory / "mine.toml").write_text(bundled)
+    (directory / "broken.toml").write_text("dark = 1")
+    async with chatting(theme="mine") as driver:
+        assert driver.app.theme == "mine"
+        await driver.note("broken.toml: ")

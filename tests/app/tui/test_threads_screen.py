@@ -12,7 +12,9 @@ from app.chat.options import ChatOptions
 from app.program.settings import built_in_settings
 from app.program.state import Measured, TunedChoice
 from app.tui.app import JalopyApp
+from app.tui.drawing.lines import text_of
 from app.tui.screens.threads import ThreadsScreen
+from app.tui.widgets.thread_curve import ThreadCurve
 from app.tuning.remembered import Recalled
 from engine.errors import BrokenModelError
 from engine.machine import host
@@ -102,10 +104,8 @@ def threads_of(choice: TunedChoice | None) -> TunedChoice | None:
 
 async def test_f4_measures_the_loaded_model_and_explains_the_winner() -> None:
     async with tuning(laptop_script()) as driver:
-        await driver.pilot.press("f4")
-        await shown(
-            driver, "2 threads write fastest: this CPU has 2 cores; the other 2 are their siblings and share the"
-        )
+        await driver.pilot.press("f4", "enter")
+        await shown(driver, "2 threads write fastest: this CPU has 2 cores; the other 2 are their")
         text = await shown(driver, "done in")
         lines = text.splitlines()
         assert lines.index(next(row for row in lines if "physical cores" in row)) < lines.index(
@@ -116,24 +116,33 @@ async def test_f4_measures_the_loaded_model_and_explains_the_winner() -> None:
         assert best[0].count("best") == 2  # both columns
 
 
+async def test_opening_the_screen_measures_nothing() -> None:
+    async with tuning(laptop_script()) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "Enter measures, for a minute or two")
+        await shown(driver, "not measured")
+        assert driver.app.bridge.tuning is None
+        assert driver.app.screen._wants == ()
+
+
 async def test_the_conversation_is_untouched_by_a_search() -> None:
     async with tuning(laptop_script(replies=[["One."], ["Two."]])) as driver:
         await driver.ask("first?")
         session = driver.script.opened[0].sessions[0]
         before = list(session.tokens)
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "done in")
         assert session.tokens == before
         await driver.pilot.press("escape")
         reply = await driver.ask("second?")
         assert reply.text == "Two."
-        assert "from cache" in reply.footer
+        assert "from cache" in reply.details
 
 
 async def test_enter_uses_the_best_and_remembers_it_and_u_takes_it_back() -> None:
     memory = Memory()
     async with tuning(laptop_script(thread_speeds={1: 1.0, 2: 1.5, 3: 2.0, 4: 3.0}), memory) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "done in")
         assert in_use(driver) == TunedChoice(2, 2)
         await driver.pilot.press("enter")
@@ -151,7 +160,7 @@ async def test_enter_uses_the_best_and_remembers_it_and_u_takes_it_back() -> Non
 async def test_undo_brings_back_what_was_remembered_before() -> None:
     memory = Memory(TunedChoice(1, 3))
     async with tuning(laptop_script(), memory) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "done in")
         await driver.pilot.press("4")
         await driver.until(lambda: threads_of(memory.remembered) == TunedChoice(4, 2), "remembered by hand")
@@ -161,13 +170,14 @@ async def test_undo_brings_back_what_was_remembered_before() -> None:
 
 async def test_digits_choose_for_the_column_that_is_marked() -> None:
     async with tuning(laptop_script()) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "done in")
         await driver.pilot.press("3")
         await driver.until(lambda: in_use(driver) == TunedChoice(3, 2), "three write")
         await driver.pilot.press("tab", "4")
         await driver.until(lambda: in_use(driver) == TunedChoice(3, 4), "four read")
-        await shown(driver, "[reading the prompt, tok/s]")
+        reading = driver.app.screen.query_one("#thread-prefill", ThreadCurve)
+        await driver.until(lambda: "1-4 set it" in text_of(reading.lines[-1]), "digits choose for reading")
         await driver.pilot.press("9")  # there are four
         assert in_use(driver) == TunedChoice(3, 4)
 
@@ -175,7 +185,7 @@ async def test_digits_choose_for_the_column_that_is_marked() -> None:
 async def test_escape_stops_a_search_and_a_second_one_goes_back() -> None:
     script = laptop_script(prefill_gate=Gate())
     async with tuning(script) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         gate = script.prefill_gate
         assert gate is not None
         gate.allow(60)  # a few samples of decode and prefill
@@ -193,7 +203,7 @@ async def test_escape_stops_a_search_and_a_second_one_goes_back() -> None:
 
 async def test_what_was_measured_is_there_when_the_screen_opens_again_and_r_measures_anew() -> None:
     async with tuning(laptop_script()) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "done in")
         first = driver.app.bridge.tuning
         await driver.pilot.press("escape", "f4")
@@ -212,7 +222,7 @@ async def test_a_search_waits_for_the_reply_and_a_digit_works_meanwhile() -> Non
         await driver.say("hello")
         gate.allow(5)
         await driver.until(gate.waiting.is_set, "the reply is held")
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "measuring begins when it is free")
         await driver.pilot.press("1")
         gate.allow(1)
@@ -230,7 +240,7 @@ async def test_a_search_waits_for_the_reply_and_a_digit_works_meanwhile() -> Non
 async def test_a_message_sent_while_threads_are_measured_is_answered_afterwards() -> None:
     script = laptop_script(prefill_gate=Gate())
     async with tuning(script) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         gate = script.prefill_gate
         assert gate is not None
         await driver.until(gate.waiting.is_set, "measuring")
@@ -245,7 +255,7 @@ async def test_a_message_sent_while_threads_are_measured_is_answered_afterwards(
 async def test_quitting_while_threads_are_measured_ends_the_engines_thread() -> None:
     script = laptop_script(prefill_gate=Gate())
     async with tuning(script) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         assert script.prefill_gate is not None
         await driver.until(script.prefill_gate.waiting.is_set, "measuring")
         driver.app.bridge.close(20)
@@ -256,10 +266,10 @@ async def test_a_model_that_breaks_while_it_is_measured_is_told_and_the_chat_goe
     script = laptop_script()
     async with tuning(script) as driver:
         script.prefill_error = BrokenModelError("model.gguf: NaN")
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await driver.note("threads could not be measured: model.gguf: NaN")
         script.prefill_error = None
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await driver.until(lambda: driver.app.screen is driver.chat)
         assert (await driver.ask("hi")).text == "Hello there."
 
@@ -268,14 +278,14 @@ async def test_a_full_context_is_said_and_not_measured() -> None:
     script = laptop_script(n_ctx=40, replies=[[" word"] * 60])
     async with tuning(script) as driver:
         await driver.ask("fill it")
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         text = await shown(driver, "nothing can be measured: the conversation leaves")
         assert "Enter use" not in text
 
 
 async def test_without_a_model_the_screen_says_how_to_load_one() -> None:
     async with chatting(model=None) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "No model is loaded")
         await driver.pilot.press("escape")
         assert driver.app.screen is driver.chat
@@ -283,8 +293,8 @@ async def test_without_a_model_the_screen_says_how_to_load_one() -> None:
 
 async def test_without_a_model_a_narrow_screen_says_so_too() -> None:
     async with chatting(model=None, size=(40, 15)) as driver:
-        await driver.pilot.press("f4")
-        await shown(driver, "No model is loaded: F3")
+        await driver.pilot.press("f4", "enter")
+        await shown(driver, "No model is loaded: F3 in the chat")
 
 
 async def test_who_chose_by_hand_need_not_measure_after_a_look_at_the_help() -> None:
@@ -292,7 +302,7 @@ async def test_who_chose_by_hand_need_not_measure_after_a_look_at_the_help() -> 
     async with tuning(script) as driver:
         await driver.say("hello")
         await driver.until(script.token_gate.waiting.is_set, "the reply is held")
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "measuring begins when it is free")
         screen = driver.app.screen
         await driver.pilot.press("1")
@@ -308,7 +318,7 @@ async def test_who_chose_by_hand_need_not_measure_after_a_look_at_the_help() -> 
 
 async def test_settings_that_name_threads_are_said_to_go_first() -> None:
     async with tuning(laptop_script(), threads=2) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "done in")
         await driver.pilot.press("4")
         await shown(driver, "The settings name threads")
@@ -318,7 +328,7 @@ async def test_what_cannot_be_remembered_is_said() -> None:
     memory = Memory()
     memory.trouble = "no directory is writable"
     async with tuning(laptop_script(), memory) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         await shown(driver, "done in")
         await driver.pilot.press("4")
         await shown(driver, "nothing is remembered")
@@ -343,7 +353,7 @@ async def test_every_machine_fits_every_size(
     use_cores(monkeypatch, trees[machine]())
     speeds = {n: min(n, 8) + 0.01 * n for n in range(1, 25)}
     async with tuning(laptop_script(thread_speeds=speeds), size=size) as driver:
-        await driver.pilot.press("f4")
+        await driver.pilot.press("f4", "enter")
         report = lambda: driver.app.bridge.tuning  # noqa: E731
         await driver.until(lambda: report() is not None and report().is_over, "measured")
         if size[0] >= 40:

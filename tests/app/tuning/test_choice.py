@@ -1,5 +1,7 @@
 """From a report to a choice and to the lines that show it, with numbers written by hand."""
 
+from dataclasses import replace
+
 from app.machine.tuning_conditions import Conditions
 from app.program.state import Measured, TunedChoice
 from app.text.glyphs import ASCII, BLOCKS
@@ -69,3 +71,11 @@ def test_before_anything_is_measured_the_estimate_stands_there_or_the_reason_why
     assert "a copy of 2.0 GB" in option_lines(comparison(options=empty), "mmap", BLOCKS)[1].text
     refused = comparison(options=empty[:1], left_out="huge pages are not tried")
     assert "huge pages are not tried" in option_lines(refused, "mmap", BLOCKS)[1].text
+
+
+def test_what_is_in_use_is_kept_where_the_best_is_as_fast_within_the_spread() -> None:
+    wide = tuple(Point(n, "core", Interval(float(n), 1.0, 4.0, 6, True), False) for n in (2, 3))
+    curves = (Curve("decode", wide, 3, 3, None, False, 4), report(best=3).curves[1])
+    found = replace(report(), curves=curves)
+    assert best_choice(found, NOW) == TunedChoice(2, 3, False, "mmap", "f16")
+    assert best_choice(found, replace(NOW, decode=1)).decode == 3

@@ -18,7 +18,7 @@ CURVE = Curve(
     (
         Point(1, "core", rate(3.0, 0.1), True),
         Point(2, "core", rate(5.0, 0.5), False),
-        Point(3, "sibling", rate(4.0, 1.0), False),
+        Point(3, "sibling", rate(3.4, 0.6), False),
         Point(4, "sibling", None, False),
     ),
     best=2,
@@ -41,7 +41,7 @@ def test_length_is_speed_and_the_shaded_end_its_spread() -> None:
         "   1 ██████        3.0 ±0.1  slow",
         "▶  2 █████████▒▒   5.0 ±0.5  best",
         "   and siblings",
-        "   3 ██████▒▒▒▒    4.0 ±1.0",
+        "   3 ██████▒▒      3.4 ±0.6",
         "   4                 -",
     ]
     assert [line.role for line in lines] == [
@@ -81,4 +81,11 @@ def test_pinning_is_told_with_its_gain_or_not_at_all() -> None:
     assert pinning_line(report("done")) == ""
     pinned = Curve("decode", CURVE.points, 2, 2, None, True, 4, rate(1.12, 0.01))
     told = TuningReport((pinned,), LAPTOP, "done", "", 6, 6, 40.0, 60.0, 840, pinned=True)
-    assert pinning_line(told) == "Bound to CPUs (pinned): 2 threads writing +12 %: faster"
+    assert pinning_line(told) == "Fixing each thread to one core: 2 threads writing +12 %: faster"
+
+
+def test_counts_whose_spreads_overlap_are_equal_and_none_is_the_best() -> None:
+    points = (Point(1, "core", rate(3.0, 0.1), False), *(Point(n, "core", rate(5.0, 0.5), False) for n in (2, 3)))
+    lines = curve_lines(Curve("decode", points, 3, 3, None, False, 4), 2, 40, BLOCKS)
+    assert [line.text.split()[-1] for line in lines] == ["±0.1", "equal", "equal"]
+    assert [line.role for line in lines] == [Role.PLAIN, Role.EQUAL, Role.EQUAL]

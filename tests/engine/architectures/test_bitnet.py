@@ -77,8 +77,12 @@ def test_a_width_that_no_norm_takes_is_refused(tmp_path: Path) -> None:
     assert "bitnet.feed_forward_length is 100: must be a multiple of 8" in refusal(path)
 
 
-def test_types_of_three_values_are_refused_by_name(tmp_path: Path) -> None:
-    described = tiny(dim=256, hidden_dim=512)
-    tensor = described.tensor("blk.0.attn_q.weight")
-    tensor.ggml_type, tensor.data = 34, bytes(256 * 54)
-    assert "blk.0.attn_q.weight is TQ1_0" in refusal(described.write(tmp_path / "model.gguf"))
+def test_types_of_three_values_equal_the_numpy_twin(tmp_path: Path) -> None:
+    described = tiny(quant="TQ2_0", n_layers=1)
+    tensor = described.tensor("blk.0.ffn_up.weight")
+    other = tiny_gguf.quantised(tensor.name, "TQ1_0", 512, 256, 1 / 16, np.random.default_rng(3))
+    tensor.ggml_type, tensor.data = other.ggml_type, other.data
+    model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
+    found = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
+    assert nmse(found, logits(Twin(model._checked), IDS)) < 1e-3
+    model.close()

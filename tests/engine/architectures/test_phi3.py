@@ -38,10 +38,14 @@ def logits(twin: Twin, ids: list[int], length: str = "short") -> Array:
 
 def longrope(**arguments: Any) -> tiny_gguf.TinyGGUF:
     """Heads that are turned in part, and whose factors differ."""
-    described = tiny(**arguments)
-    described.set("phi3.rope.dimension_count", 12)
-    described.set("phi3.rope.scaling.original_context_length", 64)
-    described.set("phi3.rope.scaling.attn_factor", 1.3)
+    return longrope_of(tiny(**arguments))
+
+
+def longrope_of(described: tiny_gguf.TinyGGUF) -> tiny_gguf.TinyGGUF:
+    architecture = described.value("general.architecture")
+    described.set(f"{architecture}.rope.dimension_count", 12)
+    described.set(f"{architecture}.rope.scaling.original_context_length", 64)
+    described.set(f"{architecture}.rope.scaling.attn_factor", 1.3)
     described.add_vector("rope_factors_short.weight", np.linspace(1, 1.8, 6))
     described.add_vector("rope_factors_long.weight", np.geomspace(1, 64, 6))
     return described

@@ -9,9 +9,11 @@ from tests.engine import tiny_gguf
 from tests.engine.reference import Array, Twin
 
 
-def tiny(n_experts: int = 6, n_used: int = 2, is_fused: bool = False, **arguments: Any) -> tiny_gguf.TinyGGUF:
+def tiny(
+    n_experts: int = 6, n_used: int = 2, expert_dim: int | None = None, is_fused: bool = False, **arguments: Any
+) -> tiny_gguf.TinyGGUF:
     described = tiny_gguf.decoder("qwen3moe", **{"vocabulary": "bpe", "head_norms": True, **arguments})
-    described.with_experts(n_experts, n_used, is_fused=is_fused)
+    described.with_experts(n_experts, n_used, expert_dim, is_fused=is_fused)
     hidden = described.tensor("blk.0.ffn_down_exps.weight").dims[0]
     described.set("qwen3moe.expert_feed_forward_length", hidden)
     return described

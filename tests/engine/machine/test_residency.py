@@ -42,12 +42,28 @@ def test_a_pass_in_order_reports_every_step_up_to_the_end(tmp_path: Path, monkey
     path = tmp_path / "file"
     path.write_bytes(bytes(2500))
     seen: list[tuple[int, int]] = []
-    residency.read_in_order([path], 2500, lambda done, total: seen.append((done, total)))
+    residency.read_in_order([(path, 0, 2500)], lambda done, total: seen.append((done, total)))
     assert seen == [(1000, 2500), (2000, 2500), (2500, 2500)]
 
 
+def test_a_pass_in_order_leaves_out_what_lies_between_its_places(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(2500))
+    seen: list[tuple[int, int]] = []
+    residency.read_in_order([(path, 0, 700), (path, 2000, 2500)], lambda done, total: seen.append((done, total)))
+    assert seen == [(700, 1200), (1200, 1200)]
+
+
+def test_what_is_left_of_a_file_begins_on_pages() -> None:
+    page = mmap.PAGESIZE
+    assert residency.pages_without(10 * page + 5, []) == [(0, 10 * page + 5)]
+    assert residency.pages_without(10 * page, [(page + 1, 3 * page + 1)]) == [(0, 2 * page), (3 * page, 10 * page)]
+    assert residency.pages_without(10 * page, [(7, page - 1), (page + 1, 2 * page - 1)]) == [(0, 10 * page)]
+    assert residency.pages_without(4 * page, [(0, 2 * page), (3 * page, 4 * page)]) == [(2 * page, 3 * page)]
+
+
 def test_a_file_that_went_away_is_no_error_here(tmp_path: Path) -> None:
-    residency.read_in_order([tmp_path / "none"], 10, lambda done, total: None)
+    residency.read_in_order([(tmp_path / "none", 0, 10)], lambda done, total: None)
 
 
 def test_a_model_on_disk_is_read_in_order_before_the_first_token(

@@ -92,6 +92,17 @@ def test_memory_is_weights_and_cache_and_program() -> None:
     assert answer.verdict == "yes"
 
 
+def test_states_are_read_and_written_for_every_token_and_their_copies_for_none() -> None:
+    plain, states = (MemoryNeeds(131_072, GIB, state_bytes=n) for n in (0, 50_000_000))
+    without, found = (fit.fit(replace(NEEDS, memory=memory), ROOMY, RATES, 4096) for memory in (plain, states))
+    assert without.decode_tps == fit.fit(NEEDS, ROOMY, RATES, 4096).decode_tps
+    assert None not in (found.decode_tps, without.decode_tps, found.decode_full_tps, without.decode_full_tps)
+    assert RATES.read_gbps is not None
+    more_s = 100_000_000 / (fit.DECODE_SHARE * RATES.read_gbps) / 1e9
+    assert 1 / found.decode_tps == pytest.approx(1 / without.decode_tps + more_s)
+    assert 1 / found.decode_full_tps == pytest.approx(1 / without.decode_full_tps + more_s)
+
+
 def test_what_layers_remember_whatever_the_context_counts_too() -> None:
     fixed = replace(NEEDS, memory=MemoryNeeds(131_072, GIB))
     assert fit.fit(fixed, ROOMY, RATES, 4096).kv_bytes == 4096 * 131_072 + GIB

@@ -342,6 +342,19 @@ def test_turn_starts_divide_the_prompt_at_the_messages() -> None:
     )
 
 
+def test_a_conversation_turns_where_user_messages_begin_and_the_last_one_ends() -> None:
+    chat = chatml()
+    assert chat.turns() == []
+    chat.start("Be brief.")
+    chat.add_user("the rain")
+    reply(chat, BYTES, "in the end")
+    ids = chat.add_user("s")
+    *starts, end = chat.turns()
+    assert starts == chat.turn_starts()
+    assert spelled(BYTES, ids[starts[-1] : end]) == "<|im_start|>user\ns"
+    assert spelled(BYTES, ids[end:]) == "<|im_end|>\n<|im_start|>assistant\n"
+
+
 def test_turn_starts_where_the_template_moves_the_system_message_to_the_end(process: TemplateProcess) -> None:
     chat = with_template(MOVES_SYSTEM, BYTES, process)
     chat.start("Be brief")

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from engine.gguf.ggml_types import TYPES_BY_NAME
+from engine.kernels.grid_tables import GRIDS
 from engine.quants import QUANTS, load_quant
 from engine.quants.base import QuantType
 from tests.engine.kernel_call import (
@@ -103,8 +104,9 @@ def test_largest_values_fit_the_integers_on_the_way(quant: QuantType) -> None:
     columns = columns_of(quant, signs)
     for byte in (0x00, 0x0F, 0x7F, 0x80, 0xF0, 0xFF):
         weights = filled_weights(quant, 9, n_cols, byte)
-        wanted = columns.values @ dequantize(quant, weights).astype(np.float64).T
-        limit = TOLERANCE * max(np.abs(wanted).max(), 1.0)
+        read = dequantize(quant, weights).astype(np.float64)
+        wanted = columns.values @ read.T
+        limit = TOLERANCE * max((np.abs(columns.values) @ np.abs(read).T).max(), 1.0)
         assert np.abs(multiply(quant, weights, columns, 4) - wanted).max() <= limit
         assert np.abs(multiply(quant, weights, columns, 0) - wanted[:1]).max() <= limit
 
@@ -117,6 +119,45 @@ def test_integers_are_exact(quant: QuantType) -> None:
     wanted = columns.values @ dequantize(quant, weights).astype(np.float64).T  # below 2^24, so float32 rounds nothing
     assert (multiply(quant, weights, columns, 4) == wanted).all()
     assert (multiply(quant, weights, columns, 0) == wanted[:1]).all()
+
+
+@without_floats
+def test_any_bits_are_read_as_the_package_reads_them(quant: QuantType) -> None:
+    """Scales of NaN, infinity and any size included; no index leads out of a table."""
+    n_cols = column_counts(quant.name)[-1]
+    weights = random_blocks(quant, 32, n_cols, seed=11).reshape(32, -1)
+    with np.errstate(all="ignore"):
+        read = dequantize(quant, weights)
+        found = embed(quant, weights, list(range(32)), n_cols)
+        assert np.array_equal(found, read, equal_nan=True)
+        columns = columns_of(quant, np.random.default_rng(5).integers(-127, 128, (4, n_cols)), d=0.01)
+        largest = (np.abs(columns.values) @ np.abs(read.astype(np.float64)).T).max(0)
+        wanted, sound = columns.values @ read.astype(np.float64).T, largest < 1e37
+    for product in (multiply(quant, weights, columns, 4), multiply(quant, weights, columns, 4, few=True)):
+        assert np.all(np.abs(product - wanted)[:, sound] <= TOLERANCE * largest[sound])
+        assert not np.isfinite(product[:, np.isnan(largest)]).any()
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_the_grids_are_those_of_the_gguf_package(name: str) -> None:
+    theirs = getattr(gguf.quants, name)
+    theirs.init_grid()
+    grid = theirs.grid.reshape(theirs.grid_shape).astype(int)
+    ours = np.array([list(entry) for entry in GRIDS[name].entries()])
+    assert (ours == (8 * (grid + 1) if name == "IQ1_S" else grid)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "block", "weights"),
+    [
+        ("Q1_0", "003c" + "05" + "ff" * 15, [1, -1, 1, -1, -1, -1, -1, -1] + [1] * 120),
+        ("Q2_0", "0040" + "e4" + "55" * 15, [-2, 0, 2, 4] + [0] * 60),
+    ],
+)
+def test_what_the_package_does_not_read_is_read_as_ggml_does(name: str, block: str, weights: list[float]) -> None:
+    """Written by hand from the layout: the lowest bits are the first weight."""
+    rows = np.frombuffer(bytes.fromhex(block), np.uint8)[None]
+    assert embed(load_quant(name), rows, [0], len(weights))[0].tolist() == weights
 
 
 @every_type

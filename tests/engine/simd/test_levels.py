@@ -25,9 +25,10 @@ VNNI = {
     "alderlake": f"{LEVELS['haswell']},+avxvnni",
     "icelake-client": f"{LEVELS['haswell']},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,+avx512vnni",
 }
-TYPES = ("Q6_K", "IQ4_XS", "Q5_1")
-"""Between them they use every operation that is lowered by level: products, sign, table, bits, folds."""
-TYPES_OF_FOURS = ("Q4_K", "Q6_K", "Q4_1", "Q8_0", "IQ4_XS")
+TYPES = ("Q6_K", "IQ4_XS", "Q5_1", "IQ3_S")
+"""Between them they use every operation that is lowered by level: products, sign, table, bits, folds; and one gathers
+entries of a grid."""
+TYPES_OF_FOURS = ("Q4_K", "Q6_K", "Q4_1", "Q8_0", "IQ4_XS", "IQ2_S")
 """One of each way in which prefill adds up four products at a time."""
 
 

@@ -1,0 +1,111 @@
+"""How replies are generated: the settings, with what ``/set`` chose for the open model laid over them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.chat import opening
+from app.conversations.recent import model_key
+from app.program import state
+from app.program.refusals import Refusal
+from app.program.settings import Settings, SettingsError, override
+from app.text.clean_text import clean_line
+
+if TYPE_CHECKING:
+    from engine import Model, Sampling
+
+USAGE = "/set temperature 0.3 changes one, /set keep remembers them for this model, /set reset takes all back"
+KEEP, RESET = "keep", "reset"
+
+
+class GenerationChoice:
+    """Values chosen in the chat. The engine's thread reads them as one record, which is replaced as a whole."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._usual = self._now = settings
+        self._chosen: Mapping[str, float] = {}
+        self._path: Path | None = None
+
+    @property
+    def chosen(self) -> Mapping[str, float]:
+        """What differs from the settings, by name."""
+        return self._chosen
+
+    @property
+    def names(self) -> list[str]:
+        """Every parameter there is."""
+        return [one.name for one in fields(self._usual.sampling) if one.name != "given"]
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest reply in tokens; 0 for no limit but the context."""
+        return self._now.sampling.max_tokens
+
+    def sampling(self, model: Model) -> Sampling:
+        """Return how tokens are chosen now. Called in the engine's thread."""
+        return opening.make_sampling(self._now, model)
+
+    def recall(self, path: Path) -> None:
+        """Take what is remembered for a model. Called in the engine's thread."""
+        self._path = path
+        self._lay(self._usual, {})
+        for name, value in state.load_state()[0].generation.get(model_key(path), {}).items():
+            if name in self.names:
+                self._lay(override(self._now, f"sampling.{name}", value, name), {**self._chosen, name: value})
+
+    def obey(self, wanted: str) -> str:
+        """Do what stands behind ``/set``; returns the line to show.
+
+        Raises:
+            Refusal: there is no such parameter, or its value is not allowed.
+        """
+        words = wanted.replace("=", " ").split()
+        if not words:
+            return f"{self.described() or 'as the settings and the model say'}. {USAGE}"
+        if words == [RESET]:
+            self._lay(self._usual, {})
+            return "generation as the settings and the model say, from the next message on"
+        if words == [KEEP]:
+            return self._keep()
+        return self._set(words[0].lower().replace("-", "_"), words[1:])
+
+    def described(self) -> str:
+        """Name what was chosen: "temperature 0.3 · top_k 20"; "" for nothing."""
+        return " · ".join(f"{name} {value:g}" for name, value in self._chosen.items())
+
+    def _set(self, name: str, words: list[str]) -> str:
+        if name not in self.names:
+            near = difflib.get_close_matches(name, self.names, n=1, cutoff=0.0)[0]
+            raise Refusal(f"there is no parameter {clean_line(name, 40)!r} (nearest: {near}); {USAGE}")
+        if len(words) != 1:
+            raise Refusal(f"{name} is {getattr(self._now.sampling, name):g}; /set {name} VALUE changes it")
+        value = _number(words[0])
+        try:
+            changed = override(self._now, f"sampling.{name}", value, f"/set {name}: the value")
+        except SettingsError as error:
+            raise Refusal(str(error)) from None
+        self._lay(changed, {**self._chosen, name: getattr(changed.sampling, name)})
+        return f"{name} {getattr(changed.sampling, name):g} from the next message on (/set keep remembers it)"
+
+    def _keep(self) -> str:
+        if self._path is None:
+            raise Refusal("no model is loaded whose choice could be kept")
+        trouble = state.remember_generation(model_key(self._path), self._chosen)
+        return trouble or f"{self.described() or 'nothing of its own'}: remembered for this model"
+
+    def _lay(self, settings: Settings, chosen: Mapping[str, float]) -> None:
+        self._now, self._chosen = settings, chosen
+
+
+def _number(text: str) -> object:
+    """Return what a user typed as a number, else as it is, for the line that refuses it."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

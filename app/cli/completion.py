@@ -1,0 +1,55 @@
+"""``jalopy completion``: the words that a shell completes, as a script for it, made from the command line's parsers."""
+
+from __future__ import annotations
+
+from app.cli.arguments import COMMANDS, options_of
+from app.program import exit_codes
+from app.program.settings import Settings
+from app.text.record import record
+
+_BASH = """\
+_jalopy() {{
+    local word="${{COMP_WORDS[COMP_CWORD]}}" words
+    case "${{COMP_WORDS[1]}}" in
+{cases}
+        *) words="{bare}" ;;
+    esac
+    COMPREPLY=($(compgen -W "$words" -- "$word"))
+    if [[ $word != -* ]]; then COMPREPLY+=($(compgen -f -X '!*.gguf' -- "$word") $(compgen -d -S / -- "$word")); fi
+}}
+complete -o nospace -o filenames -F _jalopy jalopy"""
+
+
+@record
+class CompletionOptions:
+    """What the command line of ``completion`` asks for."""
+
+    shell: str
+
+
+def completion(options: CompletionOptions, settings: Settings) -> int:
+    """Print the script."""
+    print({"bash": _bash, "zsh": _zsh, "fish": _fish}[options.shell](), flush=True)
+    return exit_codes.OK
+
+
+def _bash() -> str:
+    cases = "\n".join(f'        {name}) words="starter {" ".join(options_of(name))}" ;;' for name in COMMANDS)
+    return _BASH.format(cases=cases, bare=" ".join([*COMMANDS, "starter", *options_of(None)]))
+
+
+def _zsh() -> str:
+    """Zsh runs bash's script."""
+    return f"autoload -U +X bashcompinit && bashcompinit\n{_bash()}"
+
+
+def _fish() -> str:
+    lines = [
+        "complete -c jalopy -f -n __fish_use_subcommand -a 'starter {}'".format(" ".join(COMMANDS)),
+        "complete -c jalopy -k -a '(__fish_complete_suffix .gguf)'",
+    ]
+    for name in COMMANDS:
+        for option in options_of(name):
+            flag = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
+            lines.append(f"complete -c jalopy -n '__fish_seen_subcommand_from {name}' {flag}")
+    return "\n".join(lines)

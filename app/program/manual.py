@@ -1,0 +1,30 @@
+"""The manual: one short text for each topic, for ``jalopy help TOPIC`` and ``/help TOPIC``."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from app.program.refusals import Refusal
+from app.text.clean_text import clean_line
+
+_FOLDER = Path(__file__).resolve().parents[1] / "manual"
+
+
+def topics() -> list[str]:
+    """Return the names of all topics."""
+    return sorted(path.stem for path in _FOLDER.glob("*.txt"))
+
+
+def page(topic: str) -> str:
+    """Return what the manual says on a topic.
+
+    Raises:
+        Refusal: there is no such topic.
+    """
+    names = topics()
+    if topic.lower() not in names:
+        near = difflib.get_close_matches(topic.lower(), names, n=1, cutoff=0.0)
+        nearest = f" (nearest: {near[0]})" if near else ""
+        raise Refusal(f"the manual has no topic {clean_line(topic, 40)!r}{nearest}; it has: {', '.join(names)}")
+    return (_FOLDER / f"{topic.lower()}.txt").read_text(encoding="utf-8").rstrip()

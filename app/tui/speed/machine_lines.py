@@ -1,0 +1,179 @@
+"""What the machine does meanwhile: memory by what fills it, the context, cores, clock, threads, the screen itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.machine.records import ModelFacts
+from app.machine.sample import MachineSample
+from app.text import figures
+from app.text.glyphs import Glyphs
+from app.tui.drawing import lines
+from app.tui.drawing.gauges import gauge, part_glyph, stacked
+from app.tui.drawing.graph import history_lines
+from app.tui.drawing.lines import EMPTY, Line, Role, Span, caution, line, muted, spread_lines, strong
+from app.tui.speed.watch import PerformanceView
+from app.tui.widgets.context_bar import context_parts
+
+_MOST_CORE_GAUGES = 8
+_LEAST_HISTORY_ROWS = 3
+_LEAST_GAUGE_COLUMNS = 17
+_LOOKING = "looking at the machine"
+
+
+def memory_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
+    """Return one bar of all memory that matters here, what its parts are, and whether any comes from disk."""
+    sample, facts = view.sample, view.figures.facts
+    if sample is None:
+        return [line(muted(_LOOKING))]
+    parts = _memory_parts(sample, facts)
+    drawn = stacked([(float(n_bytes or 0), role) for _, n_bytes, role, _ in parts], width, glyphs)
+    legend = memory_cells(sample, facts, glyphs)
+    context = context_line(view, width, glyphs)
+    shown = [drawn, *_in_columns(legend, width), *([context] if context else [])]
+    return [*shown, *spread_lines(_from_disk(sample), width)]
+
+
+def memory_cells(sample: MachineSample, facts: ModelFacts | None, glyphs: Glyphs) -> list[Line]:
+    """Return what fills the memory: the sign of each part in the bar, its name and its size."""
+    return [
+        line(Span(part_glyph(number, glyphs), role), muted(f" {name} "), strong(lines.size(n_bytes).strip()), muted(of))
+        for number, (name, n_bytes, role, of) in enumerate(_memory_parts(sample, facts))
+        if facts is not None or name not in ("model", "KV")
+    ]
+
+
+def _in_columns(cells: list[Line], width: int) -> list[Line]:
+    """Put the texts of a legend into one line, or below each other in columns."""
+    if len(one := spread_lines(cells, width)) == 1:
+        return one
+    each = max(map(lines.width_of, cells), default=0) + 2
+    n = max(1, min(4, width // each))
+    return [lines.columns_of(cells[at : at + n], width // n * n) for at in range(0, len(cells), n)]
+
+
+def _memory_parts(sample: MachineSample, facts: ModelFacts | None) -> list[tuple[str, int | None, Role, str]]:
+    resident = sample.weights_resident_bytes if facts is not None else None
+    of = ""
+    if facts is not None and (resident is None or resident < 0.99 * facts.weights_bytes):
+        of = f" of {figures.size(facts.weights_bytes)}"
+    return [
+        ("model", resident, Role.WRITING, of),
+        ("KV", facts.kv_bytes if facts is not None else None, Role.READING, ""),
+        ("program", sample.own_bytes, Role.ACCENT, ""),
+        ("free", sample.available_bytes, Role.UNFILLED, ""),
+    ]
+
+
+def _from_disk(sample: MachineSample) -> list[Line]:
+    found = []
+    if sample.faults_per_s is not None:
+        # The disk light: pages of the model come from disk, so another program has pushed them out.
+        rate = f"from disk {sample.faults_per_s:.0f}/s"
+        found.append(line(caution(f"{rate} reading!") if sample.faults_per_s >= 1 else muted(rate)))
+    if sample.swap_used_bytes is not None:
+        found.append(line(muted(f"swap {figures.size(sample.swap_used_bytes)}")))
+    return found
+
+
+def context_line(view: PerformanceView, width: int, glyphs: Glyphs) -> Line:
+    """Return how full the context is: system prompt, old turns, the newest one, free."""
+    parts = context_parts(view.status)
+    if not parts.total:
+        return EMPTY
+    used = f" {figures.count(parts.total - parts.free)} of {figures.count(parts.total)}"
+    cells = max(3, width - len("context ") - len(used))
+    roles = (Role.ACCENT, Role.READING, Role.WRITING, Role.UNFILLED)
+    drawn = stacked(list(zip(map(float, parts.counts), roles, strict=True)), cells, glyphs)
+    return (muted("context "), *drawn, caution(used) if parts.is_nearly_full else strong(used))
+
+
+def core_lines(loads: Sequence[float], width: int, glyphs: Glyphs) -> list[Line]:
+    """Return a gauge for each core, two in a line where there is room, or one sign for each where there are many."""
+    if not loads:
+        return [line(muted("cores -"))]
+    if len(loads) <= _MOST_CORE_GAUGES:
+        per_line = 2 if width >= 2 * _LEAST_GAUGE_COLUMNS and len(loads) > 2 else 1
+        each = width // per_line - (per_line - 1)
+        cells = [_core_gauge(number, load, each, glyphs) for number, load in enumerate(loads)]
+        return [
+            lines.joined(
+                span for n, cell in enumerate(cells[at : at + per_line]) for span in ((Span("  "),) * bool(n) + cell)
+            )
+            for at in range(0, len(cells), per_line)
+        ]
+    marks = "".join(lines.level(load, glyphs) for load in loads)
+    rows = [marks[start : start + width] for start in range(0, len(marks), max(1, width))]
+    return [line(Span(row, Role.ACCENT)) for row in rows]
+
+
+def _core_gauge(number: int, load: float, width: int, glyphs: Glyphs) -> Line:
+    text = lines.percent(load, 4)
+    return (muted(f"{number} "), *gauge(load, max(2, width - len(text) - 2), glyphs), Span(text))
+
+
+def clock_text(sample: MachineSample, between: str) -> str:
+    """Write clock and temperature."""
+    parts = []
+    if sample.clock_ghz is not None:
+        most = f" of {sample.most_clock_ghz:.1f}" if sample.most_clock_ghz else ""
+        parts.append(f"{sample.clock_ghz:.1f}{most} GHz")
+    if sample.temperature_c is not None:
+        parts.append(f"{sample.temperature_c:.0f} °C")
+    return between.join(parts)
+
+
+def cores_lines(view: PerformanceView, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
+    """Return the cores, and below them what computes and what holds them back; their load so far where rows are left.
+
+    Args:
+        rows: 0 for as many as are needed.
+    """
+    sample = view.sample
+    if sample is None:
+        return [line(muted(_LOOKING))]
+    shown = core_lines(sample.core_loads, width, glyphs)
+    around = spread_lines(_around(view, sample), width, glyphs.between)
+    left = rows - len(shown) - len(around) - 2
+    if left >= _LEAST_HISTORY_ROWS and view.loads:
+        history = history_lines(view.loads, width, left, len(sample.core_loads), glyphs)
+        return [*shown, EMPTY, *history, EMPTY, *around]
+    return [*shown, *around]
+
+
+def _around(view: PerformanceView, sample: MachineSample) -> list[Line]:
+    found = []
+    if sample.throttled:
+        found.append(line(caution("throttled by heat!")))
+    if sample.governor is not None:
+        slow = sample.governor.holds_clock_down
+        found.append(line(caution(f"{sample.governor.name} !") if slow else muted(sample.governor.name)))
+    if sample.battery is not None:
+        supply = {True: "on mains", False: "on battery", None: "battery"}[sample.battery.on_mains]
+        found.append(line(muted(f"{supply} {sample.battery.percent:.0f} %")))
+    if sample.threads_working is not None:
+        found.append(line(muted(f"{figures.counted(sample.threads_working, 'thread')} computing")))
+    if sample.others_cores is not None:
+        found.append(line(muted(f"other programs {sample.others_cores:.1f} cores")))
+    return [*found, screen_line(view)]
+
+
+def screen_line(view: PerformanceView) -> Line:
+    """Return what drawing costs, and that it is slowed down."""
+    cost = f"{100 * view.interface_cost:.0f}" if view.interface_cost is not None else "-"
+    if view.slowed_by <= 1:
+        return line(muted(f"screen {cost} % of a core"))
+    slowed = f"screen {cost} %, slowed {view.slowed_by}x"
+    return line(caution(slowed) if view.costs_too_much else muted(slowed))
+
+
+def cores_note(view: PerformanceView, glyphs: Glyphs) -> Line:
+    """Return clock and temperature, for the panel's edge."""
+    text = clock_text(view.sample, glyphs.between) if view.sample is not None else ""
+    return line(muted(text)) if text else EMPTY
+
+
+def memory_note(view: PerformanceView) -> Line:
+    """Return what a token of context takes, for the panel's edge."""
+    facts = view.figures.facts
+    return line(muted(f"{lines.in_bytes(facts.kv_bytes_per_position)} a token")) if facts is not None else EMPTY

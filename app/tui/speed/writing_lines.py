@@ -1,0 +1,126 @@
+"""How fast the model writes or reads: the number, its share of the limit, the curve, and what to compare with."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from app.chat.status import Activity
+from app.machine.paced import or_none
+from app.machine.records import MORE_THAN_MEMORY
+from app.text import figures
+from app.text.glyphs import Glyphs
+from app.tui.drawing import lines
+from app.tui.drawing.big_digits import big_digits
+from app.tui.drawing.gauges import gauge
+from app.tui.drawing.graph import Graph
+from app.tui.drawing.lines import EMPTY, Line, Role, Span, caution, level_of, line, muted, strong
+from app.tui.speed.watch import PerformanceView
+
+_WORTH_A_WORD = 0.03
+"""Smallest difference to earlier replies that is reported."""
+
+
+def is_reading(view: PerformanceView) -> bool:
+    """Whether the speed to show is that of the prompt."""
+    return view.status.activity is Activity.READING
+
+
+def shown_tps(view: PerformanceView) -> float:
+    """Return the speed that is shown large: of the last ten seconds, or of the whole reply once it is over."""
+    if is_reading(view):
+        return view.status.rate_tps
+    return view.speed.last_10_s if view.status.activity is Activity.WRITING else view.speed.reply
+
+
+def limit_share(view: PerformanceView) -> float | None:
+    """Return the share of what memory allows; None where that says nothing."""
+    if view.ceiling is None or is_reading(view):
+        return None
+    return view.ceiling.share(shown_tps(view))
+
+
+def graph_of(view: PerformanceView) -> Graph:
+    """Return the curve of the reply."""
+    limit_tps = view.ceiling.tps if view.ceiling else 0.0
+    earlier = view.figures.earlier
+    return Graph(view.rates_tps, limit_tps, earlier.median_tps if earlier else 0.0, view.marked_seconds)
+
+
+def name_of(view: PerformanceView) -> str:
+    """Return the panel's title."""
+    return "Reading" if is_reading(view) else "Writing"
+
+
+def number_lines(view: PerformanceView, glyphs: Glyphs) -> list[Line]:
+    """Return the speed in large digits, with its unit and, beside it, the time of a token."""
+    tps = shown_tps(view)
+    share = limit_share(view)
+    role = Role.READING if is_reading(view) else level_of(share) if share and tps > 0 else Role.WRITING
+    rows = big_digits(figures.rate(tps) if tps > 0 else "-", glyphs)
+    each = line(muted(f"  {lines.milliseconds(tps).strip()} ms a token")) if tps > 0 else EMPTY
+    beside = [EMPTY, (strong("  tok/s"),), each]
+    if not glyphs.halves:
+        return [line(Span(rows[1], role), strong(" tok/s"), *each)]
+    return [(Span(row, role), *extra) for row, extra in zip(rows, beside, strict=True)]
+
+
+def limit_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
+    """Say which share of the machine's limit is reached; while the prompt is read, which part of it is."""
+    status = view.status
+    if is_reading(view):
+        share = status.done / status.total if status.total else 0.0
+        of = f"{figures.count(status.done)} of {figures.count(status.total)}"
+        return [_gauge_line("prompt", share, lines.percent(share, 4), width, glyphs, Role.READING), line(muted(of))]
+    if view.figures.facts is None:
+        return [line(muted("no model is open"))]
+    if view.ceiling is None:
+        return [line(muted("limit: measured when idle"))]
+    share = view.ceiling.share(shown_tps(view))
+    text = ">100 %" if share > MORE_THAN_MEMORY else lines.percent(share, 4)
+    of = f"of {figures.rate(view.ceiling.tps)} tok/s ({view.ceiling.read_gbps:.1f} GB/s)"
+    if share > MORE_THAN_MEMORY:
+        of = "the weights lie in the cache"
+    return [_gauge_line("limit", share, text, width, glyphs, level_of(share)), line(muted(of))]
+
+
+def _gauge_line(name: str, share: float, text: str, width: int, glyphs: Glyphs, role: Role) -> Line:
+    cells = max(3, width - len(name) - len(text) - 2)
+    return (muted(f"{name} "), *gauge(share, cells, glyphs, role), strong(f" {text}"))
+
+
+def compared_lines(view: PerformanceView, width: int) -> list[Line]:
+    """Return a table of speeds: of the last second, of the reply, the usual one, the best one, that of reading."""
+    speed, earlier = view.speed, view.figures.earlier
+    rows = [("last second", speed.last_1_s, EMPTY), ("this reply", speed.reply, EMPTY)]
+    if earlier is not None:
+        ratio = speed.reply / earlier.median_tps - 1 if speed.reply > 0 else 0.0
+        rows += [
+            ("usual here", earlier.median_tps, _difference(ratio)),
+            ("best here", earlier.best_tps, line(muted(_day(earlier.best_unix_s)))),
+        ]
+    rows.append(("reading", speed.prompt, EMPTY))
+    return [
+        lines.clipped((muted(f"{name:<12}"), strong(lines.rate(tps)), Span("  "), *extra), width)
+        for name, tps, extra in rows
+    ]
+
+
+def _difference(ratio: float) -> Line:
+    if abs(ratio) < _WORTH_A_WORD:
+        return line(muted("as usual")) if ratio else EMPTY
+    text = f"{100 * ratio:+.0f} %"
+    return line(Span(text, Role.GOOD) if ratio > 0 else caution(text))
+
+
+def _day(unix_s: float) -> str:
+    return or_none(lambda: datetime.fromtimestamp(unix_s).astimezone().strftime("%d %b")) or ""
+
+
+def stutter_line(view: PerformanceView, glyphs: Glyphs) -> Line:
+    """Name the newest stutter with its cause."""
+    if not view.n_stutters:
+        return EMPTY
+    stutter, cause = view.stutters[-1]
+    ms = 1000 * (stutter.end_s - stutter.begin_s)
+    count = figures.counted(view.n_stutters, "stutter")
+    return line(caution(f"{glyphs.mark} {count}"), muted(f" token {stutter.token + 1} took {ms:.0f} ms: {cause}"))

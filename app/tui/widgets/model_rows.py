@@ -1,0 +1,133 @@
+"""Models as rows of a table: whether each fits, as a badge, and how fast it would write, as a bar and in words."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+
+from app.library import rows
+from app.library.listing import ModelEntry, Outlook
+from app.text import figures
+from app.text.glyphs import Glyphs, cut
+from app.tui.drawing.gauges import gauge
+from app.tui.drawing.lines import Line, Role, Span, fitted, line, muted, strong
+
+_FITS = {"yes": ("fits", Role.GOOD), "tight": ("tight", Role.CAUTION), "no": ("too large", Role.TROUBLE)}
+_PACES = (
+    (1.5, "far slower than you read"),
+    (4.0, "slower than you read"),
+    (8.0, "about as fast as you read"),
+    (20.0, "faster than you read"),
+    (math.inf, "far faster than you read"),
+)
+"""Tokens a second up to which a speed feels like this."""
+_LEVELS = (Role.LEVEL_0, Role.LEVEL_1, Role.LEVEL_3, Role.LEVEL_4, Role.LEVEL_4)
+_FASTEST_TPS = 40.0
+"""Fills the bar; its scale is that of a logarithm, as the eye counts."""
+_LEAST_TITLE, _MOST_TITLE = 12, 40
+_BADGE, _RATE, _PACE, _MOST_BAR = 11, 6, 26, 30
+_TYPE_FROM, _BAR_FROM, _CONTEXT_FROM, _PACE_FROM = 44, 66, 118, 92
+"""Widths from which a column is shown."""
+
+
+def heading(columns: int) -> str:
+    """Write the line above the rows."""
+    cells = [f"{'name':<{_title_width(columns)}}"]
+    if columns >= _TYPE_FROM:
+        cells.append(f"{'type':<7}{'size':>7}")
+    cells.append(f"{'  fits':<{_BADGE}}")
+    cells.append(f"{'writes tok/s':<{_bar_width(columns) + _RATE}}" if _bar_width(columns) else f"{'tok/s':>{_RATE}}")
+    if columns >= _PACE_FROM:
+        cells.append(f"{'':<{_PACE}}")
+    if columns >= _CONTEXT_FROM:
+        cells.append(f"{'context':>9}")
+    return "  ".join(cells).rstrip()
+
+
+def row(entry: ModelEntry, columns: int, glyphs: Glyphs) -> Line:
+    """Write one model in ``columns`` columns; one that cannot be opened says why."""
+    width = _title_width(columns)
+    name = cut(entry.title, width).ljust(width)
+    if entry.reason:
+        return line(muted(name), muted("  " + cut(entry.reason, max(10, columns - width - 2))))
+    outlook, cells = entry.outlook, [line(strong(name) if entry.is_here else name)]
+    if columns >= _TYPE_FROM:
+        size = f"{'' if entry.is_here else rows.ESTIMATE}{figures.size(entry.size_bytes)}"
+        cells.append(line(muted(f"{entry.quantization:<7}"[:7]), f"{size:>7}"))
+    cells.append(fitted(badge(outlook, glyphs), _BADGE))
+    cells.append(_speed(outlook, _bar_width(columns), glyphs))
+    if columns >= _PACE_FROM:
+        cells.append(line(muted(f"{pace(outlook):<{_PACE}}")))
+    if columns >= _CONTEXT_FROM:
+        cells.append(line(muted(f"{rows.context(outlook, entry.context_length) if entry.is_here else '':>9}")))
+    return tuple(span for cell in cells for span in (*cell, Span("  ")))[:-1]
+
+
+def badge(outlook: Outlook | None, glyphs: Glyphs) -> Line:
+    """Say whether it fits."""
+    if outlook is None:
+        return line(muted("-"))
+    words, role = _FITS[outlook.verdict]
+    sign = {Role.GOOD: glyphs.good, Role.CAUTION: glyphs.caution, Role.TROUBLE: glyphs.trouble}[role]
+    return line(Span(f"{sign} {words}", role))
+
+
+def pace(outlook: Outlook | None) -> str:
+    """Say how a speed feels to somebody who reads along."""
+    if outlook is None or not outlook.decode_tps:
+        return ""
+    if outlook.verdict == "no":
+        return "waits for the disk"
+    return next(words for most, words in _PACES if outlook.decode_tps < most)
+
+
+def speed_line(tps: float | None, columns: int, glyphs: Glyphs) -> Line:
+    """Write an estimated speed: as a number, a bar and in words, as far as there is room."""
+    if not tps:
+        return line(muted("-"))
+    words = next(words for most, words in _PACES if tps < most)
+    cells = max(0, min(_MOST_BAR, columns - _RATE - 1))
+    if columns >= _PACE + _RATE + 12:
+        cells = min(_MOST_BAR, columns - _PACE - _RATE - 2)
+        return (*_bar(tps, cells, glyphs), strong(f"{f'~{figures.rate(tps)}':>{_RATE}}"), muted(f"  {words}"))
+    return (*_bar(tps, cells, glyphs), strong(f"{f'~{figures.rate(tps)}':>{_RATE}}"))
+
+
+def _bar(tps: float, cells: int, glyphs: Glyphs) -> Line:
+    return gauge(min(1.0, math.log1p(tps) / math.log1p(_FASTEST_TPS)), cells, glyphs, _level(tps))
+
+
+def _speed(outlook: Outlook | None, cells: int, glyphs: Glyphs) -> Line:
+    tps = outlook.decode_tps if outlook is not None and outlook.decode_tps else 0.0
+    text = f"{rows.speed(outlook, tps) if outlook is not None else '-':>{_RATE}}"
+    if not cells:
+        return line(strong(text))
+    return (*_bar(tps, cells, glyphs), strong(text))
+
+
+def _level(tps: float) -> Role:
+    return next(level for (most, _), level in zip(_PACES, _LEVELS, strict=True) if tps < most)
+
+
+def _title_width(columns: int) -> int:
+    fixed = _BADGE + _RATE + 4 + _bar_width(columns)
+    fixed += 16 if columns >= _TYPE_FROM else 0
+    fixed += _PACE + 2 if columns >= _PACE_FROM else 0
+    fixed += 11 if columns >= _CONTEXT_FROM else 0
+    return min(_MOST_TITLE, max(_LEAST_TITLE, columns - fixed))
+
+
+def _bar_width(columns: int) -> int:
+    if columns < _PACE_FROM:
+        return 8 if columns >= _BAR_FROM else 0
+    return min(_MOST_BAR, 12 + max(0, columns - _CONTEXT_FROM) // 2)
+
+
+def details(entry: ModelEntry, columns: int, glyphs: Glyphs) -> list[Line]:
+    """Write what the columns have no room for: what to expect first, where it lies last."""
+    where, *rest = rows.details(entry)
+    words = pace(entry.outlook)
+    told = [(text, Role.PLAIN) for text in reversed(rest)]
+    first = [(*badge(entry.outlook, glyphs), Span("  "), muted(words))] if entry.outlook is not None else []
+    found = [line(Span(part, role)) for text, role in told for part in textwrap.wrap(text, columns)]
+    return [*first, *found, *(line(muted(part)) for part in textwrap.wrap(where, columns))]

@@ -1,0 +1,124 @@
+"""Makes the environment of a checkout. What is missing for it is one line that says what mends it.
+
+Runs on any Python 3 with nothing installed: ``python3 bootstrap.py .venv .`` or ``.[test]``.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+LEAST_PYTHON = (3, 10)
+NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11", "python3.10")
+DOWNLOAD_MB = 80
+"""Measured on Linux x86-64: llvmlite and NumPy are most of it."""
+NEEDED_MB = 500
+"""Installed it is 320 MB; pip unpacks beside that."""
+_NO_NETWORK = ("name resolution", "Name or service not known", "nodename nor servname", "Network is unreachable")
+_NO_ANSWER = ("NewConnectionError", "ConnectTimeout", "ReadTimeout", "ProxyError", "Max retries exceeded")
+_DISK_FULL = ("No space left on device", "Disk quota exceeded")
+_VENV_HINT = "Debian, Ubuntu: sudo apt install python3-venv; or install uv, which brings a Python"
+
+
+class Refusal(Exception):
+    """The line that the user reads."""
+
+
+def main(arguments):
+    """Make the environment and install into it; returns the exit code."""
+    folder, target = arguments
+    try:
+        uv = shutil.which("uv")
+        python = None if uv else suitable_python()
+        check_disk(os.path.dirname(os.path.abspath(folder)))
+        print(f"Installing what Jalopy needs into {folder}: about {DOWNLOAD_MB} MB to download, once.", flush=True)
+        if uv:
+            install_by_uv(uv, folder, target)
+        else:
+            install_by_pip(python, folder, target)
+    except Refusal as refusal:
+        print(f"jalopy: {refusal}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    program = os.path.join(folder, "bin", "jalopy")
+    print(f"Installed. The program is {program}; `make install` puts jalopy on your PATH.", flush=True)
+    return 0
+
+
+def suitable_python():
+    """Return a Python that is new enough and can make environments."""
+    found = sys.executable
+    if sys.version_info < LEAST_PYTHON:
+        found = next(filter(None, map(shutil.which, NEWER_PYTHONS)), None)
+        if found is None:
+            version = ".".join(map(str, sys.version_info[:2]))
+            raise Refusal(
+                f"Python 3.10 or later is needed, and {sys.executable} is {version} (install a newer one, "
+                "or uv, which brings one)"
+            )
+    if subprocess.call([found, "-c", "import ensurepip, venv"], stderr=subprocess.DEVNULL) != 0:
+        raise Refusal(f"{found} cannot make environments: the module venv is missing ({_VENV_HINT})")
+    return found
+
+
+def check_disk(folder):
+    """Refuse to begin where the disk will be full before the end."""
+    free_mb = shutil.disk_usage(folder).free // 1_000_000
+    if free_mb < NEEDED_MB:
+        raise Refusal(f"the disk is too full: {folder} has {free_mb} MB free, {NEEDED_MB} MB are needed (free some)")
+
+
+def install_by_uv(uv, folder, target):
+    """Let uv do all of it: it finds or brings a Python, and says itself what it does."""
+    python = os.path.join(folder, "bin", "python")
+    steps = [[uv, "pip", "install", "--python", python, "-e", target]]
+    if not runs(python):
+        steps.insert(0, [uv, "venv", "--python", ">=3.10", "--clear", folder])
+    for step in steps:
+        if subprocess.call(step) != 0:
+            raise Refusal("uv could not install it; what it said above is why (no network? a full disk?)")
+
+
+def install_by_pip(python, folder, target):
+    """Make the environment, see whether packages can be had, and let pip show what it downloads."""
+    own = os.path.join(folder, "bin", "python")
+    if not runs(own):
+        spoken([python, "-m", "venv", "--clear", folder], is_quiet=True)
+    pip = [own, "-m", "pip", "--disable-pip-version-check"]
+    probe = ["install", "--quiet", "--dry-run", "--no-deps", "--retries", "1", "--timeout", "15", "setuptools>=77"]
+    spoken(pip + probe, is_quiet=True)
+    spoken([*pip, "install", "-e", target])
+
+
+def runs(python):
+    """Whether a Python is there and runs: that of an environment may be gone with an update."""
+    try:
+        return subprocess.call([python, "-c", ""], stderr=subprocess.DEVNULL) == 0
+    except OSError:
+        return False
+
+
+def spoken(command, is_quiet=False):
+    """Run a command; say in one line why it failed."""
+    out = subprocess.DEVNULL if is_quiet else None
+    done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, errors="replace")
+    if done.returncode != 0:
+        raise Refusal(cause(done.stderr))
+
+
+def cause(said):
+    """Return what went wrong and what mends it, from what pip said."""
+    if any(words in said for words in _DISK_FULL):
+        return "the disk is full (free some of it, then try again)"
+    if any(words in said for words in _NO_NETWORK):
+        return "no network: packages cannot be downloaded (connect, then try again; this is needed once)"
+    if any(words in said for words in _NO_ANSWER):
+        return "the package index does not answer (check network and proxy, then try again)"
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR")] or lines or ["no reason was given"]
+    return f"installing failed: {errors[0].replace('ERROR: ', '', 1)[:200]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

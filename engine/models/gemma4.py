@@ -1,0 +1,204 @@
+"""The gemma4 architecture (Gemma 4, dense): two sizes of heads, layers that share keys and values, inputs of layers.
+
+Layers with a window have heads of their own width. The last layers store nothing: they read the keys and values of the
+last layer before them that is of their kind. Each layer of the small models adds what a table says of the token, which
+is half of their file; a token reads one row of it, so it stays there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.config import Attention, Dense, Layer, Rope
+from engine.models import decoder, reading
+from engine.models.base import Architecture, decoder_tensors, rope_factors
+from engine.models.decoder import Decoder, Part
+from engine.weights.weights import TensorSpec
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.plan.buffers import Activations
+
+PATTERN, SHARED, WIDTH = "sliding_window_pattern", "shared_kv_layers", "embedding_length_per_layer_input"
+FACTORS = "rope_freqs.weight"
+THETA_OF_WINDOWS = 10000.0
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope pairs the two halves of a head; that of windows is never stretched."""
+    dim, window, slides = reading.width(read), reading.window(read), _slides(read)
+    n_storing = len(slides) - read.integer(f"attention.{SHARED}", 0, max(0, len(slides) - 2), default=0)
+    kv_heads: list[int] = []
+
+    def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+        assert attention.rope is not None
+        mixer = replace(attention, head_norms=True, value_norms=True, scale=1.0)
+        if slides[number]:
+            width, rope = _head_of_windows(read, attention.rope)
+            mixer = replace(mixer, window=window, key_dim=width, value_dim=width, rope=rope)
+        kv_heads.append(mixer.n_kv_heads)
+        if number >= n_storing:
+            mixer = replace(mixer, kv_of=_source(read, number, n_storing, slides, kv_heads))
+        return Layer(mixer, replace(feed_forward, gate="gelu"), norm_behind=True)
+
+    width = read.integer(WIDTH, 0, reading.MAX_DIM, default=0)
+    if width % reading.DIM_MULTIPLE:
+        raise read.fail(f"{read.key(WIDTH)} is {width}: must be a multiple of {reading.DIM_MULTIPLE}")
+    config = reading.decoder_config(
+        read,
+        layer,
+        neighbours=False,
+        factors=FACTORS,
+        embedding_scale=dim**0.5,
+        logit_soft_cap=read.positive(reading.LOGIT_CAP) if read.number(reading.LOGIT_CAP, 0.0) else None,
+    )
+    return replace(config, per_layer_width=width)
+
+
+def _slides(read: Hyperparameters) -> list[bool]:
+    """Which layers have a window: the file must say it of each."""
+    key, n_layers = f"attention.{PATTERN}", read.integer("block_count", 1, reading.MAX_LAYERS)
+    value = read.raw(key)
+    if value is None:
+        raise read.fail(f"{read.key(key)} is missing")
+    if not isinstance(value, np.ndarray) or value.dtype != np.bool_ or len(value) != n_layers:
+        raise read.fail(f"{read.key(key)} must be {n_layers} bools, one for each layer")
+    return [bool(one) for one in value]
+
+
+def _head_of_windows(read: Hyperparameters, whole: Rope) -> tuple[int, Rope]:
+    """Width of a head of keys, and of values, and how keys are turned."""
+    widths: list[int] = []
+    for name in ("attention.key_length_swa", "attention.value_length_swa"):
+        width = read.integer(name, reading.DIM_MULTIPLE, reading.MAX_HEAD_DIM)
+        if width % reading.DIM_MULTIPLE:
+            raise read.fail(f"{read.key(name)} is {width}: must be a multiple of {reading.DIM_MULTIPLE}")
+        if width != [*widths, width][0]:
+            raise read.fail(f"{read.key(name)} is {width}, keys have {widths[0]}: must be equal")
+        widths.append(width)
+    default = whole.dim if whole.dim <= widths[0] else None
+    dim = read.integer("rope.dimension_count_swa", 2, widths[0], default=default)
+    if dim % 2:
+        raise read.fail(f"{read.key('rope.dimension_count_swa')} is {dim}: must be even")
+    return widths[0], Rope(read.positive("rope.freq_base_swa", THETA_OF_WINDOWS), dim, neighbours=False)
+
+
+def _source(read: Hyperparameters, number: int, n_storing: int, slides: list[bool], kv_heads: list[int]) -> int:
+    """The layer whose keys and values a layer reads that stores none: the last of its kind, one of the last two."""
+    source = n_storing - (2 if slides[number] else 1)
+    wrong = ""
+    if slides[source] != slides[number]:
+        wrong = f"which has {'a' if slides[source] else 'no'} window, unlike layer {number}"
+    elif kv_heads[source] != kv_heads[number]:
+        wrong = f"whose {kv_heads[source]} heads are not the {kv_heads[number]} of layer {number}"
+    if wrong:
+        shared = read.integer(f"attention.{SHARED}", 0, reading.MAX_LAYERS, default=0)
+        raise read.fail(f"{read.key('attention.' + SHARED)} is {shared}: keys and values of layer {source}, {wrong}")
+    return source
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    """Values may be the keys before their norm; what layers without keys of their own have of them is not read."""
+    tensors = {**decoder_tensors(config), **{name: replace(spec, required=True) for name, spec in _factors(config)}}
+    for number, attention in config.attentions.items():
+        block = f"blk.{number}."
+        value = block + "attn_v.weight"
+        tensors[value] = replace(tensors[value], required=False)
+        tensors[block + "layer_output_scale.weight"] = TensorSpec((1,), required=False)
+        if attention.kv_of is not None:
+            for name in ("attn_k.weight", "attn_v.weight", "attn_k_norm.weight"):
+                spec = tensors[block + name]
+                tensors[block + name] = replace(spec, required=False, read_share=0.0, stays_in_file=True)
+    width, n_layers = config.per_layer_width, config.n_layers
+    if not width:
+        return tensors
+    tensors["per_layer_token_embd.weight"] = TensorSpec(
+        (config.vocab_size, n_layers * width), is_table=True, stays_in_file=True, n_parts=n_layers
+    )
+    tensors["per_layer_model_proj.weight"] = TensorSpec((n_layers * width, config.dim))
+    tensors["per_layer_proj_norm.weight"] = TensorSpec((width,))
+    for number in range(n_layers):
+        block = f"blk.{number}."
+        tensors[block + "inp_gate.weight"] = TensorSpec((width, config.dim))
+        tensors[block + "proj.weight"] = TensorSpec((config.dim, width))
+        tensors[block + "post_norm.weight"] = TensorSpec((config.dim,))
+    return tensors
+
+
+def _factors(config: ModelConfig) -> list[tuple[str, TensorSpec]]:
+    return list(rope_factors(config).items())
+
+
+def _compose(d: Decoder) -> None:
+    """Token ids to residual stream."""
+    decoder.embedding(d)
+    inputs = _inputs(d) if d.config.per_layer_width else None
+    decoder.each_layer(d, behind=partial(_end_layer, d, inputs))
+
+
+def _asking(d: Decoder) -> list[int]:
+    """Numbers of the layers of this part that are computed to their end."""
+    return [number for number, _ in d.layers if d.asks(number)]
+
+
+def _inputs(d: Decoder) -> Activations | None:
+    """What each layer of this part adds of the token: a row of the table, and a projection of the embedding, normed.
+
+    Both are left sqrt(2) too large, and the norm behind takes that back.
+    """
+    plan, config, numbers = d.plan, d.config, _asking(d)
+    if not numbers:
+        return None
+    width = config.per_layer_width
+    first, n = numbers[0] * width, len(numbers) * width
+    start = d.x
+    if d.part is Part.LAST:
+        start = d.buffers.vector("start", config.dim, 1)
+        decoder.look_up(d, start)
+    rows, inputs = (d.buffers.vector(f"{name} of layers", n) for name in ("rows", "inputs"))
+    plan.embed(d.weights["per_layer_token_embd.weight"], rows, first)
+    plan.scale(rows, width**0.5)
+    plan.barrier()
+    projection = d.weights["per_layer_model_proj.weight"].part(first, n)
+    plan.quantize(start, projection)
+    plan.barrier()
+    plan.matmul(projection, start, inputs)
+    plan.barrier()
+    # Each is divided by the root of the model's width before its norm: only that what is added there weighs more.
+    plan.rope(inputs, width, None, None, d.weights["per_layer_proj_norm.weight"], config.norm_eps * config.dim)
+    plan.barrier()
+    plan.add(inputs, rows)
+    plan.barrier()
+    return inputs
+
+
+def _end_layer(d: Decoder, inputs: Activations | None, layer: int) -> None:
+    """x += norm(proj(gelu(gate(x)) * input)), where layers have inputs; x *= the layer's scale, where it has one."""
+    plan = d.plan
+    if inputs is not None:
+        width = d.config.per_layer_width
+        gate = d.buffers.vector("gate of inputs", width)
+        down, up = d.weight(layer, "inp_gate.weight"), d.weight(layer, "proj.weight")
+        plan.phase = "feed-forward"
+        plan.quantize(d.x, down)
+        plan.barrier()
+        plan.matmul(down, d.x, gate)
+        plan.barrier()
+        plan.gate("gelu", gate, inputs, (layer - _asking(d)[0]) * width)
+        plan.quantize(gate, up)
+        plan.barrier()
+        branch = decoder.product(d, up, gate, is_quantized=True)
+        plan.add(d.x, branch, d.weight(layer, "post_norm.weight"), 2 * d.config.norm_eps)
+        plan.barrier()
+    name = f"blk.{layer}.layer_output_scale.weight"
+    if d.weights.get(name) is not None:
+        plan.scale(d.x, float(d.weights.float32(name)[0, 0]))
+        plan.barrier()
+
+
+ARCHITECTURE = Architecture(_read, _tensors, _compose)

@@ -1,0 +1,23 @@
+"""The granitehybrid architecture (Granite 4 H): granite's layers with Mamba-2 in most, dense or with experts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.models import reading, recurrent
+from engine.models.base import Architecture
+from engine.models.granite import granite_config, granite_tensors
+from engine.models.granitemoe import granite_experts
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Layers without key heads are recurrent."""
+    has_experts = read.integer("expert_count", 0, reading.MAX_DIM, default=0) > 0
+    return granite_config(read, granite_experts(read) if has_experts else None, recurrent.mamba2_of(read))
+
+
+ARCHITECTURE = Architecture(_read, granite_tensors)

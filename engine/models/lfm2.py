@@ -1,0 +1,45 @@
+"""The lfm2 architecture (LFM 2): short convolutions in most layers, attention with normed heads in the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, FeedForward, Layer, ShortConvolution
+from engine.models import decoder, reading, recurrent
+from engine.models.base import Architecture, decoder_tensors
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+
+LAST_NORM = "token_embd_norm"
+"""Name of the norm before the output head."""
+
+
+def lfm2_config(read: Hyperparameters, feed_forward: Callable[[int, Dense], FeedForward] | None = None) -> ModelConfig:
+    """Layers without key heads are convolutions; rope pairs the two halves of a head.
+
+    Args:
+        feed_forward: makes what layer i has in place of a dense one; None where all have that.
+    """
+    dim, taps = reading.width(read), recurrent.taps(read, "shortconv.l_cache")
+    window = reading.window_or_none(read)
+
+    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        form = feed_forward(number, dense) if feed_forward else dense
+        if not attention.n_kv_heads:
+            return Layer(ShortConvolution(dim, taps), form)
+        return Layer(replace(attention, head_norms=True, window=window), form)
+
+    has_experts = feed_forward is not None
+    return reading.decoder_config(read, layer, neighbours=False, is_hybrid=True, has_experts=has_experts)
+
+
+ARCHITECTURE = Architecture(
+    lfm2_config,
+    partial(decoder_tensors, norm_name=LAST_NORM),
+    head=partial(decoder.output_head, norm_name=LAST_NORM),
+)

@@ -1,0 +1,44 @@
+"""The phimoe architecture (Phi 3.5 MoE): longrope, experts, and biases of norms and projections."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.config import Attention, Dense, Layer, Router
+from engine.models import reading
+from engine.models.base import (
+    Architecture,
+    decoder_tensors,
+    norm_biases,
+    output_biases,
+    qkv_biases,
+    rope_factors,
+)
+from engine.weights.weights import TensorSpec
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+
+
+def _read(read: Hyperparameters) -> ModelConfig:
+    """Rope pairs the halves of what it turns. Norms take no mean off, as in llama.cpp; the authors' do."""
+
+    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        assert attention.rope is not None
+        rope = reading.longrope(read, attention.rope)  # files do not always name the kind of scaling
+        experts = reading.experts(read, dense.hidden_dim, Router(renormalised=True))
+        return Layer(replace(attention, rope=rope), experts)
+
+    return reading.decoder_config(read, layer, neighbours=False, has_experts=True)
+
+
+def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    outputs = {name: replace(spec, required=True) for name, spec in output_biases(config).items()}
+    biases = {**qkv_biases(config, required=False), **outputs, **norm_biases(config)}
+    head = {"output.bias": TensorSpec((config.vocab_size,))}
+    return {**decoder_tensors(config), **biases, **head, **rope_factors(config)}
+
+
+ARCHITECTURE = Architecture(_read, _tensors)

@@ -1,0 +1,80 @@
+"""The qwen35 architecture (Qwen 3.5, 3.6): gated delta nets, and attention with gates in every fourth layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.config import Attention, DeltaNet, Dense, Experts, FeedForward, Layer, Router
+from engine.models import decoder, reading, recurrent
+from engine.models.base import Architecture, decoder_tensors
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.weights.weights import TensorSpec
+
+NORM = "post_attention_norm"
+"""Not behind attention, as its name has it, but before the feed-forward."""
+PERIOD = 4
+"""Every fourth layer attends, unless the file says otherwise."""
+
+
+def recurrent_layers(read: Hyperparameters) -> list[bool]:
+    """Which layers are recurrent: as a list says, or all but each n-th, the last of its period."""
+    key, n_blocks = "attention.recurrent_layers", read.integer("block_count", 1, reading.MAX_LAYERS)
+    value = read.raw(key)
+    if value is None:
+        period = read.integer("full_attention_interval", 1, reading.MAX_LAYERS, default=PERIOD)
+        return [(number + 1) % period != 0 for number in range(n_blocks)]
+    if not isinstance(value, np.ndarray) or value.dtype != np.bool_ or len(value) != n_blocks:
+        raise read.fail(f"{read.key(key)} must be {n_blocks} bools")
+    return [bool(one) for one in value]
+
+
+def qwen35_config(
+    read: Hyperparameters,
+    delta_net: DeltaNet | None = None,
+    feed_forward: Callable[[Dense], FeedForward] | None = None,
+) -> ModelConfig:
+    """Rope pairs the two halves of a part of a head.
+
+    Args:
+        delta_net: of a family that has another one.
+        feed_forward: makes what layers have in place of a dense one; None where they have that.
+    """
+    is_recurrent, mixer = recurrent_layers(read), delta_net or recurrent.delta_net_of(read)
+
+    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        form = feed_forward(dense) if feed_forward else dense
+        if is_recurrent[number]:
+            return Layer(mixer, form)
+        return Layer(replace(attention, head_norms=True, gated=True), form)
+
+    has_experts = feed_forward is not None
+    return reading.decoder_config(read, layer, neighbours=False, has_predictors=True, has_experts=has_experts)
+
+
+def qwen35_experts(read: Hyperparameters) -> Callable[[Dense], Experts]:
+    """What a layer of the families with experts has in place of a dense feed-forward."""
+
+    def experts(dense: Dense) -> Experts:
+        router = Router(renormalised=True, scale=reading.multiplier(read, "expert_weights_scale"))
+        found = reading.experts(read, reading.expert_width(read, dense), router)
+        shared = Dense(reading.shared_width(read) or dense.hidden_dim)
+        return replace(found, shared=shared, shared_is_gated=True)
+
+    return experts
+
+
+def qwen35_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
+    """The layers' tensors, with the name that these families give the norm before the feed-forward."""
+    return {name.replace("ffn_norm", NORM): spec for name, spec in decoder_tensors(config).items()}
+
+
+compose = partial(decoder.all_layers, ffn_norm=NORM)
+ARCHITECTURE = Architecture(qwen35_config, qwen35_tensors, compose)

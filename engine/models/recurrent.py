@@ -1,0 +1,224 @@
+"""Recurrent mixers: their keys and tensors, and the steps that write them into a plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.config import DeltaNet, Mamba2, ShortConvolution
+from engine.kernels.records import STRIP
+from engine.models import reading
+from engine.plan.plan import ConvolutionPlace, HeadLengths, ScanPlace
+from engine.weights.weights import TensorSpec
+
+if TYPE_CHECKING:
+    from engine.config import Recurrent
+    from engine.gguf.hyperparameters import Hyperparameters
+    from engine.models.decoder import Decoder
+    from engine.plan.buffers import Activations
+    from engine.weights.weights import Tensor
+
+MAX_TAPS = 64
+
+
+def taps(read: Hyperparameters, name: str) -> int:
+    """Inputs that an output of a convolution is made of."""
+    return read.integer(name, 2, MAX_TAPS)
+
+
+def delta_net_of(read: Hyperparameters, is_grouped: bool = False) -> DeltaNet:
+    """A gated delta net by its keys.
+
+    Raises:
+        EngineError: the heads contradict each other, or the kernels do not know their width.
+    """
+    head_dim = read.integer("ssm.state_size", 1, reading.MAX_HEAD_DIM)
+    if head_dim % STRIP:
+        raise read.fail(f"{read.key('ssm.state_size')} is {head_dim}: must be a multiple of {STRIP}")
+    n_keys, n_values = _heads(read, "ssm.group_count"), _heads(read, "ssm.time_step_rank")
+    if n_values % n_keys:
+        groups = read.key("ssm.group_count")
+        raise read.fail(f"{groups} is {n_keys}, which does not divide {read.key('ssm.time_step_rank')} {n_values}")
+    inner = read.integer("ssm.inner_size", 1, reading.MAX_DIM)
+    if inner != n_values * head_dim:
+        raise read.fail(
+            f"{read.key('ssm.inner_size')} is {inner}: must be {read.key('ssm.time_step_rank')} {n_values} "
+            f"times {read.key('ssm.state_size')} {head_dim}"
+        )
+    return DeltaNet(n_keys, n_values, head_dim, taps(read, "ssm.conv_kernel"), is_grouped)
+
+
+def _rate_widths(mixer: DeltaNet) -> dict[str, int]:
+    """Tensors that say how fast heads learn and forget, in one where key heads go with neighbours."""
+    n_heads = mixer.n_value_heads
+    if mixer.is_grouped:
+        return {"ssm_ba.weight": 2 * n_heads}
+    return {"ssm_beta.weight": n_heads, "ssm_alpha.weight": n_heads}
+
+
+def mamba2_of(read: Hyperparameters) -> Mamba2:
+    """Mamba-2 by its keys.
+
+    Raises:
+        EngineError: the heads contradict each other, or the kernels do not know their width.
+    """
+    n_heads, n_groups = _heads(read, "ssm.time_step_rank"), _heads(read, "ssm.group_count")
+    inner = read.integer("ssm.inner_size", 1, reading.MAX_DIM)
+    if n_heads % n_groups:
+        heads = read.key("ssm.time_step_rank")
+        raise read.fail(f"{read.key('ssm.group_count')} is {n_groups}, which does not divide {heads} {n_heads}")
+    if inner % n_heads or inner // n_heads % reading.DIM_MULTIPLE:
+        heads = read.key("ssm.time_step_rank")
+        raise read.fail(
+            f"{read.key('ssm.inner_size')} is {inner}: must be {heads} {n_heads} times a multiple of "
+            f"{reading.DIM_MULTIPLE}"
+        )
+    key_dim = read.integer("ssm.state_size", 1, reading.MAX_HEAD_DIM)
+    if key_dim % reading.DIM_MULTIPLE:
+        raise read.fail(f"{read.key('ssm.state_size')} is {key_dim}: must be a multiple of {reading.DIM_MULTIPLE}")
+    return Mamba2(n_heads, inner // n_heads, n_groups, key_dim, taps(read, "ssm.conv_kernel"))
+
+
+def mamba_tensors(block: str, mixer: Mamba2, dim: int) -> dict[str, TensorSpec]:
+    """Tensors of one layer's Mamba-2."""
+    n_heads, channels, groups = mixer.n_heads, mixer.n_channels, mixer.n_groups
+    found = {
+        "ssm_in.weight": TensorSpec((mixer.in_dim, dim)),
+        "ssm_conv1d.weight": TensorSpec((channels, mixer.taps), is_vectors=True),
+        "ssm_conv1d.bias": TensorSpec((channels,), required=False),
+        "ssm_dt.bias": TensorSpec((n_heads,)),
+        "ssm_a": TensorSpec((n_heads, 1), is_vectors=True),
+        "ssm_d": TensorSpec((n_heads, 1), is_vectors=True),
+        "ssm_norm.weight": TensorSpec((groups, mixer.out_dim // groups), required=False, is_vectors=True),
+        "ssm_out.weight": TensorSpec((dim, mixer.out_dim)),
+    }
+    return {block + name: spec for name, spec in found.items()}
+
+
+def _heads(read: Hyperparameters, name: str) -> int:
+    return read.integer(name, 1, reading.MAX_HEADS)
+
+
+def delta_tensors(block: str, mixer: DeltaNet, dim: int) -> dict[str, TensorSpec]:
+    """Tensors of one layer's gated delta net."""
+    n_heads = mixer.n_value_heads
+    shapes: dict[str, tuple[int, ...]] = {
+        "attn_qkv.weight": (mixer.n_channels, dim),
+        "attn_gate.weight": (mixer.out_dim, dim),
+        **{name: (n, dim) for name, n in _rate_widths(mixer).items()},
+        "ssm_dt.bias": (n_heads,),
+        "ssm_a": (n_heads,),
+        "ssm_norm.weight": (mixer.head_dim,),
+        "ssm_out.weight": (dim, mixer.out_dim),
+    }
+    found = {block + name: TensorSpec(shape) for name, shape in shapes.items()}
+    found[block + "ssm_conv1d.weight"] = TensorSpec((mixer.n_channels, mixer.taps), is_vectors=True)
+    return found
+
+
+def tensors(block: str, mixer: Recurrent, dim: int) -> dict[str, TensorSpec]:
+    """Tensors of one layer's mixer."""
+    if isinstance(mixer, DeltaNet):
+        return delta_tensors(block, mixer, dim)
+    if isinstance(mixer, Mamba2):
+        return mamba_tensors(block, mixer, dim)
+    return {
+        block + "shortconv.conv.weight": TensorSpec((mixer.n_channels, mixer.taps), is_vectors=True),
+        block + "shortconv.in_proj.weight": TensorSpec((3 * mixer.n_channels, dim)),
+        block + "shortconv.out_proj.weight": TensorSpec((dim, mixer.n_channels)),
+    }
+
+
+def mix(d: Decoder, layer: int, mixer: Recurrent, x: Activations) -> tuple[Tensor, Activations]:
+    """What a recurrent mixer makes of x: its output projection, and what that is of."""
+    if isinstance(mixer, DeltaNet):
+        return delta_net(d, layer, mixer, x)
+    if isinstance(mixer, Mamba2):
+        return mamba2(d, layer, mixer, x)
+    return short_convolution(d, layer, mixer, x)
+
+
+def short_convolution(d: Decoder, layer: int, mixer: ShortConvolution, x: Activations) -> tuple[Tensor, Activations]:
+    """c * convolution(b * y) with b, c and y projections of x."""
+    plan, n = d.plan, mixer.n_channels
+    w_in = d.weight(layer, "shortconv.in_proj.weight")
+    projected, convolved = d.buffers.vector("projected", 3 * n), d.buffers.vector("convolved", n)
+    plan.quantize(x, w_in)
+    plan.barrier()
+    plan.phase = "convolution"
+    plan.matmul(w_in, x, projected)
+    plan.barrier()
+    plan.short_convolution(_place(d, layer, "shortconv.conv", mixer.taps), projected, convolved)
+    plan.barrier()
+    return d.weight(layer, "shortconv.out_proj.weight"), convolved
+
+
+def delta_net(d: Decoder, layer: int, mixer: DeltaNet, x: Activations) -> tuple[Tensor, Activations]:
+    """What each value head's matrix answers to its query, normed and gated."""
+    plan, heads, width = d.plan, mixer.n_value_heads, mixer.head_dim
+    sizes = {"attn_qkv.weight": mixer.n_channels, "attn_gate.weight": mixer.out_dim, **_rate_widths(mixer)}
+    made = {name: d.buffers.vector(name, n) for name, n in sizes.items()}
+    weights = {name: d.weight(layer, name) for name in sizes}
+    (qkv, gate, *raw), decay, rate = made.values(), d.buffers.vector("decay", heads), d.buffers.vector("rate", heads)
+    answers = d.buffers.vector("answers", mixer.out_dim)
+    plan.quantize(x, *weights.values())
+    plan.barrier()
+    plan.phase = "delta net projections"
+    for name, weight in weights.items():
+        plan.matmul(weight, x, made[name])
+    plan.barrier()
+    plan.phase = "delta net"
+    keys = mixer.n_key_heads
+    lengths = HeadLengths(width, 2 * keys, keys, width**-0.5, d.config.norm_eps)
+    plan.convolution(_place(d, layer, "ssm_conv1d", mixer.taps), qkv, (0, qkv.n), heads=lengths)
+    bias, factor = d.weight(layer, "ssm_dt.bias"), d.weight(layer, "ssm_a")
+    each = heads // keys
+    if mixer.is_grouped:  # of each key head, the rates of its value heads and then their times
+        plan.rates((raw[0], each), bias, factor, (raw[0], 0), decay, rate, (each, 2 * each))
+    else:
+        plan.rates((raw[1], 0), bias, factor, (raw[0], 0), decay, rate)
+    plan.barrier()
+    state = d.states.address(layer) + 4 * mixer.window_floats
+    place = ScanPlace(state, d.states.size_bytes, width, keys, mixer.is_grouped)
+    starts = 0, keys * width, 2 * keys * width
+    plan.scan("delta net", place, (qkv, *starts), decay, rate, answers)
+    plan.barrier()
+    norm = d.weight(layer, "ssm_norm.weight")
+    plan.gated_norm(answers, (gate, 0), norm, heads, d.config.norm_eps, gate_first=False)
+    plan.barrier()
+    return d.weight(layer, "ssm_out.weight"), answers
+
+
+def mamba2(d: Decoder, layer: int, mixer: Mamba2, x: Activations) -> tuple[Tensor, Activations]:
+    """What each head's matrix answers to its query, gated, and normed where the file has a norm."""
+    plan, heads, inner, keys = d.plan, mixer.n_heads, mixer.out_dim, mixer.n_groups * mixer.key_dim
+    w_in, projected = d.weight(layer, "ssm_in.weight"), d.buffers.vector("ssm_in", mixer.in_dim)
+    decay, rate = d.buffers.vector("decay", heads), d.buffers.vector("rate", heads)
+    answers = d.buffers.vector("answers", inner)
+    plan.quantize(x, w_in)
+    plan.barrier()
+    plan.phase = "mamba projection"
+    plan.matmul(w_in, x, projected)
+    plan.barrier()
+    plan.phase = "mamba"
+    mixed = inner, mixer.n_channels
+    place = _place(d, layer, "ssm_conv1d", mixer.taps)
+    plan.convolution(place, projected, mixed, d.optional(layer, "ssm_conv1d.bias"))
+    bias, factor = d.weight(layer, "ssm_dt.bias"), d.weight(layer, "ssm_a")
+    plan.rates((projected, sum(mixed)), bias, factor, None, decay, rate)
+    plan.barrier()
+    state = d.states.address(layer) + 4 * mixer.window_floats
+    matrices = ScanPlace(state, d.states.size_bytes, mixer.key_dim, mixer.n_groups, is_grouped=True)
+    qkv = projected, 2 * inner + keys, 2 * inner, inner
+    plan.scan("selective scan", matrices, qkv, decay, rate, answers, d.weight(layer, "ssm_d"))
+    plan.barrier()
+    norm = d.optional(layer, "ssm_norm.weight")
+    plan.gated_norm(answers, (projected, 0), norm, mixer.n_groups, d.config.norm_eps, gate_first=True)
+    plan.barrier()
+    return d.weight(layer, "ssm_out.weight"), answers
+
+
+def _place(d: Decoder, layer: int, name: str, n_taps: int) -> ConvolutionPlace:
+    """Where a convolution's weights, turned so that channels lie side by side, and its state are."""
+    name = f"blk.{layer}.{name}.weight"
+    address = d.buffers.constant(name, d.weights.float32(name).T)
+    return ConvolutionPlace(address, n_taps, d.states.address(layer), d.states.size_bytes)

@@ -1,0 +1,141 @@
+"""IQ1_M: 256 weights of three values, in 32 groups of eight that are entries of a grid of 2048, and a shift.
+
+    qs      32 bytes  lower 8 bits of the indices
+    qh      16 bytes  of each group a nibble: the upper 3 bits of its index, and the sign of its shift
+    scales  8 bytes   four u16: four scales of 3 bits for 16 weights each; the upper nibbles of the four are a half,
+                      the scale of the scales
+                      32 + 16 + 8 = 56
+
+A weight is ``d * (2 * scale + 1) * (entry + shift)``, the shift being 1/8 or -1/8. Layout: ggml-common.h, block_iq1_m.
+"""
+
+import numpy as np
+
+from engine.jit import inner, kernel
+from engine.kernels.embed import embed_rows
+from engine.kernels.grid_tables import GRIDS
+from engine.kernels.grids import (
+    EIGHTS,
+    SCALES,
+    SIGNS,
+    columns_grid,
+    dequantize_grid,
+    few_grid,
+    lowered,
+    matvec_grid,
+    raised_of,
+    start_lowered,
+    times_raised,
+    two_scales,
+    unpack_grid,
+)
+from engine.kernels.matmul_signed import PRODUCTS, ROOM, four_columns_signed
+from engine.kernels.tiles import matmul_tiles
+from engine.quants.base import QuantType
+from engine.simd import (
+    add,
+    and_,
+    as_i16x16,
+    broadcast_8_bytes,
+    byte_each_4,
+    constant_i16x16,
+    entries_by_offset,
+    f32_of_half_bits,
+    load_i8x16,
+    load_u16,
+    mul,
+    or_,
+    shift_left,
+    shift_right,
+    splat_f32x8,
+    splat_i16x16,
+    store_i16x16,
+    table,
+    widen_u8x16,
+    word_each_4,
+    xor,
+)
+
+BLOCK_BYTES = 56
+QH, SCALE_WORDS = 32, 48
+FACTOR = np.float32(0.125)
+
+grid = table(GRIDS["IQ1_S"].table)
+upper_bits = constant_i16x16([1 << 11, 1 << 7] * 8)
+scale_places = constant_i16x16([1 << 13, 1 << 10, 1 << 7, 1 << 4] * 4)
+
+
+@inner
+def store_offsets(block, room, k):
+    """Of the k-th sixteen entries."""
+    high = mul(as_i16x16(byte_each_4(broadcast_8_bytes(block + QH + 8 * k))), upper_bits())
+    low = shift_left(widen_u8x16(load_i8x16(block + 16 * k)), 3)
+    store_i16x16(room + EIGHTS + 32 * k, or_(low, and_(high, splat_i16x16(7 << 11))))
+
+
+@inner
+def prepare(block, room):
+    """Fill the room; groups are raised by 2 or 0 for a shift up or down."""
+    store_offsets(block, room, 0)
+    store_offsets(block, room, 1)
+    nibbles = widen_u8x16(load_i8x16(block + QH))
+    down = and_(or_(nibbles, shift_left(nibbles, 4)), splat_i16x16(0x0808))
+    store_i16x16(room + SIGNS, xor(shift_right(down, 2), splat_i16x16(0x0202)))
+    words = mul(as_i16x16(word_each_4(broadcast_8_bytes(block + SCALE_WORDS))), scale_places())
+    store_i16x16(room + SCALES, or_(and_(shift_right(words, 12), splat_i16x16(14)), splat_i16x16(1)))
+
+
+@inner
+def weights(block, room, j):
+    """The j-th 32 weights, ``RAISED_BY`` too large."""
+    w = add(entries_by_offset(grid(), room + EIGHTS + 8 * j), raised_of(room, j))
+    return w, w
+
+
+@inner
+def d_of(block, d_y):
+    """Scale of the block times ``d_y``."""
+    at = block + SCALE_WORDS
+    low = (load_u16(at) >> 12) | ((load_u16(at + 2) >> 8) & 0xF0)
+    return splat_f32x8(
+        f32_of_half_bits(low | ((load_u16(at + 4) >> 4) & 0xF00) | (load_u16(at + 6) & 0xF000)) * d_y * FACTOR
+    )
+
+
+@inner
+def unpack_row(block, out, n_live):
+    """Write one row's part of a tile."""
+    unpack_grid(prepare, weights, d_of, lowered, block, out)
+
+
+@inner
+def dequantize(block, out):
+    """Write the 256 weights of a block as f32."""
+    dequantize_grid(prepare, weights, d_of, lowered, block, out)
+
+
+@kernel
+def embed(op, thread, n_threads):
+    """Rows by token id."""
+    embed_rows(dequantize, 256, BLOCK_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matvec(op, thread, n_threads):
+    """Rows times one column."""
+    matvec_grid(prepare, weights, d_of, times_raised, start_lowered, two_scales, BLOCK_BYTES, op, thread, n_threads)
+
+
+@kernel
+def few(op, thread, n_threads):
+    """Rows times a few columns."""
+    few_grid(prepare, weights, d_of, times_raised, start_lowered, two_scales, BLOCK_BYTES, op, thread, n_threads)
+
+
+@kernel
+def matmul(op, thread, n_threads):
+    """Rows times the columns of a block."""
+    matmul_tiles(unpack_row, four_columns_signed, columns_grid, ROOM, 256, BLOCK_BYTES, op, thread, n_threads)
+
+
+QUANT = QuantType("IQ1_M", 256, BLOCK_BYTES, "q8_k", embed, matvec, few, matmul, PRODUCTS)

@@ -1,0 +1,80 @@
+"""A conversation with a model whose layers are recurrent: what each turn reads again, and a context that is full."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.chat.bridge import EngineBridge
+from app.chat.commands import Ask, Load, Regenerate
+from app.chat.events import GenerationFinished, ModelLoaded, TurnsDropped
+from app.chat.options import ChatOptions
+from engine import Model, Sampling
+from tests.app.chat.test_bridge import _PATIENCE_S, Engine
+from tests.app.chat.test_bridge_replies import collect
+from tests.engine import tiny_gguf
+
+pytestmark = pytest.mark.slow
+
+SYSTEM = "You are brief, and say what is needed in as few words as there can be. " * 2
+QUESTION = "What is the shortest way from the mountains to the sea, and what does one see on it? " * 2
+AROUND = 24
+"""Tokens that the template puts around a message, and the few that are sooner read again than kept, at most."""
+
+
+class RealEngine(Engine):
+    """A bridge over the engine itself."""
+
+    def __init__(self) -> None:
+        options = ChatOptions(
+            lambda path, progress=None: Model.open(path, threads=1, progress=progress),
+            lambda model: Sampling.greedy(),
+            context_size=1200,
+            max_tokens=30,
+        )
+        self.bridge, self.messages = EngineBridge(options), []
+        self.bridge.start()
+
+    def again(self) -> GenerationFinished:
+        self.bridge.send(Regenerate())
+        return self.wait_for(GenerationFinished)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[RealEngine]:
+    described = tiny_gguf.model("qwen35", "Q8_0", context_length=2048)
+    path, engine = described.write(tmp_path / "m.gguf"), RealEngine()
+    engine.bridge.send(Load(path, SYSTEM))
+    engine.wait_for(ModelLoaded)
+    yield engine
+    assert engine.bridge.close(_PATIENCE_S)
+
+
+def test_a_turn_reads_what_is_new_and_another_reply_almost_nothing(engine: RealEngine) -> None:
+    first = engine.ask(QUESTION)
+    assert first.figures.reused_tokens == 0
+    same = engine.again()
+    assert same.raw == first.raw
+    assert same.figures.prompt_tokens < AROUND
+    second = engine.ask("And back? " * 12)
+    assert second.figures.reused_tokens >= first.figures.prompt_tokens
+    assert engine.again().figures.prompt_tokens < AROUND
+    engine.bridge.send(Ask("Something else, " * 10, keep_turns=1))
+    edited = engine.wait_for(GenerationFinished)
+    assert edited.figures.reused_tokens >= first.figures.prompt_tokens
+    engine.bridge.send(Ask(QUESTION + "?", keep_turns=0))
+    assert engine.wait_for(GenerationFinished).figures.reused_tokens > len(SYSTEM) // 4
+
+
+def test_a_full_context_says_what_is_read_again_and_goes_on(engine: RealEngine) -> None:
+    dropped: list[TurnsDropped] = []
+    while not dropped:
+        engine.bridge.send(Ask(QUESTION))
+        messages = collect(engine)
+        finished = messages[-1]
+        assert isinstance(finished, GenerationFinished)
+        assert finished.raw
+        dropped = [one for one in messages if isinstance(one, TurnsDropped)]
+    assert dropped[0].n_turns >= 1
+    assert dropped[0].read_tokens == finished.figures.prompt_tokens > len(QUESTION) // 4
+    assert finished.figures.reused_tokens > 0

@@ -1,0 +1,73 @@
+"""What a shell completes, and what a mistyped command is told."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from app.cli.arguments import COMMANDS, parse
+from app.cli.completion import CompletionOptions, completion
+from app.cli.help import HelpOptions
+from app.cli.help import help as help_command
+from app.program.manual import topics
+from app.program.refusals import Refusal
+from app.program.settings import built_in_settings
+from tests.app.chat_driver import chatting
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_every_command_and_its_options(shell, capsys):
+    assert completion(CompletionOptions(shell), built_in_settings()) == 0
+    script = capsys.readouterr().out
+    assert all(name in script for name in COMMANDS)
+    assert "max-tokens" in script
+
+
+def test_bash_completes_commands_options_and_models(capsys, tmp_path):
+    bash = shutil.which("bash")
+    assert bash, "tests need bash"
+    completion(CompletionOptions("bash"), built_in_settings())
+    script = capsys.readouterr().out
+    (tmp_path / "a.gguf").touch()
+    (tmp_path / "notes.txt").touch()
+
+    def completed(*words: str) -> list[str]:
+        line = (
+            f"COMP_WORDS=({' '.join(words)}) COMP_CWORD={len(words) - 1}; _jalopy; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        )
+        done = subprocess.run(
+            [bash, "-c", f"{script}\n{line}"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+        )
+        return done.stdout.split()
+
+    assert completed("jalopy", "mod") == ["models"]
+    assert completed("jalopy", "run", "--sess") == ["--session"]
+    assert completed("jalopy", "run", "a") == ["a.gguf"]
+    assert completed("jalopy", "run", "st") == ["starter"]
+
+
+def test_a_mistyped_command_names_the_nearest(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        parse(["bnech", "model.gguf"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "jalopy: bnech: neither a command nor a file (did you mean jalopy bench?)\n"
+    (tmp_path / "bnech").touch()
+    assert parse(["bnech"]).model == "bnech"
+    assert parse(["starter"]).model == "starter"
+
+
+def test_help_shows_the_manual_and_names_the_nearest_topic(capsys):
+    assert help_command(HelpOptions(), built_in_settings()) == 0
+    listed = capsys.readouterr().out
+    assert all(topic in listed for topic in topics())
+    help_command(HelpOptions("thinking"), built_in_settings())
+    assert "/think off" in capsys.readouterr().out
+    with pytest.raises(Refusal, match=r"no topic 'thredas' \(nearest: threads\)"):
+        help_command(HelpOptions("thredas"), built_in_settings())
+
+
+async def test_the_chat_shows_a_topic_too():
+    async with chatting() as driver:
+        await driver.say("/help thinking")
+        await driver.note("/think off")

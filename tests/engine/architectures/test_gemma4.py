@@ -1,0 +1,359 @@
+"""The gemma4 architecture: twin, tiny model, layers that share keys and values, and what stays in the file."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import Model
+from engine.cache.kv_cache import memory_needs
+from engine.cache.kv_types import KV_TYPES
+from engine.config import Rope
+from engine.gguf.ggml_types import TYPES_BY_NAME
+from engine.machine import residency
+from engine.measure.fit import needs_of_file
+from tests.engine import tiny_gguf
+from tests.engine.reference import Array, Twin, causal_attention, gelu, rmsnorm
+from tests.engine.refusals import refusal
+from tests.engine.test_models import IDS, nmse
+
+WINDOW = 6
+KEY = "gemma4.attention."
+
+
+def tiny(
+    *,
+    quant: str = "F32",
+    n_layers: int = 4,
+    n_kv_heads: int = 2,
+    slides: list[bool] | None = None,
+    shared: int | None = None,
+    per_layer: bool = True,
+    seed: int = 0,
+    **arguments: Any,
+) -> tiny_gguf.TinyGGUF:
+    """Every second layer slides, with half the heads, of half the width; from the third on layers store nothing.
+
+    Files carry keys and values of layers that do not read them; the first layer with no window has no values.
+    """
+    slides = [number % 2 == 0 for number in range(n_layers)] if slides is None else slides
+    n_layers = len(slides)
+    shared = max(0, n_layers - 2) if shared is None else shared
+    block_size = TYPES_BY_NAME[quant].block_size
+    if block_size == 256:
+        arguments = {"head_dim": 128, **arguments}  # all heads of a window are a whole block
+    arguments = {"vocabulary": "spm", "head_norms": True, "norms_behind": True, **arguments}
+    described = tiny_gguf.decoder(
+        "gemma4", quant, n_layers=n_layers, n_kv_heads=n_kv_heads, seed=seed, tied=True, **arguments
+    )
+    dim, width = (described.value(f"gemma4.{key}") for key in ("embedding_length", "attention.key_length"))
+    n_heads, rng = described.value(KEY + "head_count"), np.random.default_rng(seed + 1)
+    kv_heads = [max(1, n_kv_heads // 2) if one else n_kv_heads for one in slides]
+
+    def matrix(name: str, rows: int, cols: int) -> None:
+        if any(one.name == name for one in described.tensors):
+            described.drop_tensor(name)
+        described.tensors.append(tiny_gguf.quantised(name, quant, rows, cols, 1 / cols**0.5, rng))
+
+    def vector(name: str, n: int, mean: float = 1.0) -> None:
+        if any(one.name == name for one in described.tensors):
+            described.drop_tensor(name)
+        described.add_vector(name, mean + 0.1 * rng.standard_normal(n))
+
+    for number, is_sliding in enumerate(slides):
+        block, each = f"blk.{number}.", width // 2 if is_sliding else width
+        for letter, heads in (("q", n_heads), ("k", kv_heads[number]), ("v", kv_heads[number])):
+            matrix(f"{block}attn_{letter}.weight", heads * each, dim)
+        matrix(block + "attn_output.weight", dim, n_heads * each)
+        vector(block + "attn_q_norm.weight", each)
+        vector(block + "attn_k_norm.weight", each)
+    if slides.count(False):
+        described.drop_tensor(f"blk.{slides.index(False)}.attn_v.weight")
+        n_turned = width // 4
+        described.add_vector("rope_freqs.weight", np.r_[np.ones(n_turned), np.full(width // 2 - n_turned, 1e30)])
+    described.set(KEY + "head_count_kv", np.array(kv_heads, "<u4"))
+    described.set(KEY + "sliding_window", WINDOW)
+    described.set(KEY + "sliding_window_pattern", np.array(slides))
+    described.set(KEY + "shared_kv_layers", shared)
+    for key, value in {
+        "attention.key_length_swa": width // 2, "attention.value_length_swa": width // 2,
+        "rope.dimension_count_swa": width // 2, "rope.freq_base": 1000.0, "rope.freq_base_swa": 50.0,
+        "final_logit_softcapping": 0.5,
+    }.items():  # fmt: skip
+        described.set(f"gemma4.{key}", value)
+    for number in range(n_layers):
+        vector(f"blk.{number}.layer_output_scale.weight", 1, 0.8)
+    each = max(32, block_size) if per_layer else 0
+    described.set("gemma4.embedding_length_per_layer_input", each)
+    if each:
+        n_vocab = described.tensor("token_embd.weight").dims[1]
+        described.tensors.append(
+            tiny_gguf.quantised("per_layer_token_embd.weight", quant, n_vocab, n_layers * each, each**-0.5, rng)
+        )
+        matrix("per_layer_model_proj.weight", n_layers * each, dim)
+        vector("per_layer_proj_norm.weight", each)
+        for number in range(n_layers):
+            matrix(f"blk.{number}.inp_gate.weight", each, dim)
+            matrix(f"blk.{number}.proj.weight", dim, each)
+            vector(f"blk.{number}.post_norm.weight", dim)
+    return described
+
+
+def inputs_of_layers(twin: Twin, x: Array, ids: list[int]) -> Array:
+    """(n_layers, n, width): what each layer adds of the tokens."""
+    width = twin.key("embedding_length_per_layer_input")
+    projected = (twin.project(x, "per_layer_model_proj") / np.sqrt(x.shape[-1])).reshape(len(ids), -1, width)
+    looked_up = twin.tensor("per_layer_token_embd.weight")[ids].reshape(len(ids), -1, width) * np.sqrt(width)
+    return ((twin.norm(projected, "per_layer_proj_norm") + looked_up) / np.sqrt(2)).swapaxes(0, 1)
+
+
+def logits(twin: Twin, ids: list[int]) -> Array:
+    x = twin.embed(ids) * np.sqrt(twin.key("embedding_length"))
+    slides, n_layers = twin.key("attention.sliding_window_pattern"), len(twin.blocks)
+    n_storing = n_layers - twin.key("attention.shared_kv_layers", 0)
+    inputs = inputs_of_layers(twin, x, ids) if twin.key("embedding_length_per_layer_input", 0) else None
+    stored: dict[int, tuple[Array, Array]] = {}
+    for number, block in enumerate(twin.blocks):
+        turn = twin.turner(len(ids), neighbours=False)
+        width = twin.key("attention.key_length")
+        if slides[number]:
+            width, base = twin.key("attention.key_length_swa"), twin.key("rope.freq_base_swa", 10000.0)
+            turn = twin.turner(len(ids), neighbours=False, theta=base, divisor=1.0, factors="", dim=width)
+        h = twin.norm(x, block + "attn_norm")
+
+        def heads(name: str, h: Array = h, block: str = block, width: int = width) -> Array:
+            return twin.project(h, block + name).reshape(len(h), -1, width)
+
+        if number < n_storing:
+            k = heads("attn_k")
+            v = k if twin.tensor(block + "attn_v.weight") is None else heads("attn_v")
+            stored[number] = turn(twin.norm(k, block + "attn_k_norm")), rmsnorm(v, np.ones(width), twin.eps)
+        source = number if number < n_storing else n_storing - (2 if slides[number] else 1)
+        q = turn(twin.norm(heads("attn_q"), block + "attn_q_norm"))
+        window = twin.key("attention.sliding_window") if slides[number] else None
+        attended = causal_attention(q, *stored[source], window).reshape(len(ids), -1)
+        x = x + twin.norm(twin.project(attended, block + "attn_output"), block + "post_attention_norm")
+        hidden = twin.feed_forward(block, twin.norm(x, block + "ffn_norm"), gelu)
+        x = x + twin.norm(hidden, block + "post_ffw_norm")
+        if inputs is not None:
+            gated = gelu(twin.project(x, block + "inp_gate")) * inputs[number]
+            x = x + twin.norm(twin.project(gated, block + "proj"), block + "post_norm")
+        scale = twin.tensor(block + "layer_output_scale.weight")
+        x = x if scale is None else x * scale
+    found, cap = twin.head(x), twin.key("final_logit_softcapping")
+    return cap * np.tanh(found / cap) if cap else found
+
+
+def opened(tmp_path: Path, **arguments: Any) -> Model:
+    return Model.open(tiny(**arguments).write(tmp_path / "m.gguf"), threads=2)
+
+
+def test_heads_windows_and_caches_are_those_of_each_layer(tmp_path: Path) -> None:
+    model = opened(tmp_path, n_layers=6)
+    local, whole = (Rope(50.0, 8, neighbours=False), Rope(1000.0, 16, neighbours=False, factors="rope_freqs.weight"))
+    found = [(one.n_kv_heads, one.key_dim, one.window, one.rope, one.kv_of) for one in model.config.attentions.values()]
+    assert found == [
+        (1, 8, WINDOW, local, None), (2, 16, None, whole, None), (1, 8, WINDOW, local, 0), (2, 16, None, whole, 1),
+        (1, 8, WINDOW, local, 0), (2, 16, None, whole, 1),
+    ]  # fmt: skip
+    assert {one.scale for one in model.config.attentions.values()} == {1.0}
+    assert model.config.last_storing == 1
+    kept = memory_needs(model.config, KV_TYPES["f16"])
+    assert (kept.position_bytes, [n_bytes for _, n_bytes in kept.rings]) == (2 * 16 * 2 * 2, [8 * 2 * 2])
+    session = model.session(n_ctx=64)
+    assert session.kv_bytes == kept.bytes_for(64)
+    model.close()
+
+
+def _without_scale(described: tiny_gguf.TinyGGUF) -> None:
+    described.drop_tensors("layer_output_scale.weight")
+
+
+def _without_cap(described: tiny_gguf.TinyGGUF) -> None:
+    described.drop("gemma4.final_logit_softcapping")
+
+
+def _without_unread(described: tiny_gguf.TinyGGUF) -> None:
+    for number in (2, 3):
+        described.drop_tensors(*(f"blk.{number}.attn_{name}.weight" for name in ("k", "v", "k_norm")))
+
+
+def _without_values(described: tiny_gguf.TinyGGUF) -> None:
+    described.drop_tensors("attn_v.weight")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "change"),
+    [
+        ({}, _without_scale),
+        ({}, _without_cap),
+        ({}, _without_unread),
+        ({}, _without_values),
+        ({"per_layer": False}, None),
+        ({"shared": 0}, None),
+        ({"slides": [False, True, False, False], "shared": 1}, None),
+        ({"slides": [True, True, True], "shared": 1}, None),
+    ],
+)
+def test_variants_equal_the_numpy_twin(arguments: dict[str, Any], change: Any, tmp_path: Path) -> None:
+    described = tiny(**arguments)
+    if change is not None:
+        change(described)
+    model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
+    wanted, session = logits(Twin(model._checked), IDS), model.session(n_ctx=64, kv="f32")
+    assert nmse(session.feed(IDS, every=True), wanted) < 1e-9
+    session.truncate(0)
+    assert nmse(session.feed(IDS), wanted[-1]) < 1e-9
+    assert nmse(session.feed([7]), logits(Twin(model._checked), [*IDS, 7])[-1]) < 1e-9
+    model.close()
+
+
+def test_all_three_projections_in_one_tensor_change_no_bit(tmp_path: Path) -> None:
+    described = tiny(slides=[True, True, True, True])
+    apart = Model.open(described.write(tmp_path / "apart.gguf"))
+    described.fuse("attn_qkv.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight")
+    fused = Model.open(described.write(tmp_path / "fused.gguf"))
+    found = [model.session(n_ctx=64).feed(IDS, every=True).tobytes() for model in (apart, fused)]
+    assert found[0] == found[1]
+    apart.close()
+    fused.close()
+
+
+def _rows(model: Model, plan: str) -> dict[int, int]:
+    """Number of matrix products of each layer."""
+    rows = model.session(n_ctx=64)._pipeline.plans[plan].describe()
+    names = [row["weights"] for row in rows if row["op"].startswith(("matvec", "matmul"))]
+    layers = [int(name.split(".")[1]) for name in names if name.startswith("blk.")]
+    return {layer: layers.count(layer) for layer in set(layers)}
+
+
+def test_a_prompt_runs_layers_that_store_nothing_for_its_last_token_only(tmp_path: Path) -> None:
+    model = opened(tmp_path, n_layers=6)
+    q, kv, others = 1, 2, 6  # output, gate, up, down, and two of the layer's input
+    assert _rows(model, "block") == {0: q + kv + others, 1: 1}  # the values of layer 1 are its keys
+    assert _rows(model, "block last") == {1: q + others, **dict.fromkeys(range(2, 6), q + others)}
+    assert _rows(model, "decode") == {0: q + kv + others, 1: q + 1 + others, **dict.fromkeys(range(2, 6), q + others)}
+    model.close()
+
+
+@pytest.mark.parametrize("quant", ["Q8_0", "Q4_K"])
+def test_prompts_end_with_the_bits_of_all_layers_for_all_tokens(quant: str, tmp_path: Path) -> None:
+    ids = np.random.default_rng(2).integers(3, 250, 150).tolist()
+    model = opened(tmp_path, quant=quant, context_length=256)
+    whole, prompt = (model.session(n_ctx=192) for _ in range(2))
+    prompt._pipeline.columns_at = lambda pos: 64  # type: ignore[method-assign]
+    assert prompt.feed(ids).tobytes() == whole.feed(ids, every=True)[-1].tobytes()
+    assert prompt.feed([7]).tobytes() == whole.feed([7]).tobytes()
+    assert prompt.feed([8, 9, 10]).tobytes() == whole.feed([8, 9, 10], every=True)[-1].tobytes()
+    model.close()
+
+
+def test_a_cache_that_layers_share_is_shifted_once(tmp_path: Path) -> None:
+    model = opened(tmp_path, context_length=256)
+    moved, fresh = (model.session(n_ctx=128, kv="f32") for _ in range(2))
+    ids = np.random.default_rng(3).integers(3, 250, 60).tolist()
+    moved.feed(ids)
+    moved.shift(8, 16)
+    fresh.feed(ids[:8] + ids[24:])
+    found, wanted = (one._pipeline._cache.layers[0].keys.read_tiles(0, 44) for one in (moved, fresh))
+    assert np.abs(found - wanted).max() < 1e-5  # of the first layer, keys depend on token and position alone
+    assert moved._pipeline._cache.layers[2] is moved._pipeline._cache.layers[0]
+    model.close()
+
+
+TABLE = "per_layer_token_embd.weight"
+
+
+def test_the_table_of_inputs_is_no_part_of_the_memory_and_a_row_of_what_a_token_reads(tmp_path: Path) -> None:
+    described = tiny(quant="Q8_0")
+    path = described.write(tmp_path / "m.gguf")
+    table, sizes = described.tensor(TABLE), {str(one.name): len(one.data) for one in described.tensors}
+    unread = sum(
+        size for name, size in sizes.items()
+        if name.startswith(("blk.2.", "blk.3.")) and ("attn_k" in name or "attn_v" in name)
+    )  # fmt: skip
+    model = Model.open(path)
+    assert model.weights_bytes == sum(sizes.values()) - len(table.data) - unread
+    row_bytes = len(table.data) // table.dims[1]
+    assert model.bytes_per_token == model.weights_bytes + row_bytes
+    needs = needs_of_file(path)
+    assert needs.weights_bytes == model.weights_bytes
+    layers = [tensor for tensor in described.tensors if str(tensor.name).startswith(("blk.0.", "blk.1."))]
+    assert needs.products == {"Q8_0": sum(one.dims[0] * one.dims[1] for one in layers if len(one.dims) == 2)}
+    model.close()
+
+
+def test_the_table_of_inputs_is_not_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(residency, "resident_bytes", lambda view, _: 0)
+    read: list[tuple[int, int]] = []
+    monkeypatch.setattr(residency, "read_in_order", lambda places, _: read.extend(one[1:] for one in places))
+    model = opened(tmp_path)
+    info = model._checked.gguf.tensors[TABLE]
+    first, end = info.offset_bytes, info.offset_bytes + info.size_bytes
+    assert info.size_bytes > 16 * mmap.PAGESIZE
+    model.session(n_ctx=64)
+    n_inside = sum(max(0, min(end, upto) - max(first, start)) for start, upto in read)
+    assert n_inside < 2 * mmap.PAGESIZE
+    assert read[0][0] == 0
+    assert read[-1][1] == model._checked.gguf.file_bytes
+    model.close()
+
+
+def test_weights_in_huge_pages_leave_the_table_where_it_is_and_change_no_bit(tmp_path: Path) -> None:
+    model = opened(tmp_path)
+    mapped, session = model._weights, model.session(n_ctx=64)
+    wanted = session.feed(IDS)
+    model.use_weights("huge")
+    assert model._weights[TABLE].address == mapped[TABLE].address
+    assert model._weights["token_embd.weight"].address != mapped["token_embd.weight"].address
+    assert (model._weights.rows(TABLE) == mapped.rows(TABLE)).all()
+    session.truncate(0)
+    assert session.feed(IDS).tobytes() == wanted.tobytes()
+    model.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (
+            {"n_layers": 4, "shared": 1},
+            "attention.shared_kv_layers is 1: keys and values of layer 2, which has a window",
+        ),
+        ({"n_layers": 4, "shared": 3}, "attention.shared_kv_layers is 3: must be 0 to 2"),
+        ({"slides": [False, False, True, False], "shared": 2}, "keys and values of layer 0, which has no window"),
+        ({"slides": [True, True, False], "shared": 1}, "keys and values of layer 1, which has a window"),
+    ],
+)
+def test_layers_that_would_read_keys_of_another_kind_are_refused(
+    arguments: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    message = refusal(tiny(**arguments).write(tmp_path / "model.gguf"))
+    assert problem in message
+
+
+def test_layers_that_would_read_other_heads_are_refused(tmp_path: Path) -> None:
+    described = tiny()
+    described.set(KEY + "head_count_kv", np.array([1, 2, 1, 1], "<u4"))
+    assert "layer 1, whose 2 heads are not the 1 of layer 3" in refusal(described.write(tmp_path / "model.gguf"))
+
+
+def test_keys_that_are_not_read_must_still_have_their_shape(tmp_path: Path) -> None:
+    described = tiny()
+    described.tensor("blk.3.attn_k.weight").dims[1] = 8
+    assert "tensor blk.3.attn_k.weight has shape" in refusal(described.write(tmp_path / "model.gguf"))
+
+
+def test_inputs_of_a_layer_that_are_no_whole_blocks_are_refused(tmp_path: Path) -> None:
+    described, rng = tiny(), np.random.default_rng(1)
+    n_vocab = described.tensor(TABLE).dims[1]
+    described.drop_tensor(TABLE)
+    described.tensors.append(tiny_gguf.quantised(TABLE, "Q8_0", n_vocab, 4 * 32, 0.1, rng))
+    Model.open(described.write(tmp_path / "whole.gguf")).close()
+    described.tensors[-1] = tiny_gguf.quantised(TABLE, "Q4_K", n_vocab, 4 * 64, 0.1, rng)
+    described.set("gemma4.embedding_length_per_layer_input", 64)
+    message = refusal(described.write(tmp_path / "model.gguf"))
+    assert f"tensor {TABLE} is Q4_K: 64 weights of a layer are no blocks of 256" in message

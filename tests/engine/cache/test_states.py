@@ -1,0 +1,427 @@
+"""States of recurrent layers: where a session can go back to, what it costs, and what a saved state brings back."""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import EngineError, Model, Sampling, Session
+from engine.cache import states
+from engine.cache.hybrid_memory import HybridMemory
+from engine.cache.kv_cache import memory_needs
+from engine.cache.kv_types import KV_TYPES
+from engine.cache.layer_memory import MemoryNeeds
+from engine.cache.states import MOST_CHECKPOINTS, RecurrentStates
+from engine.config import Dense, Layer, ModelConfig, ShortConvolution
+from engine.errors import Cancelled
+from engine.saved_state import StateWriter, restorable, restore_state, writer
+from engine.saved_state.record import RECORD_POSITIONS
+from tests.engine import tiny_gguf
+from tests.engine.architectures import test_qwen35
+
+IDS = np.random.default_rng(3).integers(3, 250, 600).tolist()
+OTHERS = np.random.default_rng(4).integers(3, 250, 200).tolist()
+TURN = 200
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    model = Model.open(test_qwen35.tiny(quant="Q8_0", context_length=2048).write(path), threads=2)
+    yield model
+    model.close()
+
+
+def session_of(model: Model, checkpoint_bytes: int = states.CHECKPOINT_BYTES) -> Session:
+    model.checkpoint_bytes = checkpoint_bytes
+    return model.session(n_ctx=1024)
+
+
+def next_logits(session: Session) -> bytes:
+    """What shows in which state the layers are."""
+    return session.feed(OTHERS[:7], every=True).tobytes()
+
+
+def fresh_logits(model: Model, ids: list[int]) -> bytes:
+    session = session_of(model)
+    session.feed(ids)
+    return next_logits(session)
+
+
+def save(session: Session, path: Path) -> None:
+    saving = StateWriter(session, path)
+    try:
+        assert saving.flush(60), saving.problem
+    finally:
+        saving.close()
+
+
+def test_another_reply_and_an_edit_read_again_from_where_the_conversation_turns(model: Model) -> None:
+    session = session_of(model)
+    session.prefill(IDS[:TURN], turns=[10, 70, 195])
+    reply = [piece.token_id for piece in session.generate(Sampling.greedy(), 20)]
+    assert session.reusable(IDS[:TURN]) == 195
+    assert session.has_lost(IDS[:TURN])
+    assert session.prefill(IDS[:TURN]).reused == 195
+    assert [piece.token_id for piece in session.generate(Sampling.greedy(), 20)] == reply
+    edited = [*IDS[:150], *OTHERS[:50]]
+    assert session.prefill(edited).reused == 70
+    assert next_logits(session) == fresh_logits(model, edited)
+
+
+def test_the_next_turn_keeps_where_the_reply_ended(model: Model) -> None:
+    session = session_of(model)
+    session.prefill(IDS[:50])
+    for _ in session.generate(Sampling.greedy(), 20):
+        pass
+    held = session.tokens
+    assert session.prefill([*held, *IDS[100:130]]).reused == len(held)
+    assert session.prefill([*held, *IDS[130:180]]).reused == len(held)
+    assert next_logits(session) == fresh_logits(model, [*held, *IDS[130:180]])
+
+
+def test_messages_close_to_each_other_share_a_place(model: Model) -> None:
+    session = session_of(model)
+    turns = [64, 70, 100, 127, 128, 191, 299]
+    session.prefill(IDS[:300], turns=turns)
+    assert [n for n in turns if session.memory.kept_before(n) == n] == [64, 128, 299]
+
+
+def test_a_long_prompt_is_kept_now_and_then(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "SPACING", 128)
+    session = session_of(model)
+    session._pipeline.columns_at = lambda pos: 50  # type: ignore[method-assign]
+    session.prefill(IDS)
+    assert [session.memory.kept_before(n) for n in (149, 150, 299, 300, 600)] == [0, 150, 150, 300, 600]
+
+
+@pytest.mark.parametrize("n", [4, 70])
+@pytest.mark.parametrize(
+    ("architecture", "n_layers"),
+    [("qwen35", 2), ("qwen35", 3), ("falcon-h1", 2), ("nemotron_h", 2), ("nemotron_h", 3), ("nemotron_h", 4)],
+)
+def test_the_last_token_of_a_prompt_has_the_logits_of_all_layers(
+    architecture: str, n_layers: int, n: int, tmp_path: Path
+) -> None:
+    """Whatever the last layer is that remembers tokens: all of them pass it, and the last one all behind it."""
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture, "Q8_0", n_layers=n_layers), threads=2)
+    whole, prompt = model.session(n_ctx=128), model.session(n_ctx=128)
+    assert prompt.feed(IDS[:n]).tobytes() == whole.feed(IDS[:n], every=True)[-1].tobytes()
+    assert prompt.feed(OTHERS[:5]).tobytes() == whole.feed(OTHERS[:5]).tobytes()
+    model.close()
+
+
+def test_a_stopped_walk_costs_nothing(model: Model) -> None:
+    session = session_of(model)
+    session.feed(IDS[:100])
+    columns = session._pipeline.columns_at
+    session._pipeline.columns_at = lambda pos: 16  # type: ignore[method-assign]
+    with pytest.raises(Cancelled):
+        session.feed(IDS[100:300], on_progress=lambda done, total: session.cancel() if done > 60 else None)
+    session._pipeline.columns_at = columns  # type: ignore[method-assign]
+    assert session.length == 164
+    model.crew.cancel()
+    assert not session._pipeline.store(IDS[:4], 164, 2, is_few=True)  # some layers have written, others not
+    model.crew.rearm()
+    assert session.truncate(164) == 164
+    assert next_logits(session) == fresh_logits(model, IDS[:164])
+
+
+def test_a_rejected_guess_leaves_the_state_as_it_was(model: Model) -> None:
+    session = session_of(model)
+    session.feed(IDS[:100])
+    session.verify(IDS[100:104])
+    assert session.truncate(102) == 100
+    session.feed(IDS[100:102])
+    other = session_of(model)
+    other.feed(IDS[:100])
+    other.feed(IDS[100:102])
+    assert next_logits(session) == next_logits(other)
+
+
+def test_guesses_that_hold_need_nothing_again(model: Model) -> None:
+    one, other = session_of(model), session_of(model)
+    for session in (one, other):
+        session.feed(IDS[:100])
+    rows = one.verify(IDS[100:104])
+    assert rows.tobytes() == np.stack([other.feed([token]) for token in IDS[100:104]]).tobytes()
+    assert next_logits(one) == next_logits(other)
+
+
+def test_nothing_is_guessed_where_a_rejected_guess_would_cost_more_than_it_gains(model: Model) -> None:
+    repeated, replies = IDS[:20] * 6, []
+    for guess in (True, False):
+        session = session_of(model)
+        session.prefill(repeated)
+        replies.append([piece.token_id for piece in session.generate(Sampling.greedy(), 30, guess=guess)])
+        session.retrace(IDS[:20] * 2, guess)
+        assert session.n_guessed == 0
+        assert next_logits(session) == fresh_logits(model, session.tokens[: session.length - 7])
+    assert replies[0] == replies[1]
+
+
+def test_what_is_only_tried_is_forgotten(model: Model) -> None:
+    session = session_of(model)
+    session.feed(IDS[:200])
+    with session.forgetting():
+        session.feed(IDS[300:400])
+    assert session.tokens == IDS[:200]
+    with session.forgetting():
+        session.feed([4])
+    with session.forgetting():
+        assert session.truncate(192) == 0
+        session.feed(IDS[:64])
+        session.stretch(512)
+        session.feed([4])
+    assert session.length == 0
+    session.feed(IDS[:100])
+    assert next_logits(session) == fresh_logits(model, IDS[:100])
+
+
+def test_nothing_is_dropped_from_the_midst(model: Model) -> None:
+    session = session_of(model)
+    session.feed(IDS[:100])
+    assert session.shift_towards([*IDS[:20], *IDS[40:100], 5]) == 0
+    with pytest.raises(EngineError, match="cannot forget"):
+        session.shift(20, 20)
+    assert session.length == 100
+
+
+def test_needs_are_both_slots_and_the_checkpoints_of_the_budget(model: Model) -> None:
+    each = states.state_bytes(model.config)
+    assert each == 4 * (3 * 8 * 32 + 4 * 32 * 32)
+    needs = memory_needs(model.config, KV_TYPES["f16"], 5 * each + 1)
+    assert needs == MemoryNeeds(2 * 2 * 2 * 16, 7 * each, state_bytes=each)
+    assert (needs.bytes_moved(0), needs.bytes_moved(100)) == (2 * each, 2 * each + 100 * 128)
+    session = session_of(model, checkpoint_bytes=5 * each + 1)
+    assert session.kv_bytes == needs.bytes_for(1024)
+    assert (session.kv_bytes_per_position, session.state_bytes) == (128, each)
+    assert memory_needs(model.config, KV_TYPES["f16"]).fixed_bytes == (2 + MOST_CHECKPOINTS) * each
+    for n in range(100, 600, 50):
+        session.feed(IDS[session.length : n])
+        session.memory.mark()
+    assert isinstance(session.memory, HybridMemory)
+    assert session.memory.states.held_bytes == 7 * each
+
+
+def test_without_a_budget_only_the_start_is_left_to_go_back_to(model: Model, tmp_path: Path) -> None:
+    session, back = (session_of(model, checkpoint_bytes=0) for _ in range(2))
+    session.prefill(IDS[:200])
+    session.memory.mark()
+    save(session, tmp_path / "kv.state")
+    assert session.truncate(150) == 0
+    assert restore_state(back, tmp_path / "kv.state").tokens == 200
+    assert next_logits(back) == fresh_logits(model, IDS[:200])
+
+
+# ---- saved states
+
+
+def test_a_saved_state_goes_on_and_goes_back(model: Model, tmp_path: Path) -> None:
+    path, session = tmp_path / "kv.state", session_of(model)
+    session.prefill(IDS[:200], turns=[77, 190])
+    for _ in session.generate(Sampling.greedy(), 21):
+        pass
+    held = session.tokens
+    save(session, path)
+    for wanted, there in ((None, len(held)), (held, len(held)), ([*held[:195], 9, 9], 190), ([*held[:80], 9], 77)):
+        back = session_of(model)
+        if wanted is not None:
+            assert restorable(back, path, wanted) == there
+        assert restore_state(back, path, wanted).tokens == there
+        assert next_logits(back) == fresh_logits(model, held[:there])
+    early = session_of(model)
+    assert restore_state(early, path, [*held[:60], 9]).tokens == 0
+    assert early.prefill(held[:60]).fed == 60
+
+
+def test_a_restart_keeps_the_way_back(model: Model, tmp_path: Path) -> None:
+    path, session, back = tmp_path / "kv.state", session_of(model), session_of(model)
+    session.prefill(IDS[:300], turns=[77, 190])
+    save(session, path)
+    assert restore_state(back, path).tokens == 300
+    assert back.reusable([*IDS[:195], 9]) == 190
+    back.prefill([*IDS[:195], *OTHERS[:100]], turns=[270])
+    save(back, path)
+    again = session_of(model)
+    assert restore_state(again, path, back.tokens).tokens == 295
+    assert again.truncate(280) == 270
+    assert next_logits(again) == fresh_logits(model, back.tokens[:270])
+
+
+def test_a_state_written_as_the_session_grows_goes_on_from_every_turn(model: Model, tmp_path: Path) -> None:
+    path, session = tmp_path / "kv.state", session_of(model)
+    saving, ends = StateWriter(session, path), []
+    for turn in range(4):
+        session.prefill([*session.tokens, *IDS[100 * turn : 100 * turn + 83]])
+        assert saving.flush(60), saving.problem
+        for _ in session.generate(Sampling.greedy(), 7):
+            pass
+        assert saving.flush(60), saving.problem
+        ends.append(session.length)
+    saving.close()
+    assert any(end % RECORD_POSITIONS % 8 for end in ends)
+    for end in ends:
+        back = session_of(model)
+        assert restore_state(back, path, session.tokens[: end + 2]).tokens == end
+        assert next_logits(back) == fresh_logits(model, session.tokens[:end])
+
+
+def test_a_slow_reply_does_not_save_its_state_with_each_token(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "QUIET_S", 0.0)
+    path, session = tmp_path / "kv.state", session_of(model)
+    session.feed(IDS[:100])
+    saving = StateWriter(session, path)
+    assert saving.flush(60), saving.problem
+    before_bytes = saving.file_bytes
+    for token in IDS[100:120]:
+        session.feed([token])
+        saving.note()
+        wait_for(lambda: saving.saved_tokens == session.length)
+    assert saving.file_bytes - before_bytes < 3 * states.state_bytes(model.config)
+    saving.close()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < give_up_s
+        threading.Event().wait(0.001)
+
+
+def test_a_damaged_state_costs_a_reread_and_never_an_answer(model: Model, tmp_path: Path) -> None:
+    path, session = tmp_path / "kv.state", session_of(model)
+    session.prefill(IDS[:300], turns=[77, 190])
+    save(session, path)
+    whole = path.read_bytes()
+    found = set()
+    for at in range(300, len(whole), len(whole) // 23):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        path.chmod(0o600)
+        back = session_of(model)
+        try:
+            there = restore_state(back, path).tokens
+        except EngineError:
+            there = 0
+        found.add(there)
+        assert back.length == there
+        assert next_logits(back) == fresh_logits(model, IDS[:there]) if there else True
+        back.close()
+    assert found == {0, 77, 190}
+
+
+def test_only_the_first_and_the_newest_turns_are_saved(model: Model, tmp_path: Path) -> None:
+    session = session_of(model)
+    session.prefill(IDS[:580], turns=range(65, 580, 65))
+    save(session, tmp_path / "kv.state")
+    back = session_of(model)
+    assert restore_state(back, tmp_path / "kv.state").tokens == 580
+    assert [back.memory.kept_before(n) for n in (64, 454, 519, 579)] == [0, 65, 455, 520]
+
+
+# ---- the states alone
+
+
+def small(n: int = 8) -> ModelConfig:
+    layers = (Layer(ShortConvolution(n, 3), Dense(8)), Layer(ShortConvolution(n, 5), Dense(8)))
+    return ModelConfig("lfm2", n, layers, 1e-5, 4096, 300)
+
+
+class Walked:
+    """States whose content follows from the tokens, as a walk would write it."""
+
+    def __init__(self, most: int) -> None:
+        self.states = RecurrentStates(small(), most * states.state_bytes(small()))
+        self.tokens: list[int] = []
+
+    def content(self) -> np.ndarray[Any, Any]:
+        if not self.tokens:
+            return np.zeros(self.states.size_bytes, np.uint8)
+        seed = zlib.crc32(bytes(self.tokens))
+        return np.random.default_rng([seed, len(self.tokens)]).integers(0, 256, self.states.size_bytes, np.uint8)
+
+    def walk(self, ids: list[int], is_done: bool) -> None:
+        self.states.extend()
+        wrong = self.states._slots[1 - self.states.slot]
+        wrong[:] = 77
+        if not is_done:
+            self.rewind(len(self.tokens))
+            return
+        self.tokens += ids
+        wrong[:] = self.content()
+        self.states.reach(len(self.tokens))
+
+    def rewind(self, n: int) -> None:
+        said = self.states.reachable(n)
+        there = self.states.rewind(n)
+        assert said == there <= n
+        del self.tokens[there:]
+
+    def check(self) -> None:
+        assert (self.states._slots[self.states.slot] == self.content()).all()
+        out = np.empty(self.states.size_bytes, np.uint8)
+        assert self.states.copy_state(len(self.tokens), out) == bool(len(self.tokens)) or not self.tokens
+        assert self.states.reachable(len(self.tokens)) == len(self.tokens)
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("walk"), st.lists(st.integers(0, 255), min_size=1, max_size=9)),
+    st.tuples(st.just("fail"), st.just([1])),
+    st.tuples(st.just("rewind"), st.integers(0, 60)),
+    st.tuples(st.sampled_from(["mark", "keep", "release"]), st.none()),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(0, 4), st.lists(ACTIONS, max_size=30))
+def test_wherever_it_goes_back_to_the_state_is_that_of_the_tokens(most: int, actions: list[tuple[str, Any]]) -> None:
+    walked = Walked(most)
+    for action, argument in actions:
+        if action in ("walk", "fail"):
+            walked.walk(argument, action == "walk")
+        elif action == "rewind":
+            walked.rewind(min(argument, len(walked.tokens)))
+        elif action == "keep":
+            walked.states.keep(len(walked.tokens))
+        else:
+            getattr(walked.states, action)()
+        walked.check()
+        assert walked.states.held_bytes <= walked.states.n_bytes + walked.states.size_bytes
+
+
+def test_the_old_is_kept_sparsely_and_turns_before_what_stands_between() -> None:
+    walked = Walked(4)
+    for number in range(40):
+        walked.walk(list(range(10)), is_done=True)
+        walked.states._checkpoint(is_turn=number % 4 == 3)
+    kept = [one.n for one in walked.states._kept]
+    assert kept[-1] == 400
+    assert all(one.is_turn for one in walked.states._kept)
+    gaps = np.diff([0, *kept])
+    assert gaps[-1] < gaps[0]
+
+
+def test_a_copy_that_is_overwritten_meanwhile_does_not_count() -> None:
+    walked = Walked(0)
+    walked.walk([1, 2, 3], is_done=True)
+
+    class Overtaken(np.ndarray[Any, Any]):
+        def __setitem__(self, key: Any, value: Any) -> None:
+            super().__setitem__(key, value)
+            walked.walk([4], is_done=True)
+
+    out = np.empty(walked.states.size_bytes, np.uint8)
+    assert walked.states.copy_state(3, out)
+    assert not walked.states.copy_state(3, out.view(Overtaken))
+    assert not walked.states.copy_state(3, out)

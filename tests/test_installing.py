@@ -1,0 +1,137 @@
+"""From a checkout to a program: what stands in the way is one line, and the wheel holds all that is needed."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def bootstrap() -> SimpleNamespace:
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "bootstrap.py")))
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def patched(monkeypatch: pytest.MonkeyPatch, bootstrap: SimpleNamespace, **changes: object) -> None:
+    for name, value in changes.items():
+        monkeypatch.setitem(bootstrap.main.__globals__, name, value)
+
+
+def test_a_python_that_is_too_old_is_named_with_what_mends_it(bootstrap, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "version_info", (3, 8, 10))
+    assert bootstrap.main([str(tmp_path / "venv"), "."]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("jalopy: Python 3.10 or later is needed, and ")
+    assert err.endswith("is 3.8 (install a newer one, or uv, which brings one)\n")
+
+
+def test_a_newer_python_on_the_path_is_taken_instead(bootstrap, monkeypatch, tmp_path):
+    program(tmp_path, "python3.12", "exit 0")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "version_info", (3, 8, 10))
+    assert bootstrap.suitable_python() == str(tmp_path / "python3.12")
+
+
+def test_a_python_without_venv_names_the_package(bootstrap, monkeypatch, tmp_path, capsys):
+    program(tmp_path, "python3", "exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
+    assert bootstrap.main([str(tmp_path / "venv"), "."]) == 1
+    assert "sudo apt install python3-venv" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_refused_before_anything_is_downloaded(bootstrap, monkeypatch, tmp_path, capsys):
+    patched(monkeypatch, bootstrap, suitable_python=lambda: sys.executable)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=123_000_000))
+    assert bootstrap.main([str(tmp_path / "venv"), "."]) == 1
+    assert f"{tmp_path} has 123 MB free, 500 MB are needed" in capsys.readouterr().err
+    assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ("WARNING: Retrying ... [Errno -3] Temporary failure in name resolution", "no network: "),
+        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "the disk is full"),
+        ("WARNING: ... ConnectTimeoutError ... Max retries exceeded", "the package index does not answer"),
+        ("a\nERROR: No matching distribution found for numba\nb", "installing failed: No matching distribution found"),
+        ("", "installing failed: no reason was given"),
+    ],
+)
+def test_what_pip_fails_of_is_one_line(bootstrap, monkeypatch, tmp_path, capsys, said, line):
+    (tmp_path / "said").write_text(said)
+    program(tmp_path, "python3", f'case "$*" in *dry-run*) cat "{tmp_path}/said" >&2; exit 1;; esac')
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    patched(monkeypatch, bootstrap, suitable_python=lambda: str(tmp_path / "python3"), runs=lambda python: True)
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "bin" / "python").symlink_to(tmp_path / "python3")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert bootstrap.main([str(tmp_path / "venv"), "."]) == 1
+    out, err = capsys.readouterr()
+    assert "about 80 MB to download, once" in out
+    assert err.startswith(f"jalopy: {line}")
+    assert err.count("\n") == 1
+
+
+def test_uv_does_all_of_it_where_it_is_installed(bootstrap, monkeypatch, tmp_path, capsys):
+    program(tmp_path, "uv", f'echo "$*" >> "{tmp_path}/calls"')
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(sys, "version_info", (3, 8, 10))
+    venv = tmp_path / "venv"
+    assert bootstrap.main([str(venv), ".[test]"]) == 0
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        f"venv --python >=3.10 --clear {venv}",
+        f"pip install --python {venv}/bin/python -e .[test]",
+    ]
+    assert f"The program is {venv}/bin/jalopy" in capsys.readouterr().out
+
+
+def test_the_wheel_of_the_tree_installs_and_runs_without_the_tree(tmp_path):
+    tree, dist, env = tmp_path / "tree", tmp_path / "dist", tmp_path / "env"
+    for name in ("app", "engine", "themes", "config", "starter"):
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+
+    def run(*command: object) -> str:
+        done = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, timeout=250)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    run(*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index", "-w", dist, tree)
+    shutil.rmtree(tree)
+    run(sys.executable, "-m", "venv", "--without-pip", env)
+    own = run(env / "bin/python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    # What it depends on, and not the editable installation: files .pth in that folder are not read.
+    (Path(own) / "dependencies.pth").write_text(sysconfig.get_path("purelib") + os.linesep)
+    wheel = next(dist.glob("*.whl"))
+    run(*pip, "--python", env / "bin/python", "install", "-q", "--no-deps", "--no-index", "--no-compile", wheel)
+    assert "llama" in run(env / "bin/jalopy", "inspect", "starter")
+    assert "memory" in run(env / "bin/jalopy", "help", "threads")
+    code = "import app.tui.app as a, app.tui.themes as t; print(a.__file__); print(len(t.load_themes()))"
+    where, n_themes = run(env / "bin/python", "-c", code).split()
+    assert where.startswith(own)
+    assert int(n_themes) == len(list((ROOT / "themes").glob("*.toml")))
+    styles = {path.name for path in (ROOT / "app").rglob("*.tcss")}
+    assert {path.name for path in Path(own).joinpath("app").rglob("*.tcss")} == styles
