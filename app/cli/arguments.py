@@ -325,9 +325,7 @@ def _doctor_parser(command: str | None) -> argparse.ArgumentParser:
 
 
 def _serve_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(
-        command, "Serve a model to other programs, by an API that OpenAI's clients understand. app/server/README.md."
-    )
+    parser = _new_parser(command, "Answer other programs by an API that OpenAI's clients know (jalopy help serve).")
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file")
     parser.add_argument(
         "--host", default="127.0.0.1", metavar="HOST", help="address; all but this machine's need a key"

@@ -48,7 +48,7 @@ def serve(options: ServeOptions, settings: Settings) -> int:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise Refusal(
-            f"jalopy serve: {' and '.join(missing)} not installed (python -m pip install 'jalopy[server]')",
+            f"jalopy serve: {' and '.join(missing)} not installed (python -m pip install starlette 'uvicorn<0.55')",
             exit_codes.UNSUPPORTED,
         )
     api_key = _api_key(options.api_key_file)
