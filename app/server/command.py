@@ -11,7 +11,7 @@ from pathlib import Path
 from app.library.choose_model import choose_model
 from app.program import exit_codes, paths
 from app.program.bundled_model import is_starter
-from app.program.refusals import Refusal, say
+from app.program.refusals import Refusal
 from app.program.settings import Settings
 from app.text.clean_text import clean_line
 from app.text.record import record
@@ -126,8 +126,3 @@ def _api_key(file: str) -> str:
         form = f"{LEAST_KEY_CHARS} to {MOST_KEY_CHARS} letters, figures and signs without a space"
         raise Refusal(f"jalopy serve: {where}: the key must be {form}", exit_codes.BAD_DATA)
     return key
-
-
-def log(line: str) -> None:
-    """Write a line of the log."""
-    say(f"jalopy serve: {line}")

@@ -16,9 +16,9 @@ from typing import Any
 import uvicorn
 
 from app.program import exit_codes
+from app.program.refusals import say
 from app.program.settings import Settings
 from app.server.application import make_application
-from app.server.command import log
 from app.server.connections import IDLE_S, MOST_HEAD_BYTES, BoundedProtocol
 from app.server.engine_thread import EngineThread, Served
 from app.text.figures import count
@@ -161,6 +161,11 @@ class _FaultLines(logging.Handler):
         """Write a fault's line without its traceback, which may hold what was said."""
         kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
         log(f"fault: {record.msg} {kind}".strip())
+
+
+def log(line: str) -> None:
+    """Write a line of the log."""
+    say(f"jalopy serve: {line}")
 
 
 def _quiet_logs() -> None:
