@@ -17,6 +17,7 @@ from engine.cache.cached_tokens import CachedTokens, common_prefix
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
 from engine.plan.buffers import FEW_COLUMNS
 from engine.plan.profile import PhaseTime, Profile
+from engine.sampling.constraint import Constraint, constrained
 from engine.sampling.guessing import Guessing
 from engine.sampling.logprobs import TokenLogprobs, token_logprobs
 from engine.sampling.sampler import Sampler, Sampling
@@ -284,6 +285,7 @@ class Session:
         spelled: Collection[int] = (),
         guess: bool = False,
         n_logprobs: int | None = None,
+        constraint: Constraint | None = None,
     ) -> Iterator[Generated]:
         """Generate tokens after the last token fed, until an end token, a stop string, a limit or ``cancel``.
 
@@ -299,6 +301,7 @@ class Session:
             guess: compute what the conversation repeats several tokens at a time. The tokens are the same, for the
                 same seed, with it and without.
             n_logprobs: give each token's log-probability, and those of this many likeliest ones; None for none.
+            constraint: a form that the reply must have; None for none. Log-probabilities are those without it.
 
         Yields:
             Every token but the end token. Text that may be the start of a stop string is held back until that is
@@ -316,7 +319,8 @@ class Session:
         self.n_guessed = 0
         guessing = Guessing(self._tokens) if guess else None
         with _short_switch_interval():
-            for generated in self._continue(sampling, max_tokens, stop, after, spelled, guessing, n_logprobs):
+            how = sampling, max_tokens, stop, after, spelled, guessing, n_logprobs, constraint
+            for generated in self._continue(*how):
                 if self._pipeline.profile and self._profile is not None:
                     self._profile.leave()
                     yield generated
@@ -333,6 +337,7 @@ class Session:
         spelled: Collection[int],
         guessing: Guessing | None,
         n_logprobs: int | None,
+        constraint: Constraint | None,
     ) -> Iterator[Generated]:
         sampler = Sampler(sampling, self.model.config.vocab_size)
         stream, stops = self.model.tokenizer.stream(spelled), StopStrings(stop)
@@ -344,10 +349,13 @@ class Session:
                 break
             logits = self._logits
             assert logits is not None
-            chosen = sampler.choose(logits, self._tokens)
+            choice = logits if constraint is None else constrained(logits, constraint.allowed())
+            chosen = sampler.choose(choice, self._tokens)
             if chosen in self.model.tokenizer.end_ids:
                 self.finish_reason = "stop"
                 break
+            if constraint is not None:
+                constraint.accept(chosen)
             token, n = chosen, n + 1
             logprobs = None if n_logprobs is None else token_logprobs(logits, token, n_logprobs)
             yield Generated(token, stops.push(stream.push(token)), logprobs)

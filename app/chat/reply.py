@@ -134,6 +134,7 @@ class Reply:
         turns: where in the prompt the conversation turns.
         guess: compute what repeats several tokens at a time; the reply is the same.
         n_logprobs: have the session give each token's log-probability and this many likeliest ones; None for none.
+        constraint: a form that the reply must have; None for none.
         on_token: called with each of the reply's tokens as the session gives it, before its text is yielded.
         limit: ends the thought before the answer when it has used up its tokens; None for no limit.
         on_prompt_progress: called with (tokens read, tokens to read) while the prompt is read.
@@ -154,6 +155,7 @@ class Reply:
         limit: ThoughtLimit | None = None,
         guess: bool = False,
         n_logprobs: int | None = None,
+        constraint: Any = None,
         on_token: Callable[[Any], object] | None = None,
         on_prompt_progress: PromptProgress | None = None,
         clock: Clock = time.monotonic,
@@ -167,6 +169,8 @@ class Reply:
         self._options: dict[str, Any] = {"guess": guess}
         if n_logprobs is not None:
             self._options["n_logprobs"] = n_logprobs
+        if constraint is not None:
+            self._options["constraint"] = constraint
         self._on_token = on_token
         self._on_prompt_progress = on_prompt_progress
         self._clock = clock

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from app.chat.reply import Reply
 from app.chat.thought_limit import ThoughtLimit
 from app.conversations.thinking import ThinkingSplitter
+from app.server.answer_form import Forms
 from app.server.api_error import ApiError
 from app.server.conversation import ServedConversation
 from app.server.job import Begun, Ended, Job, Piece, TokenChance
@@ -52,6 +53,7 @@ class Answering:
         self._model, self._session, self._conversation = model, session, conversation
         self.sampling, self._thinking, self._max_tokens = sampling, thinking, max_tokens
         self._tags, self._guesses_ahead, self._between = tags, guesses_ahead, between
+        self._forms = Forms(model.tokenizer)
 
     def answer(self, job: Job) -> Ended:
         """Compute the reply and tell its pieces.
@@ -81,6 +83,7 @@ class Answering:
             turns=self._conversation.chat.turns() if order.is_chat else (),
             guess=self._guesses_ahead,
             n_logprobs=order.n_logprobs,
+            constraint=self._forms.constraint(order.form) if order.form is not None else None,
             on_token=telling.note_token,
             on_prompt_progress=self._note_progress,
         )
@@ -108,6 +111,8 @@ class Answering:
     def _prompt_ids(self, order: Order) -> list[int]:
         if order.is_chat:
             thinking = self._thinking if order.thinking is None else ThinkingMode.parse(order.thinking)
+            if order.form is not None:
+                thinking = ThinkingMode(False)  # the form is that of the whole reply
             return self._conversation.prompt_ids(order.messages, thinking)
         if isinstance(order.prompt, str):
             ids = list(self._model.tokenizer.encode(order.prompt))

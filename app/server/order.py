@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from app.server.answer_form import AnswerForm, read_form
 from app.server.api_error import ApiError, unsupported
 from app.server.fields import Fields
 from app.server.messages import Said, read_messages
@@ -42,7 +43,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "web_search_options": (),
     "verbosity": ("medium",),
     "grammar": ("",),
-    "json_schema": ({},),
 }
 """What is not supported, with the values that ask for nothing."""
 
@@ -64,6 +64,8 @@ class Order:
     """How many of the likeliest tokens are told with each one; None for no log-probabilities."""
     thinking: str | None = None
     """As ``ThinkingMode.parse`` reads it; None for what the settings say."""
+    form: AnswerForm | None = None
+    """Of the reply; None for any."""
     is_streamed: bool = False
     tells_usage: bool = False
     """Whether a stream ends with the number of tokens."""
@@ -131,6 +133,7 @@ def _order(fields: Fields, **own: Any) -> Order:
         **own,
         sampling=tuple(_sampling(fields).items()),
         stops=_stops(fields),
+        form=read_form(fields),
         is_streamed=fields.flag("stream"),
         tells_usage=tells_usage,
     )
@@ -148,14 +151,6 @@ def _refuse_unsupported(fields: Fields) -> None:
         if fields.has(name) and not any(_same(fields.any(name), value) for value in neutral):
             allowed = f" (allowed: {', '.join(map(str, neutral))})" if neutral else ""
             raise unsupported(fields.place(name), f"is not supported{allowed}")
-    form = fields.table("response_format")
-    if form is not None:
-        kind = form.word("type", "text", "json_object", "json_schema", "regex")
-        if kind is None:
-            raise form.missing("type", "text")
-        if kind != "text":
-            raise unsupported(form.place("type"), f"{kind} is not supported (allowed: text)")
-        form.refuse_rest()
 
 
 def _same(value: Any, neutral: Any) -> bool:

@@ -38,7 +38,19 @@ WRONG: dict[str, list[Any]] = {
     "logit_bias": [{"50": 1}, []],
     "presence_penalty": [0.5, "0", False],
     "frequency_penalty": [-1],
-    "response_format": ["text", {"type": "json_object"}, {"type": "xml"}, {}, {"type": "json_schema"}],
+    "response_format": [
+        "text",
+        {"type": "xml"},
+        {},
+        {"type": "json_schema"},
+        {"type": "json_schema", "json_schema": {"name": "x"}},
+        {"type": "json_schema", "json_schema": {"schema": "x"}},
+        {"type": "regex"},
+        {"type": "regex", "pattern": 5},
+        {"type": "text", "colour": 1},
+        {"type": "regex", "pattern": "a" * 70_000},
+        {"type": "json_schema", "json_schema": {"schema": {}, "strict": 1}},
+    ],
     "model": [5, "gpt-4", []],
     "mirostat": [2],
     "": [1],
@@ -137,7 +149,7 @@ def test_a_wrong_message_is_refused_by_its_place(message: Any, place: str) -> No
     assert refused.value.status == 400
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.sampled_from([*WRONG, *WRONG_IN_CHATS, *WRONG_IN_TEXTS, "user", "metadata"]), JSON)
 def test_whatever_a_field_holds_the_request_is_read_or_refused(name: str, value: Any) -> None:
     for read, needed in ((chat_order, {"messages": HI}), (completion_order, {"prompt": "hi"})):
@@ -146,14 +158,14 @@ def test_whatever_a_field_holds_the_request_is_read_or_refused(name: str, value:
         assert error is None or (error.status in (400, 404) and is_line(error.message))
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.lists(JSON, max_size=3), st.lists(st.dictionaries(st.sampled_from(["role", "content", "name"]), JSON)))
 def test_whatever_messages_hold_they_are_read_or_refused(some: list[Any], others: list[Any]) -> None:
     _, error = outcome(lambda: chat_order(Fields({"messages": [*some, *others]}), "m"))
     assert error is None or (error.param or "").startswith("messages")
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_whatever_a_body_holds_it_is_an_object_or_refused(body: bytes) -> None:
     found, error = outcome(lambda: read_json(body))

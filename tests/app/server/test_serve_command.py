@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -70,6 +71,15 @@ def test_a_client_is_answered_cut_off_and_answered_again_and_ctrl_c_ends_it() ->
         assert "Paris" in reply.choices[0].message.content
         assert all(one.logprob <= 0 for one in reply.choices[0].logprobs.content)
         assert "".join(one.token for one in reply.choices[0].logprobs.content) == reply.choices[0].message.content
+
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": [{"city": "Rome"}]}}}
+        shaped = client.chat.completions.create(model="starter", messages=question, response_format=form)  # type: ignore[call-overload]
+        assert json.loads(shaped.choices[0].message.content) == {"city": "Rome"}
+        form = {"type": "regex", "pattern": "("}
+        with pytest.raises(openai.BadRequestError, match="invalid regex"):
+            client.chat.completions.create(
+                model="starter", messages=question, extra_body={"response_format": form}, stream=True
+            )  # type: ignore[call-overload]
 
         prompt, most = "Once upon a time there was", 900
         stream = client.completions.create(
