@@ -17,8 +17,8 @@ help:  ## list the targets
 
 # Says itself, in one line, what is missing on this machine; where there is no Python, uv brings one.
 define install
-@if command -v $(PYTHON) >/dev/null 2>&1; then $(PYTHON) bootstrap.py $(VENV) $(1); \
-elif command -v uv >/dev/null 2>&1; then uv run --no-project --python '>=3.10' bootstrap.py $(VENV) $(1); \
+@if command -v $(PYTHON) >/dev/null 2>&1; then $(PYTHON) .ci/bootstrap.py $(VENV) $(1); \
+elif command -v uv >/dev/null 2>&1; then uv run --no-project --python '>=3.10' .ci/bootstrap.py $(VENV) $(1); \
 else echo "jalopy: there is no $(PYTHON) (Debian, Ubuntu: sudo apt install python3-venv; or install uv)" >&2; exit 1; fi
 endef
 
@@ -67,7 +67,7 @@ fix: $(VENV)/.installed-test  ## format, and mend what the linter can
 
 pictures: $(VENV)/.installed-test  ## draw the tests' pictures of screens anew
 	JALOPY_WRITE_PICTURES=1 $(BIN)/python -m pytest tests/app/tui/test_pictures.py -k 'size or console or colour or readme'
-	git diff --stat -- tests/app/pictures docs/pictures
+	git diff --stat -- tests/app/pictures
 
 bench: $(VENV)/.installed  ## measure a model: make bench MODEL=path/to/model.gguf
 	@$(BIN)/jalopy bench "$(MODEL)"

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 DEFAULT_CONTEXT = 8192
 """Limit on the context chosen by default, in tokens: a larger one costs memory that few conversations use."""
+CHECKPOINT_SHARE = 4
+"""Copies of recurrent states take no more than one in so many bytes of the memory available."""
 MOST_THREADS = 128
 """Limit on the threads of a model."""
 
@@ -382,17 +384,27 @@ class Model:
             if address_space.limit_bytes() is not None:
                 raise  # the limit on memory is the likelier cause than the processor
             raise UnsupportedCPUError(f"numba cannot run on this processor: {error}") from None
-        return Pipeline(self.config, self._weights, kv_type, n_ctx, self.crew, self.most_threads, self.checkpoint_bytes)
+        budget_bytes = self._checkpoint_budget(host.available_memory_bytes())
+        return Pipeline(self.config, self._weights, kv_type, n_ctx, self.crew, self.most_threads, budget_bytes)
+
+    def _checkpoint_budget(self, available_bytes: int) -> int:
+        """Bytes for copies of states: the limit, or less where memory is short."""
+        return min(self.checkpoint_bytes, max(0, available_bytes - RESERVE_BYTES) // CHECKPOINT_SHARE)
 
     def _context(self, n_ctx: int | None, kv_type: KVType) -> int:
         """Check the requested context against available memory, or choose one."""
-        needs = memory_needs(self.config, kv_type, self.checkpoint_bytes)
         available = host.available_memory_bytes()
+        needs = memory_needs(self.config, kv_type, self._checkpoint_budget(available))
         most = needs.largest_context(available - RESERVE_BYTES)
         if n_ctx is None:
             n_ctx = min(self.config.context_length, DEFAULT_CONTEXT, max(256, most // 2))
         if n_ctx < 1:
             raise MemoryPlanError(f"a context of {n_ctx} tokens is not possible: must be at least 1")
+        if not most and needs.fixed_bytes > max(0, available - RESERVE_BYTES):
+            raise MemoryPlanError(
+                f"this model's recurrent layers need {shown_bytes(needs.fixed_bytes)} for what they remember; "
+                f"{shown_bytes(available)} are available, {shown_bytes(RESERVE_BYTES)} of them for the program"
+            )
         if not most:
             raise MemoryPlanError(
                 f"the program needs about {shown_bytes(RESERVE_BYTES)} beside the model, but only "

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture
 def bootstrap() -> SimpleNamespace:
-    return SimpleNamespace(**runpy.run_path(str(ROOT / "bootstrap.py")))
+    return SimpleNamespace(**runpy.run_path(str(ROOT / ".ci" / "bootstrap.py")))
 
 
 def program(folder: Path, name: str, script: str) -> None:

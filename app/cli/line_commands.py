@@ -23,6 +23,7 @@ from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.rows import moment_text
 from app.program import clipboard
 from app.program.bundled_model import model_path
+from app.program.manual import page
 from app.program.personas import how_to_add, load_persona, persona_names
 from app.program.refusals import Refusal, say
 from app.program.settings import AUTO
@@ -233,8 +234,16 @@ class LineCommands:
 
     # ---- the program
 
-    def help(self) -> None:
-        """List what is possible here."""
+    def help(self, topic: str = "") -> None:
+        """List what is possible here, or show what the manual says on a topic."""
+        if topic:
+            try:
+                lines = page(topic).splitlines()
+            except Refusal as refusal:
+                lines = [str(refusal)]
+            for line in lines:
+                say(line)
+            return
         for action in possible():
             say(f"{f'/{action.command} {action.argument}':<36} {action.title}")
 

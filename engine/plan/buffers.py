@@ -237,7 +237,7 @@ class Buffers:
 
     def __init__(self, columns: int) -> None:
         self.columns = columns
-        self._vectors: dict[tuple[str, int, int], Activations] = {}
+        self._vectors: dict[tuple[str, int, int, int], Activations] = {}
         self._constants: dict[str, Memory] = {}
         self._tables: dict[tuple[str, int], Memory] = {}
 
@@ -248,9 +248,9 @@ class Buffers:
             columns: it has room for; None for the tokens of the widest block.
             few: see ``Activations``.
         """
-        key = name, n, columns or self.columns
+        key = name, n, columns or self.columns, few
         if key not in self._vectors:
-            self._vectors[key] = Activations(*key, few)
+            self._vectors[key] = Activations(*key)
         return self._vectors[key]
 
     def constant(self, name: str, values: np.ndarray[Any, np.dtype[np.float32]]) -> int:

@@ -26,7 +26,6 @@ class ExpertRows:
     """Writes one layer's rows, from the router's products to the sum of the experts' results.
 
     Args:
-        scratch: (address, bytes per thread), as of ``Plan``.
         dim: width of what experts read and leave.
 
     Attributes:

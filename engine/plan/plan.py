@@ -81,7 +81,7 @@ class Operation:
 
     Attributes:
         each: the words of ``records.EACH`` where the kernel runs once for each expert in use, instead of once.
-        n_parts: how many of the weight's size one token reads of a matrix of experts.
+        n_parts: matrices of the weight's size that a walk reads, at most: one, or one for each expert in use.
     """
 
     kernel: str

@@ -19,11 +19,16 @@ from engine.quants.base import QuantType
 from engine.simd import (
     add,
     and_,
+    as_i16x16,
+    broadcast_16_bytes,
+    constant_i8x32,
+    constant_i16x16,
     each_twice_i16x8,
-    even_then_odd,
     f32_of_i32x8,
     fma,
+    fmul,
     four_u32,
+    fourth_f32,
     half_lane0,
     half_lane1,
     half_lane2,
@@ -32,20 +37,24 @@ from engine.simd import (
     half_lane5,
     half_lane6,
     half_lane7,
+    halves_in_turn,
     high_half_i16,
     keep_order,
     load_f16,
+    load_f16x4,
     load_i8x32,
     load_i16x16,
     load_u8,
     load_u32,
+    lookup16,
     low_half_i16,
     maddwd,
+    mul_high,
     or_,
     shift_lanes_left,
     shift_left,
     shift_right,
-    splat_f32x8,
+    splat_f32x4,
     splat_i8x32,
     splat_i16x16,
     store_f32,
@@ -72,6 +81,24 @@ def scales(block):
     )
 
 
+# Where lane by lane a scale's lower and upper bits lie in the last sixteen bytes of a block, the even scales first, and
+# by what to multiply them to bring them into place; 128 picks nothing.
+_ORDER = [*range(0, 16, 2), *range(1, 16, 2)]
+low_bytes = constant_i8x32([at for k in _ORDER for at in (128, 2 + k % 8)])
+high_bytes = constant_i8x32([at for k in _ORDER for at in (128, 10 + k % 4)])
+low_places = constant_i16x16([1 << (8 if k < 8 else 4) for k in _ORDER])
+high_places = constant_i16x16([1 << (12 - k // 4 * 2) for k in _ORDER])
+
+
+@inner
+def even_and_odd_scales(block):
+    """The sixteen scales as int16, the even ones in the lower half."""
+    tail = broadcast_16_bytes(block + BLOCK_BYTES - 16)
+    low = mul_high(as_i16x16(lookup16(tail, low_bytes())), low_places())
+    high = mul_high(as_i16x16(lookup16(tail, high_bytes())), high_places())
+    return sub(or_(and_(low, splat_i16x16(15)), and_(high, splat_i16x16(0x30))), splat_i16x16(32))
+
+
 @inner
 def half(block, n):
     """Weights of one half of a block as bytes from 0 to 7: four registers of 32."""
@@ -88,14 +115,13 @@ def half(block, n):
 @inner
 def dot(block, y, d_y, sums, acc, acc_min):
     """Add one block's products with 256 activations."""
-    unsigned = scales(block)
-    offset = shift_lanes_left(maddwd(sub(widen_u8x16(unsigned), splat_i16x16(32)), load_i16x16(sums)), 2)
-    s = sub(widen_u8x16(even_then_odd(unsigned)), splat_i16x16(32))
+    s = even_and_odd_scales(block)
+    offset = shift_lanes_left(maddwd(halves_in_turn(s), load_i16x16(sums)), 2)
     low = four_groups(half(block, 0), y, half_lane0(s), half_lane1(s), half_lane2(s), half_lane3(s))
     keep_order()
     high = four_groups(half(block, 1), y + 128, half_lane4(s), half_lane5(s), half_lane6(s), half_lane7(s))
     total = sub(add(low, high), offset)
-    return fma(splat_f32x8(load_f16(block + D) * d_y), f32_of_i32x8(total), acc), acc_min
+    return fma(fourth_f32(fmul(load_f16x4(block + D - 6), splat_f32x4(d_y))), f32_of_i32x8(total), acc), acc_min
 
 
 @inner

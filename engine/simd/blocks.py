@@ -49,6 +49,10 @@ even_then_odd = _pick(i8x16, i8x16, [*range(0, 16, 2), *range(1, 16, 2)])
 """Bytes 0, 2, 4 ... 14 and then 1, 3, 5 ... 15: scales of 16 weights, ready for ``half_lane``."""
 
 
+halves_in_turn = _pick(i16x16, i16x16, [8 * (k % 2) + k // 2 for k in range(16)])
+"""Lanes of the lower half and of the upper half in turn."""
+
+
 @intrinsic
 def maddwd_folded(typingctx, scale, products):
     """``maddwd`` of scales that are all the same with sums of products small enough to be added in pairs first."""

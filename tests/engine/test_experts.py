@@ -18,6 +18,7 @@ from engine.machine.residency import resident_bytes
 from engine.measure.fit import needs_of_file
 from engine.plan.compilation import find_kernel
 from engine.plan.plan import bits
+from engine.weights.weights import Weights
 from tests.engine import tiny_gguf
 from tests.engine.architectures import test_qwen3moe as qwen3moe
 from tests.engine.kernel_call import run
@@ -248,7 +249,14 @@ def test_a_model_larger_than_memory_is_not_read_whole_and_computes_the_same(
     wanted = feed(path, [12, 1, 3])
     monkeypatch.setattr("engine.weights.weights.Weights.resident_share", lambda self: 0.5)
     monkeypatch.setattr("engine.machine.residency.read_in_order", lambda *arguments: pytest.fail("read whole"))
-    monkeypatch.setattr("engine.gguf.read.GGUFFile.file_bytes", property(lambda self: 1 << 60))
+    check = Weights.check
+
+    def check_of_a_large_file(*arguments: Any) -> Weights:
+        weights = check(*arguments)
+        weights.places = [(path, 0, 1 << 40)]
+        return weights
+
+    monkeypatch.setattr(Weights, "check", check_of_a_large_file)
     assert feed(path, [12, 1, 3]).tobytes() == wanted.tobytes()
     model = Model.open(path)
     session = model.session(n_ctx=16)

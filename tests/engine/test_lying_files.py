@@ -66,7 +66,7 @@ CONTRADICTIONS: dict[str, tuple[Any, ...]] = {
     "embedding_length": (0, 32, 65, 72, 128),
     "feed_forward_length": (0, 95, 104, np.array([96, 104], "<u4")),
     "attention.head_count": (0, 3, 5, 8, np.array([8, 4], "<u4")),
-    "attention.head_count_kv": (0, 3, 1, 8, np.array([1, 2], "<u4")),
+    "attention.head_count_kv": (0, 3, 1, 8, np.array([4, 1], "<u4")),
     "attention.key_length": (0, 4, 12, 24, 4096),
     "attention.value_length": (0, 8, 24),
     "rope.dimension_count": (0, 1, 15, 18, 32),

@@ -39,6 +39,8 @@ class EngineFlow:
         self._refreshes, self._rhythm = Refreshes(pace), TypingRhythm()
         self._rss_bytes = self._n_drains = 0
         self._shown_activity: Activity | None = None
+        self._tells_below = False
+        """Whether the edge says that new text is below."""
         self.screens_hint = ""
         """The keys of other screens that the prompt's edge has room for."""
 
@@ -102,7 +104,9 @@ class EngineFlow:
         """Name at the prompt's edge what stops the running reply, and what leads to text out of sight; else screens."""
         stop = self._keymap.first_key("chat.stop") if self._turns.is_answering else ""
         below = ""
-        if self._transcript.has_unseen:
+        # While nothing is written, a height changes by a layout only.
+        self._tells_below = self._transcript.has_unseen and (self._turns.is_answering or self._tells_below)
+        if self._tells_below:
             key = "End" if not self._prompt.text else self._keymap.first_key("prompt.to_end")
             below = f"new text below ({key})" if key else "new text below"
         self._prompt.show_keys(

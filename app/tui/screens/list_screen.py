@@ -181,7 +181,7 @@ class ListScreen(Screen[None], Generic[Item]):
         """Write everything that is not there as it should be."""
         if not self.is_mounted or not self.size.width:
             return
-        columns = max(_LEAST_COLUMNS, self.size.width - self._detail_columns() - _FRAME_COLUMNS)
+        columns = max(_LEAST_COLUMNS, self.size.width - _detail_columns(self.size.width) - _FRAME_COLUMNS)
         self._show_rows(columns)
         state = self._listing.state_line()
         self.query_one(ScreenTitle).tell(self._listing.context_line(), (muted(state),) if state else EMPTY)
@@ -189,10 +189,6 @@ class ListScreen(Screen[None], Generic[Item]):
         self._write("list-foot", self._listing.foot_line())
         self.query_one("#list-foot").set_class(self._listing.must_be_seen, "-answer")
         self.show_highlighted()
-
-    def _detail_columns(self) -> int:
-        """Return the columns of the details where they stand beside the rows."""
-        return DETAIL_COLUMNS if self.size.width >= _WIDE_COLUMNS else 0
 
     def highlighted(self) -> Item | None:
         """Return what the cursor is on."""
@@ -223,8 +219,8 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def _show_details(self, item: Item | None) -> None:
         """Draw the panel of details, as high as they are, as far as the rows leave room for it."""
-        widget, width = self.query_one("#list-detail", FigureLines), self._detail_columns() or self.size.width
-        most = self.size.height if self._detail_columns() else self.size.height // 3
+        widget, width = self.query_one("#list-detail", FigureLines), _detail_columns(self.size.width) or self.size.width
+        most = self.size.height if _detail_columns(self.size.width) else self.size.height // 3
         drawn: list[Line] = []
         if item is not None and most > FRAME_ROWS + 1:
             body = self._listing.detail_lines(item, max(1, width - FRAME_COLUMNS))[: most - FRAME_ROWS]
@@ -276,3 +272,8 @@ class ListScreen(Screen[None], Generic[Item]):
             self._type("")
         else:
             self.app.switch_mode(CHAT)
+
+
+def _detail_columns(width: int) -> int:
+    """Return the columns of the details where they stand beside the rows; 0 where they stand below them."""
+    return DETAIL_COLUMNS if width >= _WIDE_COLUMNS else 0

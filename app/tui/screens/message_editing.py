@@ -212,9 +212,11 @@ class MessageEditing:
         if weighed.dropped_tokens:
             what = "what follows" if self.is_editing_reply else "its answer"
             line += f": {what} ({figures.counted(weighed.dropped_tokens, 'token')}) is replaced"
-        line += f"{';' if weighed.dropped_tokens else ':'} {figures.counted(weighed.read_tokens, 'token')} to read"
+        line += ";" if weighed.dropped_tokens else ":"
         if weighed.read_s is not None:
-            line += f", starts in about {figures.whole_seconds(weighed.read_s)}"
+            line += f" starts in about {figures.whole_seconds(weighed.read_s)}"
+        else:
+            line += f" {figures.counted(weighed.read_tokens, 'token')} to read"
         self._show_edit_line(line)
 
     def _show_edit_line(self, text: str) -> None:

@@ -218,10 +218,18 @@ class Transcript(VerticalScroll, can_focus=False):
     @property
     def has_unseen(self) -> bool:
         """Whether something was added below since the end was in sight; call it now and then, it takes note of that."""
-        ends = [(entry, entry.size.height) for entry in self._entries()[-2:]]
         if not self.is_scrolled_up:
-            self._seen = ends
-        return ends != self._seen
+            self._seen = self._ends()
+        return self._ends() != self._seen
+
+    def _ends(self) -> list[tuple[Entry, int]]:
+        return [(entry, entry.size.height) for entry in self._entries()[-2:]]
+
+    def release_anchor(self) -> None:
+        """Follow no more; what is there now counts as seen."""
+        if not self.is_scrolled_up:
+            self._seen = self._ends()
+        super().release_anchor()
 
     def _scroll_by(self, n_rows: int) -> None:
         self.scroll_to(y=self.scroll_y + n_rows, animate=False, immediate=True)

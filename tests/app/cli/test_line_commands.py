@@ -24,7 +24,7 @@ from tests.app.scripted_access import use_script
 
 Talk = Callable[..., str]
 
-NEED_THE_SCREEN = {
+NEED_THE_SCREEN = {"set",
     "doctor", "editor", "models", "stats", "strip", "theme", "tune", "unfold", "unsend"
 }  # fmt: skip
 

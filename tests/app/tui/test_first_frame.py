@@ -49,7 +49,7 @@ _NOT_NEEDED = {
     "app.tui.external_editor",
     "app.tui.widgets.performance_strip",
     "app.tui.widgets.figure_lines",
-    "app.tui.speed.graph_lines",
+    "app.tui.drawing.graph",
     "app.tui.screens.performance",
     "app.tui.screens.threads",
     "app.tui.screens.models",

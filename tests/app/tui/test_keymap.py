@@ -143,7 +143,7 @@ async def test_every_screen_names_the_keys_that_are_the_users_own(file: Path):
         for command, said in (
             ("/theme", "F12 undoes"),
             ("/stats", "F12 back · arrows scroll"),
-            ("/doctor", "F12 back · r examine again"),
+            ("/doctor", "r examines again · arrows scroll · F12 back"),
             ("/tune", "No model is loaded: /models in the chat"),
         ):
             driver.prompt.show_text(command)

@@ -40,7 +40,7 @@ def tiny(
 
     Files carry keys and values of layers that do not read them; the first layer with no window has no values.
     """
-    slides = [number % 2 == 0 for number in range(n_layers)] if slides is None else slides
+    slides = [number % 2 == 0 and n_layers > 1 for number in range(n_layers)] if slides is None else slides
     n_layers = len(slides)
     shared = max(0, n_layers - 2) if shared is None else shared
     block_size = TYPES_BY_NAME[quant].block_size
@@ -69,8 +69,8 @@ def tiny(
         for letter, heads in (("q", n_heads), ("k", kv_heads[number]), ("v", kv_heads[number])):
             matrix(f"{block}attn_{letter}.weight", heads * each, dim)
         matrix(block + "attn_output.weight", dim, n_heads * each)
-        vector(block + "attn_q_norm.weight", each)
-        vector(block + "attn_k_norm.weight", each)
+        vector(block + "attn_q_norm.weight", each, 0.5)
+        vector(block + "attn_k_norm.weight", each, 0.5)
     if slides.count(False):
         described.drop_tensor(f"blk.{slides.index(False)}.attn_v.weight")
         n_turned = width // 4

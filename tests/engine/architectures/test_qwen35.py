@@ -11,6 +11,7 @@ import pytest
 
 from engine import Model
 from engine.config import Attention, DeltaNet
+from engine.saved_state import StateWriter, restore_state
 from tests.engine import tiny_gguf
 from tests.engine.reference import Array, Twin, causal_convolution, rmsnorm, silu
 from tests.engine.refusals import refusal
@@ -182,4 +183,21 @@ def test_a_long_prompt_equals_the_recurrence_step_by_step(tmp_path: Path) -> Non
     model = Model.open(tiny(context_length=512).write(tmp_path / "m.gguf"), threads=3)
     session = model.session(n_ctx=512, kv="f32")
     assert nmse(session.feed(ids, every=True), logits(Twin(model._checked), ids)) < 1e-9
+    model.close()
+
+
+def test_a_model_whose_layers_are_all_recurrent_computes_and_is_saved(tmp_path: Path) -> None:
+    described = tiny_gguf.decoder("qwen35", vocabulary="bpe", head_norms=True)
+    described.set("qwen35.attention.recurrent_layers", np.array([True, True]))
+    add_delta_nets(described, "qwen35", "F32", range(2))
+    described.rename("ffn_norm", "post_attention_norm")
+    model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
+    session, back = model.session(n_ctx=128), model.session(n_ctx=128)
+    assert nmse(session.feed(IDS, every=True), logits(Twin(model._checked), IDS)) < 1e-9
+    assert session.kv_bytes_per_position == 0
+    saving = StateWriter(session, tmp_path / "kv.state")
+    assert saving.flush(60), saving.problem
+    saving.close()
+    assert restore_state(back, tmp_path / "kv.state").tokens == len(IDS)
+    assert back.feed([5]).tobytes() == session.feed([5]).tobytes()
     model.close()

@@ -23,8 +23,10 @@ from engine.cache.layer_memory import MemoryNeeds
 from engine.cache.states import MOST_CHECKPOINTS, RecurrentStates
 from engine.config import Dense, Layer, ModelConfig, ShortConvolution
 from engine.errors import Cancelled
+from engine.machine import host
 from engine.saved_state import StateWriter, restorable, restore_state, writer
 from engine.saved_state.record import RECORD_POSITIONS
+from engine.weights.modes import RESERVE_BYTES
 from tests.engine import tiny_gguf
 from tests.engine.architectures import test_qwen35
 
@@ -211,6 +213,20 @@ def test_needs_are_both_slots_and_the_checkpoints_of_the_budget(model: Model) ->
         session.memory.mark()
     assert isinstance(session.memory, HybridMemory)
     assert session.memory.states.held_bytes == 7 * each
+
+
+def test_short_memory_leaves_less_for_checkpoints_and_too_little_is_said_in_one_line(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    each, free = states.state_bytes(model.config), [0]
+    monkeypatch.setattr(host, "available_memory_bytes", lambda: RESERVE_BYTES + free[0])
+    for free[0], n in ((12 * each, 3), (400_000_000, MOST_CHECKPOINTS)):
+        session = session_of(model)
+        assert session.kv_bytes == 1024 * 128 + (2 + n) * each
+        session.close()
+    free[0] = each
+    with pytest.raises(EngineError, match="recurrent layers need 0 MB for what they remember"):
+        session_of(model)
 
 
 def test_without_a_budget_only_the_start_is_left_to_go_back_to(model: Model, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Makes the environment of a checkout. What is missing for it is one line that says what mends it.
 
-Runs on any Python 3 with nothing installed: ``python3 bootstrap.py .venv .`` or ``.[test]``.
+Runs on any Python 3 with nothing installed: ``python3 .ci/bootstrap.py .venv .`` or ``.[test]``.
 """
 
 import os
