@@ -17,7 +17,9 @@ from engine.cache.cached_tokens import CachedTokens, common_prefix
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
 from engine.plan.buffers import FEW_COLUMNS
 from engine.plan.profile import PhaseTime, Profile
+from engine.sampling.constraint import Constraint, constrained
 from engine.sampling.guessing import Guessing
+from engine.sampling.logprobs import TokenLogprobs, token_logprobs
 from engine.sampling.sampler import Sampler, Sampling
 from engine.sampling.stopping import StopStrings
 
@@ -66,10 +68,12 @@ class Generated:
     Attributes:
         token_id: 0 to ``vocab_size`` - 1.
         text: text completed by this token; may be empty, never ends inside a character.
+        logprobs: of the token, where they were asked for; None for text without a token of its own.
     """
 
     token_id: int
     text: str
+    logprobs: TokenLogprobs | None = None
 
 
 class Host(Protocol):
@@ -280,6 +284,8 @@ class Session:
         after: Sequence[int] = (),
         spelled: Collection[int] = (),
         guess: bool = False,
+        n_logprobs: int | None = None,
+        constraint: Constraint | None = None,
     ) -> Iterator[Generated]:
         """Generate tokens after the last token fed, until an end token, a stop string, a limit or ``cancel``.
 
@@ -294,6 +300,8 @@ class Session:
             spelled: ids of control tokens to spell out as text; all other control tokens have empty text.
             guess: compute what the conversation repeats several tokens at a time. The tokens are the same, for the
                 same seed, with it and without.
+            n_logprobs: give each token's log-probability, and those of this many likeliest ones; None for none.
+            constraint: a form that the reply must have; None for none. Log-probabilities are those without it.
 
         Yields:
             Every token but the end token. Text that may be the start of a stop string is held back until that is
@@ -311,7 +319,8 @@ class Session:
         self.n_guessed = 0
         guessing = Guessing(self._tokens) if guess else None
         with _short_switch_interval():
-            for generated in self._continue(sampling, max_tokens, stop, after, spelled, guessing):
+            how = sampling, max_tokens, stop, after, spelled, guessing, n_logprobs, constraint
+            for generated in self._continue(*how):
                 if self._pipeline.profile and self._profile is not None:
                     self._profile.leave()
                     yield generated
@@ -327,6 +336,8 @@ class Session:
         after: Sequence[int],
         spelled: Collection[int],
         guessing: Guessing | None,
+        n_logprobs: int | None,
+        constraint: Constraint | None,
     ) -> Iterator[Generated]:
         sampler = Sampler(sampling, self.model.config.vocab_size)
         stream, stops = self.model.tokenizer.stream(spelled), StopStrings(stop)
@@ -338,12 +349,16 @@ class Session:
                 break
             logits = self._logits
             assert logits is not None
-            chosen = sampler.choose(logits, self._tokens)
+            choice = logits if constraint is None else constrained(logits, constraint.allowed())
+            chosen = sampler.choose(choice, self._tokens)
             if chosen in self.model.tokenizer.end_ids:
                 self.finish_reason = "stop"
                 break
+            if constraint is not None:
+                constraint.accept(chosen)
             token, n = chosen, n + 1
-            yield Generated(token, stops.push(stream.push(token)))
+            logprobs = None if n_logprobs is None else token_logprobs(logits, token, n_logprobs)
+            yield Generated(token, stops.push(stream.push(token)), logprobs)
             if stops.hit:
                 self.finish_reason = "stop"
             elif self.length >= self.n_ctx:

@@ -133,6 +133,9 @@ class Reply:
         spelled: control tokens that are part of the text.
         turns: where in the prompt the conversation turns.
         guess: compute what repeats several tokens at a time; the reply is the same.
+        n_logprobs: have the session give each token's log-probability and this many likeliest ones; None for none.
+        constraint: a form that the reply must have; None for none.
+        on_token: called with each of the reply's tokens as the session gives it, before its text is yielded.
         limit: ends the thought before the answer when it has used up its tokens; None for no limit.
         on_prompt_progress: called with (tokens read, tokens to read) while the prompt is read.
         clock: monotonic seconds.
@@ -151,6 +154,9 @@ class Reply:
         turns: Collection[int] = (),
         limit: ThoughtLimit | None = None,
         guess: bool = False,
+        n_logprobs: int | None = None,
+        constraint: Any = None,
+        on_token: Callable[[Any], object] | None = None,
         on_prompt_progress: PromptProgress | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
@@ -160,7 +166,12 @@ class Reply:
         self._max_tokens = max_tokens or None
         self._stop, self._after, self._spelled = stop, after, spelled
         self._turns, self._limit = turns, limit
-        self._guess = guess
+        self._options: dict[str, Any] = {"guess": guess}
+        if n_logprobs is not None:
+            self._options["n_logprobs"] = n_logprobs
+        if constraint is not None:
+            self._options["constraint"] = constraint
+        self._on_token = on_token
         self._on_prompt_progress = on_prompt_progress
         self._clock = clock
         self._cancelled = threading.Event()
@@ -227,12 +238,14 @@ class Reply:
         left = self._max_tokens - self.meter.tokens if self._max_tokens else None
         how = self._sampling, left, self._stop, [*self._after, *self.ids], self._spelled
         before = self.meter.guessed_tokens
-        with closing(self._session.generate(*how, guess=self._guess)) as generating:
+        with closing(self._session.generate(*how, **self._options)) as generating:
             for generated in generating:
                 is_over = bool(self._session.finish_reason)
                 if not is_over:
                     self.meter.token_times_s.append(self._clock())
                     self.ids.append(generated.token_id)
+                    if self._on_token is not None:
+                        self._on_token(generated)
                 # Otherwise the reply is over, and this is text that was held back: it repeats its token's id.
                 self._pieces.append(generated.text)
                 self.meter.guessed_tokens = before + self._session.n_guessed

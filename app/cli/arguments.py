@@ -26,7 +26,9 @@ COMMANDS = (
     "doctor",
     "compare",
     "sessions",
-    *("completion", "help"),
+    "serve",
+    "completion",
+    "help",
 )
 
 _OVERVIEW = """\
@@ -42,6 +44,7 @@ commands:
   jalopy verify MODEL            is the file whole, does it write sense
   jalopy compare MODEL           against an installed llama-cpp-python
   jalopy sessions [WORDS]        the saved conversations
+  jalopy serve [MODEL]           an API for other programs, as OpenAI's
   jalopy doctor [MODEL]          what this machine does for speed, and what fits
   jalopy completion SHELL        words for bash, zsh or fish to complete
   jalopy help [TOPIC]            the manual
@@ -321,6 +324,27 @@ def _doctor_parser(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def _serve_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Answer other programs by an API that OpenAI's clients know (jalopy help serve).")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file")
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="HOST", help="address; all but this machine's need a key"
+    )
+    parser.add_argument("--port", type=_port, default=8080, metavar="N", help="port (8080); 0 = any that is free")
+    parser.add_argument("--alias", type=_alias, default="", metavar="NAME", help="the model's name for clients")
+    parser.add_argument(
+        "--api-key-file", default="", metavar="FILE", help="holds the key that requests must bring (or JALOPY_API_KEY)"
+    )
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME", help="a further name by which it may be called"
+    )
+    parser.add_argument(
+        "--max-waiting", dest="most_waiting", type=_count, default=16, metavar="N", help="requests that may wait (16)"
+    )
+    _add_settings(parser, "threads", *_ENGINE_KEYS, *(key for key in _SAMPLING_KEYS if key != "system_prompt"))
+    return parser
+
+
 _BUILDERS = {
     "chat": _chat_parser,
     "run": _run_parser,
@@ -333,6 +357,7 @@ _BUILDERS = {
     "doctor": _doctor_parser,
     "compare": _compare_parser,
     "sessions": _sessions_parser,
+    "serve": _serve_parser,
     "completion": _completion_parser,
     "help": _help_parser,
 }
@@ -379,6 +404,19 @@ def _count(text: str) -> int:
     if not 1 <= value <= 1 << 20:
         raise argparse.ArgumentTypeError(f"{text}: must be a whole number from 1 to {1 << 20}")
     return value
+
+
+def _port(text: str) -> int:
+    value = _whole_number(text) if text != "0" else 0
+    if not (1 <= value <= 65535 or text == "0"):
+        raise argparse.ArgumentTypeError(f"{text}: must be a whole number from 0 to 65535")
+    return value
+
+
+def _alias(text: str) -> str:
+    if not (len(text) <= 100 and text.isprintable()):
+        raise argparse.ArgumentTypeError("must be at most 100 printable characters")
+    return text
 
 
 def _seconds(text: str) -> float:

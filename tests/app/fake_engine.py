@@ -32,6 +32,7 @@ from engine.errors import (
     TemplateError,
 )
 from engine.prompt.thinking_mode import ThinkingMode
+from engine.sampling.logprobs import TokenLogprobs
 
 BOS, EOS, SYSTEM, USER, ASSISTANT, END = range(6)
 _MARKERS = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
@@ -55,6 +56,7 @@ class Generated:
 
     token_id: int
     text: str
+    logprobs: TokenLogprobs | None = None
 
 
 @dataclass(frozen=True)
@@ -233,8 +235,14 @@ class FakeTokenizer:
         """Join the pieces; control tokens are nothing."""
         return "".join(self._pieces[i] for i in ids if i > END)
 
+    def token_text(self, token_id: int | None) -> str:
+        """Return a token as it is spelled."""
+        return self._pieces[token_id] if token_id is not None and token_id < len(self._pieces) else ""
+
     def token_bytes(self, token_id: int) -> bytes:
         """Return the bytes of one token."""
+        if token_id >= len(self._pieces):
+            return b""
         return self._pieces[token_id].encode() if token_id > END else b""
 
     @property
@@ -612,6 +620,7 @@ class FakeSession:
         after: Sequence[int] = (),
         spelled: Collection[int] = (),
         guess: bool = False,
+        n_logprobs: int | None = None,
     ) -> Iterator[Generated]:
         """Yield the next scripted reply, token by token; or the rest of the last one, behind the ids ``after``.
 
@@ -647,7 +656,9 @@ class FakeSession:
             token_id = self.model.tokenizer.id_of(piece)
             self.tokens.append(token_id)
             text += piece
-            yield Generated(token_id, stream.push(token_id))
+            top = tuple((token_id + at, -0.5 - at) for at in range(n_logprobs or 0))
+            logprobs = None if n_logprobs is None else TokenLogprobs(-0.5, top)
+            yield Generated(token_id, stream.push(token_id), logprobs)
             if any(end in text for end in stop):
                 break
         self.finish_reason = "stop"

@@ -14,6 +14,7 @@ import pytest
 from engine import EngineError, Model, Sampling
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, MemoryPlanError, ModelChangedError
 from engine.machine import host
+from engine.sampling.logprobs import token_logprobs
 from tests.engine import tiny_gguf
 
 pytestmark = pytest.mark.slow
@@ -100,6 +101,28 @@ def test_same_seed_same_text(model: Model) -> None:
         texts.append([piece.token_id for piece in session.generate(Sampling(seed=seed, temperature=1.5), 20)])
     assert texts[0] == texts[1]
     assert texts[0] != texts[2]
+
+
+@pytest.mark.parametrize("guess", [False, True])
+def test_logprobs_are_those_of_the_logits_before_each_token(model: Model, guess: bool) -> None:
+    session, plain = model.session(n_ctx=64), model.session(n_ctx=64)
+    session.prefill([1, 2, 3] * 4)
+    logits = plain.feed([1, 2, 3] * 4)
+    for piece in session.generate(Sampling(temperature=1.0, seed=3), max_tokens=12, guess=guess, n_logprobs=4):
+        if session.finish_reason:  # text that was held back, without a token of its own
+            assert piece.logprobs is None
+            break
+        assert piece.logprobs is not None
+        assert piece.logprobs == token_logprobs(logits, piece.token_id, 4)
+        assert piece.logprobs.top[0][1] >= piece.logprobs.chosen
+        logits = plain.feed([piece.token_id])
+    assert plain.length == 24
+
+
+def test_nothing_is_said_of_logprobs_that_nobody_asks_for(model: Model) -> None:
+    session = model.session(n_ctx=64)
+    session.prefill([1, 2, 3])
+    assert {piece.logprobs for piece in session.generate(Sampling.greedy(), max_tokens=2)} == {None}
 
 
 def test_cancel_ends_a_reply_and_keeps_what_there_is(model: Model) -> None:

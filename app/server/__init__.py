@@ -1,0 +1,1 @@
+"""A local API that OpenAI's clients understand: ``jalopy serve``."""

@@ -1,0 +1,128 @@
+"""``jalopy serve``: the API from its first line to its end. Starlette and uvicorn are imported when it is called."""
+
+from __future__ import annotations
+
+import importlib.util
+import ipaddress
+import os
+import socket
+from pathlib import Path
+
+from app.library.choose_model import choose_model
+from app.program import exit_codes, paths
+from app.program.bundled_model import is_starter
+from app.program.refusals import Refusal
+from app.program.settings import Settings
+from app.text.clean_text import clean_line
+from app.text.record import record
+
+NEEDED = ("starlette", "uvicorn", "h11")
+KEY_VARIABLE = "JALOPY_API_KEY"
+LEAST_KEY_CHARS, MOST_KEY_CHARS = 16, 512
+_MOST_NAME_CHARS = 100
+
+
+@record
+class ServeOptions:
+    """What the command line of ``serve`` asks for, besides settings."""
+
+    model: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 8080
+    alias: str = ""
+    """By which clients know the model; "" for the file's name."""
+    api_key_file: str = ""
+    allow_host: tuple[str, ...] = ()
+    """Further names by which the server may be called."""
+    most_waiting: int = 16
+
+
+def serve(options: ServeOptions, settings: Settings) -> int:
+    """Answer requests until a signal ends it.
+
+    Raises:
+        EngineError: the model cannot be used.
+        Refusal: something is missing, or an option is wrong.
+        OSError: the address cannot be used.
+    """
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Refusal(
+            f"jalopy serve: {' and '.join(missing)} not installed (python -m pip install starlette 'uvicorn<0.55')",
+            exit_codes.UNSUPPORTED,
+        )
+    api_key = _api_key(options.api_key_file)
+    if not is_loopback(options.host) and not api_key:
+        raise Refusal(
+            f"jalopy serve: --host {options.host} can be reached from other machines: that needs an API key "
+            f"({KEY_VARIABLE}, or --api-key-file FILE)"
+        )
+    path = choose_model(options.model, settings)
+    if path is None:
+        raise Refusal("jalopy serve: no model is given (jalopy serve MODEL, where MODEL is a GGUF file)")
+    from app.server.running import Running
+
+    with listen(options.host, options.port) as listener:
+        names = (options.host, *options.allow_host)
+        model_id = options.alias or model_id_of(path)
+        return Running(Path(path), settings, listener, model_id, names, api_key, options.most_waiting).run()
+
+
+def model_id_of(path: str | Path) -> str:
+    """Return the name by which clients know a model: that of its file."""
+    return "starter" if is_starter(path) else clean_line(Path(path).stem, _MOST_NAME_CHARS) or "model"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that takes connections.
+
+    Raises:
+        Refusal: the address cannot be used.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(64)
+        except BaseException:
+            listener.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        cure = "choose another --host or --port"
+        raise Refusal(f"jalopy serve: {host}:{port}: {why} ({cure})", exit_codes.IO_ERROR) from None
+    return listener
+
+
+def _api_key(file: str) -> str:
+    """Return the key that requests must bring: of the file, or of the environment; "" for none.
+
+    On the command line, it could be read by other users of the machine.
+    """
+    where = f"--api-key-file {file}" if file else KEY_VARIABLE
+    if file:
+        try:
+            with open(paths.expanded(file), encoding="utf-8") as opened:
+                key = opened.read(MOST_KEY_CHARS + 2).strip()
+        except UnicodeDecodeError:
+            key = ""
+    else:
+        key = os.environ.get(KEY_VARIABLE, "").strip()
+        if not key:
+            return ""
+    is_right = LEAST_KEY_CHARS <= len(key) <= MOST_KEY_CHARS and key.isascii() and key.isprintable() and " " not in key
+    if not is_right:
+        form = f"{LEAST_KEY_CHARS} to {MOST_KEY_CHARS} letters, figures and signs without a space"
+        raise Refusal(f"jalopy serve: {where}: the key must be {form}", exit_codes.BAD_DATA)
+    return key

@@ -1,0 +1,82 @@
+"""The conversation that requests go on with: each sends all of it, and the tokens of what stays are kept.
+
+A reply that comes back word for word keeps the tokens that the model wrote, its thought included, so that the cache
+still holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from app.server.messages import SYSTEM, USER, Said
+from engine.prompt.thinking_mode import ThinkingMode
+
+if TYPE_CHECKING:
+    from engine.prompt.chat_prompt import ChatPrompt
+    from engine.tokenizer import Tokenizer
+
+
+class ServedConversation:
+    """The tokens of the last conversation. Used by the engine's thread alone.
+
+    Args:
+        chat: empty.
+        tokenizer: of the same model.
+    """
+
+    def __init__(self, chat: ChatPrompt, tokenizer: Tokenizer) -> None:
+        self.chat, self._tokenizer = chat, tokenizer
+        self._said: list[Said] = []
+        """The messages of ``chat``, as clients have them: a reply without its thought."""
+
+    def prompt_ids(self, said: Sequence[Said], thinking: ThinkingMode) -> list[int]:
+        """Return the tokens up to where the reply begins.
+
+        Raises:
+            EngineError: the template refuses the conversation.
+        """
+        n_same = _n_same(self._said, said)
+        try:
+            self._keep(said, n_same)
+            self.chat.thinking = thinking
+            return self.chat.prompt_ids()
+        except BaseException:
+            self._said = []
+            self.chat.start(None)
+            raise
+
+    def note_reply(self, ids: Sequence[int], raw: str, answer: str) -> None:
+        """The conversation has a reply.
+
+        Args:
+            raw: the ids decoded, with the thought.
+            answer: what the client has of it.
+        """
+        self.chat.add_reply(list(ids), raw)
+        self._said.append(Said("assistant", answer))
+
+    def _keep(self, said: Sequence[Said], n_same: int) -> None:
+        if n_same:
+            self.chat.rewind(n_same)
+        else:
+            self.chat.start(said[0].text if said[0].role == SYSTEM else None)
+            n_same = 1 if said[0].role == SYSTEM else 0
+        self._said = list(said)
+        for one in said[n_same:]:
+            if one.role == USER:
+                self.chat.add_unrendered(one.text)
+            else:
+                self.chat.add_reply(self._tokenizer.encode(one.text, bos=False, special=False), one.text)
+
+
+def _n_same(kept: Sequence[Said], said: Sequence[Said]) -> int:
+    """Return how many messages are the same; clients may trim replies."""
+    n = 0
+    for one, other in zip(kept, said, strict=False):
+        if one.role != other.role or one.text != other.text:
+            is_same_reply = one.role == other.role == "assistant" and one.text.strip() == other.text.strip()
+            if not is_same_reply:
+                break
+        n += 1
+    return n

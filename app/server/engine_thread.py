@@ -1,0 +1,258 @@
+"""The engine's thread of the server: opens the model, answers one request after the other, does short work between.
+
+A plain daemon thread: a compilation cannot be cancelled, and must not hold up the end of the program.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from app.chat import opening
+from app.conversations.thinking import tag_ids
+from app.program import garbage
+from app.program.refusals import bug_line, exit_code_of, line_of
+from app.program.settings import Settings
+from app.server.answer import Answering
+from app.server.api_error import SERVER, ApiError, unavailable
+from app.server.conversation import ServedConversation
+from app.server.job import Ended, Job
+from app.server.waiting_line import LineFullError, WaitingLine
+from app.text.record import record
+from engine.errors import Cancelled, EngineError, TemplateError
+from engine.prompt.thinking_mode import ThinkingMode
+
+T = TypeVar("T")
+
+MOST_ASIDES = 32
+"""Limit on the pieces of short work that wait."""
+
+
+@record
+class Served:
+    """The open model, as clients may know it."""
+
+    name: str
+    """As its file has it, uncleaned."""
+    quantization: str
+    n_ctx: int
+    vocab_size: int
+    n_embd: int
+    weights_bytes: int
+    sampling: dict[str, Any]
+    """What holds where a request sets nothing."""
+    template: str
+    """Source of the chat template; "" for ChatML."""
+    bos_text: str
+    eos_text: str
+    notices: tuple[str, ...]
+    threads: int
+
+
+class EngineThread:
+    """The thread, and the line of those who wait for it.
+
+    Args:
+        path: of the model.
+        settings: how it is opened, and what holds where a request sets nothing.
+        most_waiting: limit on the requests that wait.
+        on_opened: called in the thread when the model is open, or with the exception that prevented it.
+
+    Attributes:
+        served: the open model; None before.
+        running: the request that is answered; None for none.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        settings: Settings,
+        most_waiting: int,
+        on_opened: Callable[[Served | BaseException], object],
+    ) -> None:
+        self._path, self._settings, self._on_opened = path, settings, on_opened
+        self._line: WaitingLine[Job] = WaitingLine(most_waiting)
+        self._asides: deque[tuple[Callable[[Any], Any], Future[Any]]] = deque()
+        self._wake = threading.Event()
+        self._is_closing = False
+        self._model: Any = None
+        self.served: Served | None = None
+        self.running: Job | None = None
+        self._thread = threading.Thread(target=self._run, name="jalopy-engine", daemon=True)
+
+    # ---- any thread
+
+    @property
+    def n_waiting(self) -> int:
+        """Requests that wait."""
+        return len(self._line)
+
+    def start(self) -> None:
+        """Open the model, then answer."""
+        self._thread.start()
+
+    def ask(self, job: Job) -> None:
+        """Have a request answered when its turn comes.
+
+        Raises:
+            ApiError: too many wait, or the server ends.
+        """
+        self._refuse_closed()
+        try:
+            self._line.join(job.peer, job)
+        except LineFullError:
+            raise unavailable("too many requests wait (try again later)", "queue_full") from None
+        self._wake.set()
+
+    def drop(self, job: Job) -> None:
+        """Nobody wants the answer any more."""
+        job.cancel()
+        if self._line.leave(job):
+            job.end(Ended("cancelled", 0, 0, 0))
+
+    def aside(self, work: Callable[[Any], T]) -> Future[T]:
+        """Do short work with the model, between two steps of what runs; it is handed the model.
+
+        Raises:
+            ApiError: too much waits, or the server ends.
+        """
+        self._refuse_closed()
+        if len(self._asides) >= MOST_ASIDES:
+            raise unavailable("too many requests wait (try again later)", "queue_full")
+        future: Future[T] = Future()
+        self._asides.append((work, future))
+        self._wake.set()
+        return future
+
+    def close(self, patience_s: float) -> None:
+        """End what runs and what waits, then the thread."""
+        self._is_closing = True
+        running = self.running
+        if running is not None:
+            running.cancel()
+        while (job := self._line.take()) is not None:
+            job.end(_broken_off(_ending()))
+        with suppress(IndexError):
+            while True:
+                self._asides.popleft()[1].cancel()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(patience_s)
+
+    def _refuse_closed(self) -> None:
+        if self._is_closing:
+            raise _ending()
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        try:
+            answering = self._open()
+        except BaseException as error:
+            self._on_opened(error)
+            return
+        self._on_opened(self._describe(answering))
+        while not self._is_closing:
+            self._wake.wait()
+            self._wake.clear()
+            self._do_asides()
+            while not self._is_closing and (job := self._line.take()) is not None:
+                self._answer(answering, job)
+                self._do_asides()
+        self._model.close()
+
+    def _open(self) -> Answering:
+        settings = self._settings
+        garbage.postpone()
+        try:
+            self._model = model = opening.open_model(settings, self._path)
+            conversation = ServedConversation(model.chat(), model.tokenizer)  # before the session: it starts a process
+            session = model.session(settings.context_size or None, opening.kv_type_of(settings, model))
+        finally:
+            garbage.settle()
+        self._session = session
+        return Answering(
+            model,
+            session,
+            conversation,
+            opening.make_sampling(settings, model),
+            ThinkingMode.parse(opening.recall_thinking(settings, self._path)),
+            settings.sampling.max_tokens,
+            tag_ids(model.tokenizer.control_texts),
+            settings.guess_ahead == "on",
+            self._do_asides,
+        )
+
+    def _describe(self, answering: Answering) -> Served:
+        model = self._model
+        token_text = model.tokenizer.token_text
+        self.served = Served(
+            name=model.name,
+            quantization=model.quantization,
+            n_ctx=self._session.n_ctx,
+            vocab_size=model.tokenizer.vocab_size,
+            n_embd=model.config.dim,
+            weights_bytes=model.weights_bytes,
+            sampling=asdict(answering.sampling),
+            template=model.chat_template.source or "",
+            bos_text=token_text(model.tokenizer.bos_id),
+            eos_text=token_text(model.tokenizer.eos_id),
+            notices=tuple(model.notices),
+            threads=model.threads,
+        )
+        return self.served
+
+    def _answer(self, answering: Answering, job: Job) -> None:
+        self.running = job
+        if self._is_closing:  # which may not have seen this one
+            job.cancel()
+        try:
+            if job.is_cancelled and not self._is_closing:
+                ended = Ended("cancelled", 0, 0, 0)
+            else:
+                ended = answering.answer(job)
+                if ended.reason == "cancelled" and self._is_closing:
+                    ended = _broken_off(_ending())
+        except BaseException as error:  # the thread must outlive any bug, or every client would wait for ever
+            ended = _broken_off(_error_of(error))
+        finally:
+            self.running = None
+        job.end(ended)
+
+    def _do_asides(self) -> None:
+        with suppress(IndexError):
+            while True:
+                work, future = self._asides.popleft()
+                if not future.set_running_or_notify_cancel():
+                    continue
+                try:
+                    future.set_result(work(self._model))
+                except BaseException as error:
+                    future.set_exception(_error_of(error))
+
+
+def _ending() -> ApiError:
+    return unavailable("the server ends", "shutting_down")
+
+
+def _broken_off(error: ApiError) -> Ended:
+    return Ended("cancelled", 0, 0, 0, error=error)
+
+
+def _error_of(error: BaseException) -> ApiError:
+    """Return what a client is told; a bug goes to the log and is only named."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, Cancelled):
+        return _ending()
+    if isinstance(error, TemplateError):
+        return ApiError(str(error), param="messages", code="template_refuses")
+    if isinstance(error, EngineError) or exit_code_of(error) is not None:
+        return ApiError(line_of(error).removeprefix("jalopy: "), 500, code="engine_error", kind=SERVER)
+    return ApiError(bug_line(error, " in the engine"), 500, code="internal_error", kind=SERVER)

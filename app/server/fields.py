@@ -1,0 +1,168 @@
+"""One JSON object of a request, read field by field; each has a type and limits, and what is left over is refused.
+
+A field that is null counts as absent, as the API's clients expect.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.server.api_error import ApiError
+from app.text.clean_text import clean_line
+
+MOST_DIGITS = 40
+"""Digits of a number; the largest that is allowed anywhere has 20."""
+
+
+def read_json(body: bytes) -> Fields:
+    """Return the object in a request's body.
+
+    Raises:
+        ApiError: it is not JSON, or not an object.
+    """
+    try:
+        value = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant, parse_int=_bounded_int)
+    except UnicodeDecodeError:
+        raise ApiError("the body is not UTF-8", code="invalid_json") from None
+    except RecursionError:
+        raise ApiError("the body is nested too deeply", code="invalid_json") from None
+    except ValueError as error:
+        raise ApiError(f"the body is not JSON: {error}", code="invalid_json") from None
+    if not isinstance(value, dict):
+        raise ApiError(f"the body is {kind_of(value)}: must be an object", code="invalid_type")
+    return Fields(value)
+
+
+class Fields:
+    """Fields of an object.
+
+    Args:
+        values: as JSON gives them.
+        where: the object's own place in the request; "" for the request itself.
+    """
+
+    def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
+        self._values, self._where = values, where
+        self._taken: set[str] = set()
+
+    def place(self, name: str) -> str:
+        """The field's place in the request, as ``messages[2].content``."""
+        return f"{self._where}.{name}" if self._where else name
+
+    def any(self, name: str) -> Any:
+        """Return a field of any type, None where it is absent."""
+        self._taken.add(name)
+        return self._values.get(name)
+
+    def has(self, name: str) -> bool:
+        """Whether the field has a value."""
+        return self.any(name) is not None
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        """Return a string."""
+        value = self.any(name)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise self.wrong(name, "a string")
+        return value
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return true or false."""
+        value = self.any(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.wrong(name, "true or false")
+        return value
+
+    def number(self, name: str, least: float, most: float) -> float | None:
+        """Return a number within limits."""
+        value = self.any(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+            raise self.wrong(name, f"a number from {least:g} to {most:g}")
+        return float(value)
+
+    def whole(self, name: str, least: int, most: int) -> int | None:
+        """Return a whole number within limits."""
+        value = self.any(name)
+        if value is None:
+            return None
+        if type(value) is not int or not least <= value <= most:
+            raise self.wrong(name, f"a whole number from {least} to {most}")
+        return value
+
+    def word(self, name: str, *words: str) -> str | None:
+        """Return one of some words."""
+        value = self.any(name)
+        if value is None:
+            return None
+        if not isinstance(value, str) or value not in words:
+            raise self.wrong(name, f"one of {', '.join(words)}")
+        return value
+
+    def table(self, name: str) -> Fields | None:
+        """Return an object within this one."""
+        value = self.any(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.wrong(name, "an object")
+        return Fields(value, self.place(name))
+
+    def items(self, name: str, most: int) -> Sequence[Any] | None:
+        """Return a list with at most so many items."""
+        value = self.any(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or len(value) > most:
+            raise self.wrong(name, f"a list with at most {most} items")
+        return value
+
+    def refuse_rest(self) -> None:
+        """Refuse what nobody has asked for: an option that is silently left out is worse than a refusal.
+
+        Raises:
+            ApiError: there is a field of another name.
+        """
+        for name in self._values:
+            if name not in self._taken:
+                place = self.place(clean_line(name, 60))
+                raise ApiError(f"{place} is not known here", param=place, code="unknown_parameter")
+
+    def wrong(self, name: str, wanted: str) -> ApiError:
+        """Return the refusal of a field that is there and not what it must be."""
+        place, value = self.place(name), self._values.get(name)
+        return ApiError(f"{place} is {kind_of(value)}: must be {wanted}", param=place, code="invalid_value")
+
+    def missing(self, name: str, wanted: str) -> ApiError:
+        """Return the refusal of a request without a field."""
+        place = self.place(name)
+        return ApiError(f"{place} is missing: must be {wanted}", param=place, code="missing_required_parameter")
+
+
+def kind_of(value: object) -> str:
+    """Say in a few words what a value is."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, str):
+        return f'"{value[:40]}"' if len(value) <= 40 else f'"{value[:40]}…"'
+    if isinstance(value, (int, float)):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, list):
+        return f"a list with {len(value)} items"
+    return "an object"
+
+
+def _refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no number in JSON")
+
+
+def _bounded_int(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError("a number has too many digits")
+    return int(digits)

@@ -1,0 +1,132 @@
+"""What stands before every request: who may ask at all, how many at once, and that each end is an answer.
+
+No page in a browser may talk to the server. Browsers say where a page comes from (Origin, Sec-Fetch-Site); and a name
+that an attacker points at this machine (DNS rebinding) is none of the names that the server answers to.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.program.refusals import bug_line
+from app.server.api_error import RETRY_S, SERVER, ApiError, unavailable
+from app.server.transfer import ABORT, GoneError, JsonBody
+
+MOST_REQUESTS = 64
+"""Limit on the requests that are open at once, those that wait included."""
+_OPEN_PATHS = ("/health",)
+"""Answered without a key."""
+
+
+class Guard:
+    """Answers what must not reach the application, and what goes wrong in it.
+
+    Args:
+        app: answers the rest.
+        names: host names by which the server may be called, besides ``localhost`` and addresses in figures.
+        api_key: that every request must bring; "" for none.
+        note: called with scope and status of each answer; 0 where the client left before.
+    """
+
+    def __init__(
+        self, app: ASGIApp, names: Collection[str], api_key: str, note: Callable[[Scope, int], object]
+    ) -> None:
+        self._app, self._api_key, self._note = app, api_key.encode(), note
+        self._names = {"localhost", *(name.lower() for name in names)}
+        self._n_open = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        status = 0
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        self._n_open += 1
+        try:
+            await self._answer(scope, receive, noting)
+        except GoneError:
+            pass
+        except ApiError as error:
+            await _refuse(error, scope, receive, noting, status)
+        except Exception as error:
+            line = bug_line(error, " in the server")
+            refusal = ApiError(line, 500, code="internal_error", kind=SERVER)
+            await _refuse(refusal, scope, receive, noting, status)
+        finally:
+            self._n_open -= 1
+            self._note(scope, status)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        self._check_caller(scope["path"], headers)
+        if self._n_open > MOST_REQUESTS:
+            raise unavailable("too many requests are open (try again later)", "too_many_requests")
+        await self._app(scope, receive, send)
+
+    def _check_caller(self, path: str, headers: Mapping[str, str]) -> None:
+        name = host_name(headers.get("host", ""))
+        if name not in self._names and not _is_address(name):
+            raise ApiError(
+                f'the host "{name[:80]}" is not served here (jalopy serve --allow-host NAME allows another name)',
+                403,
+                code="host_refused",
+            )
+        if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
+            raise ApiError("pages in a browser may not use this server", 403, code="origin_refused")
+        if self._api_key and path not in _OPEN_PATHS:
+            scheme, _, key = headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not hmac.compare_digest(key.strip().encode(), self._api_key):
+                raise ApiError(
+                    "the API key is missing or wrong (header: Authorization: Bearer KEY)", 401, code="invalid_api_key"
+                )
+
+
+def host_name(host: str) -> str:
+    """Return the name in a Host header, without the port, in small letters."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.rpartition(":")[0].lower() if host.count(":") == 1 else host.lower()
+
+
+def _is_address(name: str) -> bool:
+    """Whether it is an address in figures, which no name server can point elsewhere."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def refusal(error: ApiError) -> JsonBody:
+    """Return the answer that says what is wrong."""
+    headers = {}
+    if error.retry_s is not None:
+        headers["Retry-After"] = str(RETRY_S)
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if error.status in (408, 413):
+        headers["Connection"] = "close"  # what is left of the body is not read
+    return JsonBody(error.body(), error.status, headers)
+
+
+async def _refuse(error: ApiError, scope: Scope, receive: Receive, send: Send, status: int) -> None:
+    """Answer with an error, or cut the connection where an answer has begun."""
+    if not status:
+        with suppress(GoneError):
+            await refusal(error)(scope, receive, send)
+        return
+    abort = scope.get("state", {}).get(ABORT)
+    if abort is not None:
+        abort()

@@ -1,0 +1,150 @@
+"""A request for text while it is answered: the engine's thread writes what comes, the event loop reads it.
+
+What nobody reads yet waits here; it is never more than one reply, which the context bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import Protocol
+
+from app.server.api_error import ApiError
+from app.server.order import Order
+from app.text.record import record
+
+
+@record
+class TokenChance:
+    """A token with its log-probability."""
+
+    token_id: int
+    text: str
+    raw: bytes
+    """Its bytes, of which the text may be a part of a character."""
+    logprob: float
+    top: tuple[TokenChance, ...] = ()
+    """The likeliest tokens at its place."""
+
+
+@record
+class Begun:
+    """The prompt was taken; an error can come no more as an HTTP status."""
+
+    prompt_tokens: int
+
+
+@record
+class Piece:
+    """More of the reply."""
+
+    answer: str = ""
+    thought: str = ""
+    chances: tuple[TokenChance, ...] = ()
+
+
+@record
+class Ended:
+    """The reply is over."""
+
+    reason: str
+    """``stop``, ``length`` or ``cancelled``."""
+    prompt_tokens: int
+    cached_tokens: int
+    """Those of the prompt that the cache held already."""
+    tokens: int
+    thought_tokens: int = 0
+    read_s: float = 0.0
+    write_s: float = 0.0
+    error: ApiError | None = None
+    """Why it broke off."""
+
+
+Happening = Begun | Piece | Ended
+
+
+class Stoppable(Protocol):
+    """What computes for a job."""
+
+    def cancel(self) -> None:
+        """End it; any thread may call."""
+
+
+class Job:
+    """One request. The engine's thread calls ``start``, ``tell`` and ``end``; the event loop the rest.
+
+    Args:
+        order: what is asked for.
+        peer: who asks.
+        loop: who reads.
+    """
+
+    def __init__(self, order: Order, peer: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.order, self.peer = order, peer
+        self._loop = loop
+        self._came: deque[Happening] = deque()
+        self._arrived = asyncio.Event()
+        self._lock = threading.Lock()
+        self._running: Stoppable | None = None
+        self.is_cancelled = False
+        self.has_begun = False
+        """Whether the reader knows that the prompt was taken."""
+
+    # ---- the engine's thread
+
+    def start(self, running: Stoppable) -> None:
+        """Say what computes, so that it can be ended."""
+        with self._lock:
+            self._running = running
+        if self.is_cancelled:
+            running.cancel()
+
+    def tell(self, happening: Happening) -> None:
+        """Hand something to the reader; neighbouring pieces of text become one while nobody reads."""
+        with self._lock:
+            is_first = not self._came
+            self._came.append(happening)
+        if is_first:
+            with suppress(RuntimeError):  # the loop has ended: nobody reads any more
+                self._loop.call_soon_threadsafe(self._arrived.set)
+
+    def end(self, ended: Ended) -> None:
+        """Nothing follows."""
+        with self._lock:
+            self._running = None
+        self.tell(ended)
+
+    # ---- the event loop
+
+    def cancel(self) -> None:
+        """Nobody wants it any more: the computation ends within a token."""
+        self.is_cancelled = True
+        with self._lock:
+            running = self._running
+        if running is not None:
+            running.cancel()
+
+    async def next(self) -> list[Happening]:
+        """Wait for what comes next."""
+        while True:
+            with self._lock:
+                came = list(self._came)
+                self._came.clear()
+                self._arrived.clear()
+            if came:
+                self.has_begun = self.has_begun or any(isinstance(one, Begun) for one in came)
+                return _joined(came)
+            await self._arrived.wait()
+
+
+def _joined(came: list[Happening]) -> list[Happening]:
+    joined: list[Happening] = []
+    for one in came:
+        last = joined[-1] if joined else None
+        if isinstance(one, Piece) and isinstance(last, Piece) and not (last.answer and one.thought):
+            joined[-1] = Piece(last.answer + one.answer, last.thought + one.thought, last.chances + one.chances)
+        else:
+            joined.append(one)
+    return joined

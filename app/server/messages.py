@@ -1,0 +1,96 @@
+"""The messages of a request, checked: who says what, in an order that a conversation can have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.server.api_error import ApiError, unsupported
+from app.server.fields import Fields, kind_of
+from app.text.record import record
+
+MOST_MESSAGES = 10_000
+SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
+_ROLES = {"system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT}
+_FOREIGN = ("tool", "function")
+
+
+@record
+class Said:
+    """A message."""
+
+    role: str
+    """``system``, ``user`` or ``assistant``."""
+    text: str
+
+
+def read_messages(fields: Fields) -> tuple[Said, ...]:
+    """Return the conversation; several system messages at its beginning become one.
+
+    Raises:
+        ApiError: it is none that can be answered.
+    """
+    items = fields.items("messages", MOST_MESSAGES)
+    if not items:
+        raise fields.missing("messages", "a list of messages, the last one of the user")
+    said = [_read_message(item, f"messages[{at}]") for at, item in enumerate(items)]
+    n_system = next((at for at, one in enumerate(said) if one.role != SYSTEM), len(said))
+    for at, one in enumerate(said[n_system:], n_system):
+        before = said[at - 1].role if at else ""
+        if one.role == SYSTEM:
+            raise _misplaced(at, "a system message must stand before all others")
+        if one.role == ASSISTANT and before != USER:
+            raise _misplaced(at, "an assistant's message must follow a user's")
+    if said[-1].role != USER:
+        raise _misplaced(len(said) - 1, "the last message must be the user's")
+    system = "\n\n".join(one.text for one in said[:n_system] if one.text)
+    return (*([Said(SYSTEM, system)] if system else []), *said[n_system:])
+
+
+def _misplaced(at: int, why: str) -> ApiError:
+    place = f"messages[{at}].role"
+    return ApiError(f"{place}: {why}", param=place, code="invalid_value")
+
+
+def _read_message(item: Any, place: str) -> Said:
+    if not isinstance(item, dict):
+        raise ApiError(f"{place} is {kind_of(item)}: must be an object", param=place, code="invalid_type")
+    message = Fields(item, place)
+    role = message.text("role")
+    if role in _FOREIGN:
+        raise unsupported(message.place("role"), f"{role} is not supported (allowed: {', '.join(_ROLES)})")
+    if role not in _ROLES:
+        raise message.wrong("role", f"one of {', '.join(_ROLES)}") if role else message.missing("role", "user")
+    for name in ("tool_calls", "function_call", "name", "audio", "tool_call_id"):
+        if message.has(name) and message.any(name) != []:
+            raise unsupported(message.place(name), "is not supported")
+    for name in ("refusal", "reasoning_content", "annotations"):
+        message.any(name)  # parts of an answer of ours that a client sends back; the thought's tokens are kept here
+    text = _content(message)
+    message.refuse_rest()
+    return Said(_ROLES[role], text)
+
+
+def _content(message: Fields) -> str:
+    given = message.any("content")
+    if given is None:
+        raise message.missing("content", "a string or a list of text parts")
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, list):
+        raise message.wrong("content", "a string or a list of text parts")
+    return "".join(_part(item, f"{message.place('content')}[{at}]") for at, item in enumerate(given))
+
+
+def _part(item: Any, place: str) -> str:
+    if not isinstance(item, dict):
+        raise ApiError(f"{place} is {kind_of(item)}: must be an object", param=place, code="invalid_type")
+    part = Fields(item, place)
+    kind = part.text("type")
+    if kind != "text":
+        shown = kind_of(kind) if kind is not None else "missing"
+        raise unsupported(part.place("type"), f"is {shown}: only text is supported")
+    text = part.text("text")
+    if text is None:
+        raise part.missing("text", "a string")
+    part.refuse_rest()
+    return text

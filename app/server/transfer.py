@@ -1,0 +1,141 @@
+"""What passes between a client and its request: a bounded body in, a patient stream out, and the moment it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from app.server.api_error import ApiError
+
+MOST_BODY_BYTES = 4 << 20
+"""Limit on the body of a request: many times the text that any context holds."""
+MOST_DISCARDED_BYTES = 64 << 20
+"""How much more of a body is taken in and forgotten, so that its sender reads why it is refused."""
+BODY_PATIENCE_S = 30.0
+"""Limit on the time that a body takes to come."""
+SEND_PATIENCE_S = 60.0
+"""Limit on the time that a client takes nothing of what is sent; then the connection is cut."""
+STILL_HERE_S = 10.0
+"""After how long without text a stream says that it goes on, so that nobody between gives it up."""
+
+ABORT = "abort"
+"""In the state of a request: cuts its connection."""
+
+
+class GoneError(Exception):
+    """The client has left."""
+
+
+async def read_body(request: Request) -> bytes:
+    """Return the whole body.
+
+    Raises:
+        ApiError: it is too large or takes too long.
+        GoneError: the client has left.
+    """
+    try:
+        return await asyncio.wait_for(_read_body(request.receive), BODY_PATIENCE_S)
+    except asyncio.TimeoutError:
+        raise ApiError("the body did not come in time", 408, code="request_timeout") from None
+
+
+async def _read_body(receive: Receive) -> bytes:
+    body, n_bytes, has_more = bytearray(), 0, True
+    while has_more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise GoneError
+        part = message.get("body", b"")
+        n_bytes += len(part)
+        if n_bytes <= MOST_BODY_BYTES:
+            body += part
+        elif n_bytes > MOST_BODY_BYTES + MOST_DISCARDED_BYTES:
+            break
+        has_more = message.get("more_body", False)
+    if n_bytes > MOST_BODY_BYTES:
+        raise ApiError(f"the body is larger than {MOST_BODY_BYTES} bytes", 413, code="request_too_large")
+    return bytes(body)
+
+
+@asynccontextmanager
+async def watched(receive: Receive, on_gone: Callable[[], object]) -> AsyncIterator[None]:
+    """Call a function if the client leaves meanwhile; the body must have been read."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        on_gone()
+
+    task = asyncio.ensure_future(watch())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+class JsonBody(Response):
+    """An object as JSON, in ASCII: texts may hold halves of characters."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """Return its bytes."""
+        return as_json(content)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, patiently."""
+        await super().__call__(scope, receive, patiently(scope, send))
+
+
+class EventStream(Response):
+    """Server-sent events, each a JSON object, then ``[DONE]``.
+
+    Args:
+        objects: what is sent; None says that it goes on.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, objects: AsyncGenerator[dict[str, Any] | None, None]) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._objects = objects
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them as they come."""
+        send = patiently(scope, send)
+        async with aclosing(self._objects) as objects:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async for one in objects:
+                event = b": still here\n\n" if one is None else b"data: " + as_json(one) + b"\n\n"
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": False})
+
+
+def patiently(scope: Scope, send: Send) -> Send:
+    """Return a ``send`` that cuts the connection of a client that takes nothing for a minute."""
+
+    async def send_patiently(message: Any) -> None:
+        try:
+            await asyncio.wait_for(send(message), SEND_PATIENCE_S)
+        except asyncio.TimeoutError:
+            abort = scope.get("state", {}).get(ABORT)
+            if abort is not None:
+                abort()
+            raise GoneError from None
+
+    return send_patiently
+
+
+def as_json(value: Any) -> bytes:
+    """Return a value as one line of ASCII."""
+    return json.dumps(value, separators=(",", ":")).encode("ascii")

@@ -1,0 +1,100 @@
+"""A server in the test's own process, over the scripted engine: real sockets, no model, no compiled kernel."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.chat import opening
+from app.program.settings import Settings, built_in_settings
+from app.server.command import listen
+from app.server.running import Running
+from engine import Sampling
+from tests.app.fake_engine import Script
+from tests.app.scripted_access import use_script
+
+PATIENCE_S = 60.0
+
+
+class Serving:
+    """A running server and what it did."""
+
+    def __init__(self, script: Script, running: Running, port: int) -> None:
+        self.script, self.running, self.port = script, running, port
+        self.url = f"http://127.0.0.1:{port}"
+
+    def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
+        """Send JSON, or bytes as they are."""
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return httpx.post(self.url + path, content=content, timeout=PATIENCE_S, trust_env=False, **options)
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        """Ask."""
+        return httpx.get(self.url + path, timeout=PATIENCE_S, trust_env=False, **options)
+
+    def chat(self, text: str = "hi", **fields: Any) -> httpx.Response:
+        """Ask for an answer."""
+        return self.post("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **fields})
+
+    def raw(self) -> socket.socket:
+        """A connection on which a test says what it likes."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
+
+    @property
+    def n_connections(self) -> int:
+        """Connections that the server holds open."""
+        return len(self.running._server.server_state.connections)
+
+    def metric(self, name: str) -> float:
+        """One counter."""
+        lines = self.get("/metrics").text.splitlines()
+        return float(next(line.split()[-1] for line in lines if line.startswith(f"jalopy_{name}")))
+
+
+@contextmanager
+def serving(
+    monkeypatch: pytest.MonkeyPatch,
+    script: Script | None = None,
+    api_key: str = "",
+    most_waiting: int = 16,
+    settings: Settings | None = None,
+    waits: bool = True,
+) -> Iterator[Serving]:
+    """Serve the script until the end of the block."""
+    script = use_script(monkeypatch, script or Script())
+    monkeypatch.setattr(opening, "make_sampling", lambda settings, model: Sampling())
+    listener = listen("127.0.0.1", 0)
+    running = Running(
+        Path("m.gguf"), settings or built_in_settings(), listener, "m", ("127.0.0.1",), api_key, most_waiting
+    )
+    thread = threading.Thread(target=running.run, daemon=True)
+    thread.start()
+    served = Serving(script, running, listener.getsockname()[1])
+    try:
+        until(lambda: served.get("/health").status_code == (200 if waits else 503))
+        yield served
+    finally:
+        for gate in (script.open_gate, script.token_gate, script.prefill_gate):
+            if gate:
+                gate.open()
+        running.end(0)
+        thread.join(PATIENCE_S)
+        listener.close()
+    assert not thread.is_alive()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for something that happens in another thread."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline_s, "it never happened"
+        time.sleep(0.01)

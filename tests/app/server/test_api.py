@@ -1,0 +1,266 @@
+"""The API as its usual clients see it: the official Python client, and plain HTTP."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from tests.app.fake_engine import Gate, Script
+from tests.app.server.serving import PATIENCE_S, Serving, serving, until
+
+KEY = "a-key-of-twenty-chars"
+QUESTION: list[Any] = [{"role": "user", "content": "capital of France?"}]
+
+
+def client_of(server: Serving, api_key: str = "none", retries: int = 0) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=api_key, timeout=PATIENCE_S, max_retries=retries)
+
+
+def events_of(text: str) -> list[Any]:
+    blocks = [block for block in text.split("\n\n") if block and not block.startswith(":")]
+    assert all(block.startswith("data: ") and "\n" not in block for block in blocks)
+    assert blocks[-1] == "data: [DONE]"
+    return [json.loads(block.removeprefix("data: ")) for block in blocks[:-1]]
+
+
+def test_a_whole_answer(server: Serving) -> None:
+    reply = client_of(server).chat.completions.create(model="m", messages=QUESTION)
+    assert reply.choices[0].message.content == "Paris."
+    assert (reply.choices[0].finish_reason, reply.model, reply.object) == ("stop", "m", "chat.completion")
+    assert reply.usage is not None
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.total_tokens) == (7, 3, 10)
+
+
+def test_a_streamed_answer_says_the_same(server: Serving) -> None:
+    options = {"include_usage": True}
+    stream = client_of(server).chat.completions.create(
+        model="m", messages=QUESTION, stream=True, stream_options=options
+    )
+    chunks = list(stream)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "Paris."
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == 3
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+def test_a_text_is_continued_whole_and_streamed(server: Serving) -> None:
+    client = client_of(server)
+    reply = client.completions.create(model="m", prompt="Once upon")
+    stream = client.completions.create(model="m", prompt="Once upon", stream=True)
+    assert (reply.choices[0].text, reply.choices[0].finish_reason) == ("Paris.", "stop")
+    assert "".join(chunk.choices[0].text for chunk in stream) == "Paris."
+
+
+def test_tokens_may_be_the_prompt(server: Serving) -> None:
+    ids = server.post("/tokenize", {"content": "Once upon"}).json()["tokens"]
+    assert server.post("/v1/completions", {"prompt": ids}).json()["usage"]["prompt_tokens"] == 2
+    assert server.script.opened[0].sessions[0].tokens[:2] == ids
+
+
+def test_the_length_is_limited(server: Serving) -> None:
+    for name in ("max_tokens", "max_completion_tokens"):
+        choice = server.chat(**{name: 2}).json()["choices"][0]
+        assert (choice["message"]["content"], choice["finish_reason"]) == ("Paris", "length")
+
+
+def test_stop_seed_and_sampling_reach_the_engine(server: Serving) -> None:
+    server.chat(stop=["x"], seed=7, temperature=0.1, top_p=0.5, top_k=3, min_p=0.2, repeat_penalty=1.5)
+    server.chat(seed=-1)
+    first, second = server.script.opened[0].sessions[0].samplings
+    assert (first.seed, first.temperature, first.top_p, first.top_k) == (7, 0.1, 0.5, 3)
+    assert (first.min_p, first.repeat_penalty) == (0.2, 1.5)
+    assert (second.seed, second.temperature) == (None, 0.7)
+
+
+def test_the_conversation_goes_on_from_what_the_cache_holds(server: Serving) -> None:
+    first = server.chat("capital of France?").json()
+    said = [*QUESTION, {"role": "assistant", "content": "Paris."}, {"role": "user", "content": "sure?"}]
+    second = server.post("/v1/chat/completions", {"messages": said}).json()
+    assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    # All but the end of the turn, the new one and the place where its reply begins.
+    read = second["usage"]["prompt_tokens"] - second["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert (second["usage"]["prompt_tokens"], read) == (15, 5)
+
+
+def test_a_system_prompt_stands_before_the_rest(server: Serving) -> None:
+    messages = [
+        {"role": "system", "content": "be brief"},
+        {"role": "developer", "content": [{"type": "text", "text": "and kind"}]},
+        *QUESTION,
+    ]
+    server.post("/v1/chat/completions", {"messages": messages})
+    model = server.script.opened[0]
+    assert model.tokenizer.decode(model.sessions[0].tokens) == "be brief\n\nand kindcapital of France?Paris."
+
+
+def test_logprobs_come_with_the_text_they_belong_to(server: Serving) -> None:
+    reply = client_of(server).chat.completions.create(model="m", messages=QUESTION, logprobs=True, top_logprobs=2)
+    logprobs = reply.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.content is not None
+    assert [one.token for one in logprobs.content] == ["Par", "is", "."]
+    assert [one.logprob for one in logprobs.content[0].top_logprobs] == [-0.5, -1.5]
+    assert bytes(logprobs.content[1].bytes or []) == b"is"
+    events = events_of(server.chat(logprobs=True, stream=True).text)
+    streamed = [one for event in events for one in (event["choices"][0]["logprobs"] or {"content": []})["content"]]
+    assert [(one["token"], one["top_logprobs"]) for one in streamed] == [("Par", []), ("is", []), (".", [])]
+
+
+def test_logprobs_of_a_continued_text_have_places(server: Serving) -> None:
+    logprobs = server.post("/v1/completions", {"prompt": "a", "logprobs": 1}).json()["choices"][0]["logprobs"]
+    assert (logprobs["tokens"], logprobs["text_offset"]) == (["Par", "is", "."], [0, 3, 5])
+    assert logprobs["token_logprobs"] == [-0.5] * 3
+    assert [list(one.values()) for one in logprobs["top_logprobs"]] == [[-0.5]] * 3
+
+
+def test_a_thought_is_told_beside_the_answer(server: Serving) -> None:
+    server.script.replies = [["<think>", "hm", "</think>", "Paris"]]
+    server.script.control = frozenset()
+    choice = server.chat(logprobs=True).json()["choices"][0]
+    assert choice["message"] == {
+        "role": "assistant", "content": "Paris", "refusal": None, "reasoning_content": "hm",
+    }  # fmt: skip
+    assert [one["token"] for one in choice["logprobs"]["content"]] == ["Paris"]
+    deltas = [event["choices"][0]["delta"] for event in events_of(server.chat(stream=True).text)]
+    assert "".join(one.get("reasoning_content", "") for one in deltas) == "hm"
+    assert "".join(one.get("content", "") for one in deltas) == "Paris"
+
+
+def test_thinking_is_chosen_for_each_request(server: Serving) -> None:
+    chosen = []
+    for fields in ({"reasoning_effort": "none"}, {"chat_template_kwargs": {"enable_thinking": True}}, {}):
+        server.chat(**fields)
+        chosen.append(str(server.script.opened[0].chats[0].thinking))
+    assert chosen == ["off", "on", "auto"]
+
+
+def test_models_properties_and_tokens(server: Serving) -> None:
+    client = client_of(server)
+    assert [model.id for model in client.models.list()] == ["m"]
+    assert client.models.retrieve("m").owned_by == "jalopy"
+    props = server.get("/props").json()
+    assert (props["total_slots"], props["default_generation_settings"]["n_ctx"]) == (1, 512)
+    ids = server.post("/tokenize", {"content": "a b", "add_special": True}).json()["tokens"]
+    assert server.post("/detokenize", {"tokens": ids}).json() == {"content": "a b"}
+    pieces = server.post("/tokenize", {"content": "a b", "with_pieces": True}).json()["tokens"]
+    assert [one["piece"] for one in pieces] == ["a", " b"]
+
+
+def test_counters_are_told_to_prometheus(server: Serving) -> None:
+    server.chat()
+    server.get("/nowhere")
+    text = server.get("/metrics").text
+    assert 'jalopy_requests_total{route="/v1/chat/completions",status="200"} 1\n' in text
+    assert 'jalopy_requests_total{route="other",status="404"} 1\n' in text
+    assert "jalopy_generated_tokens_total 3\n" in text
+    assert all(line.startswith(("#", "jalopy_")) for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/v1/models/gpt-4", 404, "model_not_found"),
+        ("/v2", 404, "not_found"),
+        ("/v1/chat/completions", 405, "method_not_allowed"),
+        ("/v1/models/", 404, "model_not_found"),
+    ],
+)
+def test_what_is_not_there_is_refused_in_the_apis_words(server: Serving, path: str, status: int, code: str) -> None:
+    answer = server.get(path)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_computed(server: Serving) -> None:
+    server.script.n_ctx = 512
+    for is_streamed in (False, True):
+        answer = server.chat("word " * 600, stream=is_streamed)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
+        assert answer.json()["error"]["param"] == "messages"
+    assert server.script.opened[0].sessions[0].tokens == []
+
+
+def test_what_the_template_refuses_is_the_clients_fault_and_harms_nobody(server: Serving) -> None:
+    server.script.refused_words = "nonsense"
+    server.script.opened[0].chats[0]._refused_words = "nonsense"
+    answer = server.chat("nonsense")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "template_refuses")
+    assert server.chat("sense").status_code == 200
+
+
+def test_an_engine_that_fails_ends_one_reply_with_one_line(server: Serving) -> None:
+    server.script.fail_after_tokens = 1
+    whole = server.chat()
+    streamed = events_of(server.chat(stream=True).text)
+    assert (whole.status_code, whole.json()["error"]["type"]) == (500, "server_error")
+    assert "NaN" in whole.json()["error"]["message"]
+    assert streamed[-1]["error"]["code"] == "engine_error"
+    server.script.fail_after_tokens = None
+    assert server.chat().status_code == 200
+
+
+def test_a_bug_is_named_and_nothing_of_it_is_told(server: Serving, capsys: pytest.CaptureFixture[str]) -> None:
+    server.script.fail_after_tokens, error = 0, ValueError("secret words")
+    server.script.generate_error = error  # type: ignore[assignment]
+    answer = server.chat()
+    assert answer.status_code == 500
+    assert "ValueError" in answer.text
+    err = capsys.readouterr().err
+    assert "secret" not in answer.text + err
+    assert "Traceback" not in answer.text + err
+
+
+def test_the_key_opens_all_but_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(monkeypatch, api_key=KEY) as server:
+        assert server.get("/health").status_code == 200
+        for headers in (
+            {},
+            {"Authorization": "Bearer wrong"},
+            {"Authorization": KEY},
+            {"Authorization": f"Basic {KEY}"},
+        ):
+            assert server.get("/metrics", headers=headers).json()["error"]["code"] == "invalid_api_key"
+        with pytest.raises(openai.AuthenticationError):
+            client_of(server, "wrong").models.list()
+        assert [model.id for model in client_of(server, KEY).models.list()] == ["m"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "attacker.example"},
+        {"Host": "attacker.example:8080"},
+        {"Host": ""},
+        {"Host": "localhost.attacker.example"},
+        {"Origin": "http://attacker.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
+)
+def test_no_page_in_a_browser_may_talk_to_it(server: Serving, headers: dict[str, str]) -> None:
+    for answer in (server.get("/health", headers=headers), server.post("/v1/completions", {}, headers=headers)):
+        assert answer.status_code == 403
+        assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:99", "[::1]:8080", "[::1]", "::1"])
+def test_it_answers_to_its_own_names(server: Serving, host: str) -> None:
+    assert server.get("/health", headers={"Host": host}).status_code == 200
+
+
+def test_before_the_model_is_open_clients_are_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(open_gate=Gate())
+    with serving(monkeypatch, script, waits=False) as server:
+        answer = server.chat()
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "model_loading")
+        assert answer.headers["retry-after"] == "2"
+        assert server.get("/v1/models").status_code == 200
+        assert script.open_gate is not None
+        script.open_gate.open()
+        until(lambda: server.get("/health").status_code == 200)
+        assert server.chat().status_code == 200

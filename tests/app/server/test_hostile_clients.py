@@ -1,0 +1,280 @@
+"""Clients that cut, flood, dribble and lie: nothing hangs, nothing grows, and the next request is answered."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from app.server import connections, guard, transfer
+from tests.app.fake_engine import Gate, Script
+from tests.app.server.serving import Serving, serving, until
+
+BODY = json.dumps({"messages": [{"role": "user", "content": "hi"}], "stream": True}).encode()
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+REQUEST = HEAD % len(BODY) + BODY
+
+
+def received(connection: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    came = b""
+    try:
+        while part := connection.recv(65536):
+            came += part
+    except ConnectionResetError:
+        pass
+    return came
+
+
+def cut(connection: socket.socket) -> None:
+    """Leave without a word: what is still to be sent is dropped, and the other side gets a reset."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def n_open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.fixture
+def gated(monkeypatch: pytest.MonkeyPatch) -> Script:
+    return Script(replies=[["word "] * 400], token_gate=Gate())
+
+
+def gate_of(script: Script) -> Gate:
+    assert script.token_gate is not None
+    return script.token_gate
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_a_client_that_leaves_stops_the_computation(
+    monkeypatch: pytest.MonkeyPatch, gated: Script, is_streamed: bool
+) -> None:
+    with serving(monkeypatch, gated) as server:
+        body = BODY if is_streamed else BODY.replace(b"true", b"false")
+        connection = server.raw()
+        connection.sendall(HEAD % len(body) + body)
+        gate_of(gated).allow(3)
+        until(gate_of(gated).waiting.is_set)
+        cut(connection)
+        until(lambda: server.metric("requests_running") == 0)  # nobody opens the gate: it was cancelled
+        assert server.metric("clients_gone_total") == 1
+        assert server.metric("generated_tokens_total") == 3
+
+
+def test_a_client_that_leaves_while_its_prompt_is_read_stops_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(prefill_gate=Gate())
+    with serving(monkeypatch, script) as server:
+        connection = server.raw()
+        connection.sendall(REQUEST)
+        assert script.prefill_gate is not None
+        until(script.prefill_gate.waiting.is_set)
+        cut(connection)
+        until(lambda: server.metric("requests_running") == 0)
+        assert server.script.opened[0].sessions[0].tokens == []
+
+
+def test_a_client_that_leaves_while_it_waits_is_never_answered(monkeypatch: pytest.MonkeyPatch, gated: Script) -> None:
+    with serving(monkeypatch, gated) as server:
+        first, second = server.raw(), server.raw()
+        first.sendall(REQUEST)
+        until(gate_of(gated).waiting.is_set)
+        second.sendall(REQUEST)
+        until(lambda: server.metric("requests_waiting") == 1)
+        cut(second)
+        until(lambda: server.metric("requests_waiting") == 0)
+        cut(first)
+        until(lambda: server.metric("requests_running") == 0)
+        assert len(server.script.opened[0].sessions[0].samplings) == 1
+
+
+def test_more_requests_than_may_wait_are_refused_at_once(monkeypatch: pytest.MonkeyPatch, gated: Script) -> None:
+    with serving(monkeypatch, gated, most_waiting=2) as server:
+        others = [server.raw() for _ in range(3)]
+        others[0].sendall(REQUEST)
+        until(gate_of(gated).waiting.is_set)
+        for other in others[1:]:
+            other.sendall(REQUEST)
+        until(lambda: server.metric("requests_waiting") == 2)
+        answer = server.chat()
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "queue_full")
+        assert answer.headers["retry-after"] == "2"
+        gate_of(gated).open()
+        for other in others:
+            other.settimeout(60)
+        assert b"HTTP/1.1 200 OK" in others[0].recv(1000)
+        for other in others:
+            cut(other)
+        until(lambda: server.chat(max_tokens=1).status_code == 200)
+
+
+def test_a_slow_reader_is_cut_and_holds_up_nobody(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
+    monkeypatch.setattr(transfer, "SEND_PATIENCE_S", 0.3)
+    script.replies, script.n_ctx = [["x" * 200_000] * 100], 512
+    with serving(monkeypatch, script) as server:
+        slow = server.raw()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.sendall(REQUEST)
+        assert slow.recv(10).startswith(b"HTTP/1.1")
+        assert server.chat(max_tokens=1).status_code == 200
+        until(lambda: server.n_connections == 0)
+        slow.close()
+
+
+def test_a_stream_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch, gated: Script) -> None:
+    monkeypatch.setattr("app.server.text_routes.STILL_HERE_S", 0.01)
+    with serving(monkeypatch, gated) as server:
+        connection = server.raw()
+        connection.sendall(REQUEST)
+        came = b""
+        while came.count(b": still here\n\n") < 3:
+            came += connection.recv(4096)
+        cut(connection)
+
+
+def test_what_runs_and_what_waits_is_told_that_the_server_ends(monkeypatch: pytest.MonkeyPatch, gated: Script) -> None:
+    with serving(monkeypatch, gated) as server:
+        running, waiting = server.raw(), server.raw()
+        running.sendall(REQUEST)
+        until(gate_of(gated).waiting.is_set)
+        waiting.sendall(REQUEST)
+        until(lambda: server.metric("requests_waiting") == 1)
+        server.running.end(0)
+        assert b'"code":"shutting_down"' in received(running)
+        assert b"503 Service Unavailable" in received(waiting)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 50, b"400"),
+        (b"GET / HTTP/9.9\r\nConnection: close\r\n\r\n", b"403"),
+        (b"GET /health HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET /health HTTP/1.0\r\n\r\n", b"403"),
+        (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", b"400"),
+        (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", b"400"),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 400_000, b"400"),
+        (b"GET /%ff%00%0d HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"404"),
+        (b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"400"),
+        (b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"404"),
+        (
+            b"GET /health HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: upgrade, close\r\n\r\n",
+            b"200",
+        ),
+        (b"GET /health HTTP/1.1\r\nHost: \xff\xfe\r\nConnection: close\r\n\r\n", b"403"),
+        (
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            b"400",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_no_request_is_refused(
+    server: Serving, capsys: pytest.CaptureFixture[str], sent: bytes, status: bytes
+) -> None:
+    connection = server.raw()
+    connection.sendall(sent)
+    assert received(connection).split()[1] == status
+    assert server.get("/health").status_code == 200
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    assert "fault" not in err
+
+
+def test_a_huge_body_is_refused_and_not_kept(server: Serving) -> None:
+    answer = server.post("/v1/chat/completions", b" " * (transfer.MOST_BODY_BYTES + 1))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
+    assert answer.headers["connection"] == "close"
+
+
+def test_an_endless_body_is_cut(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "MOST_DISCARDED_BYTES", 1 << 20)
+    connection = server.raw()
+    connection.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+    chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+    n_sent = 0
+    with suppress(ConnectionError):
+        while n_sent < 100_000:
+            connection.sendall(chunk)
+            n_sent += 1
+    assert n_sent < 100_000
+
+
+def test_whoever_dribbles_or_says_nothing_is_cut(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "REQUEST_PATIENCE_S", 0.2)
+    silent, dribbling, half = server.raw(), server.raw(), server.raw()
+    dribbling.sendall(b"GET /hea")
+    half.sendall(HEAD % 100 + b"{")
+    assert (received(silent), received(dribbling), received(half)) == (b"", b"", b"")
+    later = server.raw()
+    later.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    came = b""
+    while not came.endswith(b"}"):
+        came += later.recv(1000)
+    assert b"200 OK" in came
+    later.sendall(b"GET")
+    assert received(later) == b""
+
+
+def test_a_flood_of_connections_is_cut_and_leaves_nothing(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 20)
+    before = n_open_files()
+    flood = [server.raw() for _ in range(60)]
+    cut_off = 0
+    for connection in flood:
+        connection.settimeout(0.05)
+        try:
+            cut_off += connection.recv(1) == b""
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            cut_off += 1
+    assert cut_off >= 40
+    for connection in flood:
+        connection.close()
+    until(lambda: n_open_files() <= before)
+    assert server.chat().status_code == 200
+
+
+def test_a_flood_of_requests_is_answered_one_way_or_the_other(
+    server: Serving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(guard, "MOST_REQUESTS", 6)
+    statuses: list[int] = []
+
+    def ask() -> None:
+        statuses.extend(server.chat(stream=n % 2 == 0).status_code for n in range(8))
+
+    askers = [threading.Thread(target=ask) for _ in range(12)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    assert len(statuses) == 96
+    assert set(statuses) <= {200, 503}
+    assert statuses.count(200) > 0
+    assert server.metric("requests_running") == server.metric("requests_waiting") == 0
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_many_requests_that_are_cut_anywhere_leave_nothing_behind(server: Serving) -> None:
+    server.chat()
+    before, n_threads = n_open_files(), threading.active_count()
+    server.script.replies = [["word "] * 50]
+    for at in range(0, len(REQUEST), 5):
+        connection = server.raw()
+        connection.sendall(REQUEST[:at])
+        cut(connection)
+    for _ in range(20):
+        connection = server.raw()
+        connection.sendall(REQUEST)
+        connection.recv(100)
+        cut(connection)
+    until(lambda: n_open_files() <= before)
+    until(lambda: server.metric("requests_running") == server.metric("requests_waiting") == 0)
+    assert threading.active_count() == n_threads
+    assert server.chat().status_code == 200

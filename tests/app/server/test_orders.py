@@ -1,0 +1,201 @@
+"""Each field of a request: what is allowed, and that anything else is refused by the field's name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.server.api_error import MOST_CHARS, ApiError
+from app.server.fields import Fields, read_json
+from app.server.messages import Said
+from app.server.order import chat_order, completion_order
+from app.text.clean_text import clean_text
+
+HI = [{"role": "user", "content": "hi"}]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+WRONG: dict[str, list[Any]] = {
+    "temperature": [-1, 101, "1", True, [], {}, float("inf"), float("nan")],
+    "top_p": [-0.1, 1.1, "1", False],
+    "min_p": [2],
+    "top_k": [-1, 1.5, "4", True],
+    "repeat_penalty": [0, 101],
+    "repeat_last_n": [-1],
+    "seed": [2**63, 1.5, "1", True, []],
+    "max_tokens": [0, -1, 1.0, "5", True, 2**31],
+    "stop": ["", [""], ["a"] * 17, [1], 5, "x" * 1001, {}],
+    "stream": [1, "true", []],
+    "stream_options": [True, [], {"include_usage": 1}, {"what": 1}],
+    "n": [2, 0, "1", 1.5, True],
+    "logit_bias": [{"50": 1}, []],
+    "presence_penalty": [0.5, "0", False],
+    "frequency_penalty": [-1],
+    "response_format": [
+        "text",
+        {"type": "xml"},
+        {},
+        {"type": "json_schema"},
+        {"type": "json_schema", "json_schema": {"name": "x"}},
+        {"type": "json_schema", "json_schema": {"schema": "x"}},
+        {"type": "regex"},
+        {"type": "regex", "pattern": 5},
+        {"type": "text", "colour": 1},
+        {"type": "regex", "pattern": "a" * 70_000},
+        {"type": "json_schema", "json_schema": {"schema": {}, "strict": 1}},
+    ],
+    "model": [5, "gpt-4", []],
+    "mirostat": [2],
+    "": [1],
+}
+WRONG_IN_CHATS: dict[str, list[Any]] = {
+    "messages": [None, [], {}, "hi", ["hi"], [None], HI * 10_001],
+    "logprobs": [1, "true"],
+    "top_logprobs": [5, -1, 21, True],
+    "tools": [[{"type": "function"}], {}],
+    "tool_choice": ["required", {"type": "function"}],
+    "functions": [[{}]],
+    "reasoning_effort": ["much", 1],
+    "chat_template_kwargs": [[], {"enable_thinking": "yes"}, {"other": 1}],
+    "modalities": [["text", "audio"], "text"],
+    "audio": [{}],
+    "prompt": ["hi"],
+}
+WRONG_IN_TEXTS: dict[str, list[Any]] = {
+    "prompt": [None, "", [], [""], 5, {}, [1, "a"], [-1], [True], ["a", "b"], [[1], [2]], [1.0]],
+    "logprobs": [-1, 21, True, "1"],
+    "echo": [True, 1],
+    "best_of": [2],
+    "suffix": ["end"],
+    "messages": [HI],
+}
+WRONG_MESSAGES: list[tuple[Any, str]] = [
+    ({"role": "user"}, "messages[0].content"),
+    ({"content": "hi"}, "messages[0].role"),
+    ({"role": "tool", "content": "hi"}, "messages[0].role"),
+    ({"role": "robot", "content": "hi"}, "messages[0].role"),
+    ({"role": ["user"], "content": "hi"}, "messages[0].role"),
+    ({"role": "user", "content": 5}, "messages[0].content"),
+    ({"role": "user", "content": ["hi"]}, "messages[0].content[0]"),
+    ({"role": "user", "content": [{"type": "image_url"}]}, "messages[0].content[0].type"),
+    ({"role": "user", "content": [{"text": "hi"}]}, "messages[0].content[0].type"),
+    ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0].text"),
+    ({"role": "user", "content": [{"type": "text", "text": "a", "x": 1}]}, "messages[0].content[0].x"),
+    ({"role": "user", "content": "hi", "name": "Ann"}, "messages[0].name"),
+    ({"role": "user", "content": "hi", "colour": "red"}, "messages[0].colour"),
+    ({"role": "assistant", "content": "hi", "tool_calls": [{}]}, "messages[0].tool_calls"),
+    ({"role": "assistant", "content": "hi"}, "messages[0].role"),
+    ({"role": "system", "content": "hi"}, "messages[0].role"),
+]
+
+
+def fields_of(values: dict[str, Any]) -> Fields:
+    return read_json(json.dumps(values).encode()) if _is_json(values) else Fields(values)
+
+
+def _is_json(values: dict[str, Any]) -> bool:
+    try:
+        json.dumps(values, allow_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
+def outcome(read: Callable[[], Any]) -> tuple[Any, ApiError | None]:
+    """What is read, or its refusal; any other exception is a fault."""
+    try:
+        return read(), None
+    except ApiError as error:
+        return None, error
+
+
+def is_line(text: str) -> bool:
+    """Whether a text may reach a terminal as one line."""
+    return len(text) <= MOST_CHARS and "\n" not in text and clean_text(text) == text
+
+
+def cases(*tables: dict[str, list[Any]]) -> list[tuple[str, Any]]:
+    return [(name, value) for table in tables for name, values in table.items() for value in values]
+
+
+@pytest.mark.parametrize(("name", "value"), cases(WRONG, WRONG_IN_CHATS))
+def test_a_wrong_field_of_a_conversation_is_refused_by_its_name(name: str, value: Any) -> None:
+    with pytest.raises(ApiError) as refused:
+        chat_order(fields_of({"messages": HI, name: value}), "m")
+    assert (refused.value.param or "").startswith(name)
+    assert name in refused.value.message
+    assert "\n" not in refused.value.message
+
+
+@pytest.mark.parametrize(("name", "value"), cases(WRONG, WRONG_IN_TEXTS))
+def test_a_wrong_field_of_a_text_is_refused_by_its_name(name: str, value: Any) -> None:
+    with pytest.raises(ApiError) as refused:
+        completion_order(fields_of({"prompt": "hi", name: value}), "m")
+    assert (refused.value.param or "").startswith(name)
+
+
+@pytest.mark.parametrize(("message", "place"), WRONG_MESSAGES)
+def test_a_wrong_message_is_refused_by_its_place(message: Any, place: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        chat_order(fields_of({"messages": [message]}), "m")
+    assert refused.value.param == place
+    assert refused.value.status == 400
+
+
+@settings(max_examples=25)
+@given(st.sampled_from([*WRONG, *WRONG_IN_CHATS, *WRONG_IN_TEXTS, "user", "metadata"]), JSON)
+def test_whatever_a_field_holds_the_request_is_read_or_refused(name: str, value: Any) -> None:
+    for read, needed in ((chat_order, {"messages": HI}), (completion_order, {"prompt": "hi"})):
+        order, error = outcome(lambda: read(Fields({**needed, name: value}), "m"))  # noqa: B023 - called at once
+        assert order is None or order.messages or order.prompt
+        assert error is None or (error.status in (400, 404) and is_line(error.message))
+
+
+@settings(max_examples=25)
+@given(st.lists(JSON, max_size=3), st.lists(st.dictionaries(st.sampled_from(["role", "content", "name"]), JSON)))
+def test_whatever_messages_hold_they_are_read_or_refused(some: list[Any], others: list[Any]) -> None:
+    _, error = outcome(lambda: chat_order(Fields({"messages": [*some, *others]}), "m"))
+    assert error is None or (error.param or "").startswith("messages")
+
+
+@settings(max_examples=25)
+@given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
+def test_whatever_a_body_holds_it_is_an_object_or_refused(body: bytes) -> None:
+    found, error = outcome(lambda: read_json(body))
+    assert (found is None) != (error is None)
+    assert error is None or is_line(error.message)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b"NaN", b'{"seed":' + b"9" * 5000 + b"}", b"[]", b"5"]
+)
+def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
+    with pytest.raises(ApiError, match=r"^the body is "):
+        read_json(body)
+
+
+def test_what_asks_for_nothing_is_allowed() -> None:
+    neutral = {
+        "model": "m", "n": 1, "logit_bias": {}, "presence_penalty": 0, "frequency_penalty": 0.0, "tools": [],
+        "tool_choice": "auto", "response_format": {"type": "text"}, "user": "u", "metadata": {"a": "b"}, "store": False,
+        "stop": None, "seed": None, "stream": None, "temperature": None, "parallel_tool_calls": True,
+    }  # fmt: skip
+    order = chat_order(Fields({"messages": HI, **neutral}), "m")
+    assert (order.sampling, order.stops, order.is_streamed, order.n_logprobs) == ((), (), False, None)
+
+
+def test_what_is_asked_for_is_in_the_order() -> None:
+    order = chat_order(
+        Fields({"messages": HI, "stop": ["a", "b"], "seed": 5, "temperature": 0, "stream": True, "logprobs": True}), "m"
+    )
+    assert order.messages == (Said("user", "hi"),)
+    assert (order.stops, order.is_streamed, order.n_logprobs) == (("a", "b"), True, 0)
+    assert dict(order.sampling) == {"seed": 5, "temperature": 0.0}
+    assert completion_order(Fields({"prompt": [[1, 2]]}), "m").prompt == (1, 2)
