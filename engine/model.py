@@ -198,12 +198,7 @@ class Model:
 
         return ChatPrompt(self.tokenizer, self.chat_template)
 
-    def session(
-        self,
-        n_ctx: int | None = None,
-        kv: str = "f16",
-        progress: ProgressCallback | None = None,
-    ) -> Session:
+    def session(self, n_ctx: int | None = None, kv: str = "f16", progress: ProgressCallback | None = None) -> Session:
         """Allocate a cache and compile what it needs.
 
         Args:

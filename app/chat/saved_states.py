@@ -82,7 +82,7 @@ class StateFiles:
         fingerprint: names a model by its contents.
         prefixes: where the states of system prompts are; None keeps none.
         may_read_prefix: whether the engine may work before anything was asked.
-        kept: lists the states of all conversations of one kind (``SavedStates.kind``).
+        kept: lists the places of all conversations' states for one model and type of cache; some may not exist.
     """
 
     restore: Callable[[Any, Path, Sequence[int]], Any]

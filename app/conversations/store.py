@@ -207,11 +207,8 @@ class Store:
         return [directory / name for name in names if name.lstrip(".").startswith(STATE_NAME)]
 
     def states_of_kind(self, kind: str) -> list[Path]:
-        """Return the states that all conversations had with one model and type of cache."""
-        if self.root is None:
-            return []
-        files = (self.root / one / f"{STATE_NAME}.{kind}" for one in self.ids())
-        return [file for file in files if file.is_file()]
+        """Return where the states are that conversations had with one model and type of cache; not all have one."""
+        return [self._path(one) / f"{STATE_NAME}.{kind}" for one in self.ids()]
 
     def read(self, conversation_id: str) -> Saved:
         """Read a conversation, changing nothing.

@@ -190,9 +190,11 @@ def _parse(content: dict[str, Any]) -> ProgramState:
 
 def _parse_generation(value: object) -> dict[str, dict[str, float]]:
     """Take what are numbers within their limits; other values are those of a later version, or of no one."""
+    if not isinstance(value, dict) or not value:
+        return {}  # no start reads the limits for nothing
     allowed = built_in_settings()
     kept: dict[str, dict[str, float]] = {}
-    for key, chosen in value.items() if isinstance(value, dict) else ():
+    for key, chosen in value.items():
         for name, number in chosen.items() if isinstance(chosen, dict) else ():
             with suppress(SettingsError, KeyError, StopIteration):
                 override(allowed, f"sampling.{name}", number, name)

@@ -31,8 +31,8 @@ class Offering:
         typed = self._prompt.typed
         self._prompt.offer(offered_at_once(typed, self._names))
         paths = offered_paths(typed)
-        if paths is not None and self._screen.is_running:  # of one that ends, nobody would await it
-            self._screen.run_worker(self._offer_paths(typed, paths), group="paths", exclusive=True)
+        if paths is not None:  # each goes its way: one that was called off before it began would never be awaited
+            self._screen.run_worker(self._offer_paths(typed, paths), group="paths")
 
     async def _offer_paths(self, typed: str, paths: Future[list[Offered]]) -> None:
         found = await wrap_future(paths)
