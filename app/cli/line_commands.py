@@ -21,13 +21,13 @@ from app.conversations.export import save_as
 from app.conversations.look import Look
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.rows import moment_text
+from app.documents.text_file import attached, read_text_file
 from app.program import clipboard
 from app.program.bundled_model import model_path
 from app.program.manual import page
 from app.program.personas import how_to_add, load_persona, persona_names
 from app.program.refusals import Refusal, say
 from app.program.settings import AUTO
-from app.program.text_file import attached, read_text_file
 from app.text.clean_text import clean_line, clean_text
 from app.text.figures import count
 from app.tui.actions import Action, commands, find_command

@@ -9,8 +9,8 @@ from textual.worker import Worker
 
 from app.chat.turns import MAX_QUEUED, Admission
 from app.conversations.records import fits
+from app.documents.text_file import attached, read_text_file
 from app.program.refusals import Refusal
-from app.program.text_file import attached, read_text_file
 from app.text.clean_text import clean_text
 from app.tui.actions import ACTIONS, Action, find_command, nearest_command, split_command
 from app.tui.draft import Draft

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from app.documents.text_file import MAX_FILE_BYTES, attached, read_text_file
 from app.program.refusals import Refusal
-from app.program.text_file import MAX_FILE_BYTES, attached, read_text_file
 from tests.app.chat_driver import chatting
 
 
@@ -25,7 +25,7 @@ def test_text_is_decoded_and_cleaned(tmp_path: Path, raw: bytes, text: str) -> N
 
 @pytest.mark.parametrize(
     ("raw", "reason"),
-    [(b"a\0b", "is not a text file"), (b" \n", "is empty"), (b"x" * (MAX_FILE_BYTES + 1), "is larger than 1 MiB")],
+    [(b"a\0b", "is not a text file"), (b" \n", "is empty"), (b"x" * (MAX_FILE_BYTES + 1), "is larger than 8 MiB")],
 )
 def test_what_is_no_text_or_too_much_is_refused(tmp_path: Path, raw: bytes, reason: str) -> None:
     (tmp_path / "f").write_bytes(raw)
