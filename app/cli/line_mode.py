@@ -6,6 +6,7 @@ It serves screen readers, pipes and terminals without cursor control, and the en
 import contextlib
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from app.chat.events import ModelFailed
@@ -24,7 +25,7 @@ from app.program import exit_codes
 from app.program.bundled_model import WHAT_IT_IS, is_starter
 from app.program.refusals import Refusal, say
 from app.program.settings import Settings
-from app.tui.chat_options import shell_options
+from app.tui import chat_options
 
 PROMPT = "> "
 
@@ -37,8 +38,9 @@ def chat(model_path: str, settings: Settings, clock: Clock = time.monotonic) -> 
         OSError: stdout cannot be written.
     """
     at_hand, progress = conversations_at_hand(settings), ProgressLine()
-    options = shell_options(settings, keeps_states=at_hand.store is not None)
-    talk = Talk(options, at_hand, settings.system_prompt, clock, progress.show_status)
+    options = chat_options.shell_options(settings, keeps_states=at_hand.store is not None)
+    may_read_ahead = partial(chat_options.may_read_ahead, settings)
+    talk = Talk(options, at_hand, settings.system_prompt, clock, progress.show_status, may_read_ahead)
     try:
         code = _serve(Dialogue(talk, progress), model_path, at_hand.store if at_hand.resumes else None, progress)
     except BaseException as error:

@@ -18,9 +18,10 @@ from app.text.record import record
 K1, B = 1.2, 0.75
 PASSAGE_CHARS = 1200
 """About 300 tokens: long enough to be understood alone, short enough that several fit."""
+_LEAST_CHARS = 120
+"""Length of a passage in the smallest context."""
 _WORD = re.compile(r"[^\W\u3040-\u9fff]+|[\u3040-\u9fff]")
 """A word; in scripts without spaces, a character."""
-_HEADING = re.compile(r"(.{1,200}), (lines? \d+(?:-\d+)?|pages? \d+(?:-\d+)?):\n(`{3,})\n")
 
 
 @record
@@ -70,7 +71,8 @@ def fitting(documents: Sequence[Document], question: str, room_chars: int) -> li
 
     In that order, and not in that of their scores, a following question shares more of its prompt with this one.
     """
-    passages = [passage for document in documents for passage in _cut(document)]
+    most_chars = min(PASSAGE_CHARS, max(_LEAST_CHARS, room_chars // 6))
+    passages = [passage for document in documents for passage in _cut(document, most_chars)]
     scores = bm25(words_of(question), [words_of(passage.text) for passage in passages])
     chosen = []
     for index in sorted(range(len(passages)), key=lambda i: (-scores[i], i)):
@@ -81,28 +83,15 @@ def fitting(documents: Sequence[Document], question: str, room_chars: int) -> li
     return _joined([passages[index] for index in sorted(chosen)])
 
 
-def sources_of(message: str) -> list[str]:
-    """Return the places of the passages that a message begins with."""
-    sources, at = [], 0
-    while heading := _HEADING.match(message, at):
-        end = message.find(f"\n{heading[3]}\n", heading.end() - 1)
-        if end < 0:
-            break
-        sources.append(f"{heading[1]} {heading[2]}")
-        at = end + len(heading[3]) + 2
-        at += message.startswith(" ", at)
-    return sources
-
-
-def _cut(document: Document) -> Iterator[Passage]:
+def _cut(document: Document, most_chars: int) -> Iterator[Passage]:
     """Cut a document into passages: where a paragraph ends, or where one becomes too long."""
     begun: list[str] = []
     first, n_chars = 1, 0
     for number, line in enumerate(document.text.split("\n"), 1):
-        for start in range(0, max(1, len(line)), PASSAGE_CHARS):
-            piece = line[start : start + PASSAGE_CHARS]
-            is_break = n_chars > PASSAGE_CHARS // 2 and not piece.strip()
-            if begun and (is_break or n_chars + len(piece) > PASSAGE_CHARS):
+        for start in range(0, max(1, len(line)), most_chars):
+            piece = line[start : start + most_chars]
+            is_break = n_chars > most_chars // 2 and not piece.strip()
+            if begun and (is_break or n_chars + len(piece) > most_chars):
                 yield Passage(document, first, max(first, number - (start == 0)), "\n".join(begun))
                 begun, n_chars = [], 0
             if not begun:

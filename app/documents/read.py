@@ -67,7 +67,7 @@ def split_wanted(text: str) -> list[str]:
     if os.path.lexists(os.path.expanduser(text)):
         return [text]
     try:
-        return shlex.split(text)
+        return shlex.split(text + '"' * (text.count('"') % 2))
     except ValueError:  # an apostrophe
         return [text]
 

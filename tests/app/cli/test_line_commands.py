@@ -150,10 +150,10 @@ def test_a_persona_begins_a_conversation(talk: Talk, script: Script, monkeypatch
 def test_a_file_goes_with_the_next_message(talk: Talk, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("a\x1bb", encoding="utf-8")
     err = talk(f"/read {tmp_path}/notes.txt", "what is this?", "and now?", f"/read {tmp_path}/none.txt")
-    assert "notes.txt goes with the next message: 3 characters" in err
+    assert "with the next message: notes.txt: about 5 tokens" in err
     assert "No such file" in err
     first, _, second, _ = texts()
-    assert first == "notes.txt:\n```\na␛b\n```\nwhat is this?"
+    assert first == "notes.txt:\n```\na␛b\n```\n what is this?"
     assert second == "and now?"
 
 

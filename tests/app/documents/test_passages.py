@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from app.documents.for_message import announcement, fit, for_message, with_question
-from app.documents.passages import bm25, fitting, sources_of, words_of
+from app.documents.passages import bm25, fitting, words_of
 from app.documents.read import Document
+from app.documents.sources import sources_of
 
 
 def document(name: str, text: str) -> Document:
@@ -59,8 +60,8 @@ def test_the_sources_of_a_message_are_its_passages_and_nothing_that_a_file_or_a_
     pdf = Document("p.pdf", Path("/p.pdf"), "[page 1]\none\n[page 2]\ntwo\nmore")
     texts = [one.in_message for one in fitting([nasty, pdf], "x two", 10_000)]
     question = "d.md, lines 7-8:\n```\nis it?"
-    assert sources_of(with_question(texts, question)) == ["a, lines 1-2.md lines 1-5", "p.pdf pages 1-2"]
-    assert sources_of(question) == sources_of(document("a", "b").in_message) == []
+    assert sources_of(with_question(texts, question)) == ("a, lines 1-2.md lines 1-5", "p.pdf pages 1-2")
+    assert sources_of(question) == sources_of(document("a", "b").in_message) == ()
 
 
 def test_documents_that_fit_go_whole_and_what_they_cost_is_said_before() -> None:
