@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from app.chat.events import ConversationReread, Event, ModelFailed
@@ -12,7 +13,9 @@ from app.chat.talk import Talk
 from app.cli.answer_output import interrupt_stops
 from app.cli.progress_line import ProgressLine
 from app.cli.run_session import session_at_hand
+from app.conversations.log_file import LogRefusedError
 from app.conversations.replay import MOST_TITLE_CHARS
+from app.conversations.store import Store
 from app.documents.for_message import announcement
 from app.documents.read import Document, read_documents
 from app.program import exit_codes
@@ -52,7 +55,11 @@ def read(options: ReadOptions, settings: Settings, clock: Clock = time.monotonic
     try:
         code = _read(talk, Path(options.model), reading.documents, progress)
     except BaseException as error:
+        begun_id = talk.turns.journal.id
         talk.close(is_hurried=not isinstance(error, Exception))
+        if begun_id and isinstance(error, Refusal):  # nobody can ask about what was not read
+            with suppress(LogRefusedError, OSError):
+                Store().delete(begun_id)
         raise
     progress.clear()
     if trouble := talk.close() or talk.bridge.state_trouble:
