@@ -156,7 +156,11 @@ def _apply_system_prompt(options: argparse.Namespace, settings: Settings) -> Set
     if len(given) > 1:
         raise Refusal(f"jalopy: {' and '.join(given)} both give a system prompt (choose one)")
     if given == ["--persona"]:
-        return override(settings, "system_prompt", load_persona(options.persona), "--persona")
+        persona = load_persona(options.persona)
+        for name, value in persona.parameters.items():
+            if getattr(options, key := f"sampling.{name}", None) is None:  # else the command line says otherwise
+                settings = override(settings, key, value, f"--persona {options.persona}: {name}")
+        return override(settings, "system_prompt", persona.system, "--persona")
     if given == ["--system-file"]:
         text = read_system_file(paths.expanded(options.system_file))
         return override(settings, "system_prompt", text, "--system-file")

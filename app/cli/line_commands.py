@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from app.chat import preset
 from app.chat.talk import NothingToDoError
 from app.chat.thinking_command import USAGE as USAGE_OF_THINK
 from app.chat.thinking_command import describe_thinking, parse_thinking
@@ -25,7 +26,6 @@ from app.documents.read import Document, read_documents, referred, split_wanted
 from app.program import clipboard
 from app.program.bundled_model import model_path
 from app.program.manual import page
-from app.program.personas import how_to_add, load_persona, persona_names
 from app.program.refusals import Refusal, say
 from app.program.settings import AUTO
 from app.text.clean_text import clean_line, clean_text
@@ -102,14 +102,17 @@ class LineCommands:
         self._dialogue.begin(None if is_none else clean_text(text))
         say(f"new conversation with{'out a' if is_none else ' this'} system prompt")
 
-    def persona(self, name: str = "") -> None:
-        """List the personas, or begin anew with one."""
-        if name:
-            self._dialogue.begin(load_persona(name))
-            say(f"new conversation with persona {name}")
-            return
-        names = ", ".join(persona_names())
-        say(f"personas: {names} (/persona NAME)" if names else f"there are no personas ({how_to_add()})")
+    def persona(self, wanted: str = "") -> None:
+        """List the personas, begin anew with one, or keep the present choice as one."""
+        generation, system = self._talk.bridge.generation, self._talk.turns.conversation.system
+        if not wanted:
+            say(preset.listed())
+        elif line := preset.saved(wanted, system, generation):
+            say(line)
+        else:
+            persona, parameters = preset.chosen(wanted, generation)
+            self._dialogue.begin(persona.system or None)
+            say(f"new conversation with persona {wanted}{f': {parameters}' if parameters else ''}")
 
     def rename(self, title: str) -> None:
         """Give the conversation a title."""
@@ -231,6 +234,12 @@ class LineCommands:
     def model(self, wanted: str) -> None:
         """Open another model; the conversation goes on with it."""
         self._dialogue.switch_model(model_path(wanted))
+
+    def set(self, wanted: str = "") -> None:
+        """Show generation parameters, or use another value from the next message on."""
+        generation = self._talk.bridge.generation
+        if generation is not None:
+            say(generation.obey(wanted))
 
     def threads(self, wanted: str = "") -> None:
         """Show or set the threads."""

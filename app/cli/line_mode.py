@@ -6,10 +6,12 @@ It serves screen readers, pipes and terminals without cursor control, and the en
 import contextlib
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from app.chat.events import ModelFailed
+from app.chat.generation import GenerationChoice
 from app.chat.reply import Clock
 from app.chat.talk import Talk
 from app.cli.line_commands import LineCommands
@@ -38,7 +40,9 @@ def chat(model_path: str, settings: Settings, clock: Clock = time.monotonic) -> 
         OSError: stdout cannot be written.
     """
     at_hand, progress = conversations_at_hand(settings), ProgressLine()
+    generation = GenerationChoice(settings)
     options = chat_options.shell_options(settings, keeps_states=at_hand.store is not None)
+    options = replace(options, generation=generation, sampling=generation.sampling)
     may_read_ahead = partial(chat_options.may_read_ahead, settings)
     talk = Talk(options, at_hand, settings.system_prompt, clock, progress.show_status, may_read_ahead)
     try:
