@@ -74,10 +74,11 @@ def fitting(documents: Sequence[Document], question: str, room_chars: int) -> li
     most_chars = min(PASSAGE_CHARS, max(_LEAST_CHARS, room_chars // 6))
     passages = [passage for document in documents for passage in _cut(document, most_chars)]
     scores = bm25(words_of(question), [words_of(passage.text) for passage in passages])
+    has_answer = any(scores)  # else the beginning is the best there is
     chosen = []
     for index in sorted(range(len(passages)), key=lambda i: (-scores[i], i)):
         room_chars -= len(passages[index].in_message)
-        if room_chars < 0:
+        if room_chars < 0 or (has_answer and not scores[index]):
             break
         chosen.append(index)
     return _joined([passages[index] for index in sorted(chosen)])

@@ -47,6 +47,12 @@ def test_passages_that_fit_the_question_stand_in_the_order_of_the_documents() ->
         assert "\n".join(lines) == passage.text
 
 
+def test_what_has_no_word_of_the_question_is_not_read_unless_nothing_has() -> None:
+    text = "\n\n".join(f"{word} " * 180 for word in ("fan", "screw", "blade"))
+    assert [one.text.split()[0] for one in fitting([document("a", text)], "a screw?", 10_000)] == ["screw"]
+    assert len(fitting([document("a", text)], "sum it up", 10_000)[0].text) == len(text)
+
+
 def test_neighbours_become_one_passage_and_a_long_line_several() -> None:
     whole = document("a.md", "\n".join(f"number {n} " + "word " * 20 for n in range(40)))
     [passage] = fitting([whole], "number", 100_000)

@@ -81,6 +81,7 @@ async def test_a_file_named_in_a_message_goes_with_it_and_is_completed(tmp_path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "one note.md").write_text("buy milk")
     (tmp_path / "two.md").write_text("buy bread")
+    os.symlink("loop", tmp_path / "loop")
     async with chatting() as driver:
         await driver.type("Compare @on")
         await driver.until(lambda: driver.prompt.offered)
