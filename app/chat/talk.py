@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from app.chat.bridge import EngineBridge
-from app.chat.commands import Complete, Prepare, Think
+from app.chat.commands import Complete, Prepare, Read, Think
 from app.chat.events import (
     ConversationReread,
     ConversationTakenUp,
@@ -187,10 +187,20 @@ class Talk:
         self._awaited = ThinkingChosen
         return self._follow()
 
-    def read(self, text: str, title: str) -> Iterator[Event]:
-        """Read what the next message begins with, as a new conversation, and keep the state."""
+    def read(self, text: str, folded: str, title: str) -> Iterator[Event]:
+        """Read what the next message begins with, as a new conversation, and keep the state.
+
+        The conversation is saved with it: whoever goes on with it asks, and both are sent together.
+        """
         self._settle()
-        return self._answer(self.turns.read(text, title), "no model is loaded")
+        turns = self.turns
+        turns.journal.begin(title=title)
+        turns.conversation.add_user(text, folded)
+        turns.journal.note_asked(turns.conversation, is_replacing=False)
+        turns.journal.settle(SAVING_PATIENCE_S, waits_for_room=False)
+        self.bridge.keep_state(turns.journal.state_path)
+        turns.is_rereading = self.bridge.send(Read(text))
+        return self._answer(turns.is_rereading, "the engine has too much to do")
 
     def read_ahead(self, text: str) -> None:
         """Let the engine read the documents that the next message begins with, until anything is asked."""

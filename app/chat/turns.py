@@ -19,7 +19,6 @@ from app.chat.commands import (
     ContinueEdited,
     Load,
     OpenConversation,
-    Read,
     Regenerate,
     StartConversation,
     Tune,
@@ -226,21 +225,6 @@ class Turns:
         self._is_edited = True
         self._send(ContinueEdited(text, n_turn, self._replaced[0].thinking))
         return True
-
-    def read(self, text: str, title: str) -> bool:
-        """Let the model read what the next message begins with; False while the engine is busy.
-
-        The conversation is saved with it: whoever goes on with it asks, and both are sent together.
-        """
-        if self.is_busy or self.model is None or not self.conversation.is_empty:
-            return False
-        self.journal.begin(title=title)
-        self.conversation.add_user(text)
-        self.journal.note_asked(self.conversation, is_replacing=False)
-        self._wait_for_disk()
-        self._bridge.keep_state(self.journal.state_path)
-        self.is_rereading = self._bridge.send(Read(text))
-        return self.is_rereading
 
     def weigh_edit(self, text: str, n_turn: int, is_reply: bool = False) -> bool:
         """Ask the engine what that would cost; the answer is a ``PromptWeighed``."""

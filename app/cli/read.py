@@ -16,7 +16,7 @@ from app.cli.run_session import session_at_hand
 from app.conversations.log_file import LogRefusedError
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.store import Store
-from app.documents.for_message import announcement
+from app.documents.for_message import announcement, fit, n_tokens
 from app.documents.read import Document, read_documents
 from app.program import exit_codes
 from app.program.refusals import Refusal, say
@@ -25,6 +25,7 @@ from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.record import record
 from app.tui.chat_options import shell_options
+from app.tui.draft import Draft
 
 
 @record
@@ -76,18 +77,25 @@ def _read(talk: Talk, model: Path, documents: Sequence[Document], progress: Prog
     progress.clear()
     opened = talk.turns.model
     assert opened is not None
+    if not fit(documents, opened.n_ctx):
+        about = f"about {figures.count(n_tokens(documents))} tokens, the context holds {figures.count(opened.n_ctx)}"
+        raise Refusal(f"jalopy read: {about}; of so much a chat reads passages only (read less, or try a larger --ctx)")
     say(announcement(documents, opened.n_ctx, talk.bridge.status.usual_prefill_tps))
     title = clean_line(f"read: {', '.join(one.name for one in documents)}", MOST_TITLE_CHARS)
+    message = Draft().with_files([(one.name, one.in_message) for one in documents])
     done: list[Event] = []
     with interrupt_stops(talk.stop):
-        done += talk.read(" ".join(one.in_message for one in documents).strip(), title)
+        done += talk.read(message.text.strip(), message.shown.strip(), title)
     progress.clear()
     return _tell(talk, next(event for event in done if isinstance(event, ConversationReread)))
 
 
 def _tell(talk: Talk, reread: ConversationReread) -> int:
     if reread.trouble:
-        raise Refusal(f"jalopy read: {reread.trouble} (read less, or try a larger --ctx)", exit_codes.BAD_DATA)
+        n_ctx = talk.turns.model.n_ctx if talk.turns.model is not None else 0
+        sizes = f"{figures.count(reread.total_tokens)} tokens, the context holds {figures.count(n_ctx)}"
+        reason = sizes if reread.total_tokens else reread.trouble
+        raise Refusal(f"jalopy read: {reason} (read less, or try a larger --ctx)", exit_codes.BAD_DATA)
     earlier = f" ({figures.count(reread.restored_tokens)} were read before)" if reread.restored_tokens else ""
     tokens = f"{figures.count(reread.read_tokens)} of {figures.count(reread.total_tokens)} tokens"
     number = int(talk.turns.journal.id or 0)

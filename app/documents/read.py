@@ -29,6 +29,10 @@ CPU_S = 30
 _MOST_ENTRIES = 50_000
 _MOST_LINES = 8
 _REFERENCE = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+_PIECE = re.compile(r"[a-zA-Z]{1,9}|[^\W\d_a-zA-Z]{1,3}|\d{1,3}|[^\w\s]{1,3}|_|\n\s*")
+_SAMPLE_CHARS = 1 << 15
+_NAME_TOKENS = 10
+"""Of the name and the fences around a document."""
 _PASSED_OVER = frozenset(("__pycache__", "node_modules"))
 
 
@@ -43,6 +47,8 @@ class Document:
     name: str
     path: Path
     text: str
+    n_tokens: int = 0
+    """Of any model, about."""
 
     @property
     def in_message(self) -> str:
@@ -60,6 +66,12 @@ class Reading:
     def with_earlier(self, earlier: Sequence[Document]) -> tuple[Document, ...]:
         """Return these documents and those of before, each file once."""
         return _named({one.path: one.text for one in (*earlier, *self.documents)})
+
+
+def about_tokens(text: str) -> int:
+    """Estimate the tokens of a text; of prose and code in most vocabularies it is within 20 %."""
+    sample = text[:_SAMPLE_CHARS]
+    return sum(1 for _ in _PIECE.finditer(sample)) * len(text) // max(1, len(sample)) + _NAME_TOKENS
 
 
 def split_wanted(text: str) -> list[str]:
@@ -118,7 +130,8 @@ def _named(texts: dict[Path, str]) -> tuple[Document, ...]:
     documents = []
     for path, text in texts.items():
         name = path.name if n_files[path.name] == 1 else "/".join(path.parts[-2:])
-        documents.append(Document(name if n_pairs[path.parts[-2:]] == 1 else str(path), path, text))
+        name = name if n_pairs[path.parts[-2:]] == 1 else str(path)
+        documents.append(Document(name, path, text, about_tokens(text)))
     return tuple(sorted(documents, key=lambda one: one.in_message))
 
 

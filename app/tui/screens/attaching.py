@@ -6,7 +6,7 @@ from asyncio import wrap_future
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from app.documents.for_message import announcement, fit, for_message
+from app.documents.for_message import announcement, fit, for_message, n_tokens
 from app.documents.read import Document, Reading, read_documents, referred, split_wanted
 from app.program.background import in_background
 from app.tui.actions import ACTIONS, find_command, split_command
@@ -84,8 +84,7 @@ class Attaching:
         for trouble in reading.troubles:
             self._note(trouble, is_error=True)
         documents = reading.with_earlier(self._documents)
-        n_chars = sum(len(one.text) for one in documents)
-        if reading.documents and n_chars >= _WORTH_A_LINE_TOKENS * 4:
+        if reading.documents and n_tokens(documents) >= _WORTH_A_LINE_TOKENS:
             tps = self._drafting.estimator.prefill_tps or self._bridge.status.usual_prefill_tps
             self._note(announcement(documents, self._n_ctx, tps))
 

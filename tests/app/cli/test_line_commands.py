@@ -158,7 +158,7 @@ def test_a_preset_brings_its_parameters_and_is_kept(talk: Talk, script: Script) 
 def test_a_file_goes_with_the_next_message(talk: Talk, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("a\x1bb", encoding="utf-8")
     err = talk(f"/read {tmp_path}/notes.txt", "what is this?", "and now?", f"/read {tmp_path}/none.txt")
-    assert "with the next message: notes.txt: about 5 tokens" in err
+    assert "with the next message: notes.txt: about 13 tokens" in err
     assert "No such file" in err
     first, _, second, _ = texts()
     assert first == "notes.txt:\n```\na␛b\n```\n what is this?"

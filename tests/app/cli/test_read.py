@@ -34,7 +34,7 @@ def test_documents_are_read_in_their_order_and_the_next_question_goes_with_them(
     assert read(ReadOptions("m.gguf", files), settings, script.clock) == exit_codes.OK
     err = capsys.readouterr().err
     assert "absent: No such file" in err
-    assert "2 files: about 16 tokens" in err
+    assert "2 files: about 32 tokens" in err
     assert "conversation 1, or /read in a new one" in err
     session = script.opened[-1].sessions[0]
     assert sum(session.fed_counts) == session.length > 0
@@ -42,6 +42,7 @@ def test_documents_are_read_in_their_order_and_the_next_question_goes_with_them(
     assert saved.shown_title == "read: a.md, b.md"
     [message] = saved.conversation.messages
     assert message.text.startswith("a.md:\n```\nthe words of a.md\n```\n b.md:\n```")
+    assert message.folded.replace("\u00a0", " ").startswith("[file 1: a.md, ")
     monkeypatch.setattr(sys, "stdin", io.StringIO("what hums?\n"))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     assert line_mode.chat("m.gguf", settings, script.clock) == exit_codes.OK
@@ -57,6 +58,6 @@ def test_what_cannot_be_read_or_kept_is_refused_in_one_line(script: Script, tmp_
         read(ReadOptions("m.gguf", [str(tmp_path / "absent")]), settings, script.clock)
     with pytest.raises(Refusal, match="keep_kv_states"):
         read(ReadOptions("m.gguf", [str(tmp_path)]), replace(settings, keep_kv_states="off"), script.clock)
-    with pytest.raises(Refusal, match="this model's context holds 512"):
+    with pytest.raises(Refusal, match="about 2,010 tokens, the context holds 512"):
         read(ReadOptions("m.gguf", [str(tmp_path / "a.md")]), settings, script.clock)
     assert Store().ids() == []

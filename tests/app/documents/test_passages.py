@@ -5,12 +5,12 @@ import pytest
 
 from app.documents.for_message import announcement, fit, for_message, with_question
 from app.documents.passages import bm25, fitting, words_of
-from app.documents.read import Document
+from app.documents.read import Document, about_tokens
 from app.documents.sources import sources_of
 
 
 def document(name: str, text: str) -> Document:
-    return Document(name, Path("/", name), text)
+    return Document(name, Path("/", name), text, about_tokens(text))
 
 
 def test_scores_are_those_computed_by_hand() -> None:
@@ -75,11 +75,11 @@ def test_documents_that_fit_go_whole_and_what_they_cost_is_said_before() -> None
     assert fit([small], 1024)
     assert not fit([small, large], 1024)
     assert for_message([small], "?", 1024) == [("a.md", small.in_message)]
-    assert announcement([small], 1024, 10.0) == "a.md: about 128 tokens, about 13 s to read"
+    assert announcement([small], 1024, 10.0) == "a.md: about 110 tokens, about 11 s to read"
     [(name, text)] = for_message([small, large], "word", 1024)
     assert name == "passages of 2 files"
-    assert len(text) <= 3 * 512
+    assert 1000 < len(text) <= 3 * 512
     assert announcement([small, large], 1024, 0.0) == (
-        "2 files: about 12,632 tokens, the context holds 1,024: passages that fit the next question go with it, at most"
+        "2 files: about 20,119 tokens, the context holds 1,024: passages that fit the next question go with it, at most"
         " 512 tokens"
     )
