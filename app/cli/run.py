@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @record
 class RunOptions:
-    """What the command line of ``run`` asks for, besides settings."""
+    """Arguments of ``run``, besides settings."""
 
     model: str
     prompt: str | None = None

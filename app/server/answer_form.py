@@ -27,7 +27,7 @@ _AS_USUAL: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_sep
 
 @record
 class AnswerForm:
-    """What a reply must look like."""
+    """The form that a reply must have."""
 
     kind: str
     """``schema`` or ``regex``."""
