@@ -16,6 +16,8 @@ import pytest
 
 from tests.app.chat_terminal import PATIENCE_S, Terminal
 
+pytestmark = pytest.mark.slow
+
 _MIRROR = """
 import json, os, threading, time
 apps, make = [], module.JalopyApp
