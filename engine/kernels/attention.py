@@ -313,7 +313,8 @@ def attend_tokens(cache, op, thread, n_threads):
         first_chunk, n_chunks = seen // CHUNK, (pos + CHUNK) // CHUNK - seen // CHUNK
         for chunk in range(n_chunks):
             attend_chunk(
-                cache, False, op, group, load_i64(op + F.x) + 4 * first, kv_head, max(seen, (first_chunk + chunk) * CHUNK),
+                cache, False, op, group, load_i64(op + F.x) + 4 * first, kv_head,
+                max(seen, (first_chunk + chunk) * CHUNK),
                 min((first_chunk + chunk + 1) * CHUNK, pos + 1), scores, partial + chunk * part_bytes,
                 max_chunks * part_bytes,
             )  # fmt: skip
