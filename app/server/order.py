@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.server.answer_form import AnswerForm, read_form
+from app.chat.answer_form import AnswerForm
+from app.server.answer_form import read_form
 from app.server.api_error import ApiError, unsupported
 from app.server.fields import Fields
 from app.server.messages import Said, read_messages
@@ -42,7 +43,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "prediction": (),
     "web_search_options": (),
     "verbosity": ("medium",),
-    "grammar": ("",),
 }
 """What is not supported, with the values that ask for nothing."""
 
