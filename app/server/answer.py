@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.chat.answer_form import Forms
+from app.chat.form_constraint import Forms
 from app.chat.reply import Reply
 from app.chat.thought_limit import ThoughtLimit
 from app.conversations.thinking import ThinkingSplitter

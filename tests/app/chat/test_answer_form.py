@@ -5,24 +5,28 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from app.chat.answer_form import (
     GRAMMAR,
     MOST_FORM_CHARS,
-    MOST_RULES,
     REGEX,
     SCHEMA,
     AnswerForm,
+    FormChoice,
     FormError,
-    Forms,
     bounded_form,
     read_form_file,
 )
+from app.chat.form_constraint import MOST_RULES, Forms, check_form
+from app.chat.options import ChatOptions
+from app.chat.turn import EarlierPart, EngineTurn, TurnPrompt
+from app.chat.wire import Wire
 from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal
 from engine import Model, Sampling, Session
@@ -117,9 +121,8 @@ def test_an_answer_matches_the_expression_it_was_asked_for(model: Model, session
         (form_of(SCHEMA, '{"type":"string","minLength":5,"maxLength":2}'), "cannot be used"),
         (form_of(REGEX, "(?=a)b"), "look-ahead"),
         (form_of(SCHEMA, '{"properties":{"a":' * 120 + "{}" + "}}" * 120), "recursion limit"),
-        (form_of(SCHEMA, '{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/a"}}}'), "cannot be used"),
         (form_of(SCHEMA, '{"$ref":"http://localhost/schema"}'), "does not fetch"),
-        (form_of(SCHEMA, "{"), "Expecting property name"),
+        (form_of(SCHEMA, "{"), "is not JSON: Expecting property name"),
         (form_of(SCHEMA, "[" * 50_000), "nested too deeply"),
         (form_of(GRAMMAR, "root := x"), "Expected ::="),
         (form_of(GRAMMAR, 'x ::= "a"'), "No 'root' rule"),
@@ -132,10 +135,11 @@ def test_an_answer_matches_the_expression_it_was_asked_for(model: Model, session
     ],
 )
 def test_what_is_no_form_is_refused_in_one_line(model: Model, form: AnswerForm, why: str) -> None:
-    with pytest.raises(FormError) as refused:
-        Forms(model.tokenizer).constraint(form).allowed()
-    assert why in str(refused.value)
-    assert str(refused.value).startswith("response_format ")
+    for use in (check_form, lambda form: Forms(model.tokenizer).constraint(form)):
+        with pytest.raises(FormError) as refused:
+            use(form)
+        assert why in str(refused.value)
+        assert str(refused.value).startswith("response_format ")
 
 
 def test_without_its_package_a_form_is_refused_by_name(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,6 +211,13 @@ def test_a_forced_text_ends_at_every_limit(model: Model, session: Session) -> No
     with_room.close()
 
 
+def test_a_form_that_allows_nothing_is_found_when_it_is_used(model: Model, session: Session) -> None:
+    form = form_of(SCHEMA, '{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/a"}}}')
+    check_form(form)
+    with pytest.raises(FormError, match="response_format cannot be used"):
+        written(model, session, form, 1)
+
+
 def test_a_form_is_bounded_and_named(tmp_path: Path) -> None:
     with pytest.raises(FormError, match="x is longer than"):
         bounded_form(REGEX, "a" * (MOST_FORM_CHARS + 1), "x")
@@ -216,3 +227,34 @@ def test_a_form_is_bounded_and_named(tmp_path: Path) -> None:
     assert read_form_file(SCHEMA, str(tmp_path / "city.json")).name == "city.json"
     with pytest.raises(Refusal, match=r"other\.json"):
         read_form_file(SCHEMA, str(tmp_path / "other.json"))
+
+
+def test_a_form_is_chosen_and_taken_back(model: Model, tmp_path: Path) -> None:
+    choice, path = FormChoice(), tmp_path / "city.json"
+    assert choice.constraint(model.tokenizer) is None
+    path.write_text(json.dumps(CITY))
+    assert choice.obey(str(path)).startswith("answers as city.json from the next message on")
+    constraint = choice.constraint(model.tokenizer)
+    assert constraint is not None
+    assert model.tokenizer.decode(constraint.forced()) == '{"city": "'
+    path.write_text('{"type":"nothing"}')
+    with pytest.raises(Refusal, match=r"city\.json cannot be used"):
+        choice.obey(str(path))
+    assert choice.described() == "answers as city.json"
+    assert choice.obey("OFF") == "answers in any form, from the next message on"
+    assert choice.constraint(model.tokenizer) is None
+    assert choice.obey("").startswith("answers in any form")
+
+
+def test_a_reply_in_a_form_goes_on_in_it(model: Model, session: Session) -> None:
+    """What a continued reply has of its form counts; what does not belong to it is refused."""
+    choice = FormChoice(form_of(REGEX, "(Paris|Rome), [0-9]{4}"))
+    options = ChatOptions(cast("Any", None), lambda model: Sampling(seed=1), form=choice)
+    ids = model.tokenizer.encode("Rome, 1", bos=False)
+    prompt = TurnPrompt(model.tokenizer.encode("hi"), EarlierPart(ids, "Rome, 1", None))
+    turn = EngineTurn(Wire(time.monotonic), session, prompt, options, lambda: None)
+    assert turn.run()
+    assert re.fullmatch("Rome, 1[0-9]{3}", turn.text())
+    choice.form = form_of(REGEX, "Paris")
+    with pytest.raises(FormError, match="response_format cannot be used"):
+        EngineTurn(Wire(time.monotonic), session, prompt, options, lambda: None)
