@@ -131,8 +131,10 @@ class FormConstraint:
 
     def forced(self) -> list[int]:
         """Return the tokens that must come next, as the model's tokenizer writes them; none where there is a choice."""
-        forced: list[int] = [] if self.is_over else self._matcher.compute_ff_tokens()
-        return forced
+        if self.is_over:
+            return []
+        forced: list[int] = self._matcher.compute_ff_tokens()
+        return forced[: self._matcher.validate_tokens(forced)] if forced else []
 
     def allowed(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return for each token whether it may come next."""
@@ -172,8 +174,8 @@ class _Words:
         self.eos_token_id = tokenizer.eos_id if tokenizer.eos_id is not None else min(tokenizer.end_ids, default=0)
 
     def __call__(self, text: str) -> list[int]:
-        """Return the tokens of a text."""
-        return self._tokenizer.encode(text, bos=False, special=False)
+        """Return the tokens of a text in the midst of a reply."""
+        return self._tokenizer.encode_text(text, after_special=False)
 
 
 def _limits() -> Any:

@@ -31,6 +31,8 @@ from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal
 from engine import Model, Sampling, Session
 from engine.sampling.constraint import Constraint
+from tests.app.chat import form_cost
+from tests.app.chat.form_validity import N_CTX, SCHEMAS, answers, follows, random_models
 
 pytestmark = pytest.mark.slow
 
@@ -258,3 +260,50 @@ def test_a_reply_in_a_form_goes_on_in_it(model: Model, session: Session) -> None
     choice.form = form_of(REGEX, "Paris")
     with pytest.raises(FormError, match="response_format cannot be used"):
         EngineTurn(Wire(time.monotonic), session, prompt, options, lambda: None)
+
+
+@pytest.mark.parametrize("kind", ["starter", "llama", "qwen2"])
+def test_answers_follow_their_schemas(kind: str, model: Model, session: Session, tmp_path: Path) -> None:
+    """``python -m tests.app.chat.form_validity`` does so 200 times each."""
+    if kind == "starter":
+        found = list(answers(model, session, 5))
+    else:
+        other = Model.open(next(path for path in random_models(tmp_path) if path.stem == kind), threads=1)
+        found = list(answers(other, other.session(n_ctx=N_CTX), 10))
+        other.close()
+    assert [(name, text) for name, text, is_right in found if not is_right] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("flat", {"city": "Rome", "size": "small", "n": 7}),
+        ("flat", {"city": "Rome", "size": "tiny", "n": 7, "is_capital": True}),
+        ("flat", {"city": "Rome", "size": "small", "n": 7.0, "is_capital": True}),
+        ("flat", {"city": "x" * 13, "size": "small", "n": 7, "is_capital": True}),
+        ("nested", {"people": []}),
+        ("nested", {"people": [{"name": "a", "age": 121}]}),
+        ("nested", {"people": [{"name": "a", "sex": "f"}]}),
+        ("choice", "abcd"),
+        ("choice", [None] * 5),
+        ("recursive", {"leaf": 1, "left": {"leaf": 1}}),
+        ("unicode", []),
+    ],
+)
+def test_the_check_of_answers_finds_what_is_wrong(name: str, value: Any) -> None:
+    assert not follows(value, SCHEMAS[name], SCHEMAS[name])
+
+
+def test_the_cost_of_a_form_is_counted(model: Model) -> None:
+    found = form_cost.measured(model, 1, 8)
+    assert list(found) == list(form_cost.WAYS)
+    assert [form_us > 0 for _, form_us in found.values()] == [False, True, True]
+
+
+def test_a_vocabulary_that_begins_texts_with_a_space_forces_none(tmp_path: Path) -> None:
+    path = next(path for path in random_models(tmp_path) if path.stem == "llama")
+    other = Model.open(path, threads=1)
+    forced = Forms(other.tokenizer).constraint(form_of(REGEX, "[{]x y[}]")).forced()
+    assert other.tokenizer.stream().push(forced[0]) == "{"
+    assert b"".join(other.tokenizer.token_bytes(one) for one in forced) == b"{x y}"
+    other.close()
