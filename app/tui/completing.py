@@ -16,7 +16,7 @@ from app.tui.actions import ACTIONS, commands_starting, find_command, split_comm
 MOST_NAMES = 200
 """Limit on the files and folders of a directory that are offered."""
 _THINKING = ("on", "off", "auto", "low", "medium", "high")
-_FILES = {"read": "", "model": ".gguf"}
+_FILES = {"read": "", "model": ".gguf", "schema": ".json"}
 """Commands that take a path, and how the name of the file ends."""
 
 Names = Callable[[], Iterable[str]]
