@@ -315,6 +315,8 @@ class Experts:
         gate: as of ``Dense``; experts have a gate.
         shared: a feed-forward that every token passes beside them; None for none.
         shared_is_gated: what it adds is multiplied by the sigmoid of a product with one row of weights.
+        norms_apart: the shared feed-forward and the experts read the residual stream through a norm each and what each
+            leaves is normed before their sum; the router reads the stream itself, normed by weights of its own.
     """
 
     n_experts: int
@@ -324,6 +326,7 @@ class Experts:
     gate: str = "silu"
     shared: Dense | None = None
     shared_is_gated: bool = False
+    norms_apart: bool = False
 
     @property
     def read_share(self) -> float:

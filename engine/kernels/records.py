@@ -177,7 +177,8 @@ class Cache(NamedTuple):
 class Choose(NamedTuple):
     """Each token's experts: ids[(token), n_used] i32 and weights f32, of logits[(token), n_experts] f32.
 
-    ``bias`` is 0 or is added to the scores for the choice alone; ``score`` is a place in ``SCORES``.
+    ``bias`` is 0 or is added to the scores for the choice alone; ``score`` is a place in ``SCORES``. ``factors`` is 0
+    or what each expert's weight is multiplied by at last.
     """
 
     step: int = 0
@@ -194,6 +195,7 @@ class Choose(NamedTuple):
     weights: int = 88
     scratch: int = 96
     scratch_bytes: int = 104
+    factors: int = 112
 
 
 class Group(NamedTuple):

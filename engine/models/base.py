@@ -121,8 +121,14 @@ def expert_tensors(block: str, experts: Experts, dim: int) -> dict[str, TensorSp
         block + "ffn_down_exps.weight": TensorSpec((n, dim, hidden), read_share=share),
     }
     if experts.shared is not None:
-        shared = dense_tensors(block, experts.shared, dim)
-        tensors |= {name.replace(".weight", "_shexp.weight"): spec for name, spec in shared.items()}
+        shared, ending = (
+            dense_tensors(block, experts.shared, dim),
+            ".weight" if experts.norms_apart else "_shexp.weight",
+        )
+        tensors |= {name.replace(".weight", ending): spec for name, spec in shared.items()}
+    if experts.norms_apart:
+        tensors |= {block + name: TensorSpec((dim,)) for name in decoder.NORMS_APART}
+        tensors[block + "ffn_down_exps.scale"] = TensorSpec((n,), required=False)
     if experts.shared_is_gated:
         tensors[block + "ffn_gate_inp_shexp.weight"] = TensorSpec((dim,))
     return tensors

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 NORMS_BEHIND = ("post_attention_norm.weight", "post_ffw_norm.weight")
 """Norms behind the two branches of a layer."""
+NORMS_APART = (
+    "post_ffw_norm_1.weight", "ffn_gate_inp.scale", "pre_ffw_norm_2.weight", "post_ffw_norm_2.weight",
+)  # fmt: skip
+"""Norms of a feed-forward beside experts: what it leaves, what the router and the experts read, what those leave."""
 
 
 class Part(Enum):
@@ -296,8 +300,27 @@ def feed_forward(d: Decoder, layer: int, form: FeedForward, x: Activations) -> A
     """Apply the layer's feed-forward to x, with experts or without."""
     if not isinstance(form, Experts):
         return dense_feed_forward(d, layer, form, x)
+    if form.norms_apart:
+        return _normed_apart(d, layer, form, x)
     shared = dense_feed_forward(d, layer, form.shared, x, "_shexp") if form.shared else None
     return experts.routed_feed_forward(d, layer, form, x, shared)
+
+
+def _normed_apart(d: Decoder, layer: int, form: Experts, x: Activations) -> Activations:
+    """norm(shared feed-forward of x) + norm(experts), which read the stream through a norm of their own."""
+    assert form.shared is not None
+    plan, dim = d.plan, d.config.dim
+    shared = dense_feed_forward(d, layer, form.shared, x)
+    plan.phase = "norms"
+    out, routed = (d.buffers.vector(name, dim) for name in ("normed branch", "routed"))
+    plan.rmsnorm(shared, d.weight(layer, "post_ffw_norm_1.weight"), out, d.config.norm_eps)
+    scale = f"blk.{layer}.ffn_gate_inp.scale"  # of a vector that has unit length, not unit mean square
+    plan.rmsnorm(d.x, d.buffers.constant(scale, d.weights.float32(scale) / dim**0.5), routed, d.stream_eps)
+    x = norm(d, layer, "pre_ffw_norm_2")
+    branch = experts.routed_feed_forward(d, layer, form, x, None, routed)
+    plan.add(out, branch, d.weight(layer, "post_ffw_norm_2.weight"), d.config.norm_eps)
+    plan.barrier()
+    return out
 
 
 def dense_feed_forward(d: Decoder, layer: int, dense: Dense, x: Activations, kind: str = "") -> Activations:
