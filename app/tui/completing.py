@@ -1,4 +1,4 @@
-"""What the text behind a slash could become: commands, and the names and paths that some of them take. No widget."""
+"""Completions of the text behind a slash: commands, and the names and paths that some of them take. No widget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from app.tui.actions import ACTIONS, commands_starting, find_command, split_comm
 MOST_NAMES = 200
 """Limit on the files and folders of a directory that are offered."""
 _THINKING = ("on", "off", "auto", "low", "medium", "high")
-_MODEL_SUFFIX = ".gguf"
+_FILES = {"model": ".gguf", "schema": ".json"}
+"""Commands that take one path, and how the name of the file ends."""
 _READ_WORD = re.compile(r"""("[^"]*|'[^']*|\S*)$""")
 """The last of several paths."""
 _REFERENCE = re.compile(r'(?<!\S)@("[^"\n]*|[^\s"]*)$')
@@ -34,7 +35,7 @@ class Offered:
     usage: str
     """How it is listed."""
     title: str = ""
-    """What it does."""
+    """Its effect, in one line."""
     attaches: str = ""
     """The file that goes with the message where this is chosen."""
 
@@ -66,8 +67,8 @@ def offered_at_once(typed: str, names: Mapping[str, Names]) -> list[Offered]:
 def offered_paths(typed: str) -> Future[list[Offered]] | None:
     """Begin to look for the files that a path could become; None where no path is typed."""
     command, argument = _command_of(typed)
-    if "\n" not in argument and command == "model":
-        return in_background(partial(_models, argument), "paths")
+    if "\n" not in argument and command in _FILES:
+        return in_background(partial(_single_file, command, argument), "paths")
     if "\n" not in argument and command == "read" and (word := _READ_WORD.search(argument)):
         return in_background(partial(_documents, typed.removesuffix(word[0]), word[0]), "paths")
     if not command and (word := _REFERENCE.search(typed)):
@@ -84,8 +85,8 @@ def _command_of(typed: str) -> tuple[str, str]:
     return action.command, typed[len(split[0]) + 2 :].lstrip()
 
 
-def _models(argument: str) -> list[Offered]:
-    return [Offered(f"/model {path}", clean_line(path, 200)) for path in _paths(argument, _MODEL_SUFFIX)]
+def _single_file(command: str, argument: str) -> list[Offered]:
+    return [Offered(f"/{command} {path}", clean_line(path, 200)) for path in _paths(argument, _FILES[command])]
 
 
 def _documents(before: str, word: str) -> list[Offered]:
