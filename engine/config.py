@@ -139,7 +139,7 @@ class ShortConvolution:
 
     @property
     def buffer_floats(self) -> int:
-        """What is computed of a token on the way to the output."""
+        """Floats of the intermediate results of one token."""
         return 4 * self.n_channels
 
     @property
@@ -183,7 +183,7 @@ class DeltaNet:
 
     @property
     def buffer_floats(self) -> int:
-        """What is computed of a token on the way to the output."""
+        """Floats of the intermediate results of one token."""
         return self.n_channels + 2 * self.out_dim + 2 * self.n_value_heads
 
     @property
@@ -232,7 +232,7 @@ class Mamba2:
 
     @property
     def buffer_floats(self) -> int:
-        """What is computed of a token on the way to the output."""
+        """Floats of the intermediate results of one token."""
         return self.in_dim + self.out_dim + 2 * self.n_heads
 
     @property
@@ -359,7 +359,7 @@ class Layer:
 
     @property
     def mixers(self) -> tuple[Mixer, ...]:
-        """What mixes tokens, in order."""
+        """Attention and recurrent mixers of the layer, in order."""
         return tuple(one for one in (self.mixer, self.beside) if one is not None)
 
     @property

@@ -151,7 +151,7 @@ class EngineBridge:
 
     @property
     def generation(self) -> GenerationChoice | None:
-        """What ``/set`` chose; None where nothing can be chosen."""
+        """Parameters chosen with ``/set``; None where nothing can be chosen."""
         return self._options.generation
 
     @property

@@ -60,7 +60,7 @@ class ChatOptions:
     form: FormChoice | None = None
     """The form of replies; None for any, for good."""
     generation: GenerationChoice | None = None
-    """What ``/set`` chose, in place of ``max_tokens``; its ``sampling`` is the one above."""
+    """Parameters chosen with ``/set``, in place of ``max_tokens``; its ``sampling`` is the one above."""
     least_reply_tokens: int = MIN_REPLY_TOKENS
     """Room that must be left for a reply before a prompt is taken."""
     guesses_ahead: bool = False

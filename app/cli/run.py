@@ -57,7 +57,7 @@ _FORMS = {SCHEMA: "schema", GRAMMAR: "grammar", REGEX: "regex"}
 
 @record
 class RunOptions:
-    """What the command line of ``run`` asks for, besides settings."""
+    """Arguments of ``run``, besides settings."""
 
     model: str
     prompt: str | None = None

@@ -1,4 +1,4 @@
-"""What a reply looks like in the API: whole, or in the pieces of a stream; of a conversation, or of a text."""
+"""Response bodies of the API: whole or as the chunks of a stream, for chat and for text completions."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Served:
     n_embd: int
     weights_bytes: int
     sampling: dict[str, Any]
-    """What holds where a request sets nothing."""
+    """Sampling defaults, for parameters that a request leaves out."""
     template: str
     """Source of the chat template; "" for ChatML."""
     bos_text: str

@@ -44,7 +44,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "web_search_options": (),
     "verbosity": ("medium",),
 }
-"""What is not supported, with the values that ask for nothing."""
+"""Parameters that are not supported, with the values at which they have no effect and are accepted."""
 
 
 @record

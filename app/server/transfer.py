@@ -1,4 +1,4 @@
-"""What passes between a client and its request: a bounded body in, a patient stream out, and the moment it leaves."""
+"""Transfer between a client and its request: a bounded body in, a stream out, and the detection of a disconnect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the text behind a slash could become: commands, and the names and paths that some of them take. No widget."""
+"""Completions of the text behind a slash: commands, and the names and paths that some of them take. No widget."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Offered:
     usage: str
     """How it is listed."""
     title: str = ""
-    """What it does."""
+    """Its effect, in one line."""
 
 
 def offered_at_once(typed: str, names: Mapping[str, Names]) -> list[Offered]:

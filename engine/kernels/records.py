@@ -23,11 +23,11 @@ EACH_BYTES = 256
 STRIP = 32
 """Columns of a recurrent layer's matrix that are worked off at once."""
 MATMUL_SCRATCH_BYTES = 128 << 10
-"""What one thread's tiles and sums of any prefill kernel stay below."""
+"""Limit on the tiles and sums of one thread, for any prefill kernel."""
 
 
 class Step(NamedTuple):
-    """What changes from one walk of the plan to the next; rows may have a record of their own.
+    """Values that change from one walk of the plan to the next; rows may have a record of their own.
 
     ``slot`` is which of its two slots a recurrent state is read from; the other one is written.
     """
