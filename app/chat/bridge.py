@@ -28,6 +28,7 @@ from app.chat.commands import (
     GrantThreads,
     Load,
     Prepare,
+    Read,
     Regenerate,
     Tune,
     Weigh,
@@ -114,7 +115,7 @@ class EngineBridge:
         if isinstance(command, (Weigh, GrantThreads)) and self._wire.commands.qsize() >= QUEUE_LENGTH // 2:
             return False  # nobody waits for these; the other half is for what is asked
         self._wire.idle_work.drop()
-        if isinstance(command, (Ask, Complete, Regenerate, Continue, ContinueEdited, Tune, Load)):
+        if isinstance(command, (Ask, Complete, Read, Regenerate, Continue, ContinueEdited, Tune, Load)):
             self._wire.cancelled.clear()
         try:
             self._wire.commands.put_nowait(command)

@@ -24,6 +24,7 @@ from app.chat.commands import (
     MeasureBandwidth,
     OpenConversation,
     Prepare,
+    Read,
     StartConversation,
     Think,
     Tune,
@@ -124,6 +125,8 @@ class EngineWorker:
             self._weigh(command)
         elif isinstance(command, Prepare):
             self._read_ahead(command)
+        elif isinstance(command, Read):
+            self._read(command)
         elif isinstance(command, MeasureBandwidth):
             if self._opened is not None:
                 self._measures.measure_bandwidth(self._opened.model, self._is_wanted)
@@ -154,7 +157,7 @@ class EngineWorker:
     def _read_ahead(self, command: Prepare) -> None:
         try:
             if self._opened is not None:
-                self._ahead.prepare(self._opened.session, self._opened.live.chat, command)
+                self._ahead.prepare(self._opened.session, self._opened.live.chat, command, self._states.take_over)
         finally:
             self._wire.idle_work.end()
 
@@ -332,6 +335,23 @@ class EngineWorker:
         newly_read = reread.read_tokens - reread.restored_tokens
         if newly_read >= TELLING_TOKENS and reread.read_s > 0:
             self._prefill_tps = newly_read / reread.read_s
+        self._settle()
+        self._wire.emit(reread)
+
+    def _read(self, command: Read) -> None:
+        """Read what the next message begins with, and keep the state as far as that came."""
+        opened = self._opened
+        if opened is None:
+            self._wire.emit(ConversationReread(0, 0, 0.0, "no model is loaded"))
+            return
+        try:
+            ids = opened.live.chat.opening_ids(command.text)
+            n_taken = self._states.take_over(ids)
+            reread = Rereading(self._wire, opened.session, self._states.note_progress).run(ids, MIN_REPLY_TOKENS)
+            reread = replace(reread, restored_tokens=n_taken)
+        except BaseException as error:
+            reread = ConversationReread(0, 0, 0.0, reason_of(error))
+        self._states.note_progress()
         self._settle()
         self._wire.emit(reread)
 
