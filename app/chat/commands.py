@@ -8,6 +8,7 @@ from typing import Any
 
 from app.conversations.conversation import PastTurn
 from app.conversations.thinking import Thinking
+from app.program.remote_model import ModelPlace
 from app.text.record import record
 
 THREADS_AND_WEIGHTS = ("counts", "pinning", "weights")
@@ -19,7 +20,7 @@ KV_TYPES = ("kv",)
 class Load:
     """Open a model in place of the present one and start a conversation, or go on with one that another model had."""
 
-    path: Path
+    path: ModelPlace
     system: str | None
     turns: tuple[PastTurn, ...] = ()
     """Questions and replies of the conversation."""

@@ -15,8 +15,10 @@ from app.text.record import record
 from app.tuning.remembered import Recalled
 
 if TYPE_CHECKING:
+    from app.chat.crew import Worker
     from app.chat.generation import GenerationChoice
     from app.chat.saved_states import StateFiles
+    from app.chat.wire import Wire
     from engine import Model, Sampling, Session
     from engine.prompt.chat_prompt import ChatPrompt
 
@@ -85,6 +87,8 @@ class ChatOptions:
     """Called in the engine's thread once a reply is written and nothing is asked: tunes the kernels; None does not."""
     state_files: Callable[[], StateFiles | None] | None = None
     """Called in the engine's thread: how the state of the cache is kept; None keeps none."""
+    remote: Callable[[Wire, ChatOptions], Worker] | None = None
+    """Called in the engine's thread: makes who talks to servers; None where none are used."""
     may_pin: bool = True
     """Whether tuning may find out if pinned threads are faster."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
-from pathlib import Path
 
 from app.chat.bridge import EngineBridge
 from app.chat.commands import (
@@ -30,6 +29,7 @@ from app.conversations.conversation import ChatMessage, Conversation, Ending, Re
 from app.conversations.journal import Journal, Partial
 from app.conversations.recent import model_key
 from app.conversations.store import Opened
+from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_text
 
 
@@ -102,7 +102,7 @@ class Turns:
 
     # ---- what the user asks for
 
-    def load(self, path: Path, keeps: bool = False, rereads: bool = True) -> bool:
+    def load(self, path: ModelPlace, keeps: bool = False, rereads: bool = True) -> bool:
         """Open a model and begin a new conversation with it; False while the engine is busy.
 
         Args:
