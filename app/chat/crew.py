@@ -5,36 +5,11 @@ Both sides answer in the same events (``app.chat.events``), so that nobody else 
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from app.chat.commands import Close, Command, Examine, Load
+from app.chat.commands import Close, Examine, Load, Worker
 from app.chat.options import ChatOptions
 from app.chat.wire import Wire
 from app.program.refusals import Refusal
-from app.program.remote_model import ModelPlace, RemoteModel
-
-
-class Worker(Protocol):
-    """Carries out commands with the models of one kind; all of it in the engine's thread."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a model of this kind is open."""
-
-    def obey(self, command: Command) -> None:
-        """Carry a command out, and emit what comes of it."""
-
-    def report(self, command: Command, error: BaseException) -> None:
-        """Emit what went wrong with a command."""
-
-    def can_open(self, path: ModelPlace) -> bool:
-        """Look at a model while another one is open; False once it was said why that one stays."""
-
-    def settle(self) -> None:
-        """Say that the thread is free."""
-
-    def unload(self) -> None:
-        """Close the model, if one is open."""
+from app.program.remote_model import RemoteModel
 
 
 class Crew:

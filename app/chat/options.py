@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from app.chat.context_room import MIN_REPLY_TOKENS
 from app.machine.reply_history import ReplyHistory
 from app.machine.tuning_conditions import ConditionsWatch
+from app.program.remote_model import ModelPlace
 from app.program.settings import AUTO
 from app.program.state import Measured, TunedChoice
 from app.text.record import record
 from app.tuning.remembered import Recalled
 
 if TYPE_CHECKING:
-    from app.chat.crew import Worker
+    from app.chat.commands import Worker
     from app.chat.generation import GenerationChoice
     from app.chat.saved_states import StateFiles
     from app.chat.wire import Wire
@@ -32,7 +33,7 @@ def _recall_nothing(model: Model) -> Recalled:
     return Recalled()
 
 
-def _think_by_default(path: Path) -> str:
+def _think_by_default(path: ModelPlace) -> str:
     return AUTO
 
 
@@ -75,9 +76,9 @@ class ChatOptions:
     recall_tuned: Callable[[Model], Recalled] = _recall_nothing
     remember_tuned: Callable[[Model, TunedChoice | None, Measured | None], str | None] | None = None
     """Both called in the engine's thread; see ``engine_access``."""
-    recall_thinking: Callable[[Path], str] = _think_by_default
+    recall_thinking: Callable[[ModelPlace], str] = _think_by_default
     """How much a model is asked to think, in the words of the setting."""
-    remember_thinking: Callable[[Path, str], str | None] | None = None
+    remember_thinking: Callable[[ModelPlace, str], str | None] | None = None
     """Keeps the user's choice for a model; returns a line where that failed. None keeps nothing."""
     watch_conditions: Callable[[], ConditionsWatch] = _watch_nothing
     """Makes the watch on the machine during measurements; the default watches nothing."""

@@ -224,6 +224,9 @@ class LineCommands:
     def threads(self, wanted: str = "") -> None:
         """Show or set the threads."""
         in_use = self._talk.bridge.threads
+        model = self._talk.turns.model
+        if model is not None and model.server:
+            raise Refusal(f"{model.server} computes, and not threads of this machine")
         if in_use is None:
             raise Refusal("no model is loaded: /model PATH opens one")
         if not wanted:

@@ -37,6 +37,7 @@ from app.conversations.lines import whole_footer
 from app.conversations.lock import NO_LOCKS
 from app.program import exit_codes, garbage
 from app.program.refusals import Refusal, say
+from app.program.remote_model import RemoteModel
 from app.program.settings import Settings
 from app.text import figures
 from app.text.figures import count, rate
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 class RunOptions:
     """What the command line of ``run`` asks for, besides settings."""
 
-    model: str
+    model: str | RemoteModel
     prompt: str | None = None
     """Behind -p; "-" is standard input alone."""
     words: Sequence[str] = ()
@@ -195,8 +196,9 @@ class _Run:
         garbage.postpone()
         try:
             opened = go_on_with(self._options.session, self._talk) if self._options.session else None
+            place = Path(self._options.model) if isinstance(self._options.model, str) else self._options.model
             self.begun_id = "" if opened is not None else self._talk.turns.journal.id
-            for event in self._talk.open(Path(self._options.model), opened):
+            for event in self._talk.open(place, opened):
                 self._tell(event)
         finally:
             garbage.settle()

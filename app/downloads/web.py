@@ -163,8 +163,8 @@ class Web:
                 raise DownloadError(f"{host_of(url)}: redirects in a circle")
         raise DownloadError(f"{host_of(url)}: redirects more than {MOST_REDIRECTS} times")
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
-        """Send a body; the answer has any status, and its body any pace.
+    def post(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
+        """Send a body, None for a GET; the answer has any status, and its body any pace.
 
         Raises:
             ConnectionCut, DownloadError: as of ``ask``.

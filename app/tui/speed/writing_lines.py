@@ -72,7 +72,7 @@ def limit_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]
         of = f"{figures.count(status.done)} of {figures.count(status.total)}"
         return [_gauge_line("prompt", share, lines.percent(share, 4), width, glyphs, Role.READING), line(muted(of))]
     if view.figures.facts is None:
-        return [line(muted("no model is open"))]
+        return [line(muted("computed elsewhere" if status.server else "no model is open"))]
     if view.ceiling is None:
         return [line(muted("limit: measured when idle"))]
     share = view.ceiling.share(shown_tps(view))
