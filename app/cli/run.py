@@ -157,10 +157,13 @@ def _sized_for(prompt: str, raw: bool, settings: Settings) -> Callable[[Model, C
 
 def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
     """Write the figures of one reply for people, e.g. "5.1 tok/s · ... · read 840 prompt tokens at 39.0 tok/s"."""
+    footer = whole_footer(meter.figures(), ending, names_prompt=False)
+    if not meter.prompt_tokens:  # not every server tells
+        return footer
     read = f"read {count(meter.read_tokens)} prompt tokens"
     if meter.prefill_tps:
         read += f" at {rate(meter.prefill_tps)} tok/s"
-    return f"{whole_footer(meter.figures(), ending, names_prompt=False)} · {read}"
+    return f"{footer} · {read}"
 
 
 class _Run:

@@ -27,6 +27,7 @@ from app.remote.exchange import Exchange
 from app.remote.pieces import Figures, Piece
 from app.text.record import record
 
+_LEAST_ECHO_CHARS = 16
 OPENED, CLOSED = "<think>\n", "\n</think>\n\n"
 """Around a thought that a server tells apart, in the raw text of a reply."""
 
@@ -49,6 +50,31 @@ class Begun:
     def sent(self) -> str:
         """What the server goes on from: templates leave out a thought that has ended."""
         return self.answer if self.thinking is None or self.thinking.is_closed else self.raw
+
+
+class _Echo:
+    """The beginning of a reply that is continued, which some servers say again before they go on.
+
+    Args:
+        begun: what was sent of it; too short a text may well come twice.
+    """
+
+    def __init__(self, begun: str) -> None:
+        self._left, self._held = begun if len(begun) >= _LEAST_ECHO_CHARS else "", ""
+
+    def push(self, text: str) -> str:
+        """Return what of a piece is new; it is held back while it may be the echo."""
+        if not self._left:
+            return text
+        self._held += text
+        if self._left.startswith(self._held) and self._left != self._held:
+            return ""
+        return self.flush()
+
+    def flush(self) -> str:
+        """Return what was held back, but for a whole echo."""
+        new, self._left, self._held = self._held.removeprefix(self._left), "", ""
+        return new
 
 
 class RemoteTurn:
@@ -78,6 +104,7 @@ class RemoteTurn:
         """Whether the server has told a thought apart, and nothing else since."""
         self._growing = GrowingReply()
         self.meter = ReplyMeter(0, wire.clock)
+        self._echo = _Echo(self._begun.sent)
         self._text = ReplyText(self._emit, self.meter, "", self._begun.thinking)
 
     @property
@@ -112,6 +139,7 @@ class RemoteTurn:
         try:
             for piece in self._exchange.pieces(self._path, self._request):
                 self._take(piece)
+            self._take(Piece(self._echo.flush()))
         except BaseException as error:
             if not self._exchange.is_cancelled:
                 return self._fail(error)
@@ -134,6 +162,7 @@ class RemoteTurn:
         return True
 
     def _take(self, piece: Piece) -> None:
+        piece = replace(piece, answer=self._echo.push(piece.answer)) if piece.answer else piece
         text = "".join(self._raw(piece))
         if piece.answer or piece.thought:
             if not self.meter.token_times_s:

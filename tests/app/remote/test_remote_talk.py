@@ -21,6 +21,7 @@ from app.chat.talk import Talk
 from app.conversations.at_hand import AtHand
 from app.conversations.conversation import Ending
 from app.conversations.journal import Journal
+from app.conversations.lines import whole_footer
 from app.conversations.store import Store
 from app.program.remote_model import RemoteModel
 from app.program.settings import built_in_settings, override
@@ -117,6 +118,22 @@ def test_what_a_broken_line_brought_is_kept_and_goes_on() -> None:
         assert (sent["continue_final_message"], sent["add_generation_prompt"]) == (True, False)
 
 
+@pytest.mark.parametrize(
+    "again",
+    [
+        ["The colour of the sky", " is", " blue."],
+        ["The colour", " of the", " sky is blue."],
+        [" is", " blue."],
+    ],
+)
+def test_a_server_may_say_again_what_it_goes_on_from(again: list[str]) -> None:
+    with answering(stream("The colour of ", "the sky", end=b""), stream(*again)) as api, talking(api.url) as talk:
+        list(talk.ask("colour?"))
+        ended = list(talk.continue_reply())[-1]
+        assert isinstance(ended, GenerationFinished)
+        assert texts(talk)[-1] == ended.raw == "The colour of the sky is blue."
+
+
 def test_a_question_without_an_answer_is_asked_again() -> None:
     with answering(http(b"", status="503 Busy"), stream("yes")) as api, talking(api.url) as talk:
         assert isinstance(list(talk.ask("there?"))[-1], GenerationFailed)
@@ -193,6 +210,13 @@ def test_figures_are_the_server_s_where_it_gives_any() -> None:
         assert meter is not None
         assert (ended.figures.tokens, ended.figures.prompt_tokens, ended.figures.reused_tokens) == (6, 15, 5)
         assert (meter.prefill_s, meter.prefill_tps) == (0.5, 30.0)
+
+
+def test_figures_that_no_server_gave_are_not_told() -> None:
+    with answering(stream("a", "b")) as api, talking(api.url) as talk:
+        (ended,) = [one for one in talk.ask("hi") if isinstance(one, GenerationFinished)]
+        assert "read" not in whole_footer(ended.figures, ended.ending)
+        assert ended.figures.tokens == 2
 
 
 def test_a_conversation_goes_from_a_server_to_a_file_and_back(tmp_path: Path) -> None:
