@@ -5,10 +5,9 @@ Both sides answer in the same events (``app.chat.events``), so that nobody else 
 
 from __future__ import annotations
 
-from app.chat.commands import Close, Examine, Load, Worker
+from app.chat.commands import Close, Command, Examine, Load, Worker
 from app.chat.options import ChatOptions
 from app.chat.wire import Wire
-from app.program.refusals import Refusal
 from app.program.remote_model import RemoteModel
 
 
@@ -28,28 +27,37 @@ class Crew:
             command = self._wire.commands.get()
             if isinstance(command, Close):
                 break
-            worker = self._local_worker() if isinstance(command, Examine) else self._at_work or self._local_worker()
+            worker = None
             try:
-                if isinstance(command, Load):
-                    worker = self._at_work = self._chosen(command)
-                worker.obey(command)
-            except _KeptError:
-                pass
+                worker = self._worker_for(command)
+                if worker is not None:
+                    worker.obey(command)
             except BaseException as error:  # the thread must outlive any bug, or the chat would wait for ever
-                worker.report(command, error)
+                (worker or self._at_work or self._local_worker()).report(command, error)
         if self._at_work is not None:
             self._at_work.unload()
 
-    def _chosen(self, command: Load) -> Worker:
-        """Return who opens a model; the other one closes its own, unless it is seen beforehand that this is in vain."""
-        chosen = self._remote_worker() if isinstance(command.path, RemoteModel) else self._local_worker()
-        before = self._at_work
+    def _worker_for(self, command: Command) -> Worker | None:
+        """Return who carries a command out; None where it was said why a model is not opened."""
+        if isinstance(command, Examine):
+            return self._local_worker()
+        if not isinstance(command, Load):
+            return self._at_work or self._local_worker()
+        before, chosen = self._at_work, self._opener(command)
         if before is not None and before is not chosen and before.is_open:
             if not chosen.can_open(command.path):
                 before.settle()
-                raise _KeptError
+                return None
             before.unload()
+        self._at_work = chosen
         return chosen
+
+    def _opener(self, command: Load) -> Worker:
+        if self._options.remote is None or not isinstance(command.path, RemoteModel):
+            return self._local_worker()
+        if self._remote is None:
+            self._remote = self._options.remote(self._wire, self._options)
+        return self._remote
 
     def _local_worker(self) -> Worker:
         if self._local is None:
@@ -57,14 +65,3 @@ class Crew:
 
             self._local = EngineWorker(self._wire, self._options)
         return self._local
-
-    def _remote_worker(self) -> Worker:
-        if self._remote is None:
-            if self._options.remote is None:
-                raise Refusal("models of other machines cannot be used here")
-            self._remote = self._options.remote(self._wire, self._options)
-        return self._remote
-
-
-class _KeptError(Exception):
-    """The model from before stays, as was said."""

@@ -55,6 +55,7 @@ from app.chat.worker_tuning import EngineTuning
 from app.conversations.conversation import PastTurn
 from app.program import garbage
 from app.program.background import fulfil
+from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_line
 from app.text.record import record
@@ -189,7 +190,8 @@ class EngineWorker:
 
     def _load(self, command: Load) -> None:
         """Open a model; where that fails, the one from before stays or is opened again, and reads what it had read."""
-        assert isinstance(command.path, Path)
+        if not isinstance(command.path, Path):
+            raise Refusal("models of servers cannot be used here")
         before = self._opened.path if self._opened is not None else None
         turns, n_dropped = command.turns, command.n_dropped
         if before is not None and not self.can_open(command.path):

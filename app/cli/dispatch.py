@@ -99,7 +99,9 @@ def obey(options: argparse.Namespace) -> int:
     if options.command == "run" and options.is_served:
         options.model = _served(options, settings)
     elif options.command == "run" and options.model is None:
-        raise Refusal('jalopy run: no model is given (jalopy run MODEL "TEXT", or --server URL)')
+        raise Refusal(
+            "jalopy run: the following arguments are required: MODEL (or --server URL; see jalopy run --help)"
+        )
     elif getattr(options, "model", None) is not None:
         options.model = _given_model(options)
     given = vars(options) | {"threads": settings.threads, "weights": settings.weights_or_default}

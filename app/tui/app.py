@@ -294,7 +294,9 @@ class JalopyApp(App[None], inherit_bindings=False):
         if outlook is None and isinstance(path, Path):
             outlook = await asyncio.wrap_future(look_up(path, self.settings))
         tokens, prefill_tps = self.bridge.status.context_used, outlook.prefill_tps if outlook else None
-        question = SwitchModelScreen(title, tokens, prefill_tps, self.keymap)
+        question = SwitchModelScreen(
+            title, tokens, prefill_tps, self.keymap, "" if isinstance(path, Path) else path.host
+        )
         self.push_screen(question, partial(self._open_in_chat, path))
 
     def _open_in_chat(self, path: ModelPlace, answer: str | None) -> None:
