@@ -29,6 +29,11 @@ class ModelLoaded:
     server: str = ""
     """Host and port of who computes it; "" where that is this program, which knows its sizes."""
 
+    @property
+    def title(self) -> str:
+        """What it is called in files and lists."""
+        return f"{self.name} {self.quantization}".strip()
+
 
 @record
 class ConversationReread:

@@ -319,7 +319,7 @@ class Turns:
     def note_loaded(self, model: ModelLoaded) -> None:
         """The model is there."""
         self.model, self.is_loading = model, False
-        self.journal.note_model(f"{model.name} {model.quantization}", model_key(model.path))
+        self.journal.note_model(model.title, model_key(model.path))
         if self.begins_anew:
             self._leave_conversation()
             self.conversation = Conversation(self.conversation.system)

@@ -134,7 +134,7 @@ class LineCommands:
     def save(self, wanted: str = "") -> None:
         """Save the conversation as a file."""
         model = self._talk.turns.model
-        say(save_as(wanted, self._talk.turns.conversation, f"{model.name} {model.quantization}" if model else ""))
+        say(save_as(wanted, self._talk.turns.conversation, model.title if model else ""))
 
     # ---- turns
 

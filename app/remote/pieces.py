@@ -64,9 +64,9 @@ def _lines(body: Iterable[bytes], host: str) -> Iterator[bytes]:
     held = bytearray()
     for piece in body:
         held += piece
-        *whole, rest = held.split(b"\n")
-        yield from map(bytes, whole)
-        held = bytearray(rest)
+        if b"\n" in piece:  # otherwise a line that comes byte by byte would be looked through for each
+            *whole, held = held.split(b"\n")
+            yield from map(bytes, whole)
         if len(held) > MOST_LINE_BYTES:
             raise DownloadError(f"{host}: sends a line that does not end")
     yield bytes(held)

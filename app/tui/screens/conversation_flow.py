@@ -277,7 +277,7 @@ class ConversationFlow:
         """Save the conversation as Markdown; with "+thinking" at the end, what the model thought too."""
         model = self._turns.model
         try:
-            self._note(save_as(wanted, self._turns.conversation, f"{model.name} {model.quantization}" if model else ""))
+            self._note(save_as(wanted, self._turns.conversation, model.title if model else ""))
         except Refusal as refusal:
             self._note(str(refusal), is_error=not self._turns.conversation.is_empty)
 

@@ -240,7 +240,8 @@ class ModelFlow:
         if self._turns.conversation.is_empty:
             await self._conversations.clear_transcript()
         self._focus.to_prompt()
-        consequence = "it reads the conversation first" if keeps else "a new conversation"
+        goes_on = "it reads the conversation first" if isinstance(path, Path) else "the conversation goes there"
+        consequence = goes_on if keeps else "a new conversation"
         self._note(f"loading {clean_line(path.name)}; {consequence}")
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.chat.commands import Load
 from app.chat.events import GenerationFailed, GenerationFinished, ModelLoaded
@@ -18,12 +24,24 @@ from app.program.settings import built_in_settings
 from app.remote import exchange as exchanges
 from app.remote.exchange import Exchange, Listed
 from app.remote.key import VARIABLE, find_key
+from app.remote.pieces import Piece, events, piece_of
 from app.remote.worker import RemoteWorker
 from app.text.clean_text import clean_line
 from tests.app.fake_engine import Script
 from tests.app.remote.raw_api import HANG, answering, event, http, stream
 from tests.app.remote.talking import IMPATIENT, talking, text_of
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(("delta", "message", "content", "text", "reasoning", "finish_reason", "prompt_tokens")),
+            inner,
+        )
+    ),
+    max_leaves=8,
+)
 KEY = "sk-very-secret-0123456789"
 ERROR = b'{"error": {"message": "context of 4096 exceeded\\u001b[31m\\u202e"}}'
 WORD = event(content="word")
@@ -161,6 +179,21 @@ def test_pings_are_no_reply() -> None:
             list(pieces)
 
 
+@given(st.lists(JSON | st.binary(max_size=60), max_size=6), st.integers(1, 40))
+def test_streams_of_anything_are_pieces_or_a_line(said: list[Any], size: int) -> None:
+    def line(one: Any) -> bytes:
+        return one if isinstance(one, bytes) else b"data: " + json.dumps({"choices": [one], "usage": one}).encode()
+
+    raw = b"\n".join(map(line, said))
+    split = [raw[at : at + size] for at in range(0, len(raw), size)]
+    told: list[list[Piece]] = [[], []]
+    for whole, pieces in zip(([raw], split), told, strict=True):
+        with suppress(DownloadError):  # any other exception would be a fault
+            pieces.extend(piece_of(event) for event in events(whole, "host"))
+    assert told[0] == told[1]
+    assert all(type(piece.answer) is str and type(piece.finish) is str for piece in told[0])
+
+
 LISTS = {
     "none": (b'{"data": []}', "has no model"),
     "no list": (b'{"models": "x"}', "does not list models"),
@@ -186,6 +219,26 @@ def test_the_key_goes_to_this_machine_and_nowhere_else(monkeypatch: pytest.Monke
         assert failed.reason.endswith("does not accept the key: bad key: [the key]")
         assert all(f"Authorization: Bearer {KEY}" in head for head in api.heads)
     assert KEY not in repr(RemoteModel(api.url))
+
+
+def test_the_keyring_is_asked_where_the_environment_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def password(service: str, host: str) -> str:
+        asked.append((service, host))
+        if host == "locked":
+            raise RuntimeError(KEY)
+        return KEY
+
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setitem(sys.modules, "keyring", SimpleNamespace(get_password=password))
+    assert (find_key("host:1"), find_key("locked")) == (KEY, "")
+    monkeypatch.setenv(VARIABLE, "other")
+    assert find_key("host:1") == "other"
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    assert find_key("host:1") == ""
+    assert asked == [("jalopy", "host:1"), ("jalopy", "locked")]
 
 
 def test_a_key_with_a_line_break_is_refused_unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
