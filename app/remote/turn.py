@@ -40,6 +40,11 @@ class Begun:
     thinking: Thinking | None = None
 
     @property
+    def is_thought(self) -> bool:
+        """Whether the answer has not begun yet."""
+        return self.thinking is not None and not self.thinking.is_closed
+
+    @property
     def raw(self) -> str:
         """The text so far, with its thought."""
         if self.thinking is None:
@@ -49,7 +54,7 @@ class Begun:
     @property
     def sent(self) -> str:
         """What the server goes on from: templates leave out a thought that has ended."""
-        return self.answer if self.thinking is None or self.thinking.is_closed else self.raw
+        return self.raw if self.is_thought else self.answer
 
 
 class _Echo:

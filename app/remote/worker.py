@@ -276,11 +276,13 @@ class RemoteWorker:
         for turn in asked.before:
             said += [("user", turn.question), ("assistant", turn.reply)]
         said.append(("user", asked.question))
-        request: dict[str, Any] = {}
+        request: dict[str, Any] = self._thought()
         if asked.begun is not None:
             said.append(("assistant", asked.begun.sent))
-            request = {"add_generation_prompt": False, "continue_final_message": True}
-        return {"messages": [{"role": role, "content": text} for role, text in said], **request, **self._thought()}
+            if not asked.begun.is_thought:  # llama-server goes on with an answer only where none is thought before it
+                request = {"chat_template_kwargs": {"enable_thinking": False}}
+            request |= {"add_generation_prompt": False, "continue_final_message": True}
+        return {"messages": [{"role": role, "content": text} for role, text in said], **request}
 
     def _thought(self) -> dict[str, Any]:
         """Return the fields that ask for more or less thinking; what is left to the server has none."""

@@ -116,6 +116,7 @@ def test_what_a_broken_line_brought_is_kept_and_goes_on() -> None:
         sent = api.bodies[1]
         assert sent["messages"][-1] == {"role": "assistant", "content": "The sky is"}
         assert (sent["continue_final_message"], sent["add_generation_prompt"]) == (True, False)
+        assert sent["chat_template_kwargs"] == {"enable_thinking": False}
 
 
 @pytest.mark.parametrize(
