@@ -5,10 +5,12 @@ What concerns the engine here (threads, its cache, reading ahead, dropping what 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from app.chat.answer_form import GRAMMAR, REGEX, AnswerForm
 from app.chat.commands import (
     Ask,
     Command,
@@ -298,7 +300,20 @@ class RemoteWorker:
         given = {name: value for name, value in given.items() if not (name == "seed" and value < 0)}
         if not given.get("max_tokens", 1):
             del given["max_tokens"]
-        return {**given, "stream": True, "stream_options": {"include_usage": True}}
+        form = self._options.form.form if self._options.form is not None else None
+        return {**given, **_form_fields(form), "stream": True, "stream_options": {"include_usage": True}}
+
+
+def _form_fields(form: AnswerForm | None) -> dict[str, Any]:
+    """Return the fields that give a reply a form; a server that has no such form refuses them."""
+    if form is None:
+        return {}
+    if form.kind == GRAMMAR:
+        return {"grammar": form.text}
+    if form.kind == REGEX:
+        return {"response_format": {"type": "regex", "pattern": form.text}}
+    schema = {"name": "answer", "schema": json.loads(form.text)}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
 def _taken(command: StartConversation | OpenConversation) -> tuple[tuple[PastTurn, ...], int]:

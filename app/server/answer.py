@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from app.chat.form_constraint import FormConstraint, Forms
 from app.chat.reply import Reply
 from app.chat.thought_limit import ThoughtLimit
 from app.conversations.thinking import ThinkingSplitter, is_opening_of
-from app.server.answer_form import Forms
 from app.server.api_error import ApiError
 from app.server.conversation import ServedConversation
 from app.server.job import Begun, Ended, Job, Piece, TokenChance
@@ -85,7 +85,7 @@ class Answering:
             turns=self._conversation.chat.turns() if order.is_chat else (),
             guess=self._guesses_ahead,
             n_logprobs=order.n_logprobs,
-            constraint=self._forms.constraint(order.form) if order.form is not None else None,
+            constraint=self._constraint(order, begun),
             on_token=telling.note_token,
             on_prompt_progress=self._note_progress,
         )
@@ -102,6 +102,15 @@ class Answering:
         return Ended(
             reason, len(ids), meter.reused_tokens, meter.tokens, telling.n_thought, meter.prefill_s, meter.generating_s
         )
+
+    def _constraint(self, order: Order, begun: Sequence[int]) -> FormConstraint | None:
+        """Return the form of the reply, behind what a continued one has of it."""
+        if order.form is None:
+            return None
+        constraint = self._forms.constraint(order.form)
+        for token_id in begun:
+            constraint.accept(token_id)
+        return constraint
 
     def _note_progress(self, done: int, total: int) -> None:
         self._between()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from app.chat.answer_form import FormChoice
 from app.chat.events import Event, ModelLoaded, TextGenerated
 from app.chat.options import ChatOptions
 from app.chat.talk import Talk
@@ -35,7 +36,7 @@ def talking(
     def worker(wire: Any, options: ChatOptions) -> RemoteWorker:
         return RemoteWorker(wire, options, lambda: sampling, lambda model, key: Exchange(model, key, limits))
 
-    options = ChatOptions(open_model=script.open_model, sampling=lambda model: None, remote=worker)
+    options = ChatOptions(open_model=script.open_model, sampling=lambda model: None, form=FormChoice(), remote=worker)
     talk = Talk(options, at_hand)
     try:
         events = list(talk.open(RemoteModel(url, name), opened))

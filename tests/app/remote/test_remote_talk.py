@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from app.chat.answer_form import AnswerForm
 from app.chat.events import (
     Event,
     GenerationFailed,
@@ -199,6 +201,23 @@ def test_what_the_user_set_is_sent_and_nothing_else() -> None:
         "temperature": 0.5, "max_tokens": 7, "repeat_last_n": 9, "reasoning_effort": "high",
     }  # fmt: skip
     assert off["chat_template_kwargs"] == {"enable_thinking": False}
+
+
+@pytest.mark.parametrize(
+    ("form", "fields"),
+    [
+        (("schema", '{"type": "object"}'), {"json_schema": {"name": "answer", "schema": {"type": "object"}}}),
+        (("regex", "[0-9]+"), {"type": "regex", "pattern": "[0-9]+"}),
+        (("grammar", 'root ::= "x"'), None),
+    ],
+)
+def test_the_form_of_answers_is_asked_for(form: tuple[str, str], fields: dict[str, Any] | None) -> None:
+    with answering(stream("a")) as api, talking(api.url) as talk:
+        talk.bridge.form.form = AnswerForm(*form, name="f")  # type: ignore[union-attr]
+        list(talk.ask("hi"))
+        (sent,) = api.bodies
+        assert sent.get("grammar") == (form[1] if fields is None else None)
+        assert (fields or {}).items() <= sent.get("response_format", {}).items()
 
 
 def test_figures_are_the_server_s_where_it_gives_any() -> None:
