@@ -137,7 +137,7 @@ def _copy_of_the_disk(to: Path) -> None:
 
 
 def _as_it_was(copy: Path) -> None:
-    """What a kill at the moment of the copy would have left."""
+    """The files as a kill at the moment of the copy would have left them."""
     root = paths.conversations_dir()
     assert root is not None
     shutil.rmtree(root)
