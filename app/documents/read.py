@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import re
-import shlex
 import signal
 import subprocess
 from collections import Counter
@@ -78,6 +77,8 @@ def split_wanted(text: str) -> list[str]:
     """Return the names that a command was given; those with spaces stand in quotes, or alone."""
     if os.path.lexists(os.path.expanduser(text)):
         return [text]
+    import shlex  # the first frame does without
+
     try:
         return shlex.split(text + '"' * (text.count('"') % 2))
     except ValueError:  # an apostrophe
