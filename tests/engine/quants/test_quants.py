@@ -42,7 +42,7 @@ without_floats = pytest.mark.parametrize(
     "quant", [name for name in QUANTS if TYPES_BY_NAME[name].block_size > 1], indirect=True
 )
 
-WITHOUT_VECTORS = {"F32", "F16", "BF16", "Q1_0", "Q2_0"}
+WITHOUT_VECTORS = {"F32", "F16", "BF16", "Q1_0", "Q2_0", "NVFP4"}
 """Types for which the C reference's vectors were not made; the few-bit ones have a twin in NumPy and blocks by hand."""
 with_vectors = pytest.mark.parametrize("quant", sorted(set(QUANTS) - WITHOUT_VECTORS), indirect=True)
 
