@@ -435,7 +435,7 @@ class Scale(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """out = n elements of each head of x, f32; strides are from token to token, steps from head to head, in elements."""
+    """out = n f32 of each head of x; strides are from token to token, steps from head to head, in elements."""
 
     step: int = 0
     x: int = 8

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.config import Attention, Dense, Experts
-from engine.models import decoder, recurrent
+from engine.models import decoder, latent, recurrent
 from engine.weights.weights import TensorSpec
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ def mixer_tensors(block: str, mixer: Mixer, dim: int) -> dict[str, TensorSpec]:
 
 def attention_tensors(block: str, attention: Attention, dim: int) -> dict[str, TensorSpec]:
     """Projections of one layer's attention, and the norms of its queries and keys where it has them."""
+    if attention.latent is not None:
+        return latent.tensors(block, attention, attention.latent, dim)
     tensors = {
         **projections(block, attention, ".weight", (dim,)),
         block + "attn_output.weight": TensorSpec((dim, attention.out_dim)),
