@@ -59,13 +59,13 @@ class Rope:
 
 @dataclass(frozen=True)
 class Latent:
-    """What keys and values of all heads are made of: one vector of a token, beside a part that is turned.
+    """Latent attention: keys and values of all heads are made of one vector of a token, beside a part that is turned.
 
     Attributes:
         rank: width of the vector.
         key_dim: width of a head of queries, the turned part included.
         value_dim: width of a head's result.
-        query_rank: width of what queries are made of; 0 where they are made of the token itself.
+        query_rank: width of the vector that queries are made of; 0 where they are made of the token itself.
     """
 
     rank: int
@@ -100,7 +100,7 @@ class Attention:
             keys before anything was done to them.
         gated: behind each head of queries stands a gate: the head's result is multiplied by its sigmoid.
         kv_of: number of the earlier layer whose keys and values are read; None for a layer that stores its own.
-        latent: what the one head of keys is, which are the values, too; None where heads have keys of their own.
+        latent: where one head of keys serves all and is the values, too; None where heads have keys of their own.
     """
 
     n_heads: int
@@ -162,7 +162,7 @@ class ShortConvolution:
 
     @property
     def buffer_floats(self) -> int:
-        """What is computed of a token on the way to the output."""
+        """Floats of the intermediate results of one token."""
         return 4 * self.n_channels
 
     @property
@@ -206,7 +206,7 @@ class DeltaNet:
 
     @property
     def buffer_floats(self) -> int:
-        """What is computed of a token on the way to the output."""
+        """Floats of the intermediate results of one token."""
         return self.n_channels + 2 * self.out_dim + 2 * self.n_value_heads
 
     @property
@@ -255,7 +255,7 @@ class Mamba2:
 
     @property
     def buffer_floats(self) -> int:
-        """What is computed of a token on the way to the output."""
+        """Floats of the intermediate results of one token."""
         return self.in_dim + self.out_dim + 2 * self.n_heads
 
     @property
@@ -385,7 +385,7 @@ class Layer:
 
     @property
     def mixers(self) -> tuple[Mixer, ...]:
-        """What mixes tokens, in order."""
+        """Attention and recurrent mixers of the layer, in order."""
         return tuple(one for one in (self.mixer, self.beside) if one is not None)
 
     @property

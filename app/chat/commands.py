@@ -66,6 +66,13 @@ class Ask:
 
 
 @record
+class Read:
+    """Read the user's next message as far as it is known, and keep the state; the message itself comes later."""
+
+    text: str
+
+
+@record
 class Complete:
     """Continue a plain text: no template is applied, and nothing of it is remembered."""
 
@@ -96,6 +103,9 @@ class Prepare:
 
     text: str
     read_ahead: bool
+    is_settled: bool = False
+    """Whether the text is of documents, which stay: any length is worth the time, and saved states are looked through.
+    """
 
 
 @record
@@ -158,6 +168,7 @@ Command = (
     | StartConversation
     | OpenConversation
     | Ask
+    | Read
     | Complete
     | Regenerate
     | Continue

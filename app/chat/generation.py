@@ -32,7 +32,7 @@ class GenerationChoice:
 
     @property
     def chosen(self) -> Mapping[str, float]:
-        """What differs from the settings, by name."""
+        """Values that differ from the settings, by name."""
         return self._chosen
 
     @property
@@ -56,6 +56,28 @@ class GenerationChoice:
         for name, value in state.load_state()[0].generation.get(model_key(path), {}).items():
             if name in self.names:
                 self._lay(override(self._now, f"sampling.{name}", value, name), {**self._chosen, name: value})
+
+    def adopt(self, parameters: Mapping[str, float]) -> None:
+        """Use a preset's values, all others as the settings and the model say; nothing is changed by a preset of none.
+
+        Raises:
+            Refusal: there is no such parameter, or its value is not allowed; everything is as before.
+        """
+        before = self._now, self._chosen
+        if parameters:
+            self._lay(self._usual, {})
+        try:
+            for name, value in parameters.items():
+                self._set(name, [repr(value)])
+        except Refusal:
+            self._lay(*before)
+            raise
+
+    @property
+    def differing(self) -> Mapping[str, float]:
+        """What was chosen here, in the settings or on the command line, by name."""
+        sampling = self._now.sampling
+        return {name: getattr(sampling, name) for name in self.names if name in self._chosen or name in sampling.given}
 
     def obey(self, wanted: str) -> str:
         """Do what stands behind ``/set``; returns the line to show.

@@ -24,6 +24,7 @@ from app.chat.commands import (
     MeasureBandwidth,
     OpenConversation,
     Prepare,
+    Read,
     StartConversation,
     Think,
     Tune,
@@ -124,6 +125,8 @@ class EngineWorker:
             self._weigh(command)
         elif isinstance(command, Prepare):
             self._read_ahead(command)
+        elif isinstance(command, Read):
+            self._read(command)
         elif isinstance(command, MeasureBandwidth):
             if self._opened is not None:
                 self._measures.measure_bandwidth(self._opened.model, self._is_wanted)
@@ -154,7 +157,7 @@ class EngineWorker:
     def _read_ahead(self, command: Prepare) -> None:
         try:
             if self._opened is not None:
-                self._ahead.prepare(self._opened.session, self._opened.live.chat, command)
+                self._ahead.prepare(self._opened.session, self._opened.live.chat, command, self._states.take_over)
         finally:
             self._wire.idle_work.end()
 
@@ -335,6 +338,23 @@ class EngineWorker:
         self._settle()
         self._wire.emit(reread)
 
+    def _read(self, command: Read) -> None:
+        """Read what the next message begins with, and keep the state as far as that came."""
+        opened = self._opened
+        if opened is None:
+            self._wire.emit(ConversationReread(0, 0, 0.0, "no model is loaded"))
+            return
+        try:
+            ids = opened.live.chat.opening_ids(command.text)
+            n_taken = self._states.take_over(ids)
+            reread = Rereading(self._wire, opened.session, self._states.note_progress).run(ids, MIN_REPLY_TOKENS)
+            reread = replace(reread, restored_tokens=n_taken)
+        except BaseException as error:
+            reread = ConversationReread(0, 0, 0.0, reason_of(error))
+        self._states.note_progress()
+        self._settle()
+        self._wire.emit(reread)
+
     def _show_progress(self, progress: Any) -> None:
         if self._wire.closing.is_set():
             raise Cancelled("closing")
@@ -384,6 +404,9 @@ class EngineWorker:
     def _prepare(self, opened: Opened, command: Command) -> EngineTurn | None:
         """Bring the conversation to where the reply begins; None where it cannot be asked for."""
         live, session = opened.live, opened.session
+        has_form = self._options.form is not None and self._options.form.form is not None
+        # The form is that of the whole reply, in which a thought has no place.
+        live.chat.thinking = ThinkingMode(False) if has_form else ThinkingMode.parse(self._wire.thinking)
         try:
             begun = live.begin_completion(command.text) if isinstance(command, Complete) else live.begin_turn(command)
         except NoRoomError as error:

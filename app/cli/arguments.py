@@ -17,6 +17,7 @@ from engine import KV_TYPES
 COMMANDS = (
     "run",
     "chat",
+    "read",
     "bench",
     "tune",
     "models",
@@ -36,6 +37,7 @@ commands:
   jalopy [MODEL]                 chat in the terminal
   jalopy chat [MODEL] --plain    chat line by line: pipes, screen readers
   jalopy run MODEL "TEXT"        one answer on standard output; standard input goes with it
+  jalopy read MODEL FILE...      read documents ahead: a later chat about them begins at once
   jalopy bench MODEL             check and measure
   jalopy tune MODEL              find the best threads, and how to keep weights and KV cache
   jalopy models [WORDS]          what lies on this machine, what fits, how fast
@@ -43,7 +45,7 @@ commands:
   jalopy inspect MODEL           show what a model file holds
   jalopy verify MODEL            is the file whole, does it write sense
   jalopy compare MODEL           against an installed llama-cpp-python
-  jalopy sessions [WORDS]        the saved conversations
+  jalopy sessions [WORDS]        the saved conversations; jalopy sessions import FILE takes others over
   jalopy serve [MODEL]           an API for other programs, as OpenAI's
   jalopy doctor [MODEL]          what this machine does for speed, and what fits
   jalopy completion SHELL        words for bash, zsh or fish to complete
@@ -154,7 +156,11 @@ def _apply_system_prompt(options: argparse.Namespace, settings: Settings) -> Set
     if len(given) > 1:
         raise Refusal(f"jalopy: {' and '.join(given)} both give a system prompt (choose one)")
     if given == ["--persona"]:
-        return override(settings, "system_prompt", load_persona(options.persona), "--persona")
+        persona = load_persona(options.persona)
+        for name, value in persona.parameters.items():
+            if getattr(options, key := f"sampling.{name}", None) is None:  # else the command line says otherwise
+                settings = override(settings, key, value, f"--persona {options.persona}: {name}")
+        return override(settings, "system_prompt", persona.system, "--persona")
     if given == ["--system-file"]:
         text = read_system_file(paths.expanded(options.system_file))
         return override(settings, "system_prompt", text, "--system-file")
@@ -182,11 +188,23 @@ def _run_parser(command: str | None) -> argparse.ArgumentParser:
     parser.add_argument("words", nargs="*", metavar="TEXT", help="the prompt; what comes through a pipe goes with it")
     parser.add_argument("-p", "--prompt", metavar="TEXT", help="the same; - reads standard input alone")
     parser.add_argument("--session", metavar="NAME", help="go on with a saved conversation, or begin it")
+    parser.add_argument("--schema", metavar="FILE", help="the answer is JSON by this schema")
+    parser.add_argument("--grammar", metavar="FILE", help="the answer follows this grammar (GBNF or Lark)")
+    parser.add_argument("--regex", metavar="TEXT", help="the answer matches this regular expression")
     parser.add_argument("--raw", action="store_true", help="continue the text as it stands, without chat template")
     parser.add_argument(
         "--json", dest="as_json", action="store_true", help="one JSON object with text and figures, at the end"
     )
     _add_settings(parser, "threads", *_ENGINE_KEYS, *_SAMPLING_KEYS)
+    _add_system_sources(parser)
+    return parser
+
+
+def _read_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Read documents ahead, overnight for instance: a chat about them begins at once.")
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="files, folders or patterns, as of /read")
+    _add_settings(parser, "threads", *_ENGINE_KEYS, "system_prompt")
     _add_system_sources(parser)
     return parser
 
@@ -275,8 +293,14 @@ def _models_parser(command: str | None) -> argparse.ArgumentParser:
 
 
 def _sessions_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(command, "List the saved conversations, the last one used first.")
-    parser.add_argument("words", nargs="*", metavar="WORD", help="only those in whose title or text all of them stand")
+    parser = _new_parser(command, "List the saved conversations, the last one used first; or import some.")
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="WORD",
+        help="only those in whose title or text all of them stand; import FILE ... takes over conversations of Jalopy,"
+        " ChatGPT, llama-server, or lists of messages",
+    )
     _add_json(parser)
     return parser
 
@@ -348,6 +372,7 @@ def _serve_parser(command: str | None) -> argparse.ArgumentParser:
 _BUILDERS = {
     "chat": _chat_parser,
     "run": _run_parser,
+    "read": _read_parser,
     "bench": _bench_parser,
     "tune": _tune_parser,
     "models": _models_parser,

@@ -26,6 +26,7 @@ from engine.machine import address_space
 
 _COMMANDS = {
     "run": "app.cli.run:RunOptions",
+    "read": "app.cli.read:ReadOptions",
     "bench": "app.cli.bench:BenchOptions",
     "tune": "app.cli.tune:TuneOptions",
     "models": "app.cli.models:ModelsOptions",

@@ -33,7 +33,7 @@ from app.chat.turns import LEFT_OUT, SENT_TOGETHER
 from app.cli.answer_output import AnswerOutput, interrupt_stops, write_answer
 from app.cli.progress_line import ProgressLine
 from app.conversations.conversation import Ending
-from app.conversations.lines import whole_footer
+from app.conversations.lines import sources_line, whole_footer
 from app.conversations.lock import NO_LOCKS
 from app.conversations.rows import moment_text
 from app.conversations.store import Opened
@@ -197,6 +197,9 @@ class Dialogue:
             if not ending.raw.strip():
                 say("(empty answer)")
             say(whole_footer(ending.figures, ending.ending))
+            reply = self.talk.turns.conversation.last_reply
+            if reply is not None and reply.sources:
+                say(sources_line(reply.sources))
             self._announce_full_context()
 
     def _tell_saving(self) -> None:

@@ -6,9 +6,12 @@ It serves screen readers, pipes and terminals without cursor control, and the en
 import contextlib
 import sys
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from app.chat.events import ModelFailed
+from app.chat.generation import GenerationChoice
 from app.chat.reply import Clock
 from app.chat.talk import Talk
 from app.cli.line_commands import LineCommands
@@ -24,7 +27,7 @@ from app.program import exit_codes
 from app.program.bundled_model import WHAT_IT_IS, is_starter
 from app.program.refusals import Refusal, say
 from app.program.settings import Settings
-from app.tui.chat_options import shell_options
+from app.tui import chat_options
 
 PROMPT = "> "
 
@@ -37,8 +40,11 @@ def chat(model_path: str, settings: Settings, clock: Clock = time.monotonic) -> 
         OSError: stdout cannot be written.
     """
     at_hand, progress = conversations_at_hand(settings), ProgressLine()
-    options = shell_options(settings, keeps_states=at_hand.store is not None)
-    talk = Talk(options, at_hand, settings.system_prompt, clock, progress.show_status)
+    generation = GenerationChoice(settings)
+    options = chat_options.shell_options(settings, keeps_states=at_hand.store is not None)
+    options = replace(options, generation=generation, sampling=generation.sampling)
+    may_read_ahead = partial(chat_options.may_read_ahead, settings)
+    talk = Talk(options, at_hand, settings.system_prompt, clock, progress.show_status, may_read_ahead)
     try:
         code = _serve(Dialogue(talk, progress), model_path, at_hand.store if at_hand.resumes else None, progress)
     except BaseException as error:

@@ -14,7 +14,7 @@ from engine.simd import load_f32, load_f64, load_i32, load_i64, store_f32, store
 
 SIGMOID, OF_CHOSEN = SCORES.index("sigmoid"), SCORES.index("softmax of chosen")
 LEAST_SUM = 6.103515625e-5
-"""What weights are divided by at least."""
+"""Lower limit of the sum that weights are divided by."""
 MASKED = -math.inf
 
 

@@ -23,11 +23,11 @@ EACH_BYTES = 256
 STRIP = 32
 """Columns of a recurrent layer's matrix that are worked off at once."""
 MATMUL_SCRATCH_BYTES = 128 << 10
-"""What one thread's tiles and sums of any prefill kernel stay below."""
+"""Limit on the tiles and sums of one thread, for any prefill kernel."""
 
 
 class Step(NamedTuple):
-    """What changes from one walk of the plan to the next; rows may have a record of their own.
+    """Values that change from one walk of the plan to the next; rows may have a record of their own.
 
     ``slot`` is which of its two slots a recurrent state is read from; the other one is written.
     """
@@ -80,8 +80,8 @@ class Matmul(NamedTuple):
     """out[(token), n_rows] = weights @ x (+ add). ``add`` is 0, a bias, or the residual itself.
 
     ``n_rows`` may be a part of the matrix; then ``weights``, ``out`` and ``add`` point at its first row, and
-    ``out_stride`` still counts the rows of the whole. ``ahead``: how decode asks for lines ahead, in bytes into
-    the second level of the cache, or, negative, as data that is read once; 0 does not ask.
+    ``out_stride`` still counts the rows of the whole. ``ahead``: how decode asks for lines ahead, a choice of
+    ``engine.plan.lookahead``.
     """
 
     step: int = 0

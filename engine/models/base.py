@@ -1,4 +1,4 @@
-"""What an architecture consists of, and the lists of tensors that decoder-only architectures put together."""
+"""Parts of an architecture, and the lists of tensors that decoder-only architectures put together."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def expert_biases(config: ModelConfig) -> dict[str, TensorSpec]:
 
 
 def choice_biases(config: ModelConfig) -> dict[str, TensorSpec]:
-    """What is added to the scores of a layer's experts for the choice alone."""
+    """Biases added to the scores of a layer's experts for their choice alone."""
     found = ((f"blk.{n}.exp_probs_b.bias", layer.feed_forward) for n, layer in enumerate(config.layers))
     return {name: TensorSpec((one.n_experts,), required=False) for name, one in found if isinstance(one, Experts)}
 
@@ -201,7 +201,7 @@ def other_biases(config: ModelConfig, required: bool = False) -> dict[str, Tenso
 
 
 def scales(block: str, *names: str, n: int = 1) -> dict[str, TensorSpec]:
-    """What products are multiplied by where the file says so, a number for each matrix; input scales are not read."""
+    """Factors of the products with matrices, a number for each that has one; those of inputs are not read."""
     specs = {
         "scale": TensorSpec((n,), False),
         "input_scale": TensorSpec((n,), False, read_share=0.0, stays_in_file=True),

@@ -34,7 +34,7 @@ NORMS_APART = (
 
 
 class Part(Enum):
-    """What a walk computes of its tokens.
+    """The part of its tokens' results that a walk computes.
 
     A prompt leaves keys and values behind and asks for one token's logits. So its blocks need ``STORED`` alone, and its
     last token ``LAST``, to which the step of the walk belongs; both together are ``ALL`` of that token, to the bit.
@@ -212,7 +212,7 @@ def residual(d: Decoder, branch: Activations, behind: Tensor | None = None) -> N
 
 
 def mix(d: Decoder, layer: int, mixer: Mixer, x: Activations) -> Activations | None:
-    """What a layer's mixer makes of x; None as ``self_attention`` has it."""
+    """Apply a layer's mixer to x; None as for ``self_attention``."""
     if isinstance(mixer, Attention) and mixer.latent is not None:
         heads = latent.attend(d, layer, mixer, mixer.latent, x)
         return None if heads is None else product(d, d.weight(layer, "attn_output.weight"), heads)
@@ -300,7 +300,7 @@ def _norm_and_turn(d: Decoder, layer: int, attention: Attention, heads: Mapping[
 
 
 def feed_forward(d: Decoder, layer: int, form: FeedForward, x: Activations) -> Activations:
-    """What the layer's feed-forward makes of x, with experts or without."""
+    """Apply the layer's feed-forward to x, with experts or without."""
     if not isinstance(form, Experts):
         return dense_feed_forward(d, layer, form, x)
     if form.norms_apart:
@@ -390,7 +390,7 @@ def _scaled(d: Decoder, products: Sequence[tuple[Tensor, Activations, Tensor | N
 
 
 def _normed_within(d: Decoder, layer: int, name: str, x: Activations) -> Activations:
-    """What a branch's last product reads, normed."""
+    """Normalize the input of a branch's last product."""
     normed = d.buffers.vector(f"normed {x.n}", x.n)
     d.plan.rmsnorm(x, d.weight(layer, name + ".weight"), normed, d.config.norm_eps)
     d.plan.barrier()

@@ -60,7 +60,7 @@ def routed_feed_forward(
 
 
 def _factors(d: Decoder, layer: int) -> int:
-    """Address of what each expert's result is multiplied by: up and down are linear, so both scales may come last."""
+    """Address of each expert's factor, or 0: up and down are linear, so both scales may come last."""
     names = [f"blk.{layer}.ffn_{name}_exps.scale" for name in ("up", "down")]
     found = [d.weights.float32(name) for name in names if d.weights.get(name) is not None]
     return d.buffers.constant(names[0], np.prod(found, axis=0)) if found else 0

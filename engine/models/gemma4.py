@@ -160,7 +160,7 @@ def _asking(d: Decoder) -> list[int]:
 
 
 def _inputs(d: Decoder) -> Activations | None:
-    """What each layer of this part adds of the token: a row of the table, and a projection of the embedding, normed.
+    """Compute the per-layer inputs of this part: a row of the table, and a projection of the embedding, normed.
 
     Both are left sqrt(2) too large, and the norm behind takes that back.
     """

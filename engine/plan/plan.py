@@ -55,7 +55,7 @@ class ConvolutionPlace:
 
 @dataclass(frozen=True)
 class HeadLengths:
-    """What a convolution makes of the heads in its result: some get unit length, the first of these another one."""
+    """Lengths that a convolution gives its heads: some get unit length, the first of these another one."""
 
     head_dim: int
     n_normed: int = 0
@@ -192,7 +192,7 @@ class Plan:
         self._product = read, written, self.operations[-1:]
 
     def barrier(self) -> None:
-        """What follows needs what stands before, from all threads."""
+        """Let all threads finish the operations before this point before any begins one behind it."""
         self.operations[-1].barrier = True
 
     def embed(self, table: Tensor, out: Activations, first: int = 0) -> None:

@@ -52,6 +52,7 @@ from app.tui.messages import (
     TakeBackRequested,
     TranscriptScrolled,
 )
+from app.tui.screens.attaching import Attaching
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.conversation_flow import ConversationFlow
 from app.tui.screens.copying import Copying
@@ -128,8 +129,6 @@ class ChatScreen(Screen[None]):
         self._open_model, self._download_word = open_model, download_word
         self._strip = StripDisplay(self, watch, "#middle")
         self._was_shown = False
-        self._early: list[PromptSubmitted] | None = []
-        """Messages sent before the engine has started; None from then on."""
 
     def compose(self) -> ComposeResult:
         """Lay out the screen from top to bottom."""
@@ -177,6 +176,7 @@ class ChatScreen(Screen[None]):
         self.models = ModelFlow(parts, self.talks, self.replies, self._open_model)
         self.acting = MessageActions(parts, self.editing, self.copying, self.talks.fork_at)
         self.sending = PromptFlow(parts, self.editing, self._carry_out)
+        self.attaching: Attaching = Attaching(parts, self.editing, self.take_prompt)
         self.engine = EngineFlow(parts, self._clock, self._pace, self._download_word)
         self.offering = Offering(parts)
         self._shown_by = self._list_event_handlers()
@@ -194,12 +194,7 @@ class ChatScreen(Screen[None]):
             self.models.load(self._model_path, keeps=is_resumed, rereads=False)
         if line := self.drafting.bring_back_unsent():
             self.note(line)
-        self.call_later(self._take_early)
-
-    async def _take_early(self) -> None:
-        early, self._early = self._early or [], None
-        for message in early:
-            await self.take_prompt(message)
+        self.call_later(self.attaching.done)
 
     def note(self, text: str, is_error: bool = False) -> None:
         """Say something between the messages; the text is cleaned here."""
@@ -246,8 +241,7 @@ class ChatScreen(Screen[None]):
     @on(PromptSubmitted)
     async def take_prompt(self, message: PromptSubmitted) -> None:
         """Send a message, or carry out a command."""
-        if self._early is not None:
-            self._early.append(message)
+        if self.attaching.holds(message):
             return
         await self.sending.take(message)
         self.engine.show_edge()
@@ -344,12 +338,13 @@ class ChatScreen(Screen[None]):
     action_save = _handed_to(lambda chat: chat.talks.export)
     action_model = _handed_to(lambda chat: chat.models.open_wanted)
     action_set = _handed_to(lambda chat: chat.models.set_generation)
+    action_schema = _handed_to(lambda chat: chat.models.set_form)
     action_threads = _handed_to(lambda chat: chat.models.wish_threads)
     action_edit = _handed_to(lambda chat: chat.editing.edit)
     action_regenerate = _handed_to(lambda chat: chat.acting.regenerate)
     action_continue_reply = _handed_to(lambda chat: chat.acting.continue_reply)
     action_copy = _handed_to(lambda chat: chat.copying.copy)
-    action_read = _handed_to(lambda chat: chat.sending.attach_file)
+    action_read = _handed_to(lambda chat: chat.attaching.attach_wanted)
     action_take_back = _handed_to(lambda chat: chat.sending.take_back)
     action_external_editor = _handed_to(lambda chat: chat.sending.edit_externally)
     action_toggle_strip = _handed_to(lambda chat: chat._strip.toggle)
