@@ -69,12 +69,14 @@ def tiny(*, query_rank: int = 0, keys: dict[str, Any] | None = None, quant: str 
 
 def attention(twin: Twin, block: str, h: Array) -> Array:
     """Every head's keys and values are products with the latent vector, in the order that the engine rounds them."""
-    n, rank = len(h), twin.key("attention.kv_lora_rank")
+    n, rank, n_heads = len(h), twin.key("attention.kv_lora_rank"), twin.key("attention.head_count")
+    plain = twin.key("attention.key_length_mla") - twin.key("rope.dimension_count")
+    value = twin.key("attention.value_length_mla")
     if twin.tensor(block + "attn_q_a.weight") is None:
-        q = twin.project(h, block + "attn_q").reshape(n, N_HEADS, -1)
+        q = twin.project(h, block + "attn_q").reshape(n, n_heads, -1)
     else:
         inner = twin.norm(twin.project(h, block + "attn_q_a"), block + "attn_q_a_norm")
-        q = twin.project(inner, block + "attn_q_b").reshape(n, N_HEADS, -1)
+        q = twin.project(inner, block + "attn_q_b").reshape(n, n_heads, -1)
     kept = twin.project(h, block + "attn_kv_a_mqa")
     latent, turned = twin.norm(kept[:, :rank], block + "attn_kv_a_norm"), kept[:, None, rank:]
     scale = twin.key("attention.key_length_mla") ** -0.5
@@ -84,13 +86,13 @@ def attention(twin: Twin, block: str, h: Array) -> Array:
         magnitude = (1 + 0.1 * stretch) / (1 + 0.1 * multiplier * stretch)  # which YaRN has elsewhere
         stretched, scale = twin.yarn_turner(n, neighbours=True), scale * (1 + multiplier * stretch) ** 2
         turn = lambda heads: stretched(heads) / magnitude  # noqa: E731
-    key, keys = turn(turned), [slice(head * rank, (head + 1) * rank) for head in range(N_HEADS)]
-    absorbed = [twin.project(q[:, head, :PLAIN], block + "attn_k_b", rows) for head, rows in enumerate(keys)]
-    queries = np.concatenate([np.stack(absorbed, 1), turn(q[..., PLAIN:])], -1) * scale
+    key, keys = turn(turned), [slice(head * rank, (head + 1) * rank) for head in range(n_heads)]
+    absorbed = [twin.project(q[:, head, :plain], block + "attn_k_b", rows) for head, rows in enumerate(keys)]
+    queries = np.concatenate([np.stack(absorbed, 1), turn(q[..., plain:])], -1) * scale
     attended = causal_attention(queries, np.concatenate([latent[:, None], key], -1), latent[:, None])
     values = [
-        twin.project(attended[:, head], block + "attn_v_b", slice(head * VALUE, (head + 1) * VALUE))
-        for head in range(N_HEADS)
+        twin.project(attended[:, head], block + "attn_v_b", slice(head * value, (head + 1) * value))
+        for head in range(n_heads)
     ]
     return twin.project(np.concatenate(values, -1), block + "attn_output")
 
