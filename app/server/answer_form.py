@@ -6,13 +6,16 @@ Which tokens go on with a form says llguidance, an optional package that is impo
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from app.server.api_error import ApiError, unsupported
 from app.server.fields import Fields
+from app.server.tools import Tools, frame_schema
 from app.text.record import record
+from engine.prompt.tools.formats import CallFormat, Part, Pattern
 
 if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
@@ -93,14 +96,7 @@ class Forms:
         Raises:
             ApiError: the form cannot be used, or the package is not installed.
         """
-        try:
-            import llguidance
-        except ImportError:
-            raise unsupported(
-                _PLACE, "needs a package that is not installed (python -m pip install llguidance)"
-            ) from None
-        if self._vocabulary is None:
-            self._vocabulary = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Words(self._tokenizer)))
+        llguidance = self._llguidance(_PLACE)
         try:
             if form.kind == "regex":
                 grammar = llguidance.LLMatcher.grammar_from_regex(form.text)
@@ -112,6 +108,61 @@ class Forms:
         if matcher.is_error():
             raise _refusal(matcher.get_error())
         return FormConstraint(matcher, self._tokenizer)
+
+    def call_constraint(self, tools: Tools, how: CallFormat) -> FormConstraint:
+        """Return a constraint to one call, at its beginning.
+
+        Raises:
+            ApiError: a tool's parameters cannot be used, or the package is not installed.
+        """
+        llguidance = self._llguidance("tool_choice")
+        grammar = CallGrammar(self._tokenizer).lark(frame_schema(tools), how)
+        matcher = llguidance.LLMatcher(self._vocabulary, grammar, log_level=0)
+        if matcher.is_error():
+            raise _refusal(matcher.get_error(), "tools")
+        return FormConstraint(matcher, self._tokenizer)
+
+    def _llguidance(self, place: str) -> Any:
+        try:
+            import llguidance
+        except ImportError:
+            raise unsupported(
+                place, "needs a package that is not installed (python -m pip install llguidance)"
+            ) from None
+        if self._vocabulary is None:
+            self._vocabulary = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Words(self._tokenizer)))
+        return llguidance
+
+
+class CallGrammar:
+    """Writes what a call looks like as a grammar of llguidance.
+
+    Args:
+        tokenizer: of the model; control tokens stand in a grammar by their ids.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def lark(self, tools: Sequence[tuple[str, dict[str, Any]]], how: CallFormat) -> str:
+        """Return the grammar of one call of any of the tools, by name and schema."""
+        rules: list[str] = []
+        calls = [" ".join(self._part(part, rules) for part in how.frame(name, schema)) for name, schema in tools]
+        return "\n".join([f"start: {' | '.join(calls)}", *rules])
+
+    def _part(self, part: Part, rules: list[str]) -> str:
+        if isinstance(part, str):
+            control = self._tokenizer.control_texts
+            return " ".join(
+                f"<[{one.token_id}]>" if one.text in control else json.dumps(one.text)
+                for one in self._tokenizer.split(part, special=True)
+            )
+        if isinstance(part, Pattern):
+            rules.append(f"P{len(rules)}: /{part.expression}/")
+            return f"P{len(rules) - 1}"
+        schema = {**part.schema, "x-guidance": _AS_USUAL} if isinstance(part.schema, dict) else part.schema
+        rules.append(f"v{len(rules)}: %json {json.dumps(schema)}")
+        return f"v{len(rules) - 1}"
 
 
 class FormConstraint:
@@ -160,6 +211,6 @@ class _Words:
         return self._tokenizer.encode(text, bos=False, special=False)
 
 
-def _refusal(why: str) -> ApiError:
+def _refusal(why: str, place: str = _PLACE) -> ApiError:
     why = " ".join(why.partition("<state>")[0].split()) or "it allows nothing more"
-    return ApiError(f"{_PLACE} cannot be used: {why}", param=_PLACE, code="invalid_value")
+    return ApiError(f"{place} cannot be used: {why}", param=place, code="invalid_value")

@@ -12,6 +12,7 @@ from app.server.answer_form import AnswerForm, read_form
 from app.server.api_error import ApiError, unsupported
 from app.server.fields import Fields
 from app.server.messages import Said, read_messages
+from app.server.tools import Tools, read_tools, without_forms
 from app.text.record import record
 
 MOST_STOPS = 16
@@ -66,6 +67,8 @@ class Order:
     """As ``ThinkingMode.parse`` reads it; None for what the settings say."""
     form: AnswerForm | None = None
     """Of the reply; None for any."""
+    tools: Tools | None = None
+    """What the model may call; None for nothing."""
     is_streamed: bool = False
     tells_usage: bool = False
     """Whether a stream ends with the number of tokens."""
@@ -84,6 +87,7 @@ def chat_order(fields: Fields, model_id: str) -> Order:
     """
     _check_model(fields, model_id)
     messages = read_messages(fields)
+    tools = read_tools(fields)
     n_logprobs = None
     n_top = fields.whole("top_logprobs", 0, MOST_TOP_LOGPROBS)
     if fields.flag("logprobs"):
@@ -94,10 +98,12 @@ def chat_order(fields: Fields, model_id: str) -> Order:
     order = _order(
         fields,
         messages=messages,
+        tools=tools,
         n_logprobs=n_logprobs,
         max_tokens=fields.whole("max_tokens", 1, _MOST) if completion_limit is None else completion_limit,
         thinking=_thinking(fields),
     )
+    without_forms(tools, order.form)
     fields.any("max_tokens")
     fields.refuse_rest()
     return order
@@ -148,7 +154,11 @@ def _check_model(fields: Fields, model_id: str) -> None:
 
 def _refuse_unsupported(fields: Fields) -> None:
     for name, neutral in _NEUTRAL.items():
-        if fields.has(name) and not any(_same(fields.any(name), value) for value in neutral):
+        if (
+            name not in fields.taken
+            and fields.has(name)
+            and not any(_same(fields.any(name), value) for value in neutral)
+        ):
             allowed = f" (allowed: {', '.join(map(str, neutral))})" if neutral else ""
             raise unsupported(fields.place(name), f"is not supported{allowed}")
 
