@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.server.messages import ASSISTANT, SYSTEM, TOOL, USER, Said
 from engine.prompt.thinking_mode import ThinkingMode
-from engine.prompt.tools.calls import ToolCall
+from engine.prompt.tools.calls import CallResult, ToolCall
 
 if TYPE_CHECKING:
     from engine.prompt.chat_prompt import ChatPrompt
@@ -75,7 +75,7 @@ class ServedConversation:
             if one.role == USER:
                 self.chat.add_unrendered(one.text)
             elif one.role == TOOL:
-                self.chat.add_result(calls[one.call_id], one.text)
+                self.chat.add_results([CallResult(calls[one.call_id].name, one.text, one.call_id)])
             else:
                 ids = self._tokenizer.encode(one.text, bos=False, special=False)
                 self.chat.add_reply(ids, one.text, one.calls)

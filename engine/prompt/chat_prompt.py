@@ -23,7 +23,7 @@ from typing import Any
 from engine.errors import TokenizerError
 from engine.prompt.chat_template import CHATML_TAGS, ChatTemplate
 from engine.prompt.thinking_mode import LEVEL_BUDGETS_TOKENS, ThinkingMode
-from engine.prompt.tools.calls import ToolCall
+from engine.prompt.tools.calls import CallResult, ToolCall
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.special import spelled_in
 
@@ -46,16 +46,14 @@ class Message:
         role: ``system``, ``user``, ``assistant`` or ``tool``.
         content: the text as written or generated; without the calls, if there are any.
         calls: of tools, that a reply ends with.
-        name: of the tool whose result this is.
-        call_id: of the call whose result this is.
+        results: of the calls before, where the role is ``tool``.
         written: a reply as generated, with its calls; "" where it has none.
     """
 
     role: str
     content: str
     calls: tuple[ToolCall, ...] = ()
-    name: str = ""
-    call_id: str = ""
+    results: tuple[CallResult, ...] = ()
     written: str = ""
 
     @property
@@ -204,7 +202,7 @@ class ChatPrompt:
                 at = end = pos
             else:
                 pos = end = at + len(content)
-            if message.role == "user":
+            if message.role in ("user", "tool"):
                 places.append(range(at, end))
         return places
 
@@ -250,9 +248,9 @@ class ChatPrompt:
         self.rewind(n_messages)
         return ids
 
-    def add_result(self, call: ToolCall, text: str) -> None:
-        """Add the result of a call; ``prompt_ids`` raises if the template cannot render it."""
-        self.messages.append(Message("tool", text, name=call.name, call_id=call.call_id))
+    def add_results(self, results: Sequence[CallResult]) -> None:
+        """Add the results of calls, as one message; ``prompt_ids`` raises if the template cannot render them."""
+        self.messages.append(Message("tool", "\n".join(one.text for one in results), results=tuple(results)))
 
     def add_reply(
         self, ids: list[int], text: str, calls: Sequence[ToolCall] = (), before_calls: str | None = None
@@ -364,9 +362,14 @@ class ChatPrompt:
             before, self._swaps = self._swaps, self._choose_swaps(contents)
             self._text = self._text.translate({ord(swap): self._swaps[first] for first, swap in before.items()})
         replies = iter(self._replies)
-        messages = [
-            self._guarded(message, next(replies) if message.role == "assistant" else ()) for message in self.messages
-        ]
+        messages: list[dict[str, Any]] = []
+        for at, message in enumerate(self.messages):
+            if message.role != "tool":
+                messages.append(self._guarded(message, next(replies) if message.role == "assistant" else ()))
+            elif at and (self.messages[at - 1].calls or self.messages[at - 1].role == "tool"):
+                messages += map(self._guarded_result, message.results)
+            else:  # its call went when the context was full, and templates refuse a result without one
+                messages.append({"role": "user", "content": self._guard(message.content)})
         tools = self._guard_values(list(self.tools))
         return self._template.render(
             messages, add_generation_prompt=True, now=self._now, thinking=self.thinking, tools=tools
@@ -386,9 +389,11 @@ class ChatPrompt:
                 }
                 for call in message.calls
             ]
-        if message.role == "tool":
-            found |= {"name": self._guard(message.name), "tool_call_id": _short_id(message.call_id)}
         return found
+
+    def _guarded_result(self, result: CallResult) -> dict[str, Any]:
+        content, name = self._guard(result.text), self._guard(result.name)
+        return {"role": "tool", "content": content, "name": name, "tool_call_id": _short_id(result.call_id)}
 
     def _guard_values(self, value: Any) -> Any:
         """Return a JSON value with each text in it guarded."""
@@ -479,7 +484,8 @@ class ChatPrompt:
 
 
 def _texts(message: Message) -> tuple[str, ...]:
-    return (message.content, message.name, *(part for call in message.calls for part in (call.name, call.arguments)))
+    of_calls = (part for call in message.calls for part in (call.name, call.arguments))
+    return (message.content, *of_calls, *(part for one in message.results for part in (one.name, one.text)))
 
 
 def _short_id(call_id: str) -> str:

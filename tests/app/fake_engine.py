@@ -15,7 +15,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +32,7 @@ from engine.errors import (
     TemplateError,
 )
 from engine.prompt.thinking_mode import ThinkingMode
-from engine.prompt.tools.calls import ToolCall
+from engine.prompt.tools.calls import CallResult, ToolCall
 from engine.prompt.tools.formats import format_of
 from engine.sampling.logprobs import TokenLogprobs
 
@@ -77,6 +77,12 @@ class Message:
     role: str
     content: str
     calls: tuple[ToolCall, ...] = ()
+    results: tuple[CallResult, ...] = ()
+
+    @property
+    def raw(self) -> str:
+        """The text as generated."""
+        return self.content
 
 
 class FakeClock:
@@ -330,9 +336,11 @@ class FakeChat:
         """Append the reply as it was generated."""
         self._append("assistant", text, list(ids), tuple(calls))
 
-    def add_result(self, call: ToolCall, text: str) -> None:
-        """Append what a tool said."""
+    def add_results(self, results: Sequence[CallResult]) -> None:
+        """Append what tools said."""
+        text = "\n".join(one.text for one in results)
         self._append("tool", text, self._tokenizer.encode(text, bos=False))
+        self.messages[-1] = replace(self.messages[-1], results=tuple(results))
 
     def rewind(self, n_messages: int) -> None:
         """Keep the first messages only."""

@@ -43,6 +43,21 @@ class ToolCall:
         return found
 
 
+@dataclass(frozen=True)
+class CallResult:
+    """What came of a call.
+
+    Attributes:
+        name: of the tool.
+        text: as the model is to read it.
+        call_id: of the call.
+    """
+
+    name: str
+    text: str
+    call_id: str = ""
+
+
 def load_json(text: str) -> Any:
     """Return the value of JSON text.
 

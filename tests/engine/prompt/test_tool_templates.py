@@ -13,7 +13,7 @@ from engine.errors import TemplateError
 from engine.prompt.chat_prompt import ChatPrompt
 from engine.prompt.chat_template import ChatTemplate
 from engine.prompt.template_process import TemplateProcess
-from engine.prompt.tools.calls import ToolCall
+from engine.prompt.tools.calls import CallResult, ToolCall
 from engine.prompt.tools.split import CallSplitter
 from tests.engine.prompt.test_chat_prompt import BYTES
 from tests.engine.prompt.test_template_renderings import NOW_S, oracle
@@ -122,7 +122,7 @@ def test_a_call_keeps_the_tokens_that_the_model_wrote(chat: ChatPrompt) -> None:
     prompt = chat.add_user("How is Paris?")
     ids = BYTES.encode_text(WRITTEN[:9], False) + BYTES.encode_text(WRITTEN[9:], False)
     chat.add_reply(ids, WRITTEN, [CALL], "")
-    chat.add_result(CALL, "Rain")
+    chat.add_results([CallResult(CALL.name, "Rain", CALL.call_id)])
     following = chat.prompt_ids()
     assert following[: len(prompt) + len(ids)] == [*prompt, *ids]
     assert chat.take_reply is not None
@@ -139,7 +139,7 @@ def test_nothing_of_a_tool_becomes_a_control_token(chat: ChatPrompt) -> None:
     assert chat.prompt_ids().count(end) == n_plain
     call = ToolCall("f", json.dumps({evil: {"b": [evil]}}), evil)
     chat.add_reply([], "", [call])
-    chat.add_result(call, evil)
+    chat.add_results([CallResult(call.name, evil, call.call_id)])
     ids = chat.prompt_ids()
     assert ids.count(end) == n_plain + 2  # of the two messages
     assert BYTES.decode(ids).count(evil) >= 4
@@ -150,7 +150,7 @@ def test_a_reply_needs_a_message_before_it(chat: ChatPrompt) -> None:
     chat.add_reply([], "", [CALL])
     with pytest.raises(ValueError, match="needs a user's message"):
         chat.prompt_ids()
-    chat.add_result(CALL, "x")
+    chat.add_results([CallResult(CALL.name, "x", CALL.call_id)])
     chat.add_reply([], "fine")
     assert chat.messages[-1].content == "fine"
 
