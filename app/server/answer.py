@@ -7,11 +7,12 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from app.chat.form_constraint import Forms
 from app.chat.reply import Reply
 from app.chat.thought_limit import ThoughtLimit
 from app.conversations.thinking import ThinkingSplitter
-from app.server.answer_form import Forms
 from app.server.api_error import ApiError, unsupported
+from app.server.call_grammar import call_form
 from app.server.conversation import ServedConversation
 from app.server.job import Begun, Ended, Job, Piece, TokenChance
 from app.server.order import Order
@@ -130,7 +131,7 @@ class Answering:
 
     def _constraint(self, order: Order, how: CallFormat | None) -> Any:
         if order.tools is not None and order.tools.must and how is not None:
-            return self._forms.call_constraint(order.tools, how)
+            return self._forms.constraint(call_form(self._model.tokenizer, order.tools, how))
         return self._forms.constraint(order.form) if order.form is not None else None
 
     @property

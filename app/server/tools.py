@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from app.server.api_error import ApiError, unsupported
@@ -160,9 +159,3 @@ def _object(item: Any, place: str) -> Fields:
     if not isinstance(item, dict):
         raise ApiError(f"{place} must be an object", param=place, code="invalid_type")
     return Fields(item, place)
-
-
-def frame_schema(tools: Tools) -> Sequence[tuple[str, dict[str, Any]]]:
-    """Return name and schema of each tool that must be called."""
-    functions = [tool["function"] for tool in tools.items]
-    return [(one["name"], one["parameters"]) for one in functions if one["name"] in tools.must]

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from app.server.answer_form import Forms
+from app.chat.answer_form import FormError
+from app.chat.form_constraint import Forms
 from app.server.api_error import ApiError
+from app.server.call_grammar import call_form
 from app.server.fields import Fields
 from app.server.order import chat_order
 from app.server.tools import Tools
@@ -231,7 +233,7 @@ def test_a_reply_that_must_be_a_call_can_be_nothing_else(how: CallFormat) -> Non
     tools = Tools(({"type": "function", "function": parameters},), must=("f",), takes_one=True)
     forms = Forms(BYTES)
     ids = BYTES.encode(GOOD[how.name], bos=False, special=True)
-    constraint = forms.call_constraint(tools, how)
+    constraint = forms.constraint(call_form(BYTES, tools, how))
     for one in ids:
         assert constraint.allowed()[one]
         constraint.accept(one)
@@ -240,7 +242,7 @@ def test_a_reply_that_must_be_a_call_can_be_nothing_else(how: CallFormat) -> Non
     found = [*splitter.push(GOOD[how.name]).calls, *splitter.flush().calls]
     assert [(one.name, one.values) for one in found] == [("f", {"city": "Rome", "unit": "C", "n": 3})]
     for wrong in (GOOD[how.name].replace("f", "g", 1), GOOD[how.name].replace("3", '"x"'), "Sure, I will"):
-        constraint = forms.call_constraint(tools, how)
+        constraint = forms.constraint(call_form(BYTES, tools, how))
         allowed = []
         for one in BYTES.encode(wrong, bos=False, special=True):
             allowed.append(bool(constraint.allowed()[one]))
@@ -253,9 +255,9 @@ def test_a_reply_that_must_be_a_call_can_be_nothing_else(how: CallFormat) -> Non
 def test_a_schema_that_no_grammar_can_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     bad = {"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}, "required": ["a"]}
     tools = Tools(({"function": {"name": "f", "parameters": bad}},), must=("f",))
-    with pytest.raises(ApiError) as refused:
-        Forms(BYTES).call_constraint(tools, FORMATS[3])
-    assert (refused.value.param, refused.value.code) == ("tools", "invalid_value")
+    form = call_form(BYTES, tools, FORMATS[3])
+    with pytest.raises(FormError, match="tools cannot be used"):
+        Forms(BYTES).constraint(form)
     monkeypatch.setitem(sys.modules, "llguidance", None)
-    with pytest.raises(ApiError, match="pip install llguidance"):
-        Forms(BYTES).call_constraint(tools, FORMATS[3])
+    with pytest.raises(FormError, match="pip install llguidance"):
+        Forms(BYTES).constraint(form)
