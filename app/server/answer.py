@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.chat.form_constraint import Forms
+from app.chat.form_constraint import FormConstraint, Forms
 from app.chat.reply import Reply
 from app.chat.thought_limit import ThoughtLimit
-from app.conversations.thinking import ThinkingSplitter
+from app.conversations.thinking import ThinkingSplitter, is_opening_of
 from app.server.api_error import ApiError, unsupported
 from app.server.call_grammar import call_form
 from app.server.conversation import ServedConversation
@@ -71,7 +71,8 @@ class Answering:
         """
         order = job.order
         how = self._call_format(order.tools) if order.tools is not None else None
-        ids = self._prompt_ids(order)
+        begun = self._model.tokenizer.encode(order.begun, bos=False, special=False) if order.begun else []
+        ids = [*self._prompt_ids(order), *begun]
         n_ctx = self._session.n_ctx
         if len(ids) >= n_ctx:
             raise ApiError(
@@ -87,11 +88,12 @@ class Answering:
             max_tokens=order.max_tokens or self._max_tokens,
             stop=(*(self._conversation.chat.stops if order.is_chat else ()), *order.stops),
             spelled=self._spelled(how),
-            limit=self._thought_limit() if order.is_chat else None,
+            after=begun,
+            limit=self._thought_limit(begun) if order.is_chat else None,
             turns=self._conversation.chat.turns() if order.is_chat else (),
             guess=self._guesses_ahead,
             n_logprobs=order.n_logprobs,
-            constraint=self._constraint(order, how),
+            constraint=self._constraint(order, begun, how),
             on_token=telling.note_token,
             on_prompt_progress=self._note_progress,
         )
@@ -105,12 +107,30 @@ class Answering:
         reason = _REASONS.get(meter.finish_reason, "cancelled")
         if order.is_chat and reason != "cancelled":
             before_calls = reply.text[: len(reply.text) - telling.tail_chars].rstrip()
-            self._conversation.note_reply(reply.ids, reply.text, telling.answer, telling.calls, before_calls)
+            self._conversation.note_reply(
+                [*begun, *reply.ids],
+                order.begun + reply.text,
+                order.begun + telling.answer,
+                telling.calls,
+                order.begun + before_calls,
+            )
         if telling.calls and reason == "stop":
             reason = "tool_calls"
         return Ended(
             reason, len(ids), meter.reused_tokens, meter.tokens, telling.n_thought, meter.prefill_s, meter.generating_s
         )
+
+    def _constraint(self, order: Order, begun: Sequence[int], how: CallFormat | None) -> FormConstraint | None:
+        """Return the form of the reply, behind what a continued one has of it."""
+        form = order.form
+        if order.tools is not None and order.tools.must and how is not None:
+            form = call_form(self._model.tokenizer, order.tools, how)
+        if form is None:
+            return None
+        constraint = self._forms.constraint(form)
+        for token_id in begun:
+            constraint.accept(token_id)
+        return constraint
 
     def _note_progress(self, done: int, total: int) -> None:
         self._between()
@@ -129,11 +149,6 @@ class Answering:
         found = spelled_in(how.markers, dict(self._model.tokenizer.control_texts)).values()
         return {*self._tags, *(one for one in found if one not in ends)}
 
-    def _constraint(self, order: Order, how: CallFormat | None) -> Any:
-        if order.tools is not None and order.tools.must and how is not None:
-            return self._forms.constraint(call_form(self._model.tokenizer, order.tools, how))
-        return self._forms.constraint(order.form) if order.form is not None else None
-
     @property
     def _opening(self) -> str:
         return self._conversation.chat.opening
@@ -144,7 +159,10 @@ class Answering:
             if order.form is not None or (order.tools is not None and order.tools.must):
                 thinking = ThinkingMode(False)  # the form is that of the whole reply
             tools = order.tools.items if order.tools is not None else ()
-            return self._conversation.prompt_ids(order.messages, thinking, tools)
+            ids = self._conversation.prompt_ids(order.messages, thinking, tools)
+            if not is_opening_of(order.begun, self._opening, has_thought=False):
+                return self._conversation.prompt_ids(order.messages, ThinkingMode(False), tools)
+            return ids
         if isinstance(order.prompt, str):
             ids = list(self._model.tokenizer.encode(order.prompt))
         else:
@@ -156,11 +174,11 @@ class Answering:
             raise ApiError(f"prompt: token ids must be 0 to {most}", param="prompt", code="invalid_value")
         return ids
 
-    def _thought_limit(self) -> ThoughtLimit | None:
+    def _thought_limit(self, begun: Sequence[int]) -> ThoughtLimit | None:
         budget = self._conversation.chat.thought_budget_tokens
         if budget is None:
             return None
-        return ThoughtLimit(self._model.tokenizer, budget, opened_by(self._opening), self._tags)
+        return ThoughtLimit(self._model.tokenizer, budget, opened_by(self._opening), self._tags, begun)
 
 
 class _Telling:
@@ -174,6 +192,8 @@ class _Telling:
         """That were told."""
         # A continued text is told as it is, whatever tags stand in it.
         self._splitter = ThinkingSplitter(opened) if job.order.is_chat else None
+        if self._splitter is not None:
+            self._splitter.push(job.order.begun)
         self._pending: list[TokenChance] = []
         """Of tokens whose text is not told yet: it may be a tag's beginning, or a stop string's."""
         self._answer: list[str] = []

@@ -28,8 +28,11 @@ class Said:
     """Of the call whose result this is."""
 
 
-def read_messages(fields: Fields) -> tuple[Said, ...]:
+def read_messages(fields: Fields, is_continued: bool = False) -> tuple[Said, ...]:
     """Return the conversation; several system messages at its beginning become one.
+
+    Args:
+        is_continued: whether the last message is the beginning of the reply.
 
     Raises:
         ApiError: it is none that can be answered.
@@ -46,8 +49,9 @@ def read_messages(fields: Fields) -> tuple[Said, ...]:
         if one.role == ASSISTANT and before not in (USER, TOOL):
             raise _misplaced(at, "an assistant's message must follow a user's or a tool's")
     _check_results(said)
-    if said[-1].role not in (USER, TOOL):
-        raise _misplaced(len(said) - 1, "the last message must be the user's or a tool's")
+    last, whose = ((ASSISTANT,), "assistant's, which goes on") if is_continued else ((USER, TOOL), "user's or a tool's")
+    if said[-1].role not in last:
+        raise _misplaced(len(said) - 1, f"the last message must be the {whose}")
     system = "\n\n".join(one.text for one in said[:n_system] if one.text)
     return (*([Said(SYSTEM, system)] if system else []), *said[n_system:])
 
