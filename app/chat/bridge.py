@@ -1,7 +1,7 @@
 """The screen's handle on the engine's one long-lived thread; what passes between them is ``app.chat.wire``'s.
 
 It never calls the engine, except ``Session.cancel``, which any thread may call. The thread's side is
-``app.chat.worker``; it is imported there, after the first frame, because it brings in the engine.
+``app.chat.crew``; it is imported there, after the first frame, because it brings in the engine.
 
 The thread is a plain daemon thread and not a Textual worker: those run in asyncio's executor, which is joined at exit,
 so that a compilation in progress would hold up quitting for as long as it lasts.
@@ -209,6 +209,6 @@ class EngineBridge:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        from app.chat.worker import EngineWorker
+        from app.chat.crew import Crew
 
-        EngineWorker(self._wire, self._options).run()
+        Crew(self._wire, self._options).run()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.chat import opening
 from app.conversations.recent import model_key
 from app.program import state
 from app.program.refusals import Refusal
-from app.program.settings import Settings, SettingsError, override
+from app.program.remote_model import ModelPlace
+from app.program.settings import SamplingSettings, Settings, SettingsError, override
 from app.text.clean_text import clean_line
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class GenerationChoice:
     def __init__(self, settings: Settings) -> None:
         self._usual = self._now = settings
         self._chosen: Mapping[str, float] = {}
-        self._path: Path | None = None
+        self._path: ModelPlace | None = None
 
     @property
     def chosen(self) -> Mapping[str, float]:
@@ -45,11 +45,15 @@ class GenerationChoice:
         """Longest reply in tokens; 0 for no limit but the context."""
         return self._now.sampling.max_tokens
 
+    def settings(self) -> SamplingSettings:
+        """Return the values that hold now."""
+        return self._now.sampling
+
     def sampling(self, model: Model) -> Sampling:
         """Return how tokens are chosen now. Called in the engine's thread."""
         return opening.make_sampling(self._now, model)
 
-    def recall(self, path: Path) -> None:
+    def recall(self, path: ModelPlace) -> None:
         """Take what is remembered for a model. Called in the engine's thread."""
         self._path = path
         self._lay(self._usual, {})

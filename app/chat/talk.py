@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 from app.chat.bridge import EngineBridge
 from app.chat.commands import Complete, Prepare, Read, Think
@@ -44,6 +43,7 @@ from app.conversations.at_hand import AtHand
 from app.conversations.conversation import Conversation, Ending
 from app.conversations.quota import drop_oldest_states
 from app.conversations.store import Opened, Store
+from app.program.remote_model import ModelPlace
 from app.tuning.threads_in_use import ThreadsInUse
 
 LOOK_S = 0.1
@@ -109,18 +109,18 @@ class Talk:
 
     # ---- models and conversations
 
-    def open(self, path: Path, opened: Opened | None = None) -> Iterator[Event]:
+    def open(self, path: ModelPlace, opened: Opened | None = None) -> Iterator[Event]:
         """Open the first model, with a saved conversation or a new one."""
         if opened is not None:
             self.turns.open_saved(opened)
         return self._load(path, is_kept=opened is not None, rereads=False)
 
-    def switch_model(self, path: Path) -> Iterator[Event]:
+    def switch_model(self, path: ModelPlace) -> Iterator[Event]:
         """Open another model and go on with the conversation, which it reads first."""
         self._settle()
         return self._load(path, is_kept=True, rereads=True)
 
-    def _load(self, path: Path, is_kept: bool, rereads: bool) -> Iterator[Event]:
+    def _load(self, path: ModelPlace, is_kept: bool, rereads: bool) -> Iterator[Event]:
         self.turns.load(path, is_kept, rereads)
         self._awaited = ConversationTakenUp if is_kept and not rereads and self.turns.conversation.turns() else None
         return self._follow()

@@ -14,6 +14,7 @@ from app.program.refusals import Refusal, say
 from app.program.settings import MOST_THREADS, Settings, override
 from engine import KV_TYPES
 
+SERVER_VARIABLE = "JALOPY_SERVER"
 COMMANDS = (
     "run",
     "chat",
@@ -52,11 +53,12 @@ commands:
   jalopy help [TOPIC]            the manual
 
 MODEL is a GGUF file, or `starter`, the small model that comes with Jalopy. Without it the chat opens the model of your
-settings, else the last one used, else starter.
+settings, else the last one used, else starter. With --server URL a bigger machine computes (jalopy help server).
 `jalopy COMMAND --help` lists a command's options. A model file that is named like a command: ./run
 """
 
 _SETTING_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "server": (("--server",), {"metavar": "URL", "help": "have a server compute (jalopy help server)"}),
     "threads": (("-t", "--threads"), {"type": int, "metavar": "N", "help": "threads that write; 0 = automatic"}),
     "prefill_threads": (("--prefill-threads",), {"type": int, "metavar": "N", "help": "threads that read the prompt"}),
     "pin_threads": (("--pin",), {"metavar": "WHEN", "help": "bind threads to CPUs: auto (as tuned), on or off"}),
@@ -143,11 +145,28 @@ def apply(options: argparse.Namespace, settings: Settings) -> Settings:
         value = getattr(options, key, None)
         if value is not None:
             settings = override(settings, key, value, f"{flags[-1]}: the value")
+    if hasattr(options, "served_name"):
+        settings = _choose_server(options, settings)
     # A saved conversation has a system prompt of its own: whoever names one wants another conversation.
     names_system = any(getattr(options, name, None) is not None for name in _SYSTEM_WAYS.values())
     if getattr(options, "new", False) or names_system:
         settings = override(settings, "resume", "new", "--new")
     return _apply_system_prompt(options, settings)
+
+
+def _choose_server(options: argparse.Namespace, settings: Settings) -> Settings:
+    """Let a server compute, of the command line, the environment or the settings, unless a file is named."""
+    if options.server is not None:
+        if options.command == "run" and options.model is not None:
+            options.words, options.model = [options.model, *options.words], None  # no file: words of the prompt
+        elif options.model:
+            raise Refusal("jalopy: a server computes no file of yours (--model NAME names a model of the server)")
+    elif os.environ.get(SERVER_VARIABLE):
+        settings = override(settings, "server", os.environ[SERVER_VARIABLE], SERVER_VARIABLE)
+    if options.served_name is not None and not settings.server:
+        raise Refusal("jalopy: --model names a model of a server (give --server URL; a file is named without --model)")
+    options.is_served = bool(settings.server) and not options.model
+    return settings
 
 
 def _apply_system_prompt(options: argparse.Namespace, settings: Settings) -> Settings:
@@ -170,6 +189,7 @@ def _apply_system_prompt(options: argparse.Namespace, settings: Settings) -> Set
 def _chat_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Chat with a language model on the computer you already own.")
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file")
+    _add_server(parser)
     parser.add_argument("--plain", action="store_true", help="line by line, without a screen")
     parser.add_argument("--new", action="store_true", help="begin a new conversation instead of resuming the last")
     parser.add_argument("--tty", action="store_true", help="draw for a plain console: ASCII borders, 16 colours")
@@ -184,9 +204,10 @@ def _chat_parser(command: str | None) -> argparse.ArgumentParser:
 
 def _run_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Answer one prompt: the answer on standard output, the figures on standard error.")
-    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file; none with --server")
     parser.add_argument("words", nargs="*", metavar="TEXT", help="the prompt; what comes through a pipe goes with it")
     parser.add_argument("-p", "--prompt", metavar="TEXT", help="the same; - reads standard input alone")
+    _add_server(parser)
     parser.add_argument("--session", metavar="NAME", help="go on with a saved conversation, or begin it")
     parser.add_argument("--schema", metavar="FILE", help="the answer is JSON by this schema")
     parser.add_argument("--grammar", metavar="FILE", help="the answer follows this grammar (GBNF or Lark)")
@@ -397,6 +418,11 @@ def _add_settings(parser: argparse.ArgumentParser, *keys: str) -> None:
     for key in keys:
         flags, options = _SETTING_OPTIONS[key]
         parser.add_argument(*flags, dest=key, default=None, **options)
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    _add_settings(parser, "server")
+    parser.add_argument("--model", dest="served_name", metavar="NAME", help="a model of the server; else its first")
 
 
 def _add_json(parser: argparse.ArgumentParser, what: str = "one JSON object") -> None:

@@ -138,7 +138,7 @@ class LineCommands:
     def save(self, wanted: str = "") -> None:
         """Save the conversation as a file."""
         model = self._talk.turns.model
-        say(save_as(wanted, self._talk.turns.conversation, f"{model.name} {model.quantization}" if model else ""))
+        say(save_as(wanted, self._talk.turns.conversation, model.title if model else ""))
 
     # ---- turns
 
@@ -250,6 +250,9 @@ class LineCommands:
     def threads(self, wanted: str = "") -> None:
         """Show or set the threads."""
         in_use = self._talk.bridge.threads
+        model = self._talk.turns.model
+        if model is not None and model.server:
+            raise Refusal(f"{model.server} computes, and not threads of this machine")
         if in_use is None:
             raise Refusal("no model is loaded: /model PATH opens one")
         if not wanted:

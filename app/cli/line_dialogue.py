@@ -50,6 +50,9 @@ WORTH_A_LINE_TOKENS = 32
 
 def model_line(model: ModelLoaded, n_threads: int) -> str:
     """Name the model that answers."""
+    if model.server:
+        known = f"context {count(model.n_ctx)} tokens · " if model.n_ctx else ""
+        return f"{model.name} · {known}computed by {model.server}"
     tokens = f"context {count(model.n_ctx)} tokens ({size(model.kv_bytes)})"
     thinking = f" · {describe_thinking(model.thinking)}" if model.thinking != AUTO else ""
     return f"{model.full_name} · {model.quantization} · {tokens} · {n_threads} threads{thinking}"

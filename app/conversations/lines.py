@@ -51,7 +51,7 @@ def reply_details(measured: ReplyFigures | None, names_prompt: bool = True) -> s
         return ""
     low, high = (figures.rate(one) for one in measured.range_tps) if measured.range_tps is not None else ("", "")
     parts = [f"{low}-{high} tok/s"] if low != high else []
-    if names_prompt:
+    if names_prompt and (measured.prompt_tokens or measured.reused_tokens):  # not every server tells
         cached = f", {figures.count(measured.reused_tokens)} from cache" if measured.reused_tokens else " tokens"
         parts.append(f"read {figures.count(measured.prompt_tokens)}{cached}")
     return " · ".join(parts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from textual import events, on
@@ -40,6 +39,7 @@ from app.chat.events import (
 from app.chat.turns import Turns
 from app.conversations.at_hand import AtHand
 from app.program.bundled_model import is_starter
+from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_line
 from app.text.glyphs import ASCII, choose_glyphs
 from app.tui.actions import Action
@@ -112,12 +112,12 @@ class ChatScreen(Screen[None]):
         self,
         bridge: EngineBridge,
         system: str | None,
-        model_path: Path | None,
+        model_path: ModelPlace | None,
         clock: Callable[[], float],
         watch: PerformanceWatch,
         habits: PromptHabits,
         conversations: AtHand,
-        open_model: Callable[[Path, str], bool],
+        open_model: Callable[[ModelPlace, str], bool],
         download_word: Callable[[], str],
     ) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class ChatScreen(Screen[None]):
             self.note(how_to_load(self._keymap))
         else:
             is_resumed = self.talks.resume_last(self._model_path)
-            if not is_resumed and is_starter(self._model_path):
+            if not is_resumed and is_starter(str(self._model_path)):
                 self.models.greet()
             self.models.load(self._model_path, keeps=is_resumed, rereads=False)
         if line := self.drafting.bring_back_unsent():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 from app.chat import preset
 from app.chat.context_room import ANNOUNCED_SHARE
@@ -22,6 +21,7 @@ from app.conversations.store import Opened
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
 from app.program.refusals import Refusal
+from app.program.remote_model import ModelPlace
 from app.text import figures
 from app.text.clean_text import clean_line, clean_text
 from app.tui.draft import Draft
@@ -89,10 +89,10 @@ class ConversationFlow:
 
     # ---- going on with one
 
-    def resume_last(self, model_path: Path) -> bool:
+    def resume_last(self, model_path: ModelPlace) -> bool:
         """Show the conversation that was used last with a model; False if none exists or resuming is turned off."""
         at_hand = self._at_hand
-        if not at_hand.resumes or at_hand.store is None or is_starter(model_path):  # its context is for one try
+        if not at_hand.resumes or at_hand.store is None or is_starter(str(model_path)):  # its context is for one try
             return False
         last = last_used(at_hand.store, model_key(model_path))
         opened = self._open(last) if last is not None else None
@@ -283,7 +283,7 @@ class ConversationFlow:
         """Save the conversation as Markdown; with "+thinking" at the end, what the model thought too."""
         model = self._turns.model
         try:
-            self._note(save_as(wanted, self._turns.conversation, f"{model.name} {model.quantization}" if model else ""))
+            self._note(save_as(wanted, self._turns.conversation, model.title if model else ""))
         except Refusal as refusal:
             self._note(str(refusal), is_error=not self._turns.conversation.is_empty)
 
