@@ -43,7 +43,7 @@ from app.program.background import in_background
 from app.tuning.threads_in_use import ThreadsInUse
 
 if TYPE_CHECKING:
-    from app.chat.answer_form import FormChoice
+    from app.chat.form_choice import FormChoice
     from app.chat.generation import GenerationChoice
     from engine.tuning.report import TuningReport
 

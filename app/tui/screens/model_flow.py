@@ -11,7 +11,6 @@ from pathlib import Path
 from textual.content import Content
 from textual.widgets import Static
 
-from app.chat.answer_form import FormChoice
 from app.chat.commands import Think
 from app.chat.events import (
     ConversationReread,
@@ -23,6 +22,7 @@ from app.chat.events import (
     TuningDoubted,
     TuningEnded,
 )
+from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice
 from app.chat.thinking_command import chosen_thinking, describe_thinking, parse_thinking
 from app.program.bundled_model import WHAT_IT_IS, is_starter, model_path
