@@ -306,7 +306,7 @@ class EngineWorker:
         """Go on with a saved conversation; what of it is not in the cache is read with what is asked next."""
         try:
             ids = opened.live.take_up(turns, n_dropped)
-            back = self._states.bring_back(state, ids)
+            back = self._states.bring_back(ids, state)
             ready = opened.session.reusable([*ids, -1])
             restored = min(back.tokens, ready)
             tps = self._measures.usual_prefill_tps(opened.model)
@@ -321,7 +321,7 @@ class EngineWorker:
         """Let the model read a conversation that another one had; what goes wrong does not cost the model."""
         try:
             ids = opened.live.take_up(turns, n_dropped)
-            back = self._states.bring_back(state, ids)  # this model may have had the conversation before
+            back = self._states.bring_back(ids, state)  # this model may have had the conversation before
             restored = min(back.tokens, opened.session.reusable([*ids, -1]))
             reread = Rereading(self._wire, opened.session).run(ids, MIN_REPLY_TOKENS)
             reread = replace(reread, restored_tokens=restored, trouble=reread.trouble or back.trouble)
@@ -395,8 +395,7 @@ class EngineWorker:
         prompt, fitted = begun
         if fitted is not None and fitted.dropped_turns:
             self._tell_dropped(session, fitted)
-        self._states.go_back(prompt.all_ids)
-        self._states.take_over(prompt.all_ids)
+        self._states.bring_back(prompt.all_ids)
         return EngineTurn(self._wire, session, prompt, self._options, self._note_progress, live.tags)
 
     def _refuse(self, command: Command, needed_tokens: int, n_ctx: int) -> None:
