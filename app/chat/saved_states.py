@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app.chat.wire import FLUSH_S
+from app.conversations.model_names import note_model_name
 from app.conversations.segment_notes import SegmentNotes
 from app.program import paths
 from app.program.refusals import exit_code_of, log_without_text
-from app.program.small_file import replace_file
 from app.text.clean_text import clean_line
 from app.text.record import record
 from engine.errors import EngineError
@@ -36,9 +36,6 @@ LEAST_TAKEN_TOKENS = 64
 MOST_LOOKED_THROUGH = 64
 """Files of earlier versions that are looked through, those changed last: about 2 ms each."""
 NEW_PREFIX_FLUSH_S = 5.0
-MODEL_NAME = "model.txt"
-"""Beside the segments of a model: what it is called, for people."""
-_MOST_NAME_CHARS = 100
 
 
 class StateWriter(Protocol):
@@ -296,9 +293,7 @@ class SavedStates:
         directory = self._directory()
         if directory is None:
             raise PermissionError(errno.EACCES, "the directory for saved states is not writable")
-        if not (directory / MODEL_NAME).exists():
-            name = clean_line(str(self._model.name), _MOST_NAME_CHARS)
-            replace_file(directory / MODEL_NAME, name.encode(), durable=False)
+        note_model_name(directory, str(self._model.name))
         return directory
 
     # ---- the writer

@@ -2,7 +2,7 @@
 
 An input is a letter, a number and a file. ``D``: the file of an earlier version, damaged by accident, checksums as they
 fell. ``S``: one segment of a tree, the number says which, its neighbours sound. ``F``, ``G``: the same, forged, with
-sound checksums over any fields; whoever can do that can write any keys and values: only refusals and crashes are judged.
+sound checksums over any fields; whoever can do that can write any keys and values, so refusals and crashes are judged.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from app.conversations.store import Store
 from app.program import paths
 from engine import common_prefix
 from engine.saved_state import StateRefusedError
+from tests.app.fake_engine import Script
 
 
 class FakeWriter:
@@ -74,3 +75,18 @@ def files(root=None, reads_ahead=False):
         may_read_prefix=lambda: reads_ahead,
         earlier=partial(earlier_states, Store()),
     )
+
+
+def with_one_vocabulary():
+    """A script whose models all have the first one's tokens."""
+    script = Script()
+    real_open = script.open_model
+
+    def open_with_one_vocabulary(*arguments, **options):
+        model = real_open(*arguments, **options)
+        first = script.opened[0].tokenizer
+        model.tokenizer._pieces, model.tokenizer._ids = first._pieces, first._ids
+        return model
+
+    script.open_model = open_with_one_vocabulary
+    return script

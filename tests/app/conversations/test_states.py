@@ -31,7 +31,7 @@ from engine import Model
 from engine.errors import EngineError
 from tests.app import chat_driver
 from tests.app.chat_driver import chatting
-from tests.app.conversations.fake_states import files, saved_in
+from tests.app.conversations.fake_states import files, saved_in, with_one_vocabulary
 from tests.app.conversations.talk import saved_talk, texts_in
 from tests.app.fake_engine import Script
 from tests.app.scripted_access import use_script
@@ -58,21 +58,6 @@ def _kept(monkeypatch):
             state_files=partial(files, reads_ahead=True),
         ),
     )
-
-
-def with_one_vocabulary():
-    """A script whose models all have the first one's tokens."""
-    script = Script()
-    real_open = script.open_model
-
-    def open_with_one_vocabulary(*arguments, **options):
-        model = real_open(*arguments, **options)
-        first = script.opened[0].tokenizer
-        model.tokenizer._pieces, model.tokenizer._ids = first._pieces, first._ids
-        return model
-
-    script.open_model = open_with_one_vocabulary
-    return script
 
 
 def kept_states():
