@@ -158,9 +158,9 @@ class _Block:
                 others.append(segment)
         agreed = max((n for n, _ in found), default=0)
         if others and agreed < min(len(ids), others[0].first + RECORD_POSITIONS):
-            shared = max((self._shared(segment), segment.last, segment) for segment in others[:MOST_SIBLINGS])
-            if shared[0] > agreed:
-                found += self._piece(shared[2], shared[0])
+            shared = {self._shared(segment): segment for segment in others[:MOST_SIBLINGS]}
+            if max(shared) > agreed:
+                found += self._piece(shared[max(shared)], max(shared))
         found.sort(key=lambda one: (one[0], one[1].n_bytes))
         needed = [piece for _, piece in found if piece is found[-1][1] or self.memory.has_state(piece.copied)]
         return (found[-1][0] if found else 0), needed

@@ -174,19 +174,20 @@ def test_tokens_that_are_only_tried_are_never_saved(model: Model, tmp_path: Path
 
 def test_conversations_that_begin_alike_share_what_they_begin_with(model: Model, tmp_path: Path) -> None:
     place, document = tmp_path / "states", ids_of(150)
-    for number, length in ((1, 40), (2, 90)):
+    for number, length in ((1, 40), (2, 90), (3, 90)):
         session = model.session(n_ctx=256)
         session.feed([*document, *ids_of(length, number)])
         save(session, place)
     lasts = sorted(one.segment.last for one in stored_in(place))
-    assert lasts == [64, 128, 190, 192, 240]
+    assert lasts == [64, 128, 190, 192, 192, 240, 240]
     assert {path.stat().st_mode & 0o777 for path in place.iterdir()} == {0o600}
     back, fresh = model.session(n_ctx=256), model.session(n_ctx=256)
-    wanted = [*document, *ids_of(40, 3)]
+    wanted = [*document, *ids_of(40, 4)]
     assert restorable(back, place, wanted) == 150
     assert restore_state(back, place, wanted).tokens == 150
     fresh.feed(document)
     assert same_cache(back, fresh)
+    assert restorable(back, place, [*document, *document]) == 150  # two go on from there, and agree alike
 
 
 def test_a_conversation_that_grows_leaves_no_shorter_ends(model: Model, tmp_path: Path) -> None:
