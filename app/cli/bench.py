@@ -17,11 +17,11 @@ from app.chat import opening as engine_access
 from app.chat.engine_thread import EngineThread
 from app.chat.reply import Clock, Reply
 from app.cli.progress_line import ProgressLine
+from app.documents.text_file import read_text_file
 from app.program import exit_codes
 from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal, exit_code_of, say
 from app.program.settings import Settings
-from app.program.text_file import read_text_file
 from app.text.clean_text import clean_line
 from app.text.figures import rate
 from app.text.json_line import json_line
@@ -44,7 +44,7 @@ _PROFILED = {
 
 @record
 class BenchOptions:
-    """What the command line of ``bench`` asks for, besides settings."""
+    """Arguments of ``bench``, besides settings."""
 
     model: str
     thread_counts: Sequence[int]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.chat.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, bounded_form, read_form_file
 from app.chat.events import (
     ConversationTakenUp,
     Event,
@@ -37,6 +38,7 @@ from app.conversations.lines import whole_footer
 from app.conversations.lock import NO_LOCKS
 from app.program import exit_codes, garbage
 from app.program.refusals import Refusal, say
+from app.program.remote_model import RemoteModel
 from app.program.settings import Settings
 from app.text import figures
 from app.text.figures import count, rate
@@ -50,18 +52,26 @@ if TYPE_CHECKING:
     from engine import Model
     from engine.prompt.chat_prompt import ChatPrompt
 
+_FORMS = {SCHEMA: "schema", GRAMMAR: "grammar", REGEX: "regex"}
+"""Options that give the answer a form, by the form's kind."""
+
 
 @record
 class RunOptions:
-    """What the command line of ``run`` asks for, besides settings."""
+    """Arguments of ``run``, besides settings."""
 
-    model: str
+    model: str | RemoteModel
     prompt: str | None = None
     """Behind -p; "-" is standard input alone."""
     words: Sequence[str] = ()
     """The prompt as words of the command line."""
     raw: bool = False
     as_json: bool = False
+    schema: str | None = None
+    grammar: str | None = None
+    """Files with the form of the answer: a JSON schema, or a grammar in GBNF or Lark."""
+    regex: str | None = None
+    """A regular expression that the answer is to match."""
     session: str | None = None
     """Title or number of the saved conversation to go on with; None for none."""
 
@@ -111,6 +121,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     prompt = read_prompt(options.prompt, options.words)
     if not prompt.strip() and not options.raw:
         raise Refusal('jalopy run: the prompt is empty (jalopy run MODEL "TEXT", or text through a pipe)')
+    form = _wanted_form(options)
     progress = ProgressLine()
     at_hand = session_at_hand(settings) if options.session else AtHand()
     saving = SavingWatch(progress)
@@ -119,7 +130,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         progress.show_status(status)
         saving.look(at_hand.journal.trouble)
 
-    talk = Talk(_engine_options(options, prompt, settings), at_hand, settings.system_prompt, clock, watch)
+    talk = Talk(_engine_options(options, prompt, settings, form), at_hand, settings.system_prompt, clock, watch)
     this_run = _Run(talk, options, progress)
     try:
         code = this_run.answer(prompt)
@@ -130,8 +141,27 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     return exit_codes.IO_ERROR if saving.end(talk.close()) else code
 
 
-def _engine_options(options: RunOptions, prompt: str, settings: Settings) -> ChatOptions:
-    chosen = shell_options(settings, keeps_states=bool(options.session))
+def _wanted_form(options: RunOptions) -> AnswerForm | None:
+    """Return the form of the answer, checked before anything is opened; None for any."""
+    given = [(kind, name, value) for kind, name in _FORMS.items() if (value := getattr(options, name)) is not None]
+    if len(given) > 1:
+        names = " and ".join(f"--{name}" for _, name, _ in given)
+        raise Refusal(f"jalopy run: {names} both give the answer a form (choose one)")
+    if not given:
+        return None
+    from app.chat.form_constraint import check_form
+
+    kind, name, value = given[0]
+    try:
+        form = bounded_form(kind, value, f"--{name}") if kind == REGEX else read_form_file(kind, value)
+        check_form(form)
+    except Refusal as refused:
+        raise Refusal(f"jalopy run: {refused}", refused.exit_code) from None
+    return form
+
+
+def _engine_options(options: RunOptions, prompt: str, settings: Settings, form: AnswerForm | None) -> ChatOptions:
+    chosen = shell_options(settings, bool(options.session), form)
     return chosen if options.session else replace(
         chosen, size_context=_sized_for(prompt, options.raw, settings), least_reply_tokens=1
     )  # fmt: skip
@@ -156,10 +186,13 @@ def _sized_for(prompt: str, raw: bool, settings: Settings) -> Callable[[Model, C
 
 def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
     """Write the figures of one reply for people, e.g. "5.1 tok/s · ... · read 840 prompt tokens at 39.0 tok/s"."""
+    footer = whole_footer(meter.figures(), ending, names_prompt=False)
+    if not meter.prompt_tokens:  # not every server tells
+        return footer
     read = f"read {count(meter.read_tokens)} prompt tokens"
     if meter.prefill_tps:
         read += f" at {rate(meter.prefill_tps)} tok/s"
-    return f"{whole_footer(meter.figures(), ending, names_prompt=False)} · {read}"
+    return f"{footer} · {read}"
 
 
 class _Run:
@@ -195,8 +228,9 @@ class _Run:
         garbage.postpone()
         try:
             opened = go_on_with(self._options.session, self._talk) if self._options.session else None
+            place = Path(self._options.model) if isinstance(self._options.model, str) else self._options.model
             self.begun_id = "" if opened is not None else self._talk.turns.journal.id
-            for event in self._talk.open(Path(self._options.model), opened):
+            for event in self._talk.open(place, opened):
                 self._tell(event)
         finally:
             garbage.settle()

@@ -18,7 +18,7 @@ SLOW_MEMORY_GBPS = 13.0
 BUSY_SHARE = 0.7
 """Of the best memory speed; below it something else is reading now."""
 GB_PER_TOKEN_8B = 4.62
-"""What an 8B model as Q4_K_M reads for each token."""
+"""Weights that an 8B model as Q4_K_M reads for each token, in GB."""
 COMPILATION = "about half a minute on a fast machine, minutes on an old one"
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from app.chat import opening
+from app.chat.answer_form import FormError
 from app.chat.saved_states import SavedStates
 from app.conversations.quota import drop_oldest_states
 from app.conversations.store import Store
@@ -26,6 +27,7 @@ from app.program.background import in_background
 from app.program.refusals import bug_line, exit_code_of, line_of
 from app.program.settings import Settings
 from app.server.answer import Answering
+from app.server.answer_form import api_error
 from app.server.api_error import SERVER, ApiError, unavailable
 from app.server.conversation import ServedConversation
 from app.server.job import Ended, Job
@@ -54,7 +56,7 @@ class Served:
     n_embd: int
     weights_bytes: int
     sampling: dict[str, Any]
-    """What holds where a request sets nothing."""
+    """Sampling defaults, for parameters that a request leaves out."""
     template: str
     """Source of the chat template; "" for ChatML."""
     bos_text: str
@@ -283,6 +285,8 @@ def _error_of(error: BaseException) -> ApiError:
     """Return what a client is told; a bug goes to the log and is only named."""
     if isinstance(error, ApiError):
         return error
+    if isinstance(error, FormError):
+        return api_error(error)
     if isinstance(error, Cancelled):
         return _ending()
     if isinstance(error, TemplateError):

@@ -1,4 +1,4 @@
-"""What the system refuses, memory, threads, files of the program: one line that says what it was, and 71 or 74."""
+"""Refusals by the system (memory, threads, files of the program): one line that names it, and 71 or 74."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import pytest
 
 from app.program import exit_codes, refusals
 from engine.machine import address_space, host
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
 MIB = 1 << 20

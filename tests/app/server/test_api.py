@@ -284,3 +284,20 @@ def test_what_was_read_before_the_server_started_is_not_read_again(monkeypatch: 
         before = saved_in(kinds()[0])
         served.chat("something else " * 60)
     assert saved_in(kinds()[0]) == before
+
+
+def test_a_reply_goes_on_from_its_beginning(server: Serving) -> None:
+    said = [*QUESTION, {"role": "assistant", "content": "It is "}]
+    reply = server.post("/v1/chat/completions", {"messages": said, "continue_final_message": True}).json()
+    assert reply["choices"][0]["message"]["content"] == "Paris."
+    model = server.script.opened[0]
+    assert model.tokenizer.decode(model.sessions[0].tokens).endswith("It is Paris.")
+    again = [*QUESTION, {"role": "assistant", "content": "It is Paris."}, {"role": "user", "content": "sure?"}]
+    usage = server.post("/v1/chat/completions", {"messages": again}).json()["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] > reply["usage"]["prompt_tokens"]
+
+
+@pytest.mark.parametrize("fields", [{"messages": QUESTION}, {"messages": QUESTION, "add_generation_prompt": True}])
+def test_only_a_reply_goes_on(server: Serving, fields: dict[str, Any]) -> None:
+    answer = server.post("/v1/chat/completions", {**fields, "continue_final_message": True})
+    assert answer.status_code == 400

@@ -1,4 +1,4 @@
-"""What a terminal sends, on the chat as it is used: a paste is text, Enter is Enter, and no byte ends the program."""
+"""Terminal input in the chat as it is used: a paste is text, Enter is Enter, and no byte ends the program."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from tests.app.chat_terminal import PATIENCE_S, Terminal
+
+pytestmark = pytest.mark.slow
 
 _MIRROR = """
 import json, os, threading, time
@@ -272,7 +274,7 @@ _SCREENS = {
     "inspect": "app.push_screen(__import__('app.tui.screens.inspect').tui.screens.inspect.InspectScreen("
     "Path('x.gguf'), 'x', app.keymap))",
 }
-_N_RANDOM_BYTES = int(os.environ.get("JALOPY_TEST_RANDOM_BYTES", "1200"))
+_N_RANDOM_BYTES = int(os.environ.get("JALOPY_TEST_RANDOM_BYTES", "400"))
 """For each screen; a key takes a few milliseconds."""
 
 
