@@ -12,7 +12,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -123,7 +123,7 @@ class Store:
         summary, trouble = read_summary(directory, found.st_size), ""
         if summary is None:
             summary, trouble = self._summarize(directory, found.st_size)
-        return Entry(conversation_id, summary, found.st_size, self._state_bytes(conversation_id), trouble)
+        return Entry(conversation_id, summary, found.st_size, self.state_bytes([conversation_id]), trouble)
 
     def newest(self, model_path: str = "") -> str | None:
         """Return the conversation that was used last, of all or of one model's; None if none exists."""
@@ -352,9 +352,12 @@ class Store:
             with suppress(OSError):
                 path.unlink()
 
-    def _state_bytes(self, conversation_id: str) -> int:
-        files = [file for file in self.state_files(conversation_id) if not file.name.endswith(SUFFIX)]
-        return sum(map(size_of, (*files, *self.segments(conversation_id))))
+    def state_bytes(self, ids: Iterable[str]) -> int:
+        """Return what the saved states of some conversations take, what they share counted once."""
+        files: set[Path] = set()
+        for one in ids:
+            files |= {file for file in self.state_files(one) if not file.name.endswith(SUFFIX)} | self.segments(one)
+        return sum(map(size_of, files))
 
     def _path(self, conversation_id: str) -> Path:
         if self.root is None or not _ID.fullmatch(conversation_id):

@@ -241,6 +241,7 @@ def test_a_deleted_conversation_takes_along_what_it_alone_needed(tmp_path):
         for name in own * 2:
             notes.note(name)
     assert [entry.state_bytes for entry in Store(root).entries()] == [2, 2]
+    assert Store(root).state_bytes(Store(root).ids()) == 3
     Store(root).delete("000001")
     assert [(place / name).exists() for name in names] == [False, True, True]
     assert SegmentNotes(Store(root).state_path("000002"), "m-f16")._known == set(names[1:])
