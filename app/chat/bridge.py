@@ -141,11 +141,6 @@ class EngineBridge:
         self._wire.state_path = path
 
     @property
-    def state_file(self) -> Path | None:
-        """The file that the state of the cache is kept in; None for none."""
-        return self._wire.state_file
-
-    @property
     def state_trouble(self) -> str:
         """Why the state of the cache is not kept; "" if it is, or should not be."""
         return self._wire.state_trouble

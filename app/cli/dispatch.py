@@ -37,6 +37,7 @@ _COMMANDS = {
     "doctor": "app.cli.doctor:DoctorOptions",
     "compare": "app.cli.compare.command:CompareOptions",
     "sessions": "app.cli.sessions:SessionsOptions",
+    "states": "app.cli.states:StatesOptions",
     "serve": "app.server.command:ServeOptions",
     "completion": "app.cli.completion:CompletionOptions",
     "help": "app.cli.help:HelpOptions",

@@ -153,7 +153,7 @@ def test_keys_move_with_dropped_tokens_and_come_back_from_a_file(tmp_path: Path)
     saving.note()
     assert saving.flush(60)
     saving.close()
-    assert restore_state(restored, tmp_path / "kv.state").tokens == 44
+    assert restore_state(restored, tmp_path / "kv.state", fresh.tokens).tokens == 44
     assert restored.feed([7]).tobytes() == fresh.feed([7]).tobytes()
     model.close()
 
