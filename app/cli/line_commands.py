@@ -232,6 +232,12 @@ class LineCommands:
         for event in self._talk.wish_threads(replace(in_use, now=parse_threads(wanted, in_use))):
             self._dialogue.tell(event)
 
+    def set(self, wanted: str = "") -> None:
+        """Show generation parameters, or use another value from the next message on."""
+        generation = self._talk.bridge.generation
+        assert generation is not None
+        say(generation.obey(wanted))
+
     # ---- the program
 
     def help(self, topic: str = "") -> None:

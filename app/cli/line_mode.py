@@ -6,9 +6,11 @@ It serves screen readers, pipes and terminals without cursor control, and the en
 import contextlib
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from app.chat.events import ModelFailed
+from app.chat.generation import GenerationChoice
 from app.chat.reply import Clock
 from app.chat.talk import Talk
 from app.cli.line_commands import LineCommands
@@ -37,7 +39,12 @@ def chat(model_path: str, settings: Settings, clock: Clock = time.monotonic) -> 
         OSError: stdout cannot be written.
     """
     at_hand, progress = conversations_at_hand(settings), ProgressLine()
-    options = shell_options(settings, keeps_states=at_hand.store is not None)
+    generation = GenerationChoice(settings)
+    options = replace(
+        shell_options(settings, keeps_states=at_hand.store is not None),
+        sampling=generation.sampling,
+        generation=generation,
+    )
     talk = Talk(options, at_hand, settings.system_prompt, clock, progress.show_status)
     try:
         code = _serve(Dialogue(talk, progress), model_path, at_hand.store if at_hand.resumes else None, progress)

@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import field, fields, is_dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
@@ -22,12 +23,23 @@ MOST_THREADS = 128
 """``engine.plan.crew.MOST_THREADS``, which is dear to import; a test compares them."""
 _MAX_COUNT = 2**31 - 1
 _MOST_SHOWN = 10**40
-_GIVEN = "given"
+_GIVEN, _SOURCES = "given", "sources"
 AUTO = "auto"
 """Leaves a choice to the program."""
 THINKING_WORDS = "auto, on, off, low, medium, high, or the most tokens of a thought"
 DEFAULT_WEIGHTS, DEFAULT_KV_TYPE = "mmap", "f16"
 """Format of the KV cache before anything was measured."""
+
+
+class Source(str, Enum):
+    """Where the value of a setting comes from."""
+
+    DEFAULT = "default"
+    FILE = "your file"
+    COMMAND_LINE = "command line"
+    MODEL = "the model"
+    """Its file recommends the value."""
+    CHOSEN = "/set"
 
 
 class SettingsError(Refusal):
@@ -113,6 +125,8 @@ class Settings:
     """Limit on all these states together; the oldest go first."""
     sampling: SamplingSettings = field(kw_only=True)
     """How the next token is chosen, and how many."""
+    sources: Mapping[str, Source] = field(default_factory=dict, kw_only=True)
+    """Where values come from, by dotted key, that are not the defaults."""
 
     @property
     def kv_states_quota_bytes(self) -> int:
@@ -164,7 +178,7 @@ def merge(settings: Settings, values: Mapping[str, Any], source: str) -> Setting
     """
     merged = _merge_table(settings, values, source, prefix="")
     assert isinstance(merged, Settings)
-    return merged
+    return dataclasses.replace(merged, sources={**settings.sources, **dict.fromkeys(_keys_in(values), Source.FILE)})
 
 
 def override(settings: Settings, key: str, value: object, source: str) -> Settings:
@@ -181,7 +195,7 @@ def override(settings: Settings, key: str, value: object, source: str) -> Settin
         raise SettingsError(str(error), exit_codes.USAGE) from None
     if table:
         changes = {table: _changed(holder, changes)}
-    return dataclasses.replace(settings, **changes)
+    return dataclasses.replace(settings, **changes, sources={**settings.sources, key: Source.COMMAND_LINE})
 
 
 def setting_keys(table: type = Settings, prefix: str = "") -> Iterator[str]:
@@ -192,6 +206,14 @@ def setting_keys(table: type = Settings, prefix: str = "") -> Iterator[str]:
             yield from setting_keys(types[one.name], f"{prefix}{one.name}.")
         else:
             yield prefix + one.name
+
+
+def _keys_in(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _keys_in(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name
 
 
 def _build(table: Any, values: Mapping[str, Any], source: str) -> Any:
@@ -232,7 +254,7 @@ def _changed(table: Any, changes: dict[str, Any]) -> Any:
 
 def _fields(table: Any) -> list[Any]:
     """Return the fields that stand in the file."""
-    return [one for one in fields(table) if one.name != _GIVEN]
+    return [one for one in fields(table) if one.name not in (_GIVEN, _SOURCES)]
 
 
 def _nearest(dotted: str, name: str) -> str:
