@@ -40,7 +40,7 @@ class ModelList:
     """The models that were found."""
 
     def __init__(self, around: Surroundings) -> None:
-        self._settings, self._keymap, self._bridge = around.settings, around.keymap, around.bridge
+        self._around, self._keymap, self._bridge = around, around.keymap, around.bridge
         self._turns, self._downloads = around.turns, around.downloads
         self._glyphs = choose_glyphs()
         self.typed = self.said = ""
@@ -51,7 +51,7 @@ class ModelList:
     def begin(self) -> None:
         """Look again: files come and go, and the last reply may have been the first with its model."""
         self.end()
-        self._scan = Scan(self._settings, self._elsewhere()).start()
+        self._scan = Scan(self._around.settings, self._elsewhere()).start()
 
     def _elsewhere(self) -> dict[Path, str]:
         """Name the model that is open and the one that was last, which may lie in none of the folders."""
