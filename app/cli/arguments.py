@@ -27,6 +27,7 @@ COMMANDS = (
     "compare",
     "sessions",
     "serve",
+    "report",
     "completion",
     "help",
 )
@@ -46,6 +47,7 @@ commands:
   jalopy sessions [WORDS]        the saved conversations
   jalopy serve [MODEL]           an API for other programs, as OpenAI's
   jalopy doctor [MODEL]          what this machine does for speed, and what fits
+  jalopy report [MODEL]          a card with machine, model and speeds, to show to others
   jalopy completion SHELL        words for bash, zsh or fish to complete
   jalopy help [TOPIC]            the manual
 
@@ -196,6 +198,13 @@ def _completion_parser(command: str | None) -> argparse.ArgumentParser:
         command, 'Print a script that completes commands, options and model files: eval "$(jalopy completion bash)".'
     )
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that reads it")
+    return parser
+
+
+def _report_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Print a card with machine, model and speeds; nothing on it is private.")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("--out", default="", metavar="FILE", help="write it there: as a picture if it ends in .svg")
     return parser
 
 
@@ -358,6 +367,7 @@ _BUILDERS = {
     "compare": _compare_parser,
     "sessions": _sessions_parser,
     "serve": _serve_parser,
+    "report": _report_parser,
     "completion": _completion_parser,
     "help": _help_parser,
 }

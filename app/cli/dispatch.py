@@ -36,6 +36,7 @@ _COMMANDS = {
     "compare": "app.cli.compare.command:CompareOptions",
     "sessions": "app.cli.sessions:SessionsOptions",
     "serve": "app.server.command:ServeOptions",
+    "report": "app.cli.report:ReportOptions",
     "completion": "app.cli.completion:CompletionOptions",
     "help": "app.cli.help:HelpOptions",
 }

@@ -21,6 +21,7 @@ from app.conversations.export import save_as
 from app.conversations.look import Look
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.rows import moment_text
+from app.library.report_card import as_text, report_of_chat, write_card
 from app.program import clipboard
 from app.program.bundled_model import model_path
 from app.program.manual import page
@@ -237,6 +238,14 @@ class LineCommands:
         generation = self._talk.bridge.generation
         assert generation is not None
         say(generation.obey(wanted))
+
+    def report(self, wanted: str = "") -> None:
+        """Show a card with machine, model and speeds, or write it into a file."""
+        card = report_of_chat(self._talk.bridge, self._talk.turns)
+        if wanted:
+            say(write_card(card, wanted))
+        else:
+            say_text(as_text(card))
 
     # ---- the program
 

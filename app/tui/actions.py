@@ -185,6 +185,13 @@ ACTIONS = action_table(
     Action("anew", "Begin a new conversation", "switch", "n"),
     Action("leave", "Open no other model", "switch", "escape,q"),
     Action("set", "Show or set temperature, top_k ...", "chat", command="set", argument="[name value]"),
+    Action(
+        "report",
+        "Copy a card with machine, model and speeds; or into a file",
+        "app",
+        command="report",
+        argument="[file.svg]",
+    ),
     Action("threads", "Show or set the threads", "chat", command="threads", argument="[write [read]]"),
     Action(
         "tune",
@@ -208,7 +215,6 @@ ACTIONS = action_table(
         "settings",
         "See and change every setting",
         "app",
-        "f9",
         command="settings",
         aliases=("config",),
         shows="settings:SettingsScreen",

@@ -255,6 +255,10 @@ class JalopyApp(App[None], inherit_bindings=False):
 
             self.push_screen(Palette())
 
+    async def action_report(self, wanted: str = "") -> None:
+        """Copy a card with machine, model and speeds, or write it into a file."""
+        await self.chat.copying.report(wanted)
+
     def action_theme(self, name: str = "") -> None:
         """Choose the colours: by name, or from the list that shows each at once."""
         if not name:

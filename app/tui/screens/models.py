@@ -78,10 +78,15 @@ class ModelList:
     def look(self) -> bool:
         """Take what the scan has found; after a measurement, begin a new one."""
         if self._measurement is not None and self._measurement.done():
-            error = self._measurement.exception()
-            self._measurement = None
+            measured, self._measurement = self._measurement, None
+            error = measured.exception()
             if error is not None:
                 self.said = clean_line(f"not measured: {type(error).__name__}: {error}", 120)
+            elif measured.result() is not None and (engine := measured.result().engine).is_machine_busy:
+                self.said = (
+                    f"machine busy now: memory reads {engine.read_gbps:.1f} GB/s, {engine.best_gbps:.1f} at best; "
+                    "speeds are estimated from the best"
+                )
             self.begin()
         found = self._scan.found if self._scan is not None else self._found
         # Rows stay while they are looked for again.

@@ -21,7 +21,7 @@ from app.tui.screens.surroundings import Surroundings
 from tests.app import chat_driver
 from tests.app.chat_driver import Driver, chatting
 
-LINE = Action("clock", "Show the time", "app", "f12", command="clock", shows="clock:ClockScreen")
+LINE = Action("clock", "Show the time", "app", "f9", command="clock", shows="clock:ClockScreen")
 
 
 @pytest.fixture(autouse=True)
@@ -61,12 +61,12 @@ async def _is_shown_and_left(driver: Driver, key: str) -> None:
 
 async def test_its_key_and_its_command_show_it_and_its_own_keys_lead_back() -> None:
     async with chatting() as driver:
-        await driver.pilot.press("f12")
+        await driver.pilot.press("f9")
         await _is_shown_and_left(driver, "escape")
         await driver.say("/clock")
         await _is_shown_and_left(driver, "q")
-        await driver.pilot.press("f12")
-        await _is_shown_and_left(driver, "f12")
+        await driver.pilot.press("f9")
+        await _is_shown_and_left(driver, "f9")
 
 
 async def test_help_and_palette_name_it() -> None:

@@ -67,7 +67,8 @@ async def test_values_are_shown_with_their_source_and_changed_in_the_file(file: 
 
 async def test_what_can_changes_at_once(file: Path) -> None:
     async with chatting(size=(80, 24)) as driver:
-        await driver.pilot.press("f9")
+        await driver.say("/settings")
+        await driver.until(lambda: isinstance(driver.app.screen, SettingsScreen), "shown")
         await on(driver, "sampling.temperature")
         await driver.pilot.press("enter", *["backspace"] * 3, "0", "enter")
         await driver.shows("sampling.temperature = 0.0, from now on")
@@ -93,7 +94,8 @@ async def test_what_can_changes_at_once(file: Path) -> None:
 async def test_a_click_changes_and_a_damaged_file_is_never_replaced(file: Path) -> None:
     file.write_text("threads = ")
     async with chatting(size=(100, 24)) as driver:
-        await driver.pilot.press("f9")
+        await driver.say("/settings")
+        await driver.until(lambda: isinstance(driver.app.screen, SettingsScreen), "shown")
         await driver.shows("is not sound TOML")
         await on(driver, "resume")
         await driver.pilot.click(OptionList, offset=(4, 0))
