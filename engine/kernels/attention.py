@@ -18,6 +18,7 @@ from engine.kernels.records import CACHE as F
 from engine.kernels.records import PARTIAL_HEADER as HEADER
 from engine.kernels.records import STEP
 from engine.kernels.scale import capped
+from engine.kernels.share import share
 from engine.simd import (
     fadd,
     fma,
@@ -28,6 +29,7 @@ from engine.simd import (
     load_f64,
     load_i64,
     max_f32x8,
+    prefetch_l2,
     splat_f32x8,
     store_f32,
     store_f32x8,
@@ -36,6 +38,8 @@ from engine.simd import (
 
 MASKED = -1e30
 UNSCALED = 1 << 20
+KEYS_AHEAD_BYTES = 8192
+"""How far ahead keys are asked for; less was slower (PERFORMANCE.md)."""
 
 
 @inner
@@ -170,11 +174,19 @@ def first_seen(op, pos):
 
 
 @inner
-def attend_chunk(cache, op, group, q, kv_head, seen, end, scores, partial, partial_step):
+def ask_lines(at, n_bytes):
+    """Ask for the cache lines of ``n_bytes`` into the second level."""
+    for line in range(0, n_bytes, 64):
+        prefetch_l2(at + line)
+
+
+@inner
+def attend_chunk(cache, asks, op, group, q, kv_head, seen, end, scores, partial, partial_step):
     """Attend to positions seen <= p < end, which lie in one chunk, with all queries of one KV head.
 
     Args:
         cache: (load_k, scale_k, load_v, item_bytes, block).
+        asks: to ask memory for the values while the keys are read, and for the keys ahead.
         q: address of the group's first query.
         partial: where the first head's partial result goes; the others' lie ``partial_step`` bytes apart.
     """
@@ -189,6 +201,9 @@ def attend_chunk(cache, op, group, q, kv_head, seen, end, scores, partial, parti
     for p in range(0, n, 8):
         tile, tile_scales = keys + (slot + p) * head_dim * item_bytes, k_scales + (slot + p) * scale_row
         at = scores + 4 * p
+        if asks:
+            ask_lines(tile + KEYS_AHEAD_BYTES, 8 * head_dim * item_bytes)
+            ask_lines(values + (slot + p) * head_dim * item_bytes, 8 * head_dim * item_bytes)
         for h in range(0, quads, 4):
             four_scores(
                 load_k, scale_k, item_bytes, block, head_dim, q + 4 * h * head_dim, tile, tile_scales, factor,
@@ -255,7 +270,10 @@ def sink_of(op, head):
 
 @inner
 def attend_parts(cache, op, thread, n_threads):
-    """Decode, first half: (chunk, KV head) pairs of one token, dealt in turn; partial results go to ``out``."""
+    """Decode, first half: (KV head, chunk) pairs of one token; partial results go to ``out``.
+
+    A thread's pairs follow each other in memory, so that what it asks for ahead is what it reads next.
+    """
     pos = load_i64(load_i64(op + F.step) + STEP.start_pos)
     n_heads, n_kv_heads = load_i64(op + F.n_heads), load_i64(op + F.n_kv_heads)
     head_dim, max_chunks = load_i64(op + F.head_dim), load_i64(op + F.max_chunks)
@@ -263,14 +281,15 @@ def attend_parts(cache, op, thread, n_threads):
     scores = load_i64(op + F.scratch) + thread * load_i64(op + F.scratch_bytes)
     seen = first_seen(op, pos)
     first_chunk, n_chunks = seen // CHUNK, (pos + CHUNK) // CHUNK - seen // CHUNK
-    for item in range(thread, n_chunks * n_kv_heads, n_threads):
-        chunk, kv_head = item // n_kv_heads, item % n_kv_heads
+    first_item, end_item = share(n_chunks * n_kv_heads, 1, thread, n_threads)
+    for item in range(first_item, end_item):
+        kv_head, chunk = item // n_chunks, item % n_chunks
         head = kv_head * group
         partial = load_i64(op + F.out) + (head * max_chunks + chunk) * part_bytes
         q = load_i64(op + F.x) + 4 * head * head_dim
         start = max(seen, (first_chunk + chunk) * CHUNK)
         end = min((first_chunk + chunk + 1) * CHUNK, pos + 1)
-        attend_chunk(cache, op, group, q, kv_head, start, end, scores, partial, max_chunks * part_bytes)
+        attend_chunk(cache, True, op, group, q, kv_head, start, end, scores, partial, max_chunks * part_bytes)
 
 
 @inner
@@ -294,7 +313,8 @@ def attend_tokens(cache, op, thread, n_threads):
         first_chunk, n_chunks = seen // CHUNK, (pos + CHUNK) // CHUNK - seen // CHUNK
         for chunk in range(n_chunks):
             attend_chunk(
-                cache, op, group, load_i64(op + F.x) + 4 * first, kv_head, max(seen, (first_chunk + chunk) * CHUNK),
+                cache, False, op, group, load_i64(op + F.x) + 4 * first, kv_head,
+                max(seen, (first_chunk + chunk) * CHUNK),
                 min((first_chunk + chunk + 1) * CHUNK, pos + 1), scores, partial + chunk * part_bytes,
                 max_chunks * part_bytes,
             )  # fmt: skip

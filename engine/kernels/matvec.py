@@ -18,12 +18,17 @@ from engine.simd import (
     load_f32,
     load_f32x8,
     load_i64,
+    prefetch_l1,
     prefetch_l2,
     prefetch_once,
     splat_f32x8,
     store_f32,
     sum_f32x8,
 )
+
+PAGE_BYTES = 4096
+PAGE_AHEAD_BYTES = 2048
+"""From 1 to 7 kB made no difference (PERFORMANCE.md)."""
 
 
 @inner
@@ -56,12 +61,24 @@ def each_line(ask, at, n_bytes):
 
 
 @inner
+def ask_page(at, n_bytes):
+    """Ask for the first two lines of the page that begins within ``n_bytes`` from ``at``, if one does."""
+    if at & (PAGE_BYTES - 1) < n_bytes:
+        page = at & -PAGE_BYTES
+        prefetch_l1(page)
+        prefetch_l1(page + 64)
+
+
+@inner
 def ask_ahead(at, ahead, n_bytes):
-    """Ask for lines ahead: ``ahead`` bytes into the second level, or -``ahead`` as data read once, or 0 for none."""
-    if ahead < 0:
-        each_line(prefetch_once, at - ahead, n_bytes)
-    elif ahead > 0:
-        each_line(prefetch_l2, at + ahead, n_bytes)
+    """Ask for lines ahead of ``at``, of ``n_bytes``, as a choice of ``engine.plan.lookahead`` says."""
+    if ahead & 1:
+        ask_page(at + PAGE_AHEAD_BYTES, n_bytes)
+    far = ahead & ~1
+    if far < 0:
+        each_line(prefetch_once, at - far, n_bytes)
+    elif far > 0:
+        each_line(prefetch_l2, at + far, n_bytes)
 
 
 @inner

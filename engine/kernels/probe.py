@@ -1,6 +1,7 @@
 """Memory read and nothing else, and time kept by a chain of operations: what bounds a decode step."""
 
 from engine.jit import kernel
+from engine.kernels.matvec import PAGE_AHEAD_BYTES, ask_page
 from engine.kernels.records import PROBE as F
 from engine.kernels.share import share
 from engine.simd import load_i8x32, load_i64, prefetch_l2, splat_i8x32, store_i8x32, store_i64, xor
@@ -16,6 +17,7 @@ def read_all(op, thread, n_threads):
     a, b, c, d = splat_i8x32(0), splat_i8x32(0), splat_i8x32(0), splat_i8x32(0)
     for i in range(first, last, 128):
         at = address + i
+        ask_page(at + PAGE_AHEAD_BYTES, 128)
         prefetch_l2(at + FAR_BYTES)
         prefetch_l2(at + FAR_BYTES + 64)
         a, b = xor(a, load_i8x32(at)), xor(b, load_i8x32(at + 32))

@@ -80,8 +80,8 @@ class Matmul(NamedTuple):
     """out[(token), n_rows] = weights @ x (+ add). ``add`` is 0, a bias, or the residual itself.
 
     ``n_rows`` may be a part of the matrix; then ``weights``, ``out`` and ``add`` point at its first row, and
-    ``out_stride`` still counts the rows of the whole. ``ahead``: how decode asks for lines ahead, in bytes into
-    the second level of the cache, or, negative, as data that is read once; 0 does not ask.
+    ``out_stride`` still counts the rows of the whole. ``ahead``: how decode asks for lines ahead, a choice of
+    ``engine.plan.lookahead``.
     """
 
     step: int = 0

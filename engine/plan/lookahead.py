@@ -1,9 +1,10 @@
 """How decode asks memory for the weights it reads next: the choices, the default, and what was measured to be best.
 
 A choice is a number of bytes: ahead into the second level of the cache where it is positive, ahead as data that is read
-once (non-temporal) where it is negative, 0 for no request at all. Which is best depends on the processor's own
-prefetchers; results never depend on it. ``engine.tuning.lookahead_trials`` measures; the file lies beside the machine
-code, so that other kernels begin anew.
+once (non-temporal) where it is negative, 0 for no request. An odd choice asks for the first lines of each page besides,
+2 kB before it is reached: the processor's own prefetchers end with a page. Which is best depends on them; results never
+depend on it. ``engine.tuning.lookahead_trials`` measures; the file lies beside the machine code, so that other kernels
+begin anew.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-CHOICES = (0, 2048, 8192, 16384, 32768, -2048, -4096)
-USUAL = 8192
+CHOICES = (0, 1, 2048, 8192, 8193, 32769, -2048, -4096, -4095)
+USUAL = 8193
 """Used until something was measured: on no processor so far was another choice much better (PERFORMANCE.md)."""
 FILE_NAME = "lookahead.json"
 _MOST_FILE_BYTES = 64 << 10

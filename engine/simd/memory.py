@@ -234,6 +234,7 @@ def _prefetch(locality):
     return prefetch
 
 
+prefetch_l1 = _prefetch(3)
 prefetch_l2 = _prefetch(2)
 prefetch_once = _prefetch(0)
 

@@ -113,6 +113,7 @@ class Ours:
         from engine.machine.memory import Memory
         from engine.plan.buffers import Activations
         from engine.plan.compilation import compile_kernels
+        from engine.plan.lookahead import USUAL
         from engine.plan.plan import Plan
         from engine.weights.weights import Tensor
 
@@ -131,7 +132,7 @@ class Ours:
             plan.barrier()
             plan.matmul(matrix, x, out)
         plan.barrier()
-        plan.look_ahead(lambda _: 0 if size < 1 << 20 else 8192)
+        plan.look_ahead(lambda _: 0 if size < 1 << 20 else USUAL)
         table = plan.table(compile_kernels(plan.kernels()))
         best_s = float("inf")
         for _ in range(ROUNDS):

@@ -151,13 +151,21 @@ def test_kernels_are_tuned_first_or_alone(
 
     def try_lookahead(model: Any, session: Any, is_unwanted: Any, anew: bool) -> dict[str, Lookahead]:
         asked.append((anew, is_unwanted()))
-        return {"Q4_K": Lookahead(-4096, 24.1, 16.54), "F16": Lookahead(0, 20.0, 20.0), "Q8_0": Lookahead(2048, 9, 9)}
+        return {
+            "Q4_K": Lookahead(-4096, 24.1, 16.54),
+            "F16": Lookahead(0, 20.0, 20.0),
+            "Q8_0": Lookahead(2048, 9, 9),
+            "Q6_K": Lookahead(8193, 25.7, 25.7),
+            "Q4_0": Lookahead(1, 22.0, 20.0),
+        }
 
     monkeypatch.setattr(engine_access, "try_lookahead", try_lookahead)
     lines = (
         "Q4_K: prefetch 4 kB, non-temporal: 24.1 instead of 16.5 GB/s\n"
         "F16: no prefetch, as usual: 20.0 GB/s\n"
         "Q8_0: prefetch 2 kB, as usual: 9.0 GB/s\n"
+        "Q6_K: prefetch 8 kB and pages, as usual: 25.7 GB/s\n"
+        "Q4_0: prefetch pages: 22.0 instead of 20.0 GB/s\n"
     )
     assert run(script, only_kernels=True) == exit_codes.OK
     assert capsys.readouterr().out == lines

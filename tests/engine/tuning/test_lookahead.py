@@ -99,7 +99,7 @@ def test_no_choice_changes_a_bit(quant: str, tmp_path: Path) -> None:
 def test_the_fastest_is_used_at_once_and_remembered(model: Model, clock: Clock, place: Path) -> None:
     session = model.session(n_ctx=64)
     assert used(model) == {USUAL}
-    clock._seconds = {-2048: 0.5, 32768: 0.9}
+    clock._seconds = {-2048: 0.5, 32769: 0.9}
     found = try_lookahead(model, session)
     assert found.keys() == {"Q8_0"}
     assert found["Q8_0"].ahead == -2048
@@ -149,9 +149,9 @@ def test_it_gives_way_and_begins_anew(model: Model, clock: Clock) -> None:
     ],
 )
 def test_what_is_not_sound_in_the_file_is_not_used(values: object, place: Path) -> None:
-    sound = {"ahead": 16384, "gbps": 2.0, "usual_gbps": 1.0}
+    sound = {"ahead": -4096, "gbps": 2.0, "usual_gbps": 1.0}
     place.write_text(json.dumps({lookahead._processor(): {"Q4_K": sound, "Q8_0": values}, "other": {"Q6_K": sound}}))
-    assert (ahead_of("Q4_K"), ahead_of("Q8_0"), ahead_of("Q6_K")) == (16384, USUAL, USUAL)
+    assert (ahead_of("Q4_K"), ahead_of("Q8_0"), ahead_of("Q6_K")) == (-4096, USUAL, USUAL)
 
 
 def test_what_another_processor_found_stays(place: Path) -> None:
