@@ -12,6 +12,7 @@ from functools import partial
 
 from app.cli.dispatch import guard
 from app.program import exit_codes
+from app.program.bundled_model import model_path
 from app.program.refusals import say
 from app.text.json_line import json_line
 from tests.app.interface_bench import scenarios
@@ -48,7 +49,14 @@ def main(argv: Sequence[str]) -> int:
         return run(int(argv[1]), argv[2])
     options = _options(argv)
     threads = options.threads or _default_threads()
-    plan = Plan(options.model, threads, options.n_gen, (options.columns, options.rows), options.ctx, options.idle_s)
+    plan = Plan(
+        str(model_path(options.model)),
+        threads,
+        options.n_gen,
+        (options.columns, options.rows),
+        options.ctx,
+        options.idle_s,
+    )
     figures = Figures()
     try:
         for n in range(options.rounds):

@@ -17,6 +17,8 @@ from app.library.header_cache import HeaderCache
 from app.library.measure import EngineReadings
 from app.library.places import Place
 from app.library.rates import KnownRates, remember_rates
+from app.machine.reply_history import ReplyHistory, history_key, identity_of
+from app.program import paths
 from app.tui.screens.models import ModelsScreen
 from app.tui.screens.switch_model import SwitchModelScreen, price_line
 from engine.errors import GGUFError, MemoryPlanError
@@ -477,6 +479,14 @@ async def test_the_open_model_has_a_row_wherever_it_lies(tmp_path: Path) -> None
         await driver.type("open now")
         await driver.hides("second")
         await driver.shows("third")
+
+
+async def test_what_the_chat_has_measured_of_the_memory_counts() -> None:
+    history = ReplyHistory(paths.speeds_file())
+    history.remember_read_gbps(history_key(identity_of("memory"), 2), 40.0)
+    async with chatting() as driver:
+        await opened(driver)
+        await shows(driver, "reads 40.0 GB/s")
 
 
 async def test_every_row_has_a_speed_before_anything_was_measured() -> None:
