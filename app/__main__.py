@@ -22,7 +22,7 @@ def main() -> int:
 
 
 def _keep_quiet() -> None:
-    """What Python would write about a warning, or an error that nobody catches, would spoil a screen or a refusal."""
+    """Silence Python's warnings and uncaught errors, which would spoil a screen or a refusal."""
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
         sys.unraisablehook = lambda _: None

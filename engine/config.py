@@ -139,7 +139,7 @@ class ShortConvolution:
 
     @property
     def buffer_floats(self) -> int:
-        """What is computed of a token on the way to the output."""
+        """Floats of the intermediate results of one token."""
         return 4 * self.n_channels
 
     @property
@@ -183,7 +183,7 @@ class DeltaNet:
 
     @property
     def buffer_floats(self) -> int:
-        """What is computed of a token on the way to the output."""
+        """Floats of the intermediate results of one token."""
         return self.n_channels + 2 * self.out_dim + 2 * self.n_value_heads
 
     @property
@@ -232,7 +232,7 @@ class Mamba2:
 
     @property
     def buffer_floats(self) -> int:
-        """What is computed of a token on the way to the output."""
+        """Floats of the intermediate results of one token."""
         return self.in_dim + self.out_dim + 2 * self.n_heads
 
     @property
@@ -315,6 +315,8 @@ class Experts:
         gate: as of ``Dense``; experts have a gate.
         shared: a feed-forward that every token passes beside them; None for none.
         shared_is_gated: what it adds is multiplied by the sigmoid of a product with one row of weights.
+        norms_apart: the shared feed-forward and the experts read the residual stream through a norm each and what each
+            leaves is normed before their sum; the router reads the stream itself, normed by weights of its own.
     """
 
     n_experts: int
@@ -324,6 +326,7 @@ class Experts:
     gate: str = "silu"
     shared: Dense | None = None
     shared_is_gated: bool = False
+    norms_apart: bool = False
 
     @property
     def read_share(self) -> float:
@@ -359,7 +362,7 @@ class Layer:
 
     @property
     def mixers(self) -> tuple[Mixer, ...]:
-        """What mixes tokens, in order."""
+        """Attention and recurrent mixers of the layer, in order."""
         return tuple(one for one in (self.mixer, self.beside) if one is not None)
 
     @property

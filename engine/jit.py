@@ -169,7 +169,8 @@ def kernel(function: Callable[[int, int, int], None]) -> Kernel:
 
 def inner(function: F) -> F:
     """Declare a function that exists only inlined into kernels and entries."""
-    return njit(forceinline=True, no_cpython_wrapper=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
+    without = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # each would be compiled too, and never called
+    return njit(forceinline=True, **without, **_OPTIONS)(function)  # type: ignore[no-any-return]
 
 
 def entry(function: F) -> F:

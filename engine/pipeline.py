@@ -46,7 +46,7 @@ STEP_BYTES = 128
 
 @dataclass(frozen=True)
 class _Kind:
-    """What a plan computes.
+    """A kind of plan: its width, products and part of the results.
 
     Attributes:
         columns: tokens of a walk; 0 for as many as a block has.

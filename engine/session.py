@@ -17,7 +17,8 @@ from engine.cache.cached_tokens import CachedTokens, common_prefix
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
 from engine.plan.buffers import FEW_COLUMNS
 from engine.plan.profile import PhaseTime, Profile
-from engine.sampling.constraint import Constraint, constrained
+from engine.sampling.choosing import Choosing
+from engine.sampling.constraint import Constraint
 from engine.sampling.guessing import Guessing
 from engine.sampling.logprobs import TokenLogprobs, token_logprobs
 from engine.sampling.sampler import Sampler, Sampling
@@ -339,42 +340,54 @@ class Session:
         n_logprobs: int | None,
         constraint: Constraint | None,
     ) -> Iterator[Generated]:
-        sampler = Sampler(sampling, self.model.config.vocab_size)
+        sampler, ends = Sampler(sampling, self.model.config.vocab_size), self.model.tokenizer.end_ids
+        # Decode's kernels compute as many together to the bit as one by one.
+        choosing = Choosing(sampler, constraint, ends, FEW_UP_TO if n_logprobs is None else 1)
         stream, stops = self.model.tokenizer.stream(spelled), StopStrings(stop)
         stops.know("".join(stream.push(earlier) for earlier in after))
-        token, n = -1, 0
+        token, n, most = -1, 0, self.n_ctx + 1 if max_tokens is None else max_tokens
         while not self.finish_reason:
-            if max_tokens is not None and n >= max_tokens:
+            if n >= most:
                 self.finish_reason = "length"
                 break
             logits = self._logits
             assert logits is not None
-            choice = logits if constraint is None else constrained(logits, constraint.allowed())
-            chosen = sampler.choose(choice, self._tokens)
-            if chosen in self.model.tokenizer.end_ids:
+            chosen = choosing.next(logits, self._tokens)
+            if chosen[0] in ends:
                 self.finish_reason = "stop"
                 break
-            if constraint is not None:
-                constraint.accept(chosen)
-            token, n = chosen, n + 1
-            logprobs = None if n_logprobs is None else token_logprobs(logits, token, n_logprobs)
-            yield Generated(token, stops.push(stream.push(token)), logprobs)
-            if stops.hit:
-                self.finish_reason = "stop"
-            elif self.length >= self.n_ctx:
-                self.finish_reason = "context"
-            elif guessing is None:
-                if max_tokens is None or n < max_tokens:
-                    self._advance(token)
-            elif max_tokens is None or n < max_tokens:
-                self._advance_guessing(token, guessing, self.n_ctx if max_tokens is None else max_tokens - n)
+            for at, token in enumerate(chosen[: most - n]):
+                n += 1
+                logprobs = None if n_logprobs is None else token_logprobs(logits, token, n_logprobs)
+                yield Generated(token, stops.push(stream.push(token)), logprobs)
+                if stops.hit:
+                    self.finish_reason = "stop"
+                elif self.length + at >= self.n_ctx:
+                    self.finish_reason = "context"
+                if self.finish_reason:
+                    break
+            else:
+                if n < most:
+                    self._go_on(chosen, guessing, most - n, choosing.is_over)
         rest = "" if stops.hit else stops.push(stream.flush()) + stops.flush()
         if rest:
             yield Generated(token, rest)
 
-    def _advance(self, token: int) -> None:
+    def _go_on(self, chosen: list[int], guessing: Guessing | None, wanted: int, is_over: bool) -> None:
+        """Compute what was chosen, unless nothing can follow it."""
+        if is_over:
+            self.finish_reason = "stop"
+        elif guessing is None:
+            self._advance(chosen)
+        elif len(chosen) == 1:
+            self._advance_guessing(chosen[0], guessing, wanted)
+        else:
+            guessing.note(chosen)
+            self._advance(chosen)
+
+    def _advance(self, tokens: list[int]) -> None:
         try:
-            self._feed([token], False, None)
+            self._feed(tokens, False, None)
             self._has_answered = True
         except Cancelled:
             self.finish_reason = "cancelled"
@@ -395,7 +408,7 @@ class Session:
             if guess:
                 self._advance_guessing(token, guessing, len(ids) - n)
             else:
-                self._advance(token)
+                self._advance([token])
         return guessing.n_guessed
 
     def _advance_guessing(self, token: int, guessing: Guessing, wanted: int) -> None:
@@ -412,7 +425,7 @@ class Session:
         guesses = guessing.propose(most) if most > 0 and self._can_guess() else []
         started_s = time.perf_counter()
         if not guesses:
-            self._advance(token)
+            self._advance([token])
             guessing.spent([], [], time.perf_counter() - started_s)
             return
         try:

@@ -1,6 +1,7 @@
 """Fixtures for every test: no network, no one's own settings, the shared data where it is there."""
 
 import errno
+import gc
 import os
 import shutil
 import signal
@@ -26,17 +27,34 @@ _KERNEL_CACHES_KEPT = 4
 """Number of versions of the kernels' source whose cache is kept, so that switching between two recompiles neither."""
 
 
+_YOUNG_OBJECTS = 50_000
+"""New objects after which Python's collector runs: what tests and compilers leave is a quarter of the time with 700."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Begin with a terminal's signals, whoever started the tests, and with the kernels of earlier runs.
 
     All processes of a run compile into one cache that is not the user's; its folders are named by the source's hash.
     """
     set_usual_signals()
+    gc.disable()  # until all tests are collected: modules are no garbage
     if hasattr(config, "cache") and "JALOPY_CACHE_DIR" not in os.environ:  # what is imported after this reads it
         cache = config.cache.mkdir("jalopy")
         os.environ["JALOPY_CACHE_DIR"] = str(cache)
         for old in sorted(cache.glob("kernels-*"), key=lambda path: path.stat().st_mtime)[:-_KERNEL_CACHES_KEPT]:
             shutil.rmtree(old, ignore_errors=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Exempt all imported modules and collected tests from garbage collection: they stay until the end."""
+    gc.freeze()
+    collect_garbage_seldom()
+
+
+def collect_garbage_seldom() -> None:
+    gc.enable()
+    gc.set_threshold(_YOUNG_OBJECTS, 20, 100)
 
 
 def set_usual_signals() -> None:
@@ -47,9 +65,10 @@ def set_usual_signals() -> None:
 
 @pytest.fixture(autouse=True)
 def usual_signals() -> Iterator[None]:
-    """No test inherits what another one did to signals: the program in its own process takes them over."""
+    """No test inherits what another one did to signals or to the collector: the program takes them over."""
     yield
     set_usual_signals()
+    collect_garbage_seldom()
 
 
 @pytest.fixture(scope="session")

@@ -42,6 +42,7 @@ from app.program.background import in_background
 from app.tuning.threads_in_use import ThreadsInUse
 
 if TYPE_CHECKING:
+    from app.chat.answer_form import FormChoice
     from app.chat.generation import GenerationChoice
     from engine.tuning.report import TuningReport
 
@@ -150,8 +151,13 @@ class EngineBridge:
 
     @property
     def generation(self) -> GenerationChoice | None:
-        """What ``/set`` chose; None where nothing can be chosen."""
+        """Parameters chosen with ``/set``; None where nothing can be chosen."""
         return self._options.generation
+
+    @property
+    def form(self) -> FormChoice | None:
+        """The form that ``/schema`` chose; None where none can be chosen."""
+        return self._options.form
 
     def glance_at(self, path: Path) -> Future[object]:
         """Find out whether a path leads to a model file; the future's exception says why it does not."""

@@ -33,7 +33,7 @@ class GenerationChoice:
 
     @property
     def chosen(self) -> Mapping[str, float]:
-        """What differs from the settings, by name."""
+        """Values that differ from the settings, by name."""
         return self._chosen
 
     @property

@@ -15,6 +15,7 @@ from app.text.record import record
 from app.tuning.remembered import Recalled
 
 if TYPE_CHECKING:
+    from app.chat.answer_form import FormChoice
     from app.chat.generation import GenerationChoice
     from app.chat.saved_states import StateFiles
     from engine import Model, Sampling, Session
@@ -56,8 +57,10 @@ class ChatOptions:
     kv_type: str = AUTO
     max_tokens: int = 0
     """0 for no limit but the context."""
+    form: FormChoice | None = None
+    """The form of replies; None for any, for good."""
     generation: GenerationChoice | None = None
-    """What ``/set`` chose, in place of ``max_tokens``; its ``sampling`` is the one above."""
+    """Parameters chosen with ``/set``, in place of ``max_tokens``; its ``sampling`` is the one above."""
     least_reply_tokens: int = MIN_REPLY_TOKENS
     """Room that must be left for a reply before a prompt is taken."""
     guesses_ahead: bool = False

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @record
 class ThoughtEnd:
-    """What ends a thought and begins the answer."""
+    """Tokens that end a thought and begin the answer, and their text."""
 
     ids: tuple[int, ...]
     text: str

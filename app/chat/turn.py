@@ -25,6 +25,7 @@ from engine.errors import EngineError
 from engine.prompt.thought_markers import opened_by
 
 if TYPE_CHECKING:
+    from app.chat.form_constraint import FormConstraint
     from engine import Model, Session
     from engine.prompt.chat_prompt import ChatPrompt
 
@@ -104,6 +105,7 @@ class EngineTurn:
             limit=self._thought_limit(spelled),
             turns=prompt.chat.turns() if prompt.chat is not None else (),
             guess=options.guesses_ahead,
+            constraint=self._constraint(options),
             on_prompt_progress=self._show_progress,
             clock=wire.clock,
         )
@@ -115,6 +117,14 @@ class EngineTurn:
             return None
         opened = opened_by(self._prompt.opening)
         return ThoughtLimit(self._session.model.tokenizer, budget, opened, spelled, self._earlier.ids)
+
+    def _constraint(self, options: ChatOptions) -> FormConstraint | None:
+        """Return the form of the reply, behind what a continued one has of it."""
+        constraint = options.form.constraint(self._session.model.tokenizer) if options.form is not None else None
+        if constraint is not None:
+            for token_id in self._earlier.ids:
+                constraint.accept(token_id)
+        return constraint
 
     @property
     def meter(self) -> ReplyMeter:

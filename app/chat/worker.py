@@ -384,6 +384,9 @@ class EngineWorker:
     def _prepare(self, opened: Opened, command: Command) -> EngineTurn | None:
         """Bring the conversation to where the reply begins; None where it cannot be asked for."""
         live, session = opened.live, opened.session
+        has_form = self._options.form is not None and self._options.form.form is not None
+        # The form is that of the whole reply, in which a thought has no place.
+        live.chat.thinking = ThinkingMode(False) if has_form else ThinkingMode.parse(self._wire.thinking)
         try:
             begun = live.begin_completion(command.text) if isinstance(command, Complete) else live.begin_turn(command)
         except NoRoomError as error:

@@ -184,6 +184,9 @@ def _run_parser(command: str | None) -> argparse.ArgumentParser:
     parser.add_argument("words", nargs="*", metavar="TEXT", help="the prompt; what comes through a pipe goes with it")
     parser.add_argument("-p", "--prompt", metavar="TEXT", help="the same; - reads standard input alone")
     parser.add_argument("--session", metavar="NAME", help="go on with a saved conversation, or begin it")
+    parser.add_argument("--schema", metavar="FILE", help="the answer is JSON by this schema")
+    parser.add_argument("--grammar", metavar="FILE", help="the answer follows this grammar (GBNF or Lark)")
+    parser.add_argument("--regex", metavar="TEXT", help="the answer matches this regular expression")
     parser.add_argument("--raw", action="store_true", help="continue the text as it stands, without chat template")
     parser.add_argument(
         "--json", dest="as_json", action="store_true", help="one JSON object with text and figures, at the end"

@@ -46,7 +46,7 @@ _PROFILED = {
 
 @record
 class BenchOptions:
-    """What the command line of ``bench`` asks for, besides settings."""
+    """Arguments of ``bench``, besides settings."""
 
     model: str
     thread_counts: Sequence[int]

@@ -22,7 +22,7 @@ complete -o nospace -o filenames -F _jalopy jalopy"""
 
 @record
 class CompletionOptions:
-    """What the command line of ``completion`` asks for."""
+    """Arguments of ``completion``."""
 
     shell: str
 

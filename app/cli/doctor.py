@@ -28,7 +28,7 @@ _USUAL_TYPE = "Q4_K_M"
 
 @record
 class DoctorOptions:
-    """What the command line of ``doctor`` asks for, besides settings."""
+    """Arguments of ``doctor``, besides settings."""
 
     model: str | None = None
     size: str | None = None

@@ -10,7 +10,7 @@ from app.text.record import record
 
 @record
 class HelpOptions:
-    """What the command line of ``help`` asks for."""
+    """Arguments of ``help``."""
 
     topic: str | None = None
 

@@ -207,6 +207,12 @@ class LineCommands:
             raise Refusal(f"there is no thinking in the last reply; {now} ({USAGE_OF_THINK})")
         say_text(reply.thinking.text.strip())
 
+    def schema(self, wanted: str = "") -> None:
+        """Have answers follow a JSON schema, or none."""
+        form = self._talk.bridge.form
+        assert form is not None  # shells give one
+        say(form.obey(wanted))
+
     def copy(self, what: str = "") -> None:
         """Copy the last answer, one of its code blocks, or its thinking."""
         found = wanted_text(self._talk.turns.conversation.last_reply, what)

@@ -27,7 +27,7 @@ MOST_COLUMNS = 120
 
 @record
 class ModelsOptions:
-    """What the command line of ``models`` asks for, besides settings.
+    """Arguments of ``models``, besides settings.
 
     Attributes:
         words: only models in whose row all of them stand.

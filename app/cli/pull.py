@@ -22,7 +22,7 @@ from app.text.record import record
 
 @record
 class PullOptions:
-    """What the command line of ``pull`` asks for.
+    """Arguments of ``pull``.
 
     Attributes:
         what: OWNER/REPO, OWNER/REPO:TYPE or an address.

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.chat.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, bounded_form, read_form_file
 from app.chat.events import (
     ConversationTakenUp,
     Event,
@@ -50,10 +51,13 @@ if TYPE_CHECKING:
     from engine import Model
     from engine.prompt.chat_prompt import ChatPrompt
 
+_FORMS = {SCHEMA: "schema", GRAMMAR: "grammar", REGEX: "regex"}
+"""Options that give the answer a form, by the form's kind."""
+
 
 @record
 class RunOptions:
-    """What the command line of ``run`` asks for, besides settings."""
+    """Arguments of ``run``, besides settings."""
 
     model: str
     prompt: str | None = None
@@ -62,6 +66,11 @@ class RunOptions:
     """The prompt as words of the command line."""
     raw: bool = False
     as_json: bool = False
+    schema: str | None = None
+    grammar: str | None = None
+    """Files with the form of the answer: a JSON schema, or a grammar in GBNF or Lark."""
+    regex: str | None = None
+    """A regular expression that the answer is to match."""
     session: str | None = None
     """Title or number of the saved conversation to go on with; None for none."""
 
@@ -111,6 +120,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     prompt = read_prompt(options.prompt, options.words)
     if not prompt.strip() and not options.raw:
         raise Refusal('jalopy run: the prompt is empty (jalopy run MODEL "TEXT", or text through a pipe)')
+    form = _wanted_form(options)
     progress = ProgressLine()
     at_hand = session_at_hand(settings) if options.session else AtHand()
     saving = SavingWatch(progress)
@@ -119,7 +129,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         progress.show_status(status)
         saving.look(at_hand.journal.trouble)
 
-    talk = Talk(_engine_options(options, prompt, settings), at_hand, settings.system_prompt, clock, watch)
+    talk = Talk(_engine_options(options, prompt, settings, form), at_hand, settings.system_prompt, clock, watch)
     this_run = _Run(talk, options, progress)
     try:
         code = this_run.answer(prompt)
@@ -130,8 +140,27 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     return exit_codes.IO_ERROR if saving.end(talk.close()) else code
 
 
-def _engine_options(options: RunOptions, prompt: str, settings: Settings) -> ChatOptions:
-    chosen = shell_options(settings, keeps_states=bool(options.session))
+def _wanted_form(options: RunOptions) -> AnswerForm | None:
+    """Return the form of the answer, checked before anything is opened; None for any."""
+    given = [(kind, name, value) for kind, name in _FORMS.items() if (value := getattr(options, name)) is not None]
+    if len(given) > 1:
+        names = " and ".join(f"--{name}" for _, name, _ in given)
+        raise Refusal(f"jalopy run: {names} both give the answer a form (choose one)")
+    if not given:
+        return None
+    from app.chat.form_constraint import check_form
+
+    kind, name, value = given[0]
+    try:
+        form = bounded_form(kind, value, f"--{name}") if kind == REGEX else read_form_file(kind, value)
+        check_form(form)
+    except Refusal as refused:
+        raise Refusal(f"jalopy run: {refused}", refused.exit_code) from None
+    return form
+
+
+def _engine_options(options: RunOptions, prompt: str, settings: Settings, form: AnswerForm | None) -> ChatOptions:
+    chosen = shell_options(settings, bool(options.session), form)
     return chosen if options.session else replace(
         chosen, size_context=_sized_for(prompt, options.raw, settings), least_reply_tokens=1
     )  # fmt: skip

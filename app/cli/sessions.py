@@ -21,7 +21,7 @@ MOST_COLUMNS = 120
 
 @record
 class SessionsOptions:
-    """What the command line asks for."""
+    """Arguments of ``sessions``."""
 
     words: Sequence[str] = ()
     as_json: bool = False

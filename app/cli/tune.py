@@ -40,7 +40,7 @@ _MOST_COLUMNS = 78
 
 @record
 class TuneOptions:
-    """What the command line of ``tune`` asks for, besides settings."""
+    """Arguments of ``tune``, besides settings."""
 
     model: str
     budget_s: float | None = None

@@ -36,7 +36,7 @@ _MOST_DAMAGED_SHOWN = 5
 
 @record
 class VerifyOptions:
-    """What the command line of ``verify`` asks for, besides settings.
+    """Arguments of ``verify``, besides settings.
 
     Attributes:
         sha256: what the file's hash must be; "" takes what its store says, if it says anything.

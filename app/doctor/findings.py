@@ -16,7 +16,7 @@ FEW_COLUMNS, FEW_ROWS = 60, 20
 SLOW_MEMORY_GBPS = 13.0
 """One channel of DDR3-1600 carries 12.8 GB/s at best; two channels read more than this."""
 GB_PER_TOKEN_8B = 4.62
-"""What an 8B model as Q4_K_M reads for each token."""
+"""Weights that an 8B model as Q4_K_M reads for each token, in GB."""
 COMPILATION = "about half a minute on a fast machine, minutes on an old one"
 
 

@@ -19,7 +19,7 @@ class EndlessLinesError(http.client.HTTPException):
 
 
 class BoundedLines:
-    """What an answer is read from, with the lines counted."""
+    """The file that an answer is read from, with a limit on the bytes of its header lines."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

@@ -18,7 +18,7 @@ from app.downloads.bounded_lines import BoundedLines
 
 
 class Lines:
-    """What is open of one client, which asks for one thing at a time.
+    """The open connections of one client, which sends one request at a time.
 
     Args:
         headers_s: limit on the time that the headers of an answer take.

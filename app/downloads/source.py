@@ -29,7 +29,7 @@ _TYPE = re.compile(
 )
 _MOST_NAMED = 12
 HUB_ADDRESSES = ("https://huggingface.co", "https://hf.co")
-"""What people copy; with HF_ENDPOINT set, that is looked up there too."""
+"""Hosts of addresses that people copy; with HF_ENDPOINT set, they are looked up there too."""
 
 
 @record

@@ -29,7 +29,7 @@ _FIRST_SPECIAL = 12
 
 @record
 class InspectOptions:
-    """What the command line of ``inspect`` asks for."""
+    """Arguments of ``inspect``."""
 
     model: str
     tensors: bool = False

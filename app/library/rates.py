@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from app.program.settings import Settings
 
 TYPICAL_READ_GBPS = 10.0
-"""What two channels of an old laptop's memory give, for estimates before anything was measured."""
+"""Bandwidth of two memory channels of an old laptop, for estimates before anything was measured."""
 VERSION = 2
 """Those of version 1 may hold walks that were cancelled before they began."""
 FILE_NAME = "rates.json"

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from app.chat.form_constraint import Forms
 from app.chat.reply import Reply
 from app.chat.thought_limit import ThoughtLimit
 from app.conversations.thinking import ThinkingSplitter
-from app.server.answer_form import Forms
 from app.server.api_error import ApiError
 from app.server.conversation import ServedConversation
 from app.server.job import Begun, Ended, Job, Piece, TokenChance

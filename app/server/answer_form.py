@@ -1,165 +1,92 @@
-"""Replies in a given form: JSON by a schema, any JSON object, or a regular expression.
-
-Which tokens go on with a form says llguidance, an optional package that is imported when a form is first asked for.
-"""
+"""The form of a reply as a request asks for it: OpenAI's ``response_format``, or llama-server's ``grammar``."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
+from app.chat.answer_form import ANY_OBJECT, GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError, bounded_form
 from app.server.api_error import ApiError, unsupported
 from app.server.fields import Fields
-from app.text.record import record
 
-if TYPE_CHECKING:
-    from engine.tokenizer import Tokenizer
-
-MOST_FORM_CHARS = 1 << 16
-"""Limit on a schema or an expression."""
-_ANY_OBJECT = '{"type":"object"}'
-_PLACE = "response_format"
-_AS_USUAL: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""White space as most programs write it: a model that may write more of it may write nothing else."""
-
-
-@record
-class AnswerForm:
-    """What a reply must look like."""
-
-    kind: str
-    """``schema`` or ``regex``."""
-    text: str
+PLACE, GRAMMAR_PLACE = "response_format", "grammar"
 
 
 def read_form(fields: Fields) -> AnswerForm | None:
-    """Read ``response_format``; None where any reply will do.
+    """Read ``response_format`` and ``grammar``; None where any reply will do.
+
+    Raises:
+        ApiError: one is wrong, or both are given.
+    """
+    form, grammar = read_format(fields.table(PLACE)), fields.text(GRAMMAR_PLACE)
+    if not grammar:
+        return form
+    if form is not None:
+        raise ApiError(f"{GRAMMAR_PLACE} and {PLACE} are both given", param=GRAMMAR_PLACE, code="invalid_value")
+    return _bounded(GRAMMAR, grammar, GRAMMAR_PLACE)
+
+
+def read_format(form: Fields | None, is_flat: bool = False) -> AnswerForm | None:
+    """Read an object with a ``type``.
+
+    Args:
+        form: the object; None for none.
+        is_flat: whether the schema stands beside the type, as in ``/v1/responses``.
 
     Raises:
         ApiError: it is wrong.
     """
-    form = fields.table(_PLACE)
     if form is None:
         return None
-    kind = form.word("type", "text", "json_object", "json_schema", "regex")
+    kinds = "text", "json_object", "json_schema", "regex", "grammar"
+    kind = form.word("type", *kinds)
     if kind is None:
-        raise form.missing("type", "text, json_object, json_schema or regex")
+        raise form.missing("type", f"one of {', '.join(kinds)}")
     found = None
     if kind == "json_object":
-        found = AnswerForm("schema", _ANY_OBJECT)
-    elif kind == "regex":
-        pattern = form.text("pattern")
-        if not pattern:
-            raise form.missing("pattern", "a regular expression")
-        found = AnswerForm("regex", pattern)
+        found = SCHEMA, ANY_OBJECT
     elif kind == "json_schema":
-        found = AnswerForm("schema", _schema(form))
+        found = SCHEMA, _schema(form, is_flat)
+    elif kind == "regex":
+        found = REGEX, _words(form, "pattern", "a regular expression")
+    elif kind == "grammar":
+        found = GRAMMAR, _words(form, "grammar", "a grammar in GBNF or Lark")
     form.refuse_rest()
-    if found is not None and len(found.text) > MOST_FORM_CHARS:
-        raise ApiError(f"{_PLACE} is longer than {MOST_FORM_CHARS} characters", param=_PLACE, code="too_long")
-    return found
+    return _bounded(*found, form.where) if found is not None else None
 
 
-def _schema(form: Fields) -> str:
-    described = form.table("json_schema")
+def api_error(error: FormError) -> ApiError:
+    """Return what a client is told about a form that cannot be used."""
+    place, _, why = str(error).partition(" ")
+    if error.is_missing:
+        return unsupported(place, why)
+    return ApiError(str(error), param=place, code="invalid_value")
+
+
+def _bounded(kind: str, text: str, place: str) -> AnswerForm:
+    try:
+        return bounded_form(kind, text, place)
+    except FormError as error:
+        raise api_error(error) from None
+
+
+def _words(form: Fields, name: str, wanted: str) -> str:
+    text = form.text(name)
+    if not text:
+        raise form.missing(name, wanted)
+    return text
+
+
+def _schema(form: Fields, is_flat: bool) -> str:
+    described = form if is_flat else form.table("json_schema")
     if described is None:
         raise form.missing("json_schema", "an object with a schema")
-    schema = described.any("schema")
+    schema: Any = described.any("schema")
     if not isinstance(schema, dict):
         raise described.missing("schema", "an object") if schema is None else described.wrong("schema", "an object")
     for name in ("name", "description"):
         described.text(name)
     described.flag("strict")  # it always is
-    described.refuse_rest()
+    if not is_flat:
+        described.refuse_rest()
     return json.dumps(schema)
-
-
-class Forms:
-    """Makes constraints for one vocabulary. Used by the engine's thread alone.
-
-    Args:
-        tokenizer: of the model.
-    """
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._vocabulary: Any = None
-
-    def constraint(self, form: AnswerForm) -> FormConstraint:
-        """Return a constraint at its beginning.
-
-        Raises:
-            ApiError: the form cannot be used, or the package is not installed.
-        """
-        try:
-            import llguidance
-        except ImportError:
-            raise unsupported(
-                _PLACE, "needs a package that is not installed (python -m pip install llguidance)"
-            ) from None
-        if self._vocabulary is None:
-            self._vocabulary = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Words(self._tokenizer)))
-        try:
-            if form.kind == "regex":
-                grammar = llguidance.LLMatcher.grammar_from_regex(form.text)
-            else:
-                grammar = llguidance.LLMatcher.grammar_from_json_schema(form.text, overrides=_AS_USUAL)
-        except ValueError as error:
-            raise _refusal(str(error)) from None
-        matcher = llguidance.LLMatcher(self._vocabulary, grammar, log_level=0)
-        if matcher.is_error():
-            raise _refusal(matcher.get_error())
-        return FormConstraint(matcher, self._tokenizer)
-
-
-class FormConstraint:
-    """How far one reply has come in its form."""
-
-    def __init__(self, matcher: Any, tokenizer: Tokenizer) -> None:
-        self._matcher, self._n_vocab = matcher, tokenizer.vocab_size
-        self._ends = np.array(sorted(tokenizer.end_ids), np.int64)
-
-    def allowed(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return for each token whether it may come next."""
-        if self._matcher.is_stopped():
-            allowed = np.zeros(self._n_vocab, np.bool_)
-        else:
-            bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-            allowed = np.unpackbits(bits, count=self._n_vocab, bitorder="little").astype(np.bool_)
-        if self._matcher.is_error():
-            raise _refusal(self._matcher.get_error())
-        allowed[self._ends] = self._matcher.is_accepting() or self._matcher.is_stopped()
-        return allowed
-
-    def accept(self, token_id: int) -> None:
-        """The reply goes on with a token."""
-        if not self._matcher.consume_token(token_id):
-            raise _refusal(self._matcher.get_error())
-
-
-class _Words:
-    """A vocabulary as llguidance wants it."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        special = set(tokenizer.control_texts.values()) | set(tokenizer.end_ids)
-        self.special_token_ids = sorted(special)
-        ids = range(tokenizer.vocab_size)
-        # 0xff begins no text: what has none cannot be taken for one.
-        self.tokens = [
-            b"\xff" + tokenizer.token_text(one).encode() if one in special else tokenizer.token_bytes(one) or b"\xff"
-            for one in ids
-        ]
-        self.bos_token_id = tokenizer.bos_id
-        self.eos_token_id = tokenizer.eos_id if tokenizer.eos_id is not None else min(tokenizer.end_ids, default=0)
-
-    def __call__(self, text: str) -> list[int]:
-        """Return the tokens of a text."""
-        return self._tokenizer.encode(text, bos=False, special=False)
-
-
-def _refusal(why: str) -> ApiError:
-    why = " ".join(why.partition("<state>")[0].split()) or "it allows nothing more"
-    return ApiError(f"{_PLACE} cannot be used: {why}", param=_PLACE, code="invalid_value")

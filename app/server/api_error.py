@@ -14,7 +14,7 @@ RETRY_S = 2
 
 
 class ApiError(Exception):
-    """What is wrong with a request, or why it is not answered.
+    """The reason why a request is refused or not answered.
 
     Args:
         message: one line; cleaned and bounded here.

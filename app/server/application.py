@@ -37,6 +37,7 @@ def make_application(
     routes = [
         Route("/v1/chat/completions", texts.chat, methods=["POST"]),
         Route("/v1/completions", texts.complete, methods=["POST"]),
+        Route("/v1/responses", texts.respond, methods=["POST"]),
         Route("/v1/models", about.models),
         Route("/v1/models/{model_id:path}", about.model),
         Route("/health", about.health),

@@ -1,4 +1,4 @@
-"""What a reply looks like in the API: whole, or in the pieces of a stream; of a conversation, or of a text."""
+"""Response bodies of the API: whole or as the chunks of a stream, for chat and for text completions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from app.server.job import Ended, Piece, TokenChance
+from app.server.api_error import ApiError
+from app.server.job import Begun, Ended, Happening, Piece, TokenChance
 from app.server.order import Order
 
 
@@ -18,6 +19,9 @@ class ReplyBody:
         order: what was asked for.
         model_id: who answers.
     """
+
+    ends_with_done = True
+    """Whether a stream's last event says so."""
 
     def __init__(self, order: Order, model_id: str) -> None:
         self._order = order
@@ -68,6 +72,17 @@ class ReplyBody:
         if self._order.tells_usage:
             pieces.append({**self._chunk, "choices": [], "usage": usage(ended)})
         return pieces
+
+    def events(self, happening: Happening) -> list[dict[str, Any]]:
+        """Return what a stream tells of a happening."""
+        if isinstance(happening, Begun):
+            opening = self.opening()
+            return [opening] if opening is not None else []
+        return [self.piece(happening)] if isinstance(happening, Piece) else self.last(happening)
+
+    def broken(self, error: ApiError) -> dict[str, Any]:
+        """Return what ends a stream that broke off."""
+        return error.body()
 
     def _choice(self, content: dict[str, Any], chances: Sequence[TokenChance], reason: str | None) -> dict[str, Any]:
         wants = self._order.n_logprobs is not None

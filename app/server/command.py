@@ -24,7 +24,7 @@ _MOST_NAME_CHARS = 100
 
 @record
 class ServeOptions:
-    """What the command line of ``serve`` asks for, besides settings."""
+    """Arguments of ``serve``, besides settings."""
 
     model: str | None = None
     host: str = "127.0.0.1"

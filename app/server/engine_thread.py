@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from app.chat import opening
+from app.chat.answer_form import FormError
 from app.conversations.thinking import tag_ids
 from app.program import garbage
 from app.program.refusals import bug_line, exit_code_of, line_of
 from app.program.settings import Settings
 from app.server.answer import Answering
+from app.server.answer_form import api_error
 from app.server.api_error import SERVER, ApiError, unavailable
 from app.server.conversation import ServedConversation
 from app.server.job import Ended, Job
@@ -46,7 +48,7 @@ class Served:
     n_embd: int
     weights_bytes: int
     sampling: dict[str, Any]
-    """What holds where a request sets nothing."""
+    """Sampling defaults, for parameters that a request leaves out."""
     template: str
     """Source of the chat template; "" for ChatML."""
     bos_text: str
@@ -249,6 +251,8 @@ def _error_of(error: BaseException) -> ApiError:
     """Return what a client is told; a bug goes to the log and is only named."""
     if isinstance(error, ApiError):
         return error
+    if isinstance(error, FormError):
+        return api_error(error)
     if isinstance(error, Cancelled):
         return _ending()
     if isinstance(error, TemplateError):

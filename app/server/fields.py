@@ -44,12 +44,12 @@ class Fields:
     """
 
     def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
-        self._values, self._where = values, where
+        self._values, self.where = values, where
         self._taken: set[str] = set()
 
     def place(self, name: str) -> str:
         """The field's place in the request, as ``messages[2].content``."""
-        return f"{self._where}.{name}" if self._where else name
+        return f"{self.where}.{name}" if self.where else name
 
     def any(self, name: str) -> Any:
         """Return a field of any type, None where it is absent."""

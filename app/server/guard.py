@@ -1,4 +1,4 @@
-"""What stands before every request: who may ask at all, how many at once, and that each end is an answer.
+"""Checks before every request: its origin, the limit on concurrent requests, and an answer for every failure.
 
 No page in a browser may talk to the server. Browsers say where a page comes from (Origin, Sec-Fetch-Site); and a name
 that an attacker points at this machine (DNS rebinding) is none of the names that the server answers to.

@@ -66,7 +66,7 @@ Happening = Begun | Piece | Ended
 
 
 class Stoppable(Protocol):
-    """What computes for a job."""
+    """The computation behind a job."""
 
     def cancel(self) -> None:
         """End it; any thread may call."""

@@ -21,7 +21,7 @@ _HELP = {
 
 
 class Metrics:
-    """What has been counted since the start."""
+    """Counters and totals since the start of the server."""
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, int]] = Counter()

@@ -5,10 +5,11 @@ What the API knows and this server does not do is refused by name, never left ou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.server.answer_form import AnswerForm, read_form
+from app.chat.answer_form import AnswerForm
+from app.server.answer_form import read_form
 from app.server.api_error import ApiError, unsupported
 from app.server.fields import Fields
 from app.server.messages import Said, read_messages
@@ -19,10 +20,10 @@ MOST_STOP_CHARS = 1000
 MOST_TOP_LOGPROBS = 20
 RANDOM_SEED = -1
 """As in the settings."""
-_MOST = 2**31 - 1
+MOST_TOKENS = 2**31 - 1
 _IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls")
 """Fields that concern a provider's accounts and change no answer."""
-_EFFORTS = {
+EFFORTS = {
     "none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high",
 }  # fmt: skip
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -42,9 +43,8 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "prediction": (),
     "web_search_options": (),
     "verbosity": ("medium",),
-    "grammar": ("",),
 }
-"""What is not supported, with the values that ask for nothing."""
+"""Parameters that are not supported, with the values at which they have no effect and are accepted."""
 
 
 @record
@@ -82,7 +82,7 @@ def chat_order(fields: Fields, model_id: str) -> Order:
     Raises:
         ApiError: it is wrong somewhere.
     """
-    _check_model(fields, model_id)
+    check_model(fields, model_id)
     messages = read_messages(fields)
     n_logprobs = None
     n_top = fields.whole("top_logprobs", 0, MOST_TOP_LOGPROBS)
@@ -90,12 +90,12 @@ def chat_order(fields: Fields, model_id: str) -> Order:
         n_logprobs = n_top or 0
     elif n_top:
         raise ApiError("top_logprobs needs logprobs: true", param="top_logprobs", code="invalid_value")
-    completion_limit = fields.whole("max_completion_tokens", 1, _MOST)
+    completion_limit = fields.whole("max_completion_tokens", 1, MOST_TOKENS)
     order = _order(
         fields,
         messages=messages,
         n_logprobs=n_logprobs,
-        max_tokens=fields.whole("max_tokens", 1, _MOST) if completion_limit is None else completion_limit,
+        max_tokens=fields.whole("max_tokens", 1, MOST_TOKENS) if completion_limit is None else completion_limit,
         thinking=_thinking(fields),
     )
     fields.any("max_tokens")
@@ -109,12 +109,12 @@ def completion_order(fields: Fields, model_id: str) -> Order:
     Raises:
         ApiError: it is wrong somewhere.
     """
-    _check_model(fields, model_id)
+    check_model(fields, model_id)
     order = _order(
         fields,
         prompt=_prompt(fields),
         n_logprobs=fields.whole("logprobs", 0, MOST_TOP_LOGPROBS),
-        max_tokens=fields.whole("max_tokens", 1, _MOST),
+        max_tokens=fields.whole("max_tokens", 1, MOST_TOKENS),
     )
     fields.refuse_rest()
     return order
@@ -123,7 +123,7 @@ def completion_order(fields: Fields, model_id: str) -> Order:
 def _order(fields: Fields, **own: Any) -> Order:
     for name in _IGNORED:
         fields.any(name)
-    _refuse_unsupported(fields)
+    refuse_unsupported(fields, _NEUTRAL)
     options = fields.table("stream_options")
     tells_usage = options.flag("include_usage") if options is not None else False
     if options is not None:
@@ -131,7 +131,7 @@ def _order(fields: Fields, **own: Any) -> Order:
         options.refuse_rest()
     return Order(
         **own,
-        sampling=tuple(_sampling(fields).items()),
+        sampling=tuple(read_sampling(fields).items()),
         stops=_stops(fields),
         form=read_form(fields),
         is_streamed=fields.flag("stream"),
@@ -139,15 +139,17 @@ def _order(fields: Fields, **own: Any) -> Order:
     )
 
 
-def _check_model(fields: Fields, model_id: str) -> None:
+def check_model(fields: Fields, model_id: str) -> None:
+    """Refuse another model than the one that is served."""
     wanted = fields.text("model")
     if wanted not in (None, model_id):
         shown = str(wanted)[:60]
         raise ApiError(f'model "{shown}" is not served here (served: {model_id})', 404, "model", "model_not_found")
 
 
-def _refuse_unsupported(fields: Fields) -> None:
-    for name, neutral in _NEUTRAL.items():
+def refuse_unsupported(fields: Fields, neutral_values: Mapping[str, tuple[Any, ...]]) -> None:
+    """Refuse what asks for something that is not done here: all but the values that ask for nothing."""
+    for name, neutral in neutral_values.items():
         if fields.has(name) and not any(_same(fields.any(name), value) for value in neutral):
             allowed = f" (allowed: {', '.join(map(str, neutral))})" if neutral else ""
             raise unsupported(fields.place(name), f"is not supported{allowed}")
@@ -158,14 +160,15 @@ def _same(value: Any, neutral: Any) -> bool:
     return (type(value) is type(neutral) or (is_number and not isinstance(value, bool))) and bool(value == neutral)
 
 
-def _sampling(fields: Fields) -> dict[str, Any]:
+def read_sampling(fields: Fields) -> dict[str, Any]:
+    """Return the fields of ``engine.Sampling`` that a request sets."""
     chosen = {
         "temperature": fields.number("temperature", 0, 100),
         "top_p": fields.number("top_p", 0, 1),
         "min_p": fields.number("min_p", 0, 1),
-        "top_k": fields.whole("top_k", 0, _MOST),
+        "top_k": fields.whole("top_k", 0, MOST_TOKENS),
         "repeat_penalty": fields.number("repeat_penalty", 0.01, 100),
-        "repeat_window": fields.whole("repeat_last_n", 0, _MOST),
+        "repeat_window": fields.whole("repeat_last_n", 0, MOST_TOKENS),
         "seed": fields.whole("seed", -(2**63), 2**63 - 1),
     }
     given = {name: value for name, value in chosen.items() if value is not None}
@@ -186,14 +189,14 @@ def _stops(fields: Fields) -> tuple[str, ...]:
 
 
 def _thinking(fields: Fields) -> str | None:
-    effort = fields.word("reasoning_effort", *_EFFORTS)
+    effort = fields.word("reasoning_effort", *EFFORTS)
     variables = fields.table("chat_template_kwargs")
     if variables is not None:
         is_on = variables.flag("enable_thinking") if variables.has("enable_thinking") else None
         variables.refuse_rest()
         if is_on is not None:
             return "on" if is_on else "off"
-    return _EFFORTS[effort] if effort is not None else None
+    return EFFORTS[effort] if effort is not None else None
 
 
 def _prompt(fields: Fields) -> str | tuple[int, ...]:
@@ -205,7 +208,7 @@ def _prompt(fields: Fields) -> str | tuple[int, ...]:
         given = given[0]
     if isinstance(given, str) and given:
         return given
-    if isinstance(given, list) and given and all(type(one) is int and 0 <= one <= _MOST for one in given):
+    if isinstance(given, list) and given and all(type(one) is int and 0 <= one <= MOST_TOKENS for one in given):
         return tuple(given)
     if isinstance(given, list) and len(given) > 1 and all(isinstance(one, (str, list)) for one in given):
         raise unsupported("prompt", "has several texts: one at a time is supported")

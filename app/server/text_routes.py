@@ -16,6 +16,8 @@ from app.server.fields import Fields, read_json
 from app.server.job import Begun, Ended, Happening, Job, Piece
 from app.server.metrics import Metrics
 from app.server.order import Order, chat_order, completion_order
+from app.server.response_body import ResponseBody
+from app.server.responses import response_order
 from app.server.transfer import STILL_HERE_S, EventStream, GoneError, JsonBody, read_body, watched
 
 MOST_TOKENIZED_CHARS = 1 << 18
@@ -23,6 +25,7 @@ MOST_TOKENIZED_CHARS = 1 << 18
 _MOST_IDS = 1 << 18
 
 ReadOrder = Callable[[Fields, str], Order]
+Body = ReplyBody | ResponseBody
 
 
 class TextRoutes:
@@ -45,6 +48,10 @@ class TextRoutes:
     async def complete(self, request: Request) -> Response:
         """Continue a text."""
         return await self._reply(request, completion_order)
+
+    async def respond(self, request: Request) -> Response:
+        """Answer a conversation in the words of the newer API."""
+        return await self._reply(request, response_order, ResponseBody)
 
     async def tokenize(self, request: Request) -> Response:
         """Return the tokens of a text, as llama-server does."""
@@ -91,21 +98,21 @@ class TextRoutes:
     async def _aside(self, work: Callable[[Any], Any]) -> Any:
         return await asyncio.wrap_future(self._engine.aside(work))
 
-    async def _reply(self, request: Request, read_order: ReadOrder) -> Response:
+    async def _reply(self, request: Request, read_order: ReadOrder, kind: type[Body] = ReplyBody) -> Response:
         order = read_order(read_json(await read_body(request)), self._model_id)
         self.served()
         peer = request.client.host if request.client is not None else ""
         job = Job(order, peer, asyncio.get_running_loop())
-        body = ReplyBody(order, self._model_id)
+        body = kind(order, self._model_id)
         self._engine.ask(job)
         if not order.is_streamed:
             async with watched(request.receive, lambda: self._engine.drop(job)):
                 return await self._whole(job, body)
         stream = self._stream(request, job, body)
         await anext(stream)  # what is wrong with the prompt is told by the status, which the first event settles
-        return EventStream(stream)
+        return EventStream(stream, body.ends_with_done)
 
-    async def _whole(self, job: Job, body: ReplyBody) -> Response:
+    async def _whole(self, job: Job, body: Body) -> Response:
         pieces: list[Piece] = []
         async for one in self._happenings(job):
             if isinstance(one, Piece):
@@ -114,25 +121,19 @@ class TextRoutes:
                 return JsonBody(body.whole(pieces, one))
         raise GoneError
 
-    async def _stream(self, request: Request, job: Job, body: ReplyBody) -> AsyncGenerator[dict[str, Any] | None, None]:
+    async def _stream(self, request: Request, job: Job, body: Body) -> AsyncGenerator[dict[str, Any] | None, None]:
         async with watched(request.receive, lambda: self._engine.drop(job)):
             happenings = self._happenings(job, STILL_HERE_S)
             try:
                 async for one in happenings:
-                    if isinstance(one, Begun):
+                    if one is None or isinstance(one, Begun):
                         yield None
-                        opening = body.opening()
-                        if opening is not None:
-                            yield opening
-                    elif isinstance(one, Ended):
-                        for last in body.last(one):
-                            yield last
-                    else:
-                        yield body.piece(one) if one is not None else None
+                    for event in body.events(one) if one is not None else ():
+                        yield event
             except ApiError as error:
                 if not job.has_begun:
                     raise
-                yield error.body()
+                yield body.broken(error)
 
     async def _happenings(self, job: Job, patience_s: float | None = None) -> AsyncGenerator[Happening | None, None]:
         """Yield what happens to a job until it ends, and None where nothing has for a while.

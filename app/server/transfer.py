@@ -1,4 +1,4 @@
-"""What passes between a client and its request: a bounded body in, a patient stream out, and the moment it leaves."""
+"""Transfer between a client and its request: a bounded body in, a stream out, and the detection of a disconnect."""
 
 from __future__ import annotations
 
@@ -97,18 +97,19 @@ class JsonBody(Response):
 
 
 class EventStream(Response):
-    """Server-sent events, each a JSON object, then ``[DONE]``.
+    """Server-sent events, each a JSON object, which is named where it has a ``type``.
 
     Args:
         objects: what is sent; None says that it goes on.
+        ends_with_done: whether ``[DONE]`` comes last.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, objects: AsyncGenerator[dict[str, Any] | None, None]) -> None:
+    def __init__(self, objects: AsyncGenerator[dict[str, Any] | None, None], ends_with_done: bool) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._objects = objects
+        self._objects, self._last = objects, b"data: [DONE]\n\n" if ends_with_done else b""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send them as they come."""
@@ -116,9 +117,15 @@ class EventStream(Response):
         async with aclosing(self._objects) as objects:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async for one in objects:
-                event = b": still here\n\n" if one is None else b"data: " + as_json(one) + b"\n\n"
-                await send({"type": "http.response.body", "body": event, "more_body": True})
-        await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": False})
+                await send({"type": "http.response.body", "body": _event(one), "more_body": True})
+        await send({"type": "http.response.body", "body": self._last, "more_body": False})
+
+
+def _event(one: dict[str, Any] | None) -> bytes:
+    if one is None:
+        return b": still here\n\n"
+    name = f"event: {one['type']}\n".encode() if "type" in one else b""
+    return name + b"data: " + as_json(one) + b"\n\n"
 
 
 def patiently(scope: Scope, send: Send) -> Send:

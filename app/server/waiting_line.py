@@ -17,7 +17,7 @@ class LineFullError(Exception):
 
 
 class WaitingLine(Generic[T]):
-    """What waits.
+    """A queue that serves its peers in turn.
 
     Args:
         most: limit on all that wait.

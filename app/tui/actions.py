@@ -126,6 +126,7 @@ ACTIONS = action_table(
         command="think",
         argument="[on|off|low|500]",
     ),
+    Action("schema", "Have answers follow a JSON schema", "chat", command="schema", argument="[file|off]"),
     Action("focus_older", "Go up to a message", "chat", "ctrl+up,shift+tab"),
     Action("focus_newer", "Go down to a message or the prompt", "chat", "ctrl+down"),
     Action("model", "Load a model file", "chat", command="model", argument="path"),

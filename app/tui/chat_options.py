@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from app.chat import opening as engine_access
+from app.chat.answer_form import AnswerForm, FormChoice
 from app.chat.generation import GenerationChoice
 from app.chat.options import ChatOptions
 from app.library.choose_model import remember_opened
@@ -23,6 +24,7 @@ def chat_options(settings: Settings) -> ChatOptions:
         open_model=partial(engine_access.open_model, settings),
         sampling=generation.sampling,
         generation=generation,
+        form=FormChoice(),
         glance_at_model=engine_access.glance_at_model,
         check_model=engine_access.check_model,
         context_size=settings.context_size or None,
@@ -44,15 +46,17 @@ def chat_options(settings: Settings) -> ChatOptions:
     )
 
 
-def shell_options(settings: Settings, keeps_states: bool) -> ChatOptions:
+def shell_options(settings: Settings, keeps_states: bool, form: AnswerForm | None = None) -> ChatOptions:
     """Return the same for a program in a shell: nothing is measured on the side, and nothing read before it is asked.
 
     Args:
         keeps_states: whether the state of the cache is kept for the next start.
+        form: of replies, at first; None for any.
     """
     return ChatOptions(
         open_model=partial(engine_access.open_model, settings),
         sampling=partial(engine_access.make_sampling, settings),
+        form=FormChoice(form),
         check_model=engine_access.check_model,
         context_size=settings.context_size or None,
         kv_type=settings.kv_type,

@@ -1,4 +1,4 @@
-"""What the text behind a slash could become: commands, and the names and paths that some of them take. No widget."""
+"""Completions of the text behind a slash: commands, and the names and paths that some of them take. No widget."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.tui.actions import ACTIONS, commands_starting, find_command, split_comm
 MOST_NAMES = 200
 """Limit on the files and folders of a directory that are offered."""
 _THINKING = ("on", "off", "auto", "low", "medium", "high")
-_FILES = {"read": "", "model": ".gguf"}
+_FILES = {"read": "", "model": ".gguf", "schema": ".json"}
 """Commands that take a path, and how the name of the file ends."""
 
 Names = Callable[[], Iterable[str]]
@@ -31,7 +31,7 @@ class Offered:
     usage: str
     """How it is listed."""
     title: str = ""
-    """What it does."""
+    """Its effect, in one line."""
 
 
 def offered_at_once(typed: str, names: Mapping[str, Names]) -> list[Offered]:

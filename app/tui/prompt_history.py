@@ -1,4 +1,4 @@
-"""What was sent before: the steps through it, and the file that keeps it across starts.
+"""History of the prompt: steps through sent messages, and the file that keeps them across starts.
 
 The file is one JSON object a line, for its owner alone, bounded in size. It is a convenience: lines that are not sound
 are passed over, and a failed write is told in one line and costs nothing else.

@@ -1,4 +1,4 @@
-"""What the terminal sends, told apart: keys and reports, pasted text, and what was typed before anyone listened.
+"""Input of the terminal, told apart: keys and reports, pasted text, and keys typed before the screen was up.
 
 Textual 8.2 looks for escape sequences inside a paste, so that an ESC there lets the next characters press keys, and one
 byte that is not UTF-8 ends the program. Here a paste is taken out of the stream of bytes before Textual's parser sees
@@ -72,7 +72,7 @@ class TerminalInput:
         self._keys = XTermParser(debug)
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._held = b""
-        """What may be the beginning of a mark."""
+        """Bytes that may be the beginning of a mark."""
         self._passed_on = b""
         """The same after it has counted as a key because nothing followed soon."""
         self._pasted: bytearray | None = None

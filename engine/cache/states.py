@@ -1,4 +1,4 @@
-"""What recurrent layers remember: states of a fixed size that cannot be cut, and copies of them to go back to.
+"""States of recurrent layers, of a fixed size and not to be cut, and copies of them to go back to.
 
 A layer's state is what it made of all tokens so far. Each walk reads it from one of two slots and writes the other, so
 that a walk that fails or is cancelled, or guesses that are rejected, cost nothing: the slot from before is still there.

@@ -11,7 +11,7 @@ import numpy as np
 from engine.errors import EngineError, GGUFError
 
 LEAST_POSITIVE = 2.0**-126
-"""What float32 holds in full, as files keep such numbers: no quotient of two of them overflows float64."""
+"""Smallest normal float32, the type of such numbers in files: no quotient of two of them overflows float64."""
 
 
 class Hyperparameters:

@@ -1,4 +1,4 @@
-"""What a branch adds to the residual stream, where no matrix product adds it by itself."""
+"""Addition of a branch to the residual stream, where no matrix product adds it by itself."""
 
 from engine.jit import kernel
 from engine.kernels.records import ADD as F

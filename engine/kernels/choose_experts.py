@@ -14,7 +14,7 @@ from engine.simd import load_f32, load_f64, load_i32, load_i64, store_f32, store
 
 SIGMOID, OF_CHOSEN = SCORES.index("sigmoid"), SCORES.index("softmax of chosen")
 LEAST_SUM = 6.103515625e-5
-"""What weights are divided by at least."""
+"""Lower limit of the sum that weights are divided by."""
 MASKED = -math.inf
 
 
@@ -99,7 +99,7 @@ def choose(op, logits, ids, weights, room):
         store_f32(weights + 4 * k, load_f32(probabilities + 4 * best))
     if score == OF_CHOSEN:
         softmax(weights, n_used, weights)
-    factor = load_f64(op + F.scale)
+    factor, factors = load_f64(op + F.scale), load_i64(op + F.factors)
     if load_i64(op + F.renormalised) != 0:
         total = np.float32(0.0)
         for k in range(n_used):
@@ -108,7 +108,10 @@ def choose(op, logits, ids, weights, room):
             total = np.float32(LEAST_SUM)
         factor = factor / total
     for k in range(n_used):
-        store_f32(weights + 4 * k, load_f32(weights + 4 * k) * factor)
+        weight = load_f32(weights + 4 * k) * factor
+        if factors != 0:
+            weight = weight * load_f32(factors + 4 * load_i32(ids + 4 * k))
+        store_f32(weights + 4 * k, weight)
 
 
 @kernel

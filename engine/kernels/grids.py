@@ -90,7 +90,7 @@ FOURS, EIGHTS, SIGNS, SCALES, ROOM_BYTES = 0, 64, 128, 160, 192
 ROOM_STEP = 256
 """From a block's room to the next one's: what was just written can be read in smaller parts only after a while."""
 RAISED_BY = 9
-"""What weights of the raised kind are too large by."""
+"""Offset added to weights of the raised kind."""
 ONE = np.float32(1.0)
 
 odd_parities = constant_i8x32([-128 if (k ^ k >> 1 ^ k >> 2 ^ k >> 3) & 1 else 0 for k in range(16)] * 2)
@@ -145,7 +145,7 @@ def start_at_zero(room, sums):
 
 @inner
 def raised_of(room, j):
-    """What the j-th 32 weights are raised by: a byte for eight of them."""
+    """Offsets of the j-th 32 weights: one byte for each eight of them."""
     return byte_each_8(broadcast_4_bytes(room + SIGNS + 4 * j))
 
 
@@ -163,7 +163,7 @@ def lowered(w, signs):
 
 @inner
 def start_lowered(room, sums):
-    """What such weights are too large by, times all activations."""
+    """Start a sum with the negative offset of such weights times all activations."""
     return maddwd(mul(load_i16x16(room + SCALES), splat_i16x16(-RAISED_BY)), load_i16x16(sums))
 
 

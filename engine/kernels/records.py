@@ -23,11 +23,11 @@ EACH_BYTES = 256
 STRIP = 32
 """Columns of a recurrent layer's matrix that are worked off at once."""
 MATMUL_SCRATCH_BYTES = 128 << 10
-"""What one thread's tiles and sums of any prefill kernel stay below."""
+"""Limit on the tiles and sums of one thread, for any prefill kernel."""
 
 
 class Step(NamedTuple):
-    """What changes from one walk of the plan to the next; rows may have a record of their own.
+    """Values that change from one walk of the plan to the next; rows may have a record of their own.
 
     ``slot`` is which of its two slots a recurrent state is read from; the other one is written.
     """
@@ -177,7 +177,8 @@ class Cache(NamedTuple):
 class Choose(NamedTuple):
     """Each token's experts: ids[(token), n_used] i32 and weights f32, of logits[(token), n_experts] f32.
 
-    ``bias`` is 0 or is added to the scores for the choice alone; ``score`` is a place in ``SCORES``.
+    ``bias`` is 0 or is added to the scores for the choice alone; ``score`` is a place in ``SCORES``. ``factors`` is 0
+    or what each expert's weight is multiplied by at last.
     """
 
     step: int = 0
@@ -194,6 +195,7 @@ class Choose(NamedTuple):
     weights: int = 88
     scratch: int = 96
     scratch_bytes: int = 104
+    factors: int = 112
 
 
 class Group(NamedTuple):

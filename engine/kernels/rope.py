@@ -12,7 +12,7 @@ from engine.simd import load_f32, load_f64, load_i64, store_f32
 
 @kernel
 def scaled_angles(op, thread, n_threads):
-    """What ``angles`` writes, times a factor that may grow with the position (YaRN, longrope, Mistral 3's queries)."""
+    """Write ``angles`` times a factor that may grow with the position (YaRN, longrope, Mistral 3's queries)."""
     step, n_pairs, magnitude = (
         load_i64(op + ANGLES.step),
         load_i64(op + ANGLES.n_pairs),

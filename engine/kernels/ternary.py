@@ -1,4 +1,4 @@
-"""What blocks of 256 weights of three values share: weights are kept one too large, as unsigned bytes."""
+"""Parts shared by types with blocks of 256 ternary weights: weights are kept one too large, as unsigned bytes."""
 
 from engine.jit import inner
 from engine.kernels.matmul import ROW_D, ROW_MINIMA, ROW_SCALES, add_columns, eight, offsets_of_32, sum_columns

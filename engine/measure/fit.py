@@ -46,7 +46,7 @@ LAYER_S = 5e-5
 
 @dataclass(frozen=True)
 class ModelNeeds:
-    """What one model needs on any machine.
+    """Requirements of one model, on any machine.
 
     Attributes:
         name: ``general.name`` of the file, untrusted, or its stem.

@@ -1,4 +1,4 @@
-"""What an architecture consists of, and the lists of tensors that decoder-only architectures put together."""
+"""Parts of an architecture, and the lists of tensors that decoder-only architectures put together."""
 
 from __future__ import annotations
 
@@ -121,8 +121,14 @@ def expert_tensors(block: str, experts: Experts, dim: int) -> dict[str, TensorSp
         block + "ffn_down_exps.weight": TensorSpec((n, dim, hidden), read_share=share),
     }
     if experts.shared is not None:
-        shared = dense_tensors(block, experts.shared, dim)
-        tensors |= {name.replace(".weight", "_shexp.weight"): spec for name, spec in shared.items()}
+        shared, ending = (
+            dense_tensors(block, experts.shared, dim),
+            ".weight" if experts.norms_apart else "_shexp.weight",
+        )
+        tensors |= {name.replace(".weight", ending): spec for name, spec in shared.items()}
+    if experts.norms_apart:
+        tensors |= {block + name: TensorSpec((dim,)) for name in decoder.NORMS_APART}
+        tensors[block + "ffn_down_exps.scale"] = TensorSpec((n,), required=False)
     if experts.shared_is_gated:
         tensors[block + "ffn_gate_inp_shexp.weight"] = TensorSpec((dim,))
     return tensors
@@ -145,7 +151,7 @@ def expert_biases(config: ModelConfig) -> dict[str, TensorSpec]:
 
 
 def choice_biases(config: ModelConfig) -> dict[str, TensorSpec]:
-    """What is added to the scores of a layer's experts for the choice alone."""
+    """Biases added to the scores of a layer's experts for their choice alone."""
     found = ((f"blk.{n}.exp_probs_b.bias", layer.feed_forward) for n, layer in enumerate(config.layers))
     return {name: TensorSpec((one.n_experts,), required=False) for name, one in found if isinstance(one, Experts)}
 
@@ -195,7 +201,7 @@ def other_biases(config: ModelConfig, required: bool = False) -> dict[str, Tenso
 
 
 def scales(config: ModelConfig) -> dict[str, TensorSpec]:
-    """What the product with a matrix of a layer is multiplied by, one number for each matrix that has one."""
+    """Factors of the products with a layer's matrices, one number for each matrix that has one."""
     names = [f"attn_{name}" for name in ("q", "k", "v", "output")] + [f"ffn_{name}" for name in ("gate", "up", "down")]
     return {f"blk.{n}.{name}.scale": TensorSpec((1,), required=False) for n in range(config.n_layers) for name in names}
 

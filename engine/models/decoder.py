@@ -27,10 +27,14 @@ if TYPE_CHECKING:
 
 NORMS_BEHIND = ("post_attention_norm.weight", "post_ffw_norm.weight")
 """Norms behind the two branches of a layer."""
+NORMS_APART = (
+    "post_ffw_norm_1.weight", "ffn_gate_inp.scale", "pre_ffw_norm_2.weight", "post_ffw_norm_2.weight",
+)  # fmt: skip
+"""Norms of a feed-forward beside experts: what it leaves, what the router and the experts read, what those leave."""
 
 
 class Part(Enum):
-    """What a walk computes of its tokens.
+    """The part of its tokens' results that a walk computes.
 
     A prompt leaves keys and values behind and asks for one token's logits. So its blocks need ``STORED`` alone, and its
     last token ``LAST``, to which the step of the walk belongs; both together are ``ALL`` of that token, to the bit.
@@ -208,7 +212,7 @@ def residual(d: Decoder, branch: Activations, behind: Tensor | None = None) -> N
 
 
 def mix(d: Decoder, layer: int, mixer: Mixer, x: Activations) -> Activations | None:
-    """What a layer's mixer makes of x; None as ``self_attention`` has it."""
+    """Apply a layer's mixer to x; None as for ``self_attention``."""
     if isinstance(mixer, Attention):
         return self_attention(d, layer, mixer, x)
     return product(d, *recurrent.mix(d, layer, mixer, x))
@@ -293,11 +297,30 @@ def _norm_and_turn(d: Decoder, layer: int, attention: Attention, heads: Mapping[
 
 
 def feed_forward(d: Decoder, layer: int, form: FeedForward, x: Activations) -> Activations:
-    """What the layer's feed-forward makes of x, with experts or without."""
+    """Apply the layer's feed-forward to x, with experts or without."""
     if not isinstance(form, Experts):
         return dense_feed_forward(d, layer, form, x)
+    if form.norms_apart:
+        return _normed_apart(d, layer, form, x)
     shared = dense_feed_forward(d, layer, form.shared, x, "_shexp") if form.shared else None
     return experts.routed_feed_forward(d, layer, form, x, shared)
+
+
+def _normed_apart(d: Decoder, layer: int, form: Experts, x: Activations) -> Activations:
+    """norm(shared feed-forward of x) + norm(experts), which read the stream through a norm of their own."""
+    assert form.shared is not None
+    plan, dim = d.plan, d.config.dim
+    shared = dense_feed_forward(d, layer, form.shared, x)
+    plan.phase = "norms"
+    out, routed = (d.buffers.vector(name, dim) for name in ("normed branch", "routed"))
+    plan.rmsnorm(shared, d.weight(layer, "post_ffw_norm_1.weight"), out, d.config.norm_eps)
+    scale = f"blk.{layer}.ffn_gate_inp.scale"  # of a vector that has unit length, not unit mean square
+    plan.rmsnorm(d.x, d.buffers.constant(scale, d.weights.float32(scale) / dim**0.5), routed, d.stream_eps)
+    x = norm(d, layer, "pre_ffw_norm_2")
+    branch = experts.routed_feed_forward(d, layer, form, x, None, routed)
+    plan.add(out, branch, d.weight(layer, "post_ffw_norm_2.weight"), d.config.norm_eps)
+    plan.barrier()
+    return out
 
 
 def dense_feed_forward(d: Decoder, layer: int, dense: Dense, x: Activations, kind: str = "") -> Activations:
@@ -364,7 +387,7 @@ def _scaled(d: Decoder, products: Sequence[tuple[Tensor, Activations, Tensor | N
 
 
 def _normed_within(d: Decoder, layer: int, name: str, x: Activations) -> Activations:
-    """What a branch's last product reads, normed."""
+    """Normalize the input of a branch's last product."""
     normed = d.buffers.vector(f"normed {x.n}", x.n)
     d.plan.rmsnorm(x, d.weight(layer, name + ".weight"), normed, d.config.norm_eps)
     d.plan.barrier()

@@ -14,18 +14,25 @@ if TYPE_CHECKING:
 
 
 def routed_feed_forward(
-    d: Decoder, layer: int, experts: Experts, x: Activations, shared: Activations | None
+    d: Decoder,
+    layer: int,
+    experts: Experts,
+    x: Activations,
+    shared: Activations | None,
+    routed: Activations | None = None,
 ) -> Activations:
     """Weighted sum of down(function(gate(x)) * up(x)) of the experts that each token chooses.
 
     Args:
         shared: what every token passes beside them, or None; means nothing afterwards.
+        routed: what the router reads; None for x.
     """
     plan, rows = d.plan, ExpertRows(d.plan, d.buffers, experts, x.n)
     gate_and_up, down = _products(d, layer, experts, rows), d.weight(layer, "ffn_down_exps.weight")
     readers = [weights for weights, *_ in gate_and_up]
-    shared_gate = _score(d, layer, x, readers if plan.one_column else [], experts)
-    rows.choose(d.buffers.vector("router", experts.n_experts), d.optional(layer, "exp_probs_b.bias"))
+    shared_gate = _score(d, layer, x, readers if plan.one_column else [], experts, routed or x)
+    products, factors = d.buffers.vector("router", experts.n_experts), d.optional(layer, "ffn_down_exps.scale")
+    rows.choose(products, d.optional(layer, "exp_probs_b.bias"), factors)
     plan.barrier()
     plan.phase = "feed-forward"
     if d.weights.exceeds_memory:
@@ -61,21 +68,29 @@ def _products(
     ]
 
 
-def _score(d: Decoder, layer: int, x: Activations, readers: list[Tensor], experts: Experts) -> Activations | None:
-    """The router's products with x, and that of the shared expert's gate, which is returned if there is one.
+def _score(
+    d: Decoder, layer: int, x: Activations, readers: list[Tensor], experts: Experts, routed: Activations
+) -> Activations | None:
+    """The router's products, and that of the shared expert's gate, which is returned if there is one.
 
     Args:
-        readers: what else reads x.
+        readers: what reads x, beside them.
+        routed: what they read.
     """
     plan, router = d.plan, d.weight(layer, "ffn_gate_inp.weight")
     products = [(router, d.buffers.vector("router", experts.n_experts), d.optional(layer, "ffn_gate_inp.bias"))]
     if experts.shared_is_gated:
         gate = d.buffers.vector("shared gate", 1)
         products.append((d.weight(layer, "ffn_gate_inp_shexp.weight"), gate, None))
-    plan.quantize(x, *(weight for weight, _, _ in products), *readers)
+    scored = [weight for weight, _, _ in products]
+    if routed is x:
+        readers = scored + readers
+    else:
+        plan.quantize(routed, *scored)
+    plan.quantize(x, *readers)
     plan.barrier()
     plan.phase = "router"
     for weight, out, bias in products:
-        plan.matmul(weight, x, out, bias)
+        plan.matmul(weight, routed, out, bias)
     plan.barrier()
     return products[-1][1] if experts.shared_is_gated else None

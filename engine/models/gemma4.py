@@ -1,8 +1,9 @@
-"""The gemma4 architecture (Gemma 4, dense): two sizes of heads, layers that share keys and values, inputs of layers.
+"""The gemma4 architecture (Gemma 4): two sizes of heads, layers that share keys and values, inputs of layers.
 
 Layers with a window have heads of their own width. The last layers store nothing: they read the keys and values of the
 last layer before them that is of their kind. Each layer of the small models adds what a table says of the token, which
-is half of their file; a token reads one row of it, so it stays there.
+is half of their file; a token reads one row of it, so it stays there. Layers of the 26B have experts beside their
+feed-forward.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.config import Attention, Dense, Layer, Rope
+from engine.config import Attention, Dense, Experts, Layer, Rope, Router
 from engine.models import decoder, reading
 from engine.models.base import Architecture, decoder_tensors, rope_factors
 from engine.models.decoder import Decoder, Part
@@ -34,6 +35,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
     dim, window, slides = reading.width(read), reading.window(read), _slides(read)
     n_storing = len(slides) - read.integer(f"attention.{SHARED}", 0, max(0, len(slides) - 2), default=0)
     kv_heads: list[int] = []
+    widths = read.per_layer("expert_feed_forward_length", len(slides), 0, reading.MAX_DIM, default=0)
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         assert attention.rope is not None
@@ -44,7 +46,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
         kv_heads.append(mixer.n_kv_heads)
         if number >= n_storing:
             mixer = replace(mixer, kv_of=_source(read, number, n_storing, slides, kv_heads))
-        return Layer(mixer, replace(feed_forward, gate="gelu"), norm_behind=True)
+        return Layer(mixer, _feed_forward(read, number, replace(feed_forward, gate="gelu"), widths), norm_behind=True)
 
     width = read.integer(WIDTH, 0, reading.MAX_DIM, default=0)
     if width % reading.DIM_MULTIPLE:
@@ -54,10 +56,21 @@ def _read(read: Hyperparameters) -> ModelConfig:
         layer,
         neighbours=False,
         factors=FACTORS,
+        has_experts=True,
         embedding_scale=dim**0.5,
         logit_soft_cap=read.positive(reading.LOGIT_CAP) if read.number(reading.LOGIT_CAP, 0.0) else None,
     )
     return replace(config, per_layer_width=width)
+
+
+def _feed_forward(read: Hyperparameters, number: int, dense: Dense, widths: list[int]) -> Dense | Experts:
+    """A layer has experts beside its feed-forward where the file has a router for it."""
+    if f"blk.{number}.ffn_gate_inp.weight" not in read.tensors:
+        return dense
+    if not widths[number]:
+        raise read.fail(f"{read.key('expert_feed_forward_length')} is 0 or missing, but layer {number} has experts")
+    experts = reading.experts(read, widths[number], Router(renormalised=True), dense.gate)
+    return replace(experts, shared=dense, norms_apart=True)
 
 
 def _slides(read: Hyperparameters) -> list[bool]:
@@ -147,7 +160,7 @@ def _asking(d: Decoder) -> list[int]:
 
 
 def _inputs(d: Decoder) -> Activations | None:
-    """What each layer of this part adds of the token: a row of the table, and a projection of the embedding, normed.
+    """Compute the per-layer inputs of this part: a row of the table, and a projection of the embedding, normed.
 
     Both are left sqrt(2) too large, and the norm behind takes that back.
     """

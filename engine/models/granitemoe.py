@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def granite_experts(read: Hyperparameters) -> Callable[[Dense], Experts]:
-    """What a layer has in place of a dense feed-forward."""
+    """Return the function that gives a layer's experts, in place of its dense feed-forward."""
 
     def experts(dense: Dense) -> Experts:
         width = reading.shared_width(read)

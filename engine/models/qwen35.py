@@ -60,7 +60,7 @@ def qwen35_config(
 
 
 def qwen35_experts(read: Hyperparameters) -> Callable[[Dense], Experts]:
-    """What a layer of the families with experts has in place of a dense feed-forward."""
+    """Return the function that gives a layer's experts, in place of its dense feed-forward."""
 
     def experts(dense: Dense) -> Experts:
         router = Router(renormalised=True, scale=reading.multiplier(read, "expert_weights_scale"))

@@ -259,7 +259,7 @@ def keyed_router(read: Hyperparameters) -> Router:
 
 
 def multiplier(read: Hyperparameters, name: str, default: float | None = 1.0) -> float:
-    """What something is multiplied by; a file's 0 stands for no multiplication.
+    """Read a factor; a file's 0 stands for no multiplication.
 
     Args:
         default: where the file does not say; None where it must.
@@ -299,7 +299,7 @@ def scaling_kind(read: Hyperparameters) -> str:
 
 
 def norm_eps(read: Hyperparameters, name: str) -> float:
-    """What is added to the mean square of a norm."""
+    """Read the epsilon that a norm adds to the mean square; must be below 1."""
     eps = read.positive(name)
     if eps >= 1:
         raise read.fail(f"{read.key(name)} is {eps}: must be below 1")

@@ -129,7 +129,7 @@ def tensors(block: str, mixer: Recurrent, dim: int) -> dict[str, TensorSpec]:
 
 
 def mix(d: Decoder, layer: int, mixer: Recurrent, x: Activations) -> tuple[Tensor, Activations]:
-    """What a recurrent mixer makes of x: its output projection, and what that is of."""
+    """Apply a recurrent mixer to x: return its output projection and the vector to multiply with it."""
     if isinstance(mixer, DeltaNet):
         return delta_net(d, layer, mixer, x)
     if isinstance(mixer, Mamba2):
@@ -153,7 +153,7 @@ def short_convolution(d: Decoder, layer: int, mixer: ShortConvolution, x: Activa
 
 
 def delta_net(d: Decoder, layer: int, mixer: DeltaNet, x: Activations) -> tuple[Tensor, Activations]:
-    """What each value head's matrix answers to its query, normed and gated."""
+    """Query each value head's state matrix; the answers are normed and gated."""
     plan, heads, width = d.plan, mixer.n_value_heads, mixer.head_dim
     sizes = {"attn_qkv.weight": mixer.n_channels, "attn_gate.weight": mixer.out_dim, **_rate_widths(mixer)}
     made = {name: d.buffers.vector(name, n) for name, n in sizes.items()}
@@ -189,7 +189,7 @@ def delta_net(d: Decoder, layer: int, mixer: DeltaNet, x: Activations) -> tuple[
 
 
 def mamba2(d: Decoder, layer: int, mixer: Mamba2, x: Activations) -> tuple[Tensor, Activations]:
-    """What each head's matrix answers to its query, gated, and normed where the file has a norm."""
+    """Query each head's state matrix; the answers are gated, and normed where the file has a norm."""
     plan, heads, inner, keys = d.plan, mixer.n_heads, mixer.out_dim, mixer.n_groups * mixer.key_dim
     w_in, projected = d.weight(layer, "ssm_in.weight"), d.buffers.vector("ssm_in", mixer.in_dim)
     decay, rate = d.buffers.vector("decay", heads), d.buffers.vector("rate", heads)

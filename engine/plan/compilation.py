@@ -32,7 +32,8 @@ class Progress:
 
 
 ENTRY_MODULES = ("engine.plan.interpreter", "engine.sampling.sampling_kernels")
-"""What Python itself calls; compiled together with the kernels, so that the first prompt waits for nothing."""
+"""Modules of the functions that Python calls; compiled together with the kernels, so that the first prompt waits for
+nothing."""
 
 ProgressCallback = Callable[[Progress], None]
 

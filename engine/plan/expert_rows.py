@@ -55,15 +55,20 @@ class ExpertRows:
         n = n_tokens * self._experts.n_used
         return n + (COLUMNS_AT_ONCE - 1) * min(n, self._experts.n_experts)
 
-    def choose(self, logits: Activations, bias: Tensor | None) -> None:
-        """Choose each token's experts, and group tokens by them; a barrier must follow."""
+    def choose(self, logits: Activations, bias: Tensor | None, factors: Tensor | None = None) -> None:
+        """Choose each token's experts, and group tokens by them; a barrier must follow.
+
+        Args:
+            bias: of each expert, for the choice alone.
+            factors: what each expert's result is multiplied by.
+        """
         plan, one, router = self._plan, self._experts, self._experts.router
         plan.row(
             "choose experts", records.CHOOSE, logits=logits.address, bias=bias.address if bias else 0,
             n_experts=one.n_experts, n_used=one.n_used, score=SCORES.index(router.score),
             renormalised=int(router.renormalised), scale=bits(router.scale), n_groups=router.n_groups,
             n_groups_used=router.n_groups_used, ids=self._ids, weights=self._weights,
-            scratch=plan.scratch[0], scratch_bytes=plan.scratch[1],
+            scratch=plan.scratch[0], scratch_bytes=plan.scratch[1], factors=factors.address if factors else 0,
         )  # fmt: skip
         if not plan.one_column:  # else the first thread does both
             plan.barrier()

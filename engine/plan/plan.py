@@ -55,7 +55,7 @@ class ConvolutionPlace:
 
 @dataclass(frozen=True)
 class HeadLengths:
-    """What a convolution makes of the heads in its result: some get unit length, the first of these another one."""
+    """Lengths that a convolution gives its heads: some get unit length, the first of these another one."""
 
     head_dim: int
     n_normed: int = 0
@@ -192,7 +192,7 @@ class Plan:
         self._product = read, written, self.operations[-1:]
 
     def barrier(self) -> None:
-        """What follows needs what stands before, from all threads."""
+        """Let all threads finish the operations before this point before any begins one behind it."""
         self.operations[-1].barrier = True
 
     def embed(self, table: Tensor, out: Activations, first: int = 0) -> None:
@@ -212,10 +212,13 @@ class Plan:
         """Pick the step's column of a block."""
         self._add("take column", records.TAKE_COLUMN, x=x.address, out=out.address, dim=x.n)
 
-    def rmsnorm(self, x: Activations, weight: Tensor, out: Activations, eps: float, bias: Tensor | None = None) -> None:
-        """Scale to unit root mean square, then by weight; plus a bias."""
+    def rmsnorm(
+        self, x: Activations, weight: Tensor | int, out: Activations, eps: float, bias: Tensor | None = None
+    ) -> None:
+        """Scale to unit root mean square, then by weight, which may be an address; plus a bias."""
+        address = weight if isinstance(weight, int) else weight.address
         self._add(
-            "biased rmsnorm" if bias else "rmsnorm", records.RMSNORM, x=x.address, weight=weight.address,
+            "biased rmsnorm" if bias else "rmsnorm", records.RMSNORM, x=x.address, weight=address,
             out=out.address, dim=x.n, eps=bits(eps), bias=bias.address if bias else 0,
         )  # fmt: skip
 

@@ -30,7 +30,7 @@ _BY_DEFAULT = ThinkingMode()
 
 @dataclass(frozen=True)
 class _Switch:
-    """What has a template ask for a mode of thinking.
+    """The variables and text by which a template asks for a mode of thinking.
 
     Attributes:
         variables: for the template.

@@ -86,7 +86,7 @@ THOUGHT_MARKERS = (
 """Markers of the models in use."""
 
 ANSWER_FRAMES = {"<response>": "</response>", "<answer>": "</answer>"}
-"""What some models (Granite 3.3, Hunyuan) write around the answer behind a thought."""
+"""Frames that some models (Granite 3.3, Hunyuan) write around the answer behind a thought."""
 
 
 def opened_by(opening: str) -> ThoughtMarker | None:

@@ -17,6 +17,13 @@ Allowed = np.ndarray[Any, np.dtype[np.bool_]]
 class Constraint(Protocol):
     """A form, and how far a reply has come in it."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing but an end may follow."""
+
+    def forced(self) -> list[int]:
+        """Return tokens that come next whatever the model says; none where there is a choice."""
+
     def allowed(self) -> Allowed:
         """Return for each token whether it may come next; the end tokens may where the form is complete."""
 

@@ -65,6 +65,11 @@ class Guessing:
         self._balance = min(MOST_STEPS, self._balance + 1.0)
         return logits
 
+    def note(self, tokens: Sequence[int]) -> None:
+        """Note tokens that were computed without a guess."""
+        self._tokens += tokens
+        self._proven = []
+
     def propose(self, most: int) -> list[int]:
         """Return up to ``most`` tokens to compute together with the chosen one; none where it would not pay."""
         place = self._find()

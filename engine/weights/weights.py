@@ -283,7 +283,7 @@ def checked_tensors(gguf: GGUFFile, config: ModelConfig, expected: Mapping[str, 
 
 
 def multiplied(present: Collection[str], expected: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
-    """What is expected of the tensors that a file holds; a table that is multiplied with, too, is none."""
+    """Specifications of the tensors that a file holds; a table that is multiplied with counts as a matrix."""
     found = {name: expected[name] for name in present}
     for name, spec in expected.items():
         if spec.replaces in found and name not in found:

@@ -32,8 +32,12 @@ print("numba.np.arrayobj" in sys.modules, "numba.np.linalg" in sys.modules)
 
 
 def loaded(cache: Path, before: str = "") -> str:
+    return run(_LOAD.format(before=before), cache)
+
+
+def run(code: str, cache: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", _LOAD.format(before=before)],
+        [sys.executable, "-c", code],
         cwd=ROOT,
         env={**os.environ, "JALOPY_CACHE_DIR": str(cache)},
         capture_output=True,
@@ -67,8 +71,7 @@ def test_machine_code_is_loaded_without_what_only_compiling_needs(filled: tuple[
 def test_without_a_place_to_keep_it_everything_is_compiled_and_said_to_be(tmp_path: Path) -> None:
     place = tmp_path / "a file, not a directory"
     place.touch()
-    assert loaded(place).startswith("compiled")
-    assert loaded(place).startswith("compiled")
+    run(_HARMED + "assert compiles()\nassert compiles()", place)
 
 
 def test_all_is_kept_in_the_own_directory_whoever_imported_numba_first(tmp_path: Path) -> None:
@@ -79,29 +82,63 @@ def test_all_is_kept_in_the_own_directory_whoever_imported_numba_first(tmp_path:
     assert {*ROOT.glob("engine/**/*.nbi")} == kept_before
 
 
-@pytest.mark.parametrize("harm", [b"", b"\0" * 400, b"\x80\x05half a pickle"], ids=["emptied", "zeroed", "cut"])
-@pytest.mark.parametrize("kind", ["nbi", "nbc"])
-def test_a_damaged_cache_costs_a_compilation_and_is_mended(cache: Path, kind: str, harm: bytes) -> None:
-    files = [*cache.rglob(f"*.{kind}")]
-    assert files
-    for file in files:
-        file.write_bytes(harm)
-    assert loaded(cache).endswith("True")
-    assert loaded(cache).endswith("False")
+_HARMED = """
+from pathlib import Path
 
-
-@pytest.mark.parametrize(
-    "place",
-    ["IndexDataCacheFile._save_data", "IndexDataCacheFile._save_index", "_CacheLocator.ensure_cache_path"],
-)
-def test_a_cache_that_cannot_be_written_costs_a_compilation(tmp_path: Path, place: str) -> None:
-    full = f"""
+import numpy as np
 from numba.core import caching
+
+from engine import jit
+from engine.quants import q8_0
+from engine.sampling import sampling_kernels
+
+
+def compiles() -> bool:
+    told = []
+    with jit.telling(lambda: told.append(1)):
+        assert jit.kernel(q8_0.embed.function).address
+        assert jit.entry(sampling_kernels.largest_logit.py_func)(np.array([1, 3, 2], np.float32)) == 1
+    return bool(told)
+
+
 def full(*_):
     raise OSError(28, "No space left on device")
-caching.{place} = full
 """
-    assert loaded(tmp_path / "cache", before=full).endswith("True")
+_DAMAGED = r"""
+for kind in "nbi", "nbc":
+    for harm in b"", b"\0" * 400, b"\x80\x05half a pickle":
+        files = [*jit.CACHE_DIRECTORY.rglob(f"*.{kind}")]
+        assert files
+        for file in files:
+            file.write_bytes(harm)
+        assert compiles(), (kind, harm)
+        assert not compiles(), (kind, harm)
+"""
+_FULL = """
+for at, name in (
+    (caching.IndexDataCacheFile, "_save_data"),
+    (caching.IndexDataCacheFile, "_save_index"),
+    (caching._CacheLocator, "ensure_cache_path"),
+):
+    sound = getattr(at, name)
+    setattr(at, name, full)
+    for file in [*jit.CACHE_DIRECTORY.rglob("*.nbi")]:
+        file.unlink()
+    compiles()
+    compiles()
+    assert not [*jit.CACHE_DIRECTORY.rglob("*.nbc")], name  # so both were compiled
+    setattr(at, name, sound)
+assert compiles()
+assert not compiles()
+"""
+
+
+def test_a_damaged_cache_costs_a_compilation_and_is_mended(cache: Path) -> None:
+    run(_HARMED + _DAMAGED, cache)
+
+
+def test_a_cache_that_cannot_be_written_costs_a_compilation(tmp_path: Path) -> None:
+    run(_HARMED + _FULL, tmp_path / "cache")
 
 
 def test_every_file_with_compiled_code_names_the_cache() -> None:

@@ -177,6 +177,7 @@ class TinyGGUF:
         choice_biases: bool = False,
         shared_dim: int = 0,
         shared_gate: bool = False,
+        beside: bool = False,
         seed: int = 5,
     ) -> None:
         """Give every layer experts in place of its feed-forward, whose routers rounding seldom sways.
@@ -186,6 +187,7 @@ class TinyGGUF:
             first: the first layer that has them.
             biases: of the router and of each expert's matrices.
             choice_biases: what is added to scores for the choice alone.
+            beside: the feed-forward stays.
         """
         rng = np.random.default_rng(seed)
         architecture = self.value("general.architecture")
@@ -196,7 +198,8 @@ class TinyGGUF:
             quant = GGMLQuantizationType(self.tensor(block + "ffn_up.weight").ggml_type).name
             dim = self.tensor(block + "ffn_up.weight").dims[0]
             hidden = hidden_dim or (256 if TYPES_BY_NAME[quant].block_size == 256 else 64)
-            self.drop_tensors(*(f"{block}ffn_{name}.weight" for name in ("gate", "up", "down")))
+            if not beside:
+                self.drop_tensors(*(f"{block}ffn_{name}.weight" for name in ("gate", "up", "down")))
 
             def slab(name: str, rows: int, cols: int, std: float, block: str = block, quant: str = quant) -> None:
                 entry = quantised(f"{block}ffn_{name}_exps.weight", quant, n_experts * rows, cols, std, rng)

@@ -30,7 +30,7 @@ NEAR_TIE = 0.1
 _SEED = 0
 
 Job = dict[str, Any]
-"""What both sides do: ``model``, ``threads``, ``n_ctx``; ``prompt`` and ``following``, token ids to read at once and
+"""Work for both sides: ``model``, ``threads``, ``n_ctx``; ``prompt`` and ``following``, token ids to read at once and
 one by one, ``repeats`` times after once to warm up; ``greedy_prompt`` and ``n_greedy``."""
 Answer = dict[str, Any]
 Ask = Callable[[list[str], Job], Answer]
@@ -38,7 +38,7 @@ Ask = Callable[[list[str], Job], Answer]
 
 @record
 class CompareOptions:
-    """What the command line of ``compare`` asks for."""
+    """Arguments of ``compare``."""
 
     model: str
     threads: int = 0

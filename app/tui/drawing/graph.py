@@ -32,7 +32,7 @@ class Graph:
     rates_tps: Sequence[float] = ()
     """Of every second."""
     limit_tps: float = 0.0
-    """What memory allows; 0 for unknown."""
+    """Rate that the memory's bandwidth allows; 0 for unknown."""
     median_tps: float = 0.0
     """Of earlier replies."""
     marked: Sequence[int] = ()

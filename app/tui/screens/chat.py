@@ -349,6 +349,7 @@ class ChatScreen(Screen[None]):
     action_save = _handed_to(lambda chat: chat.talks.export)
     action_model = _handed_to(lambda chat: chat.models.open_wanted)
     action_set = _handed_to(lambda chat: chat.models.set_generation)
+    action_schema = _handed_to(lambda chat: chat.models.set_form)
     action_threads = _handed_to(lambda chat: chat.models.wish_threads)
     action_edit = _handed_to(lambda chat: chat.editing.edit)
     action_regenerate = _handed_to(lambda chat: chat.acting.regenerate)

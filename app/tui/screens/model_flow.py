@@ -12,6 +12,7 @@ from pathlib import Path
 from textual.content import Content
 from textual.widgets import Static
 
+from app.chat.answer_form import FormChoice
 from app.chat.commands import MeasureBandwidth, Think
 from app.chat.events import (
     ConversationReread,
@@ -24,6 +25,7 @@ from app.chat.events import (
     TuningDoubted,
     TuningEnded,
 )
+from app.chat.generation import GenerationChoice
 from app.chat.thinking_command import chosen_thinking, describe_thinking, parse_thinking
 from app.program.background import in_background
 from app.program.bundled_model import WHAT_IT_IS, is_starter, model_path
@@ -190,22 +192,28 @@ class ModelFlow:
 
     def set_generation(self, wanted: str = "") -> None:
         """Show generation parameters, or use another value from the next message on."""
-        generation = self._bridge.generation
-        if generation is None:
+        self._choose(self._bridge.generation, wanted)
+
+    def set_form(self, wanted: str = "") -> None:
+        """Have answers follow a JSON schema from the next message on, or none."""
+        self._choose(self._bridge.form, wanted)
+
+    def _choose(self, choice: GenerationChoice | FormChoice | None, wanted: str) -> None:
+        if choice is None:
             self._note(how_to_load(self._keymap))
             return
         try:
-            self._note(generation.obey(wanted))
+            self._note(choice.obey(wanted))
         except Refusal as refused:
             self._note(str(refused), is_error=True)
         self._show_name()
 
     def _show_name(self) -> None:
-        model, mode, generation = self._turns.model, self._bridge.thinking, self._bridge.generation
+        model, mode = self._turns.model, self._bridge.thinking
         if model is not None:
             thinking = describe_thinking(mode) if mode not in ("", AUTO) else ""
-            chosen = generation.described() if generation is not None else ""
-            self._name.update(Content(" · ".join(filter(None, (model.name, model.quantization, thinking, chosen)))))
+            chosen = (one.described() for one in (self._bridge.generation, self._bridge.form) if one is not None)
+            self._name.update(Content(" · ".join(filter(None, (model.name, model.quantization, thinking, *chosen)))))
 
     def doubt_tuning(self, message: TuningDoubted) -> None:
         """Suggest to measure again."""

@@ -1,4 +1,4 @@
-"""What the machine does meanwhile: memory by what fills it, the context, cores, clock, threads, the screen itself."""
+"""State of the machine: memory by its use, context, cores, clock, threads, the screen itself."""
 
 from __future__ import annotations
 

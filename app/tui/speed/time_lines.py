@@ -28,7 +28,7 @@ class _Part:
     """Which height it is drawn with."""
     name: str
     details: tuple[str, ...] = ()
-    """What there is room for is said."""
+    """Those that do not fit into the line are left out."""
 
 
 def reply_lines(spent: TimeSpent | None, width: int, rows: int, glyphs: Glyphs) -> list[Line]:

@@ -1,4 +1,4 @@
-"""What the doctor found, as cards: what suits this machine, what is to be mended, the open model, and what is well."""
+"""The doctor's findings as cards: models that suit this machine, problems, the open model, and checks that passed."""
 
 from __future__ import annotations
 

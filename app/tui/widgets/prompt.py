@@ -64,13 +64,13 @@ class Prompt(TextArea):
         self.border_title = prompt_hint(keymap)
         self.past = PromptHistory()
         self.unheeded: deque[Draft] = deque()
-        """What was sent from here, until whoever takes it has taken it."""
+        """Drafts that were sent from here and not yet taken."""
         self.carry_out_at_once: Callable[[Draft], bool] = lambda draft: False
         """Does what must be done before the next key: a file stands before what is typed behind its command."""
         self.takes_commands = True
         """Whether text that begins like a command is one; in a reply that is edited it is not."""
         self.offered: Sequence[Offered] = ()
-        """What the typed text could become, and which of it is marked."""
+        """Completions of the typed text; ``offered_at`` is the index of the marked one."""
         self.offered_at = 0
         self._has_chosen = False
         self.show_offered: Callable[[Sequence[Offered], int], object] = lambda offered, at: None
@@ -89,7 +89,7 @@ class Prompt(TextArea):
 
     @property
     def typed(self) -> str:
-        """What stands behind the chips that the text opens with."""
+        """The text behind the chips that it opens with."""
         return self.text[drafts.behind_chips(self.text, self._folds) :]
 
     def action_send(self) -> None:

@@ -1,4 +1,4 @@
-"""What the typed command could become, listed above the prompt."""
+"""Completions of the typed command, listed above the prompt."""
 
 from __future__ import annotations
 

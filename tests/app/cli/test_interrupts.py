@@ -12,6 +12,8 @@ import pytest
 
 from app.program import exit_codes
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_S = 120.0
 

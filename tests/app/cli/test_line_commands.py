@@ -257,3 +257,13 @@ def test_conversations_are_listed(talk: Talk) -> None:
     assert "*    2  " in err
     assert "2 saved" in err
     assert "conversations are not saved" in talk("/conversations", save_conversations="off")
+
+
+def test_answers_follow_a_schema_until_it_is_taken_back(talk: Talk, tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text('{"type":"array"}')
+    said = talk(f"/schema {tmp_path}/list.json", "/schema", "/schema off", "hi", f"/schema {tmp_path}/none.json")
+    assert "answers as list.json from the next message on" in said
+    assert "answers as list.json. /schema FILE takes a JSON schema" in said
+    assert "answers in any form" in said
+    assert talk.out.startswith("one.")  # type: ignore[attr-defined]
+    assert "none.json: No such file" in said

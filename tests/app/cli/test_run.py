@@ -1,9 +1,11 @@
 import io
 import json
 import os
+import re
 import signal
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from app.cli.run import RunOptions, read_prompt, run
 from app.program import exit_codes
+from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal
 from app.program.settings import Settings, built_in_settings
 from engine.errors import BrokenModelError, GGUFError
@@ -187,3 +190,31 @@ def test_a_prompt_given_twice_or_not_at_all_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "stdin", FakeTerminal())
     with pytest.raises(Refusal, match="there is no prompt"):
         read_prompt(None)
+
+
+def test_an_answer_has_the_form_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The bundled model would never say so by itself."""
+    (tmp_path / "form.json").write_text('{"enum":["left","right"]}')
+    (tmp_path / "form.gbnf").write_text('root ::= "le" [a-f]{2}')
+    starter = str(starter_file())
+    for options, wanted in (
+        ({"schema": str(tmp_path / "form.json")}, '"(left|right)"'),
+        ({"grammar": str(tmp_path / "form.gbnf")}, "le[a-f]{2}"),
+        ({"regex": "[0-9]{3}-[0-9]{2}"}, "[0-9]{3}-[0-9]{2}"),
+    ):
+        assert run(RunOptions(starter, "Say it.", **options), settings_with(max_tokens=20)) == exit_codes.OK
+        assert re.fullmatch(wanted, capsys.readouterr().out.strip())
+
+
+def test_a_form_that_cannot_be_used_is_refused_before_anything_is_opened(script: Script, tmp_path: Path) -> None:
+    (tmp_path / "form.json").write_text("{")
+    form = str(tmp_path / "form.json")
+    for options, why in (
+        ({"schema": form}, "jalopy run: form.json is not JSON"),
+        ({"regex": "(a"}, "jalopy run: --regex cannot be used"),
+        ({"regex": ""}, "jalopy run: --regex is empty"),
+        ({"regex": "a", "schema": form}, "--schema and --regex both"),
+    ):
+        with pytest.raises(Refusal, match=re.escape(why)):
+            run(RunOptions("m.gguf", "hi", **options), settings_with(), script.clock)
+    assert not script.opened

@@ -15,6 +15,8 @@ import pytest
 from app.program import exit_codes, refusals
 from engine.machine import address_space, host
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 MIB = 1 << 20
 

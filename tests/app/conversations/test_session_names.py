@@ -143,6 +143,7 @@ def let_go(processes):
     return [process.stdout.readline().rstrip("\n") for process in processes]
 
 
+@pytest.mark.slow
 def test_of_six_that_start_at_once_one_begins_the_conversation():
     for n in range(3):
         name = f"notes {n}"

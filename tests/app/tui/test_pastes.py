@@ -14,6 +14,7 @@ from textual.events import AppFocus, Key, MouseMove, Paste
 from textual.message import Message
 
 from app.text.clean_text import clean_text
+from app.tui import terminal_input
 from app.tui.draft import MAX_PASTE_CHARS
 from app.tui.messages import PasteRefused, PasteUnended
 from app.tui.terminal_input import KEY_PAUSE_S, MOST_PASTE_BYTES, PASTE_PATIENCE_S, TerminalInput
@@ -177,8 +178,13 @@ def test_a_paste_without_an_end_takes_bounded_memory() -> None:
 @pytest.mark.parametrize(
     ("unit", "n_chars"), [(b"0123456789", 10), (b"\r\n", 1), ("\U0001f600".encode(), 1), (b"\xff", 1), (b"\xcc\x81", 1)]
 )
-def test_what_is_too_long_is_refused_as_a_whole(unit: bytes, n_chars: int) -> None:
-    n_fitting = MAX_PASTE_CHARS // n_chars
+def test_what_is_too_long_is_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch, unit: bytes, n_chars: int) -> None:
+    most_chars = MAX_PASTE_CHARS
+    if n_chars == 1:  # one character after the other takes long: their limit is a hundredth
+        most_chars //= 100
+        monkeypatch.setattr(terminal_input, "MAX_PASTE_CHARS", most_chars)
+        monkeypatch.setattr(terminal_input, "MOST_PASTE_BYTES", 4 * (most_chars + 1))
+    n_fitting = most_chars // n_chars
     for n_units, kind in ((n_fitting, Paste), (n_fitting + 1, PasteRefused), (3 * n_fitting, PasteRefused)):
         chunks = split(BEGIN + unit * n_units + END + b"\r", range(0, 60 << 20, 1 << 16))
         hand = Hand().send(*chunks)

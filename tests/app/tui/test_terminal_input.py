@@ -16,6 +16,8 @@ import pytest
 
 from tests.app.chat_terminal import PATIENCE_S, Terminal
 
+pytestmark = pytest.mark.slow
+
 _MIRROR = """
 import json, os, threading, time
 apps, make = [], module.JalopyApp
@@ -272,7 +274,7 @@ _SCREENS = {
     "inspect": "app.push_screen(__import__('app.tui.screens.inspect').tui.screens.inspect.InspectScreen("
     "Path('x.gguf'), 'x', app.keymap))",
 }
-_N_RANDOM_BYTES = int(os.environ.get("JALOPY_TEST_RANDOM_BYTES", "1200"))
+_N_RANDOM_BYTES = int(os.environ.get("JALOPY_TEST_RANDOM_BYTES", "400"))
 """For each screen; a key takes a few milliseconds."""
 
 

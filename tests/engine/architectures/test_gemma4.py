@@ -33,6 +33,7 @@ def tiny(
     slides: list[bool] | None = None,
     shared: int | None = None,
     per_layer: bool = True,
+    experts_from: int | None = None,
     seed: int = 0,
     **arguments: Any,
 ) -> tiny_gguf.TinyGGUF:
@@ -87,6 +88,15 @@ def tiny(
         described.set(f"gemma4.{key}", value)
     for number in range(n_layers):
         vector(f"blk.{number}.layer_output_scale.weight", 1, 0.8)
+    if experts_from is not None:
+        described.with_experts(first=experts_from, is_fused=True, beside=True)
+        hidden = described.tensor(f"blk.{experts_from}.ffn_down_exps.weight").dims[0]
+        described.set("gemma4.expert_feed_forward_length", np.full(n_layers, hidden, "<u4"))
+        for block in (f"blk.{number}." for number in range(experts_from, n_layers)):
+            vector(block + "ffn_gate_inp.scale", dim, dim**0.5)
+            vector(block + "ffn_down_exps.scale", described.value("gemma4.expert_count"), 0.5)
+            for name in ("post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2"):
+                vector(f"{block}{name}.weight", dim)
     each = max(32, block_size) if per_layer else 0
     described.set("gemma4.embedding_length_per_layer_input", each)
     if each:
@@ -109,6 +119,15 @@ def inputs_of_layers(twin: Twin, x: Array, ids: list[int]) -> Array:
     projected = (twin.project(x, "per_layer_model_proj") / np.sqrt(x.shape[-1])).reshape(len(ids), -1, width)
     looked_up = twin.tensor("per_layer_token_embd.weight")[ids].reshape(len(ids), -1, width) * np.sqrt(width)
     return ((twin.norm(projected, "per_layer_proj_norm") + looked_up) / np.sqrt(2)).swapaxes(0, 1)
+
+
+def experts(twin: Twin, block: str, x: Array) -> Array:
+    """What a layer's experts leave, normed: they and their router read the stream through norms of their own."""
+    routed = twin.norm(x, block + "ffn_gate_inp", ".scale") / np.sqrt(x.shape[-1])
+    weights, scale = twin.routes(block, routed, is_renormalised=True), twin.tensor(block + "ffn_down_exps.scale")
+    weights = weights if scale is None else weights * scale
+    h = twin.norm(x, block + "pre_ffw_norm_2")
+    return twin.norm(twin.experts(block, h, weights, lambda gate, up: gelu(gate) * up), block + "post_ffw_norm_2")
 
 
 def logits(twin: Twin, ids: list[int]) -> Array:
@@ -138,6 +157,8 @@ def logits(twin: Twin, ids: list[int]) -> Array:
         attended = causal_attention(q, *stored[source], window).reshape(len(ids), -1)
         x = x + twin.norm(twin.project(attended, block + "attn_output"), block + "post_attention_norm")
         hidden = twin.feed_forward(block, twin.norm(x, block + "ffn_norm"), gelu)
+        if twin.tensor(block + "ffn_gate_inp.scale") is not None:
+            hidden = twin.norm(hidden, block + "post_ffw_norm_1") + experts(twin, block, x)
         x = x + twin.norm(hidden, block + "post_ffw_norm")
         if inputs is not None:
             gated = gelu(twin.project(x, block + "inp_gate")) * inputs[number]
@@ -186,6 +207,10 @@ def _without_values(described: tiny_gguf.TinyGGUF) -> None:
     described.drop_tensors("attn_v.weight")
 
 
+def _without_scale_of_experts(described: tiny_gguf.TinyGGUF) -> None:
+    described.drop_tensors("ffn_down_exps.scale")
+
+
 @pytest.mark.parametrize(
     ("arguments", "change"),
     [
@@ -197,6 +222,8 @@ def _without_values(described: tiny_gguf.TinyGGUF) -> None:
         ({"shared": 0}, None),
         ({"slides": [False, True, False, False], "shared": 1}, None),
         ({"slides": [True, True, True], "shared": 1}, None),
+        ({"experts_from": 1, "shared": 0, "per_layer": False}, None),
+        ({"experts_from": 0}, _without_scale_of_experts),
     ],
 )
 def test_variants_equal_the_numpy_twin(arguments: dict[str, Any], change: Any, tmp_path: Path) -> None:
@@ -333,6 +360,21 @@ def test_layers_that_would_read_keys_of_another_kind_are_refused(
 ) -> None:
     message = refusal(tiny(**arguments).write(tmp_path / "model.gguf"))
     assert problem in message
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda one: one.drop("gemma4.expert_feed_forward_length"), "is 0 or missing, but layer 1 has experts"),
+        (lambda one: one.drop("gemma4.expert_count"), "gemma4.expert_count is missing"),
+        (lambda one: one.drop_tensors("blk.2.ffn_gate_inp.scale"), "blk.2.ffn_gate_inp.scale is missing"),
+        (lambda one: one.drop_tensors("blk.3.ffn_gate_inp.weight"), "blk.3.ffn_"),
+    ],
+)
+def test_experts_that_lack_something_are_refused(change: Any, problem: str, tmp_path: Path) -> None:
+    described = tiny(experts_from=1)
+    change(described)
+    assert problem in refusal(described.write(tmp_path / "model.gguf"))
 
 
 def test_layers_that_would_read_other_heads_are_refused(tmp_path: Path) -> None:

@@ -344,11 +344,13 @@ def test_a_file_system_that_cannot_sync_directories_is_written_to(tmp_path: Path
     assert restored(tmp_path / "kv.state").length == 30
 
 
+_REFUSALS = (errno.ENOSPC, errno.EIO, errno.EROFS)
+
+
 @pytest.mark.parametrize("on_and_on", [False, True])
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EROFS])
 @pytest.mark.parametrize("begin", ["no file", "an older file", "a file to go on with", "a file that is mostly dead"])
 def test_every_call_that_fails_leaves_the_older_state_or_the_newer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: str, code: int, on_and_on: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: str, on_and_on: bool
 ) -> None:
     path, hits, number = tmp_path / "kv.state", [], 0
     while True:
@@ -365,7 +367,7 @@ def test_every_call_that_fails_leaves_the_older_state_or_the_newer(
                 patch.setattr(writer, "QUIET_S", 0.0)
             session.feed([11] * 80)
             saving = StateWriter(session, path)
-            failing = Failing(patch, number, code, on_and_on)
+            failing = Failing(patch, number, _REFUSALS[number % 3], on_and_on)  # the writer knows no difference
             if begin == "a file that is mostly dead":
                 note_and_wait(saving)
             is_saved = saving.problem is None and saving.flush(60)

@@ -25,9 +25,10 @@ VNNI = {
     "alderlake": f"{LEVELS['haswell']},+avxvnni",
     "icelake-client": f"{LEVELS['haswell']},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,+avx512vnni",
 }
-TYPES = ("Q6_K", "IQ4_XS", "Q5_1", "IQ3_S")
+TYPES = {"haswell": (), "ivybridge": ("IQ4_XS", "IQ3_S"), "nehalem": ("Q6_K", "Q5_1")}
+TYPES["x86-64"] = TYPES["ivybridge"] + TYPES["nehalem"]
 """Between them they use every operation that is lowered by level: products, sign, table, bits, folds; and one gathers
-entries of a grid."""
+entries of a grid. The lowest level lacks most and runs all; at each level ``test_simd.py`` runs every operation."""
 TYPES_OF_FOURS = ("Q4_K", "Q6_K", "Q4_1", "Q8_0", "IQ4_XS", "IQ2_S")
 """One of each way in which prefill adds up four products at a time."""
 
@@ -55,8 +56,8 @@ def test_integer_results_are_the_same_at_older_levels(level: str) -> None:
     if not set(features.split(",")) - {"+64bit"} <= host_features():
         pytest.skip(f"this processor cannot run code for {level}")
     tests = ["tests/engine/simd/test_simd.py"]
-    if level != "haswell":
-        tests += [f"tests/engine/quants/test_quants.py::test_integers_are_exact[{name}]" for name in TYPES]
+    exact = "tests/engine/quants/test_quants.py::test_integers_are_exact"
+    tests += [f"{exact}[{name}-{product}]" for name in TYPES[level] for product in ("one", "block")]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         cwd=ROOT,
@@ -70,7 +71,7 @@ def test_integer_results_are_the_same_at_older_levels(level: str) -> None:
 
 def test_the_form_for_vnni_is_exact_on_any_processor(tmp_path: Path) -> None:
     wanted = ("test_integers_are_exact", "test_largest_values_fit_the_integers_on_the_way")
-    tests = [f"tests/engine/quants/test_quants.py::{test}[{name}]" for test in wanted for name in TYPES_OF_FOURS]
+    tests = [f"tests/engine/quants/test_quants.py::{test}[{name}-block]" for test in wanted for name in TYPES_OF_FOURS]
     # numba knows two forms of a function by one name: a cache of its own.
     cache = Path(os.environ.get("JALOPY_CACHE_DIR", tmp_path)) / "sums_fours"
     done = subprocess.run(

@@ -1,0 +1,114 @@
+"""The form that replies are to have: JSON by a schema, a regular expression, or a grammar. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.program import exit_codes, paths
+from app.program.refusals import Refusal
+from app.program.text_file import read_text_file
+from app.text.record import record
+
+if TYPE_CHECKING:
+    from app.chat.form_constraint import FormConstraint, Forms
+    from engine.tokenizer import Tokenizer
+
+MOST_FORM_CHARS = 1 << 16
+"""Limit on a schema, an expression or a grammar."""
+OFF = "off"
+OFF_COMMAND = "/schema off"
+USAGE = "/schema FILE takes a JSON schema"
+SCHEMA, REGEX, GRAMMAR = "schema", "regex", "grammar"
+ANY_OBJECT = '{"type":"object"}'
+
+
+class FormError(Refusal):
+    """A form cannot be used: for people one line, which begins with its name."""
+
+    def __init__(self, name: str, why: str, is_missing: bool = False) -> None:
+        super().__init__(f"{name} {why}", exit_codes.UNSUPPORTED if is_missing else exit_codes.USAGE)
+        self.name, self.is_missing = name, is_missing
+
+
+@record
+class AnswerForm:
+    """What a reply must look like."""
+
+    kind: str
+    """``schema``, ``regex``, or ``grammar``: GBNF as of llama.cpp, or Lark as of llguidance."""
+    text: str
+    name: str
+    """What people call it: a file, a field of a request."""
+
+
+def bounded_form(kind: str, text: str, name: str) -> AnswerForm:
+    """Return a form of bounded size.
+
+    Raises:
+        FormError: it is empty or too long.
+    """
+    if not text.strip():
+        raise FormError(name, "is empty")
+    if len(text) > MOST_FORM_CHARS:
+        raise FormError(name, f"is longer than {MOST_FORM_CHARS} characters")
+    return AnswerForm(kind, text, name)
+
+
+def read_form_file(kind: str, given: str) -> AnswerForm:
+    """Return the form that a file holds.
+
+    Raises:
+        Refusal: there is no such file, or it holds no text.
+    """
+    path = Path(paths.expanded(given))
+    return bounded_form(kind, read_text_file(path), path.name)
+
+
+class FormChoice:
+    """The form of replies, as ``--schema`` or ``/schema`` chose it; the engine's thread asks for constraints.
+
+    Args:
+        form: None for any.
+    """
+
+    def __init__(self, form: AnswerForm | None = None) -> None:
+        self.form = form
+        self._forms: tuple[Tokenizer, Forms] | None = None
+
+    def obey(self, wanted: str) -> str:
+        """Do what stands behind ``/schema``; returns the line to show.
+
+        Raises:
+            Refusal: the file cannot be used.
+        """
+        if wanted.strip().lower() == OFF:
+            self.form = None
+            return "answers in any form, from the next message on"
+        if not wanted:
+            return f"{self.described() or 'answers in any form'}. {USAGE}"
+        from app.chat.form_constraint import check_form
+
+        form = read_form_file(SCHEMA, wanted.strip())
+        check_form(form)
+        self.form = form
+        return f"{self.described()} from the next message on, without thinking ({OFF_COMMAND} ends it)"
+
+    def described(self) -> str:
+        """Name the form: "answers as city.json"; "" for any."""
+        return f"answers as {self.form.name}" if self.form is not None else ""
+
+    def constraint(self, tokenizer: Tokenizer) -> FormConstraint | None:
+        """Return a constraint at its beginning, None for any form. Called in the engine's thread.
+
+        Raises:
+            FormError: the form cannot be used.
+        """
+        from app.chat.form_constraint import Forms
+
+        form = self.form
+        if form is None:
+            return None
+        if self._forms is None or self._forms[0] is not tokenizer:
+            self._forms = tokenizer, Forms(tokenizer)
+        return self._forms[1].constraint(form)
