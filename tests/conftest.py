@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     All processes of a run compile into one cache that is not the user's; its folders are named by the source's hash.
     """
     set_usual_signals()
-    gc.disable()  # until all tests are collected: modules are no garbage
+    collect_garbage_seldom()
     if hasattr(config, "cache") and "JALOPY_CACHE_DIR" not in os.environ:  # what is imported after this reads it
         cache = config.cache.mkdir("jalopy")
         os.environ["JALOPY_CACHE_DIR"] = str(cache)
@@ -49,7 +49,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """Exempt all imported modules and collected tests from garbage collection: they stay until the end."""
     gc.freeze()
-    collect_garbage_seldom()
 
 
 def collect_garbage_seldom() -> None:

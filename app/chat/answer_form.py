@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.documents.text_file import read_text_file
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
-from app.program.text_file import read_text_file
 from app.text.record import record
 
 if TYPE_CHECKING:

@@ -1,13 +1,14 @@
-"""Commands to the engine's thread, one record each; events (``app.chat.events``) answer them."""
+"""Commands to the engine's thread, one record each, and who obeys them; events (``app.chat.events``) answer them."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from app.conversations.conversation import PastTurn
 from app.conversations.thinking import Thinking
+from app.program.remote_model import ModelPlace
 from app.text.record import record
 
 THREADS_AND_WEIGHTS = ("counts", "pinning", "weights")
@@ -19,7 +20,7 @@ KV_TYPES = ("kv",)
 class Load:
     """Open a model in place of the present one and start a conversation, or go on with one that another model had."""
 
-    path: Path
+    path: ModelPlace
     system: str | None
     turns: tuple[PastTurn, ...] = ()
     """Questions and replies of the conversation."""
@@ -66,6 +67,13 @@ class Ask:
 
 
 @record
+class Read:
+    """Read the user's next message as far as it is known, and keep the state; the message itself comes later."""
+
+    text: str
+
+
+@record
 class Complete:
     """Continue a plain text: no template is applied, and nothing of it is remembered."""
 
@@ -96,6 +104,9 @@ class Prepare:
 
     text: str
     read_ahead: bool
+    is_settled: bool = False
+    """Whether the text is of documents, which stay: any length is worth the time, and saved states are looked through.
+    """
 
 
 @record
@@ -158,6 +169,7 @@ Command = (
     | StartConversation
     | OpenConversation
     | Ask
+    | Read
     | Complete
     | Regenerate
     | Continue
@@ -171,3 +183,26 @@ Command = (
     | Think
     | Close
 )
+
+
+class Worker(Protocol):
+    """Carries out commands with the models of one kind; all of it in the engine's thread."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a model of this kind is open."""
+
+    def obey(self, command: Command) -> None:
+        """Carry a command out, and emit what comes of it."""
+
+    def report(self, command: Command, error: BaseException) -> None:
+        """Emit what went wrong with a command."""
+
+    def can_open(self, path: ModelPlace) -> bool:
+        """Look at a model while another one is open; False once it was said why that one stays."""
+
+    def settle(self) -> None:
+        """Say that the thread is free."""
+
+    def unload(self) -> None:
+        """Close the model, if one is open."""

@@ -26,6 +26,13 @@ class ModelLoaded:
     """As the file has it, uncleaned; for programs."""
     thinking: str = AUTO
     """How much it is asked to think."""
+    server: str = ""
+    """Host and port of who computes it; "" where that is this program, which knows its sizes."""
+
+    @property
+    def title(self) -> str:
+        """What it is called in files and lists."""
+        return f"{self.name} {self.quantization}".strip()
 
 
 @record

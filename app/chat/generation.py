@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.chat import opening
 from app.conversations.recent import model_key
 from app.program import state
 from app.program.refusals import Refusal
-from app.program.settings import Settings, SettingsError, Source, override
+from app.program.remote_model import ModelPlace
+from app.program.settings import SamplingSettings, Settings, SettingsError, Source, override
 from app.text.clean_text import clean_line
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class GenerationChoice:
         self._usual = self._now = settings
         self._chosen: Mapping[str, float] = {}
         self._advice: Mapping[str, float] = {}
-        self._path: Path | None = None
+        self._path: ModelPlace | None = None
 
     @property
     def chosen(self) -> Mapping[str, float]:
@@ -45,6 +45,10 @@ class GenerationChoice:
     def max_tokens(self) -> int:
         """Longest reply in tokens; 0 for no limit but the context."""
         return self._now.sampling.max_tokens
+
+    def settings(self) -> SamplingSettings:
+        """Return the values that hold now."""
+        return self._now.sampling
 
     def sampling(self, model: Model) -> Sampling:
         """Return how tokens are chosen now. Called in the engine's thread."""
@@ -66,7 +70,7 @@ class GenerationChoice:
         for name, value in chosen.items():
             self._lay(override(self._now, f"sampling.{name}", value, name), {**self._chosen, name: value})
 
-    def recall(self, path: Path, advice: Mapping[str, float] | None = None) -> None:
+    def recall(self, path: ModelPlace, advice: Mapping[str, float] | None = None) -> None:
         """Take what is remembered for a model, unless the command line says otherwise. Called in the engine's thread.
 
         Args:
@@ -78,6 +82,28 @@ class GenerationChoice:
         for name, value in state.load_state()[0].generation.get(model_key(path), {}).items():
             if name in self.names and f"sampling.{name}" not in given:
                 self._lay(override(self._now, f"sampling.{name}", value, name), {**self._chosen, name: value})
+
+    def adopt(self, parameters: Mapping[str, float]) -> None:
+        """Use a preset's values, all others as the settings and the model say; nothing is changed by a preset of none.
+
+        Raises:
+            Refusal: there is no such parameter, or its value is not allowed; everything is as before.
+        """
+        before = self._now, self._chosen
+        if parameters:
+            self._lay(self._usual, {})
+        try:
+            for name, value in parameters.items():
+                self._set(name, [repr(value)])
+        except Refusal:
+            self._lay(*before)
+            raise
+
+    @property
+    def differing(self) -> Mapping[str, float]:
+        """What was chosen here, in the settings or on the command line, by name."""
+        sampling = self._now.sampling
+        return {name: getattr(sampling, name) for name in self.names if name in self._chosen or name in sampling.given}
 
     def obey(self, wanted: str) -> str:
         """Do what stands behind ``/set``; returns the line to show.

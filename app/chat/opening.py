@@ -16,6 +16,7 @@ from app.chat.saved_states import StateFiles
 from app.conversations.recent import model_key
 from app.machine.low_power import is_on_battery
 from app.program import paths, state
+from app.program.remote_model import ModelPlace
 from app.program.settings import AUTO, Settings
 from app.program.state import Measured, TunedChoice
 from app.text.clean_text import clean_line
@@ -128,14 +129,14 @@ def remember_tuned(model: Model, choice: TunedChoice | None, measured: Measured 
     return state.remember_tuned(key, choice, measured, without=without)
 
 
-def recall_thinking(settings: Settings, path: Path) -> str:
+def recall_thinking(settings: Settings, path: ModelPlace) -> str:
     """Return how much a model is asked to think: as the settings say, else as was chosen for it."""
     if settings.thinking != AUTO:
         return settings.thinking
     return state.load_state()[0].thinking.get(model_key(path), AUTO)
 
 
-def remember_thinking(path: Path, mode: str) -> str | None:
+def remember_thinking(path: ModelPlace, mode: str) -> str | None:
     """Keep how much a model shall think; returns a line where that failed."""
     return state.remember_thinking(model_key(path), mode)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from app.chat.context_room import MIN_REPLY_TOKENS
 from app.machine.reply_history import ReplyHistory
 from app.machine.tuning_conditions import ConditionsWatch
+from app.program.remote_model import ModelPlace
 from app.program.settings import AUTO
 from app.program.state import Measured, TunedChoice
 from app.text.record import record
@@ -16,8 +17,10 @@ from app.tuning.remembered import Recalled
 
 if TYPE_CHECKING:
     from app.chat.answer_form import FormChoice
+    from app.chat.commands import Worker
     from app.chat.generation import GenerationChoice
     from app.chat.saved_states import StateFiles
+    from app.chat.wire import Wire
     from engine import Model, Sampling, Session
     from engine.prompt.chat_prompt import ChatPrompt
 
@@ -31,7 +34,7 @@ def _recall_nothing(model: Model) -> Recalled:
     return Recalled()
 
 
-def _think_by_default(path: Path) -> str:
+def _think_by_default(path: ModelPlace) -> str:
     return AUTO
 
 
@@ -76,9 +79,9 @@ class ChatOptions:
     recall_tuned: Callable[[Model], Recalled] = _recall_nothing
     remember_tuned: Callable[[Model, TunedChoice | None, Measured | None], str | None] | None = None
     """Both called in the engine's thread; see ``engine_access``."""
-    recall_thinking: Callable[[Path], str] = _think_by_default
+    recall_thinking: Callable[[ModelPlace], str] = _think_by_default
     """How much a model is asked to think, in the words of the setting."""
-    remember_thinking: Callable[[Path, str], str | None] | None = None
+    remember_thinking: Callable[[ModelPlace, str], str | None] | None = None
     """Keeps the user's choice for a model; returns a line where that failed. None keeps nothing."""
     watch_conditions: Callable[[], ConditionsWatch] = _watch_nothing
     """Makes the watch on the machine during measurements; the default watches nothing."""
@@ -88,6 +91,8 @@ class ChatOptions:
     """Called in the engine's thread once a reply is written and nothing is asked: tunes the kernels; None does not."""
     state_files: Callable[[], StateFiles | None] | None = None
     """Called in the engine's thread: how the state of the cache is kept; None keeps none."""
+    remote: Callable[[Wire, ChatOptions], Worker] | None = None
+    """Called in the engine's thread: makes who talks to servers; None where none are used."""
     may_pin: bool = True
     """Whether tuning may find out if pinned threads are faster."""
 

@@ -6,6 +6,7 @@ cache. With another model the whole conversation is read again, since its vocabu
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -45,14 +46,25 @@ class ReadAhead:
         self._settled_tokens = n_tokens
         self._slow_chars = MAX_CHARS
 
-    def prepare(self, session: Session, chat: ChatPrompt, command: Prepare) -> None:
-        """Count the text, and read it ahead if that is wanted, until it is dropped."""
+    def prepare(
+        self,
+        session: Session,
+        chat: ChatPrompt,
+        command: Prepare,
+        take_over: Callable[[Sequence[int]], object] = lambda ids: None,
+    ) -> None:
+        """Count the text, and read it ahead if that is wanted, until it is dropped.
+
+        Args:
+            take_over: fills the cache with what a saved state has of a prompt.
+        """
         text = clean_text(command.text)
         if not text:
             if not session.has_lost(session.tokens[: self._settled_tokens + 1]):
                 session.truncate(self._settled_tokens)
             return
-        if len(text) >= self._slow_chars or self._wire.idle_work.is_dropped:
+        is_slow = len(text) >= self._slow_chars and not command.is_settled
+        if is_slow or self._wire.idle_work.is_dropped:
             return
         started_s = self._wire.clock()
         n_messages = len(chat.messages)
@@ -60,16 +72,17 @@ class ReadAhead:
         chat.rewind(n_messages)
         # The first one of a model also builds what every later one uses, and what is asked next would pay for that.
         is_first, self._chat = chat is not self._chat, chat
-        if self._wire.clock() - started_s > MAX_COUNT_S and not is_first:
+        if self._wire.clock() - started_s > MAX_COUNT_S and not is_first and not command.is_settled:
             self._slow_chars = len(text)
         self._report(session, command.text, ids)
-        if command.read_ahead and len(ids) < session.n_ctx:
-            self._read(session, chat, command.text, text, ids)
+        is_slow = len(text) >= self._slow_chars and not command.is_settled
+        if command.read_ahead and len(ids) < session.n_ctx and not (is_slow or self._wire.idle_work.is_dropped):
+            opening = chat.opening_ids(text)
+            if command.is_settled:
+                take_over(opening)
+            self._read(session, command.text, opening, ids)
 
-    def _read(self, session: Session, chat: ChatPrompt, given: str, text: str, ids: list[int]) -> None:
-        if self._wire.idle_work.is_dropped or len(text) >= self._slow_chars:
-            return
-        opening = chat.opening_ids(text)
+    def _read(self, session: Session, given: str, opening: list[int], ids: list[int]) -> None:
         if session.has_lost(opening):  # not worth all that would be computed again for what is still being typed
             return
         shared = session.reusable([*opening, -1])
@@ -110,10 +123,11 @@ class Rereading:
     Args:
         wire: takes the status; its ``rereading`` is what a cancel reaches.
         session: of the new model, with no more than what a saved state brought back.
+        save: called between two steps, where what is read is kept.
     """
 
-    def __init__(self, wire: Wire, session: Session) -> None:
-        self._wire, self._session = wire, session
+    def __init__(self, wire: Wire, session: Session, save: Callable[[], object] = lambda: None) -> None:
+        self._wire, self._session, self._save = wire, session, save
 
     def run(self, ids: list[int], least_free_tokens: int) -> ConversationReread:
         """Read.
@@ -143,6 +157,7 @@ class Rereading:
     def _note_progress(self, done: int, total: int) -> None:
         if self._wire.cancelled.is_set():
             self._session.cancel()
+        self._save()
         self._meter.read_tokens = done
         self._meter.prefill_s = self._wire.clock() - self._meter.started_s
         self._update(done=done, total=total, context_used=self._session.length)

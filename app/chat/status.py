@@ -48,6 +48,8 @@ class EngineStatus:
     threads: int = 0
     turn_starts: tuple[int, ...] = ()
     """Where in the context each turn begins, oldest first; the system prompt stands before the first."""
+    server: str = ""
+    """Who computes in place of this program; "" for nobody."""
     context_used: int = 0
     n_ctx: int = 0
 

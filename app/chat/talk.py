@@ -11,10 +11,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 from app.chat.bridge import EngineBridge
-from app.chat.commands import Complete, Think
+from app.chat.commands import Complete, Prepare, Read, Think
 from app.chat.events import (
     ConversationReread,
     ConversationTakenUp,
@@ -25,6 +24,7 @@ from app.chat.events import (
     ModelFailed,
     ModelKept,
     ModelLoaded,
+    PromptCounted,
     PromptRefused,
     PromptStopped,
     ReplyReopened,
@@ -43,6 +43,7 @@ from app.conversations.at_hand import AtHand
 from app.conversations.conversation import Conversation, Ending
 from app.conversations.quota import drop_oldest_states
 from app.conversations.store import Opened, Store
+from app.program.remote_model import ModelPlace
 from app.tuning.threads_in_use import ThreadsInUse
 
 LOOK_S = 0.1
@@ -69,6 +70,7 @@ class Talk:
         system: the system prompt; "" or None for none.
         clock: monotonic seconds.
         watch: called while the engine works, with what it is doing.
+        may_read_ahead: whether to use the engine while nothing was asked; consulted each time.
 
     Attributes:
         turns: the conversation, and whose turn it is.
@@ -83,8 +85,9 @@ class Talk:
         system: str | None = None,
         clock: Callable[[], float] = time.monotonic,
         watch: Callable[[EngineStatus], object] = lambda status: None,
+        may_read_ahead: Callable[[], bool] = bool,
     ) -> None:
-        self._at_hand, self._watch = at_hand or AtHand(), watch
+        self._at_hand, self._watch, self._may_read_ahead = at_hand or AtHand(), watch, may_read_ahead
         self.bridge = EngineBridge(options, clock)
         self.turns = Turns(self.bridge, system, self._at_hand.journal, SAVING_PATIENCE_S)
         self.is_as_before = False
@@ -106,18 +109,18 @@ class Talk:
 
     # ---- models and conversations
 
-    def open(self, path: Path, opened: Opened | None = None) -> Iterator[Event]:
+    def open(self, path: ModelPlace, opened: Opened | None = None) -> Iterator[Event]:
         """Open the first model, with a saved conversation or a new one."""
         if opened is not None:
             self.turns.open_saved(opened)
         return self._load(path, is_kept=opened is not None, rereads=False)
 
-    def switch_model(self, path: Path) -> Iterator[Event]:
+    def switch_model(self, path: ModelPlace) -> Iterator[Event]:
         """Open another model and go on with the conversation, which it reads first."""
         self._settle()
         return self._load(path, is_kept=True, rereads=True)
 
-    def _load(self, path: Path, is_kept: bool, rereads: bool) -> Iterator[Event]:
+    def _load(self, path: ModelPlace, is_kept: bool, rereads: bool) -> Iterator[Event]:
         self.turns.load(path, is_kept, rereads)
         self._awaited = ConversationTakenUp if is_kept and not rereads and self.turns.conversation.turns() else None
         return self._follow()
@@ -183,6 +186,26 @@ class Talk:
             raise NothingToDoError("no model is loaded")
         self._awaited = ThinkingChosen
         return self._follow()
+
+    def read(self, text: str, folded: str, title: str) -> Iterator[Event]:
+        """Read what the next message begins with, as a new conversation, and keep the state.
+
+        The conversation is saved with it: whoever goes on with it asks, and both are sent together.
+        """
+        self._settle()
+        turns = self.turns
+        turns.journal.begin(title=title)
+        turns.conversation.add_user(text, folded)
+        turns.journal.note_asked(turns.conversation, is_replacing=False)
+        turns.journal.settle(SAVING_PATIENCE_S, waits_for_room=False)
+        self.bridge.keep_state(turns.journal.state_path)
+        turns.is_rereading = self.bridge.send(Read(text))
+        return self._answer(turns.is_rereading, "the engine has too much to do")
+
+    def read_ahead(self, text: str) -> None:
+        """Let the engine read the documents that the next message begins with, until anything is asked."""
+        if self._may_read_ahead():
+            self.bridge.send(Prepare(text.strip(), read_ahead=True, is_settled=True))
 
     def stop(self) -> None:
         """Stop what runs; the text of a reply so far stays."""
@@ -255,7 +278,8 @@ class Talk:
             self._is_stop_wanted = False
             self.bridge.cancel()
         self.bridge.wait(LOOK_S)
-        self._came += self.bridge.drain()
+        # What reading ahead has counted is of no use here, and may come in the middle of anything.
+        self._came += [event for event in self.bridge.drain() if not isinstance(event, PromptCounted)]
         self._watch(self.bridge.status)
         if not self.bridge.is_alive and not self._came:
             raise RuntimeError("the engine's thread has ended")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
-from pathlib import Path
 
 from app.chat.bridge import EngineBridge
 from app.chat.commands import (
@@ -30,6 +29,7 @@ from app.conversations.conversation import ChatMessage, Conversation, Ending, Re
 from app.conversations.journal import Journal, Partial
 from app.conversations.recent import model_key
 from app.conversations.store import Opened
+from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_text
 
 
@@ -102,7 +102,7 @@ class Turns:
 
     # ---- what the user asks for
 
-    def load(self, path: Path, keeps: bool = False, rereads: bool = True) -> bool:
+    def load(self, path: ModelPlace, keeps: bool = False, rereads: bool = True) -> bool:
         """Open a model and begin a new conversation with it; False while the engine is busy.
 
         Args:
@@ -319,7 +319,7 @@ class Turns:
     def note_loaded(self, model: ModelLoaded) -> None:
         """The model is there."""
         self.model, self.is_loading = model, False
-        self.journal.note_model(f"{model.name} {model.quantization}", model_key(model.path))
+        self.journal.note_model(model.title, model_key(model.path))
         if self.begins_anew:
             self._leave_conversation()
             self.conversation = Conversation(self.conversation.system)

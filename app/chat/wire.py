@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from app.chat.commands import Command
 from app.chat.events import Event, TextGenerated, ThoughtGenerated
-from app.chat.reply import Reply
 from app.chat.status import EngineStatus
 from app.machine.records import EngineFigures
 from app.machine.tuning_conditions import Conditions
@@ -85,6 +84,13 @@ QUEUE_LENGTH = 8
 FLUSH_S = 0.3
 
 
+class Stoppable(Protocol):
+    """What runs for a user."""
+
+    def cancel(self) -> None:
+        """End it; any thread may ask."""
+
+
 class Written(Protocol):
     """The reply that is being written, with the beginning that it goes on from."""
 
@@ -107,7 +113,7 @@ class Wire:
         """Whether a screen shows the figures."""
         self.cancelled = threading.Event()
         self.closing = threading.Event()
-        self.reply: Reply | None = None
+        self.reply: Stoppable | None = None
         """The running one."""
         self.written: Written | None = None
         """The running reply as far as it is written."""

@@ -1,4 +1,4 @@
-"""The engine's thread: carries out one command after the other; each ends in events, never in an exception.
+"""Commands carried out by the engine on this machine; each ends in events.
 
 Owns model, session and conversation of the engine. Knows nothing of the screen; of the two threads' common ground it
 knows ``Wire``.
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from app.chat.commands import (
     Ask,
-    Close,
     Command,
     Complete,
     Continue,
@@ -24,6 +23,7 @@ from app.chat.commands import (
     MeasureBandwidth,
     OpenConversation,
     Prepare,
+    Read,
     StartConversation,
     Think,
     Tune,
@@ -56,6 +56,8 @@ from app.chat.worker_tuning import EngineTuning
 from app.conversations.conversation import PastTurn
 from app.program import garbage
 from app.program.background import fulfil
+from app.program.refusals import Refusal
+from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_line
 from app.text.record import record
 from app.tuning.remembered import kv_type_of
@@ -81,7 +83,7 @@ class Opened:
 
 
 class EngineWorker:
-    """The engine's thread."""
+    """Opens models and computes with them."""
 
     def __init__(self, wire: Wire, options: ChatOptions) -> None:
         self._wire, self._options = wire, options
@@ -97,26 +99,20 @@ class EngineWorker:
             wire, options.state_files() if options.state_files is not None else None, self._is_wanted
         )
 
-    def run(self) -> None:
-        """Take commands until ``Close``. Whatever a command raises becomes an event."""
-        while not self._wire.closing.is_set():
-            command = self._wire.commands.get()
-            if isinstance(command, Close):
-                break
-            try:
-                self._obey(command)
-            except BaseException as error:  # the thread must outlive any bug, or the chat would wait for ever
-                self._report(command, error)
-        self._unload()
+    @property
+    def is_open(self) -> bool:
+        """Whether a model is open."""
+        return self._opened is not None
 
-    def _obey(self, command: Command) -> None:
+    def obey(self, command: Command) -> None:
+        """Carry a command out."""
         if isinstance(command, Load):
             self._load(command)
         elif isinstance(command, StartConversation):
             if self._opened is not None:
                 self._states.leave()
                 self._opened.live.start(command.system)
-                self._settle()
+                self.settle()
                 self._prepare_system(self._opened, command.system)
         elif isinstance(command, OpenConversation):
             self._open_conversation(command)
@@ -124,6 +120,8 @@ class EngineWorker:
             self._weigh(command)
         elif isinstance(command, Prepare):
             self._read_ahead(command)
+        elif isinstance(command, Read):
+            self._read(command)
         elif isinstance(command, MeasureBandwidth):
             if self._opened is not None:
                 self._measures.measure_bandwidth(self._opened.model, self._is_wanted)
@@ -154,7 +152,7 @@ class EngineWorker:
     def _read_ahead(self, command: Prepare) -> None:
         try:
             if self._opened is not None:
-                self._ahead.prepare(self._opened.session, self._opened.live.chat, command)
+                self._ahead.prepare(self._opened.session, self._opened.live.chat, command, self._states.take_over)
         finally:
             self._wire.idle_work.end()
 
@@ -166,7 +164,7 @@ class EngineWorker:
         try:
             self._tuning.tune(command, self._opened.session)
         finally:
-            self._settle(meter)
+            self.settle(meter)
 
     def _think(self, command: Think) -> None:
         opened, remember = self._opened, self._options.remember_thinking
@@ -177,26 +175,29 @@ class EngineWorker:
         trouble = remember(opened.path, self._wire.thinking) if remember is not None else None
         self._wire.emit(ThinkingChosen(self._wire.thinking, trouble or ""))
 
-    def _report(self, command: Command, error: BaseException) -> None:
+    def report(self, command: Command, error: BaseException) -> None:
+        """Say what went wrong with a command."""
         reason = reason_of(error)
         if isinstance(command, (Prepare, Weigh, MeasureBandwidth)):
             return  # nobody has asked for anything yet; what is wrong is said when the message is sent
         if isinstance(command, Load):
-            self._unload()
+            self.unload()
             self._wire.emit(ModelFailed(reason, error))
         elif isinstance(command, Tune):
             self._wire.emit(TuningEnded(reason))
         else:
-            self._settle()
+            self.settle()
             self._wire.emit(GenerationFailed(reason, error=error))
 
     # ---- models
 
     def _load(self, command: Load) -> None:
         """Open a model; where that fails, the one from before stays or is opened again, and reads what it had read."""
+        if not isinstance(command.path, Path):
+            raise Refusal("models of servers cannot be used here")
         before = self._opened.path if self._opened is not None else None
         turns, n_dropped = command.turns, command.n_dropped
-        if before is not None and not self._can_open(command.path):
+        if before is not None and not self.can_open(command.path):
             return
         try:
             opened = self._open_new(command.path, command.system, n_dropped)
@@ -215,16 +216,16 @@ class EngineWorker:
         else:
             self._take_up(opened, turns, n_dropped, command.state)
 
-    def _can_open(self, path: Path) -> bool:
+    def can_open(self, path: ModelPlace) -> bool:
         """Look at a file while the present model is still open."""
         status = self._wire.status
         self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40), meter=status.meter))
         try:
-            if self._options.check_model is not None:
+            if self._options.check_model is not None and isinstance(path, Path):
                 self._options.check_model(path)
             self._refuse_stopped()
         except Exception as error:
-            self._settle(status.meter)
+            self.settle(status.meter)
             self._wire.emit(ModelKept(reason_of(error), is_open=True))
             return False
         return True
@@ -237,7 +238,7 @@ class EngineWorker:
             self._is_opening_new = False
 
     def _open(self, path: Path, system: str | None, n_dropped: int) -> Opened:
-        self._unload()
+        self.unload()
         self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40)))
         model = self._options.open_model(path, self._show_progress)
         try:
@@ -253,7 +254,7 @@ class EngineWorker:
         if self._options.on_opened is not None:
             self._options.on_opened(path)
         garbage.look_through_new()
-        self._settle()
+        self.settle()
         self._wire.emit(
             ModelLoaded(
                 name=clean_line(model.name, 60),
@@ -289,7 +290,7 @@ class EngineWorker:
         """Have the system prompt in the cache before anything is asked, if that has been read once before."""
         if system:
             self._states.begin_with(opened.live.chat.opening_ids(""))
-            self._settle(self._wire.status.meter)
+            self.settle(self._wire.status.meter)
 
     def _open_conversation(self, command: OpenConversation) -> None:
         opened = self._opened
@@ -300,7 +301,7 @@ class EngineWorker:
         if command.turns:
             self._take_up(opened, command.turns, command.n_dropped, command.state)
         else:
-            self._settle()
+            self.settle()
 
     def _take_up(self, opened: Opened, turns: Sequence[PastTurn], n_dropped: int, state: Path | None) -> None:
         """Go on with a saved conversation; what of it is not in the cache is read with what is asked next."""
@@ -314,7 +315,7 @@ class EngineWorker:
             taken_up = ConversationTakenUp(len(ids), ready, restored, back.seconds, read_s, back.trouble)
         except BaseException as error:
             taken_up = ConversationTakenUp(0, trouble=reason_of(error))
-        self._settle()
+        self.settle()
         self._wire.emit(taken_up)
 
     def _reread(self, opened: Opened, turns: Sequence[PastTurn], n_dropped: int, state: Path | None) -> None:
@@ -332,7 +333,24 @@ class EngineWorker:
         newly_read = reread.read_tokens - reread.restored_tokens
         if newly_read >= TELLING_TOKENS and reread.read_s > 0:
             self._prefill_tps = newly_read / reread.read_s
-        self._settle()
+        self.settle()
+        self._wire.emit(reread)
+
+    def _read(self, command: Read) -> None:
+        """Read what the next message begins with, and keep the state as far as that came."""
+        opened = self._opened
+        if opened is None:
+            self._wire.emit(ConversationReread(0, 0, 0.0, "no model is loaded"))
+            return
+        try:
+            ids = opened.live.chat.opening_ids(command.text)
+            n_taken = self._states.take_over(ids)
+            reread = Rereading(self._wire, opened.session, self._states.note_progress).run(ids, MIN_REPLY_TOKENS)
+            reread = replace(reread, restored_tokens=n_taken)
+        except BaseException as error:
+            reread = ConversationReread(0, 0, 0.0, reason_of(error))
+        self._states.note_progress()
+        self.settle()
         self._wire.emit(reread)
 
     def _show_progress(self, progress: Any) -> None:
@@ -349,7 +367,8 @@ class EngineWorker:
         if self._wire.cancelled.is_set():
             raise Cancelled("stopped before the model was open")
 
-    def _unload(self) -> None:
+    def unload(self) -> None:
+        """Close the model, if one is open."""
         opened, self._opened = self._opened, None
         self._measures.note_no_model()
         self._wire.thinking = ""
@@ -377,7 +396,7 @@ class EngineWorker:
         finally:
             opened.live.end_turn(is_kept)
             self._states.note_progress()
-            self._settle(turn.meter if turn is not None else None)
+            self.settle(turn.meter if turn is not None else None)
         if is_kept:
             self._tune_kernels(opened)
 
@@ -459,7 +478,7 @@ class EngineWorker:
 
     # ---- status
 
-    def _settle(self, meter: ReplyMeter | None = None) -> None:
+    def settle(self, meter: ReplyMeter | None = None) -> None:
         """Say that the thread is free again."""
         opened = self._opened
         self._ahead.settle(opened.session.length if opened is not None else 0)

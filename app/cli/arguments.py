@@ -14,9 +14,11 @@ from app.program.refusals import Refusal, say
 from app.program.settings import MOST_THREADS, Settings, override
 from engine import KV_TYPES
 
+SERVER_VARIABLE = "JALOPY_SERVER"
 COMMANDS = (
     "run",
     "chat",
+    "read",
     "bench",
     "tune",
     "models",
@@ -37,6 +39,7 @@ commands:
   jalopy [MODEL]                 chat in the terminal
   jalopy chat [MODEL] --plain    chat line by line: pipes, screen readers
   jalopy run MODEL "TEXT"        one answer on standard output; standard input goes with it
+  jalopy read MODEL FILE...      read documents ahead: a later chat about them begins at once
   jalopy bench MODEL             check and measure
   jalopy tune MODEL              find the best threads, and how to keep weights and KV cache
   jalopy models [WORDS]          what lies on this machine, what fits, how fast
@@ -44,7 +47,7 @@ commands:
   jalopy inspect MODEL           show what a model file holds
   jalopy verify MODEL            is the file whole, does it write sense
   jalopy compare MODEL           against an installed llama-cpp-python
-  jalopy sessions [WORDS]        the saved conversations
+  jalopy sessions [WORDS]        the saved conversations; jalopy sessions import FILE takes others over
   jalopy serve [MODEL]           an API for other programs, as OpenAI's
   jalopy doctor [MODEL]          what this machine does for speed, and what fits
   jalopy report [MODEL]          a card with machine, model and speeds, to show to others
@@ -52,11 +55,12 @@ commands:
   jalopy help [TOPIC]            the manual
 
 MODEL is a GGUF file, or `starter`, the small model that comes with Jalopy. Without it the chat opens the model of your
-settings, else the last one used, else starter.
+settings, else the last one used, else starter. With --server URL a bigger machine computes (jalopy help server).
 `jalopy COMMAND --help` lists a command's options. A model file that is named like a command: ./run
 """
 
 _SETTING_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "server": (("--server",), {"metavar": "URL", "help": "have a server compute (jalopy help server)"}),
     "threads": (("-t", "--threads"), {"type": int, "metavar": "N", "help": "threads that write; 0 = automatic"}),
     "prefill_threads": (("--prefill-threads",), {"type": int, "metavar": "N", "help": "threads that read the prompt"}),
     "pin_threads": (("--pin",), {"metavar": "WHEN", "help": "bind threads to CPUs: auto (as tuned), on or off"}),
@@ -143,11 +147,28 @@ def apply(options: argparse.Namespace, settings: Settings) -> Settings:
         value = getattr(options, key, None)
         if value is not None:
             settings = override(settings, key, value, f"{flags[-1]}: the value")
+    if hasattr(options, "served_name"):
+        settings = _choose_server(options, settings)
     # A saved conversation has a system prompt of its own: whoever names one wants another conversation.
     names_system = any(getattr(options, name, None) is not None for name in _SYSTEM_WAYS.values())
     if getattr(options, "new", False) or names_system:
         settings = override(settings, "resume", "new", "--new")
     return _apply_system_prompt(options, settings)
+
+
+def _choose_server(options: argparse.Namespace, settings: Settings) -> Settings:
+    """Let a server compute, of the command line, the environment or the settings, unless a file is named."""
+    if options.server is not None:
+        if options.command == "run" and options.model is not None:
+            options.words, options.model = [options.model, *options.words], None  # no file: words of the prompt
+        elif options.model:
+            raise Refusal("jalopy: a server computes no file of yours (--model NAME names a model of the server)")
+    elif os.environ.get(SERVER_VARIABLE):
+        settings = override(settings, "server", os.environ[SERVER_VARIABLE], SERVER_VARIABLE)
+    if options.served_name is not None and not settings.server:
+        raise Refusal("jalopy: --model names a model of a server (give --server URL; a file is named without --model)")
+    options.is_served = bool(settings.server) and not options.model
+    return settings
 
 
 def _apply_system_prompt(options: argparse.Namespace, settings: Settings) -> Settings:
@@ -156,7 +177,11 @@ def _apply_system_prompt(options: argparse.Namespace, settings: Settings) -> Set
     if len(given) > 1:
         raise Refusal(f"jalopy: {' and '.join(given)} both give a system prompt (choose one)")
     if given == ["--persona"]:
-        return override(settings, "system_prompt", load_persona(options.persona), "--persona")
+        persona = load_persona(options.persona)
+        for name, value in persona.parameters.items():
+            if getattr(options, key := f"sampling.{name}", None) is None:  # else the command line says otherwise
+                settings = override(settings, key, value, f"--persona {options.persona}: {name}")
+        return override(settings, "system_prompt", persona.system, "--persona")
     if given == ["--system-file"]:
         text = read_system_file(paths.expanded(options.system_file))
         return override(settings, "system_prompt", text, "--system-file")
@@ -166,6 +191,7 @@ def _apply_system_prompt(options: argparse.Namespace, settings: Settings) -> Set
 def _chat_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Chat with a language model on the computer you already own.")
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file")
+    _add_server(parser)
     parser.add_argument("--plain", action="store_true", help="line by line, without a screen")
     parser.add_argument("--new", action="store_true", help="begin a new conversation instead of resuming the last")
     parser.add_argument("--tty", action="store_true", help="draw for a plain console: ASCII borders, 16 colours")
@@ -180,9 +206,10 @@ def _chat_parser(command: str | None) -> argparse.ArgumentParser:
 
 def _run_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Answer one prompt: the answer on standard output, the figures on standard error.")
-    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file; none with --server")
     parser.add_argument("words", nargs="*", metavar="TEXT", help="the prompt; what comes through a pipe goes with it")
     parser.add_argument("-p", "--prompt", metavar="TEXT", help="the same; - reads standard input alone")
+    _add_server(parser)
     parser.add_argument("--session", metavar="NAME", help="go on with a saved conversation, or begin it")
     parser.add_argument("--schema", metavar="FILE", help="the answer is JSON by this schema")
     parser.add_argument("--grammar", metavar="FILE", help="the answer follows this grammar (GBNF or Lark)")
@@ -192,6 +219,15 @@ def _run_parser(command: str | None) -> argparse.ArgumentParser:
         "--json", dest="as_json", action="store_true", help="one JSON object with text and figures, at the end"
     )
     _add_settings(parser, "threads", *_ENGINE_KEYS, *_SAMPLING_KEYS)
+    _add_system_sources(parser)
+    return parser
+
+
+def _read_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Read documents ahead, overnight for instance: a chat about them begins at once.")
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="files, folders or patterns, as of /read")
+    _add_settings(parser, "threads", *_ENGINE_KEYS, "system_prompt")
     _add_system_sources(parser)
     return parser
 
@@ -287,8 +323,14 @@ def _models_parser(command: str | None) -> argparse.ArgumentParser:
 
 
 def _sessions_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(command, "List the saved conversations, the last one used first.")
-    parser.add_argument("words", nargs="*", metavar="WORD", help="only those in whose title or text all of them stand")
+    parser = _new_parser(command, "List the saved conversations, the last one used first; or import some.")
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="WORD",
+        help="only those in whose title or text all of them stand; import FILE ... takes over conversations of Jalopy,"
+        " ChatGPT, llama-server, or lists of messages",
+    )
     _add_json(parser)
     return parser
 
@@ -360,6 +402,7 @@ def _serve_parser(command: str | None) -> argparse.ArgumentParser:
 _BUILDERS = {
     "chat": _chat_parser,
     "run": _run_parser,
+    "read": _read_parser,
     "bench": _bench_parser,
     "tune": _tune_parser,
     "models": _models_parser,
@@ -385,6 +428,11 @@ def _add_settings(parser: argparse.ArgumentParser, *keys: str) -> None:
     for key in keys:
         flags, options = _SETTING_OPTIONS[key]
         parser.add_argument(*flags, dest=key, default=None, **options)
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    _add_settings(parser, "server")
+    parser.add_argument("--model", dest="served_name", metavar="NAME", help="a model of the server; else its first")
 
 
 def _add_json(parser: argparse.ArgumentParser, what: str = "one JSON object") -> None:

@@ -17,13 +17,13 @@ from app.chat import opening as engine_access
 from app.chat.engine_thread import EngineThread
 from app.chat.reply import Clock, Reply
 from app.cli.progress_line import ProgressLine
+from app.documents.text_file import read_text_file
 from app.library.report_card import bench_identity
 from app.machine.reply_history import PastReply, ReplyHistory, history_key
 from app.program import exit_codes, paths
 from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal, exit_code_of, say
 from app.program.settings import Settings
-from app.program.text_file import read_text_file
 from app.text.clean_text import clean_line
 from app.text.figures import rate
 from app.text.json_line import json_line

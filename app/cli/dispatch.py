@@ -21,11 +21,13 @@ from app.cli.supervisor import supervise
 from app.program import exit_codes
 from app.program.bundled_model import model_path
 from app.program.refusals import Refusal, refuse, say
+from app.program.remote_model import RemoteModel, server_address
 from app.program.settings import Settings, load_settings, override
 from engine.machine import address_space
 
 _COMMANDS = {
     "run": "app.cli.run:RunOptions",
+    "read": "app.cli.read:ReadOptions",
     "bench": "app.cli.bench:BenchOptions",
     "tune": "app.cli.tune:TuneOptions",
     "models": "app.cli.models:ModelsOptions",
@@ -96,7 +98,13 @@ def obey(options: argparse.Namespace) -> int:
         return _chat(options, settings)
     module_name, _, record_name = _COMMANDS[options.command].partition(":")
     module = import_module(module_name)
-    if getattr(options, "model", None) is not None:
+    if options.command == "run" and options.is_served:
+        options.model = _served(options, settings)
+    elif options.command == "run" and options.model is None:
+        raise Refusal(
+            "jalopy run: the following arguments are required: MODEL (or --server URL; see jalopy run --help)"
+        )
+    elif getattr(options, "model", None) is not None:
         options.model = _given_model(options)
     given = vars(options) | {"threads": settings.threads, "weights": settings.weights_or_default}
     kind = getattr(module, record_name)
@@ -128,8 +136,8 @@ def _chat(options: argparse.Namespace, settings: Settings) -> int:
 
     if wants_screen(options):
         return _chat_on_screen(options, settings)
-    path = choose_model(options.model, settings)
-    if path is None:
+    model = _served(options, settings) or choose_model(options.model, settings)
+    if model is None:
         raise Refusal("jalopy: no model is given (jalopy chat MODEL --plain, where MODEL is a GGUF file)")
     if sys.stdin is None or not sys.stdin.isatty():
         # A script that says the same again expects the same; one that wants to go on uses jalopy run --session.
@@ -138,7 +146,7 @@ def _chat(options: argparse.Namespace, settings: Settings) -> int:
     from app.cli.line_mode import chat
 
     with told_apart():
-        return chat(path, settings)
+        return chat(model, settings)
 
 
 def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
@@ -148,14 +156,20 @@ def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
     from app.program import garbage
     from app.text.glyphs import choose_console
 
-    path = choose_model(options.model, settings, glance_at_model)
+    served = _served(options, settings)
+    path = choose_model(options.model, settings, glance_at_model) if served is None else None
     if options.tty:
         choose_console()
     prepare_environment(settings.low_power)  # Textual reads it when it is imported
     garbage.postpone()  # until the first frame; the application settles it
     from app.tui.start import run_tui
 
-    return run_tui(settings, Path(path) if path else None)
+    return run_tui(settings, served or (Path(path) if path else None))
+
+
+def _served(options: argparse.Namespace, settings: Settings) -> RemoteModel | None:
+    """Return the model of the server that computes, if one does."""
+    return RemoteModel(server_address(settings.server), options.served_name or "") if options.is_served else None
 
 
 def _given_model(options: argparse.Namespace) -> str:

@@ -8,10 +8,10 @@ import difflib
 import os
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
+from app.chat import preset
 from app.chat.talk import NothingToDoError
 from app.chat.thinking_command import USAGE as USAGE_OF_THINK
 from app.chat.thinking_command import describe_thinking, parse_thinking
@@ -21,16 +21,15 @@ from app.conversations.export import save_as
 from app.conversations.look import Look
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.rows import moment_text
+from app.documents.for_message import announcement, fit, for_message, with_question
+from app.documents.read import Document, read_documents, referred, split_wanted
 from app.library.report_card import as_text, report_of_chat, write_card
 from app.program import clipboard
 from app.program.bundled_model import model_path
 from app.program.manual import page
-from app.program.personas import how_to_add, load_persona, persona_names
 from app.program.refusals import Refusal, say
 from app.program.settings import AUTO
-from app.program.text_file import attached, read_text_file
 from app.text.clean_text import clean_line, clean_text
-from app.text.figures import count
 from app.tui.actions import Action, commands, find_command
 from app.tui.markdown.code_blocks import wanted_text
 from app.tuning.thread_command import USAGE, ThreadsRefused, describe_in_use, parse_threads
@@ -43,12 +42,12 @@ class LineCommands:
     """Carries commands out: an action of the table is possible here where a method has its name.
 
     Attributes:
-        attached: text of files that goes with the next message.
+        documents: those that go with the next message, whole or in passages.
     """
 
     def __init__(self, dialogue: Dialogue) -> None:
         self._dialogue, self._talk = dialogue, dialogue.talk
-        self.attached = ""
+        self.documents: tuple[Document, ...] = ()
         self._edited: int | None = None
         """The message of the conversation whose place the next line takes."""
 
@@ -62,8 +61,10 @@ class LineCommands:
             self._edited = None
             self._obey(line)
         elif line.strip():
-            text, self.attached = f"{self.attached}{line}", ""
-            self._dialogue.ask(text)
+            self._attach(referred(line), only_existing=True)
+            documents, self.documents = self.documents, ()
+            texts = [text for _, text in for_message(documents, line, self._n_ctx)] if documents else []
+            self._dialogue.ask(with_question(texts, line))
 
     def _obey(self, line: str) -> None:
         word, _, argument = line.strip()[1:].partition(" ")
@@ -102,14 +103,17 @@ class LineCommands:
         self._dialogue.begin(None if is_none else clean_text(text))
         say(f"new conversation with{'out a' if is_none else ' this'} system prompt")
 
-    def persona(self, name: str = "") -> None:
-        """List the personas, or begin anew with one."""
-        if name:
-            self._dialogue.begin(load_persona(name))
-            say(f"new conversation with persona {name}")
-            return
-        names = ", ".join(persona_names())
-        say(f"personas: {names} (/persona NAME)" if names else f"there are no personas ({how_to_add()})")
+    def persona(self, wanted: str = "") -> None:
+        """List the personas, begin anew with one, or keep the present choice as one."""
+        generation, system = self._talk.bridge.generation, self._talk.turns.conversation.system
+        if not wanted:
+            say(preset.listed())
+        elif line := preset.saved(wanted, system, generation):
+            say(line)
+        else:
+            persona, parameters = preset.chosen(wanted, generation)
+            self._dialogue.begin(persona.system or None)
+            say(f"new conversation with persona {wanted}{f': {parameters}' if parameters else ''}")
 
     def rename(self, title: str) -> None:
         """Give the conversation a title."""
@@ -135,7 +139,7 @@ class LineCommands:
     def save(self, wanted: str = "") -> None:
         """Save the conversation as a file."""
         model = self._talk.turns.model
-        say(save_as(wanted, self._talk.turns.conversation, f"{model.name} {model.quantization}" if model else ""))
+        say(save_as(wanted, self._talk.turns.conversation, model.title if model else ""))
 
     # ---- turns
 
@@ -181,14 +185,24 @@ class LineCommands:
             self._dialogue.turn(lambda: self._talk.edit(index // 2, clean_text(line)))
 
     def read(self, wanted: str) -> None:
-        """Attach a text file to the next message."""
-        try:
-            path = Path(wanted).expanduser()
-        except RuntimeError as error:
-            raise Refusal(str(error)) from None
-        text = read_text_file(path)
-        self.attached += attached(path.name, text)
-        say(f"{clean_line(path.name, 80)} goes with the next message: {count(len(text))} characters")
+        """Attach files and folders to the next message; they are read while its line is typed."""
+        self._attach(split_wanted(wanted))
+        if self.documents and fit(self.documents, self._n_ctx):
+            self._talk.read_ahead(" ".join(one.in_message for one in self.documents))
+
+    def _attach(self, names: Sequence[str], only_existing: bool = False) -> None:
+        reading = read_documents(names, only_existing)
+        for trouble in reading.troubles:
+            say(trouble)
+        if reading.documents:
+            self.documents = reading.with_earlier(self.documents)
+            tps = self._talk.bridge.status.usual_prefill_tps
+            say(f"with the next message: {announcement(self.documents, self._n_ctx, tps)}")
+
+    @property
+    def _n_ctx(self) -> int:
+        model = self._talk.turns.model
+        return model.n_ctx if model is not None else 0
 
     # ---- answers
 
@@ -228,9 +242,18 @@ class LineCommands:
         """Open another model; the conversation goes on with it."""
         self._dialogue.switch_model(model_path(wanted))
 
+    def set(self, wanted: str = "") -> None:
+        """Show generation parameters, or use another value from the next message on."""
+        generation = self._talk.bridge.generation
+        if generation is not None:
+            say(generation.obey(wanted))
+
     def threads(self, wanted: str = "") -> None:
         """Show or set the threads."""
         in_use = self._talk.bridge.threads
+        model = self._talk.turns.model
+        if model is not None and model.server:
+            raise Refusal(f"{model.server} computes, and not threads of this machine")
         if in_use is None:
             raise Refusal("no model is loaded: /model PATH opens one")
         if not wanted:
@@ -238,12 +261,6 @@ class LineCommands:
             return
         for event in self._talk.wish_threads(replace(in_use, now=parse_threads(wanted, in_use))):
             self._dialogue.tell(event)
-
-    def set(self, wanted: str = "") -> None:
-        """Show generation parameters, or use another value from the next message on."""
-        generation = self._talk.bridge.generation
-        assert generation is not None
-        say(generation.obey(wanted))
 
     def report(self, wanted: str = "") -> None:
         """Show a card with machine, model and speeds, or write it into a file."""

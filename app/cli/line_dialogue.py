@@ -33,7 +33,7 @@ from app.chat.turns import LEFT_OUT, SENT_TOGETHER
 from app.cli.answer_output import AnswerOutput, interrupt_stops, write_answer
 from app.cli.progress_line import ProgressLine
 from app.conversations.conversation import Ending
-from app.conversations.lines import whole_footer
+from app.conversations.lines import sources_line, whole_footer
 from app.conversations.lock import NO_LOCKS
 from app.conversations.rows import moment_text
 from app.conversations.store import Opened
@@ -50,6 +50,9 @@ WORTH_A_LINE_TOKENS = 32
 
 def model_line(model: ModelLoaded, n_threads: int) -> str:
     """Name the model that answers."""
+    if model.server:
+        known = f"context {count(model.n_ctx)} tokens · " if model.n_ctx else ""
+        return f"{model.name} · {known}computed by {model.server}"
     tokens = f"context {count(model.n_ctx)} tokens ({size(model.kv_bytes)})"
     thinking = f" · {describe_thinking(model.thinking)}" if model.thinking != AUTO else ""
     return f"{model.full_name} · {model.quantization} · {tokens} · {n_threads} threads{thinking}"
@@ -197,6 +200,9 @@ class Dialogue:
             if not ending.raw.strip():
                 say("(empty answer)")
             say(whole_footer(ending.figures, ending.ending))
+            reply = self.talk.turns.conversation.last_reply
+            if reply is not None and reply.sources:
+                say(sources_line(reply.sources))
             self._announce_full_context()
 
     def _tell_saving(self) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from app.chat.events import ModelFailed
@@ -25,48 +26,48 @@ from app.library.choose_model import remember_opened
 from app.program import exit_codes
 from app.program.bundled_model import WHAT_IT_IS, is_starter
 from app.program.refusals import Refusal, say
+from app.program.remote_model import ModelPlace, RemoteModel
 from app.program.settings import Settings
-from app.tui.chat_options import shell_options
+from app.tui import chat_options
 
 PROMPT = "> "
 
 
-def chat(model_path: str, settings: Settings, clock: Clock = time.monotonic) -> int:
+def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monotonic) -> int:
     """Open the model and talk until the input ends.
 
     Raises:
         EngineError: the model cannot be used.
         OSError: stdout cannot be written.
     """
+    place = Path(model) if isinstance(model, str) else model
     at_hand, progress = conversations_at_hand(settings), ProgressLine()
     generation = GenerationChoice(settings)
-    options = replace(
-        shell_options(settings, keeps_states=at_hand.store is not None),
-        sampling=generation.sampling,
-        generation=generation,
-    )
-    talk = Talk(options, at_hand, settings.system_prompt, clock, progress.show_status)
+    options = chat_options.shell_options(settings, keeps_states=at_hand.store is not None)
+    options = replace(options, generation=generation, sampling=generation.sampling)
+    may_read_ahead = partial(chat_options.may_read_ahead, settings)
+    talk = Talk(options, at_hand, settings.system_prompt, clock, progress.show_status, may_read_ahead)
     try:
-        code = _serve(Dialogue(talk, progress), model_path, at_hand.store if at_hand.resumes else None, progress)
+        code = _serve(Dialogue(talk, progress), place, at_hand.store if at_hand.resumes else None, progress)
     except BaseException as error:
         _close(talk, is_hurried=not isinstance(error, Exception))
         raise
     return code if _close(talk, is_hurried=code == exit_codes.INTERRUPTED) else code or exit_codes.IO_ERROR
 
 
-def _serve(dialogue: Dialogue, model_path: str, store: Store | None, progress: ProgressLine) -> int:
+def _serve(dialogue: Dialogue, place: ModelPlace, store: Store | None, progress: ProgressLine) -> int:
     talk = dialogue.talk
-    last = _last_conversation(store, model_path)
-    events = list(talk.open(Path(model_path), last))
+    last = _last_conversation(store, place)
+    events = list(talk.open(place, last))
     progress.clear()
     failed = next((event for event in events if isinstance(event, ModelFailed)), None)
     if failed is not None:
         raise failed.error or Refusal(f"jalopy: {failed.reason}")
     model = talk.turns.model
     assert model is not None
-    for line in filter(None, (*model.notices, remember_opened(model_path))):
+    for line in filter(None, (*model.notices, remember_opened(place) if isinstance(place, Path) else None)):
         say(f"jalopy: {line}")
-    if is_starter(model_path):
+    if is_starter(str(place)):
         say(f"{WHAT_IT_IS} (jalopy models lists real ones, jalopy pull gets one)")
     say(f"{model_line(model, talk.bridge.status.threads)} · /help lists the commands")
     if last is not None:
@@ -82,10 +83,10 @@ def _close(talk: Talk, is_hurried: bool) -> bool:
     return not unsaved
 
 
-def _last_conversation(store: Store | None, model_path: str) -> Opened | None:
+def _last_conversation(store: Store | None, place: ModelPlace) -> Opened | None:
     """Open the conversation that was used last with a model; None if none can be opened."""
-    is_resumed = store is not None and not is_starter(model_path)  # its context is for one try
-    conversation_id = last_used(store, model_key(model_path)) if store is not None and is_resumed else None
+    is_resumed = store is not None and not is_starter(str(place))  # its context is for one try
+    conversation_id = last_used(store, model_key(place)) if store is not None and is_resumed else None
     if store is None or conversation_id is None:
         return None
     try:

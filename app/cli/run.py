@@ -38,6 +38,7 @@ from app.conversations.lines import whole_footer
 from app.conversations.lock import NO_LOCKS
 from app.program import exit_codes, garbage
 from app.program.refusals import Refusal, say
+from app.program.remote_model import RemoteModel
 from app.program.settings import Settings
 from app.text import figures
 from app.text.figures import count, rate
@@ -59,7 +60,7 @@ _FORMS = {SCHEMA: "schema", GRAMMAR: "grammar", REGEX: "regex"}
 class RunOptions:
     """Arguments of ``run``, besides settings."""
 
-    model: str
+    model: str | RemoteModel
     prompt: str | None = None
     """Behind -p; "-" is standard input alone."""
     words: Sequence[str] = ()
@@ -185,10 +186,13 @@ def _sized_for(prompt: str, raw: bool, settings: Settings) -> Callable[[Model, C
 
 def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
     """Write the figures of one reply for people, e.g. "5.1 tok/s · ... · read 840 prompt tokens at 39.0 tok/s"."""
+    footer = whole_footer(meter.figures(), ending, names_prompt=False)
+    if not meter.prompt_tokens:  # not every server tells
+        return footer
     read = f"read {count(meter.read_tokens)} prompt tokens"
     if meter.prefill_tps:
         read += f" at {rate(meter.prefill_tps)} tok/s"
-    return f"{whole_footer(meter.figures(), ending, names_prompt=False)} · {read}"
+    return f"{footer} · {read}"
 
 
 class _Run:
@@ -224,8 +228,9 @@ class _Run:
         garbage.postpone()
         try:
             opened = go_on_with(self._options.session, self._talk) if self._options.session else None
+            place = Path(self._options.model) if isinstance(self._options.model, str) else self._options.model
             self.begun_id = "" if opened is not None else self._talk.turns.journal.id
-            for event in self._talk.open(Path(self._options.model), opened):
+            for event in self._talk.open(place, opened):
                 self._tell(event)
         finally:
             garbage.settle()

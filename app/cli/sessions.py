@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from app.cli.import_sessions import import_files
 from app.conversations import rows
 from app.conversations.look import Hit, Look
 from app.conversations.store import Store
@@ -28,7 +29,13 @@ class SessionsOptions:
 
 
 def sessions(options: SessionsOptions, _: Settings | None = None) -> int:
-    """Find and print."""
+    """Find and print; ``import FILE ...`` takes conversations over.
+
+    Raises:
+        Refusal: a file that is to be imported cannot be used.
+    """
+    if len(options.words) > 1 and options.words[0] == "import":
+        return import_files(options.words[1:])
     hits = Look(Store(), " ".join(options.words)).run().hits
     if options.as_json:
         print(json_line({"conversations": [_values(hit) for hit in hits]}, indent=1), flush=True)

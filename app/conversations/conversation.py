@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from app.conversations.thinking import Thinking
+from app.documents.sources import sources_of
 from app.text.record import record
 
 
@@ -93,6 +94,8 @@ class ChatMessage:
     """A reply's tokens as they were generated; () where they are not known."""
     raw: str = ""
     """Text of the ids, uncleaned and with the thinking; never for a terminal."""
+    sources: tuple[str, ...] = ()
+    """Of a reply: the passages that its question brought along; known from the question, and not saved."""
     is_missing: bool = False
     """Whether all that is known is that there was one: its file is damaged."""
 
@@ -198,8 +201,14 @@ class Conversation:
         if not self.awaits_reply:
             raise ValueError("a reply needs a message it answers")
         message = ChatMessage(Role.ASSISTANT, text, ending, figures, thinking)
+        message.sources = sources_of(self.messages[-1].text)
         self.messages.append(message)
         return message
+
+    def note_sources(self) -> None:
+        """Find the sources of all replies, of which none was found yet."""
+        for question, reply in zip(self.messages[::2], self.messages[1::2], strict=False):
+            reply.sources = sources_of(question.text)
 
     def take_back_user(self) -> str:
         """Remove the unanswered message at the end and return its text."""

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from app.conversations.conversation import Conversation, Ending, Role
-from app.conversations.lines import thinking_summary, whole_footer
+from app.conversations.lines import sources_line, thinking_summary, whole_footer
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 
@@ -51,6 +51,8 @@ def to_markdown(conversation: Conversation, model: str, now: datetime, with_thin
         if message.figures is not None or message.ending is not Ending.COMPLETE:
             footer = whole_footer(message.figures, message.ending, is_edited=message.is_edited)
             lines += [f"*{footer}*", ""]
+        if message.sources:
+            lines += [f"*{sources_line(message.sources)}*", ""]
     return "\n".join(lines)
 
 

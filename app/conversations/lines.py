@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from app.conversations.conversation import Ending, ReplyFigures
 from app.conversations.thinking import Thinking
 from app.text import figures
+from app.text.clean_text import clean_line
 
+MOST_SOURCES = 8
+"""Passages that are named below a reply."""
 _ENDING_NOTES = {
     Ending.COMPLETE: "",
     Ending.STOPPED: "stopped",
@@ -46,7 +51,7 @@ def reply_details(measured: ReplyFigures | None, names_prompt: bool = True) -> s
         return ""
     low, high = (figures.rate(one) for one in measured.range_tps) if measured.range_tps is not None else ("", "")
     parts = [f"{low}-{high} tok/s"] if low != high else []
-    if names_prompt:
+    if names_prompt and (measured.prompt_tokens or measured.reused_tokens):  # not every server tells
         cached = f", {figures.count(measured.reused_tokens)} from cache" if measured.reused_tokens else " tokens"
         parts.append(f"read {figures.count(measured.prompt_tokens)}{cached}")
     return " · ".join(parts)
@@ -57,3 +62,10 @@ def whole_footer(
 ) -> str:
     """Write all of it in one line, with or without the tokens of the prompt."""
     return " · ".join(filter(None, (reply_footer(measured, ending, is_edited), reply_details(measured, names_prompt))))
+
+
+def sources_line(sources: Sequence[str]) -> str:
+    """Name the passages that a reply was written from; "" without any."""
+    more = len(sources) - MOST_SOURCES
+    named = [*sources[:MOST_SOURCES], *([f"{more} more"] if more > 0 else [])]
+    return clean_line(f"from {' · '.join(named)}", 500) if named else ""

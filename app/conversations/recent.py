@@ -10,6 +10,7 @@ from dataclasses import field
 from pathlib import Path
 
 from app.conversations.store import Store
+from app.program.remote_model import ModelPlace, is_remote
 from app.program.small_file import JsonFile
 from app.text.record import record
 
@@ -28,9 +29,9 @@ class Recent:
     last: dict[str, str] = field(default_factory=dict)
 
 
-def model_key(path: Path | str) -> str:
-    """Return how a model's file is named here."""
-    return os.path.realpath(path)
+def model_key(path: ModelPlace | str) -> str:
+    """Return how a model's file is named here; all models of a server are one."""
+    return str(path).partition("#")[0] if is_remote(path) else os.path.realpath(str(path))
 
 
 def _file(root: Path) -> JsonFile:

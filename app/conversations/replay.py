@@ -157,6 +157,7 @@ class Replay:
             self._linked.cut(len(self._messages) - 1)
             self._is_unsure = True
         conversation.drop_gaps()
+        conversation.note_sources()
         conversation.is_cut_off = conversation.awaits_reply
         saved.links, saved.has_head, saved.is_end_lost = self._linked.links, self._has_head, self._is_unsure
         saved.lost_behind = [n for n in saved.lost_behind if n <= len(self._messages)]
@@ -201,7 +202,7 @@ class Replay:
         self._note(order, at)
 
     def _reply(self, record: Record, checksum: int) -> None:
-        message = _reply_of(record)
+        message = reply_of(record)
         at, on = _line(record, "at"), link_in(record.get("on"))
         if self._part is not None and not self._is_of(self._part, on):
             self._end_part()
@@ -381,7 +382,12 @@ def message_record(message: ChatMessage, order: int, at: str) -> Record:
     }
 
 
-def _reply_of(record: Record) -> ChatMessage:
+def reply_of(record: Record) -> ChatMessage:
+    """Return the reply that a record describes.
+
+    Raises:
+        UnsoundRecordError: it describes none.
+    """
     try:
         ending = Ending(record.get("ending"))
     except ValueError:

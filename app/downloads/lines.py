@@ -22,13 +22,17 @@ class Lines:
 
     Args:
         headers_s: limit on the time that the headers of an answer take.
+        silence_s: seconds without a byte after which a connection that stands counts as dead; None for as long as
+            connecting may take.
 
     Attributes:
         is_cut: nothing is to be opened any more.
     """
 
-    def __init__(self, headers_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._headers_s, self._clock = headers_s, clock
+    def __init__(
+        self, headers_s: float, silence_s: float | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._headers_s, self._silence_s, self._clock = headers_s, silence_s, clock
         self._open: socket.socket | None = None
         self.is_cut = False
 
@@ -53,6 +57,12 @@ class Lines:
             with suppress(OSError, ValueError):  # it has ended by itself
                 socket.socket.shutdown(self._open, socket.SHUT_RDWR)  # below TLS, which another thread is in
 
+    def hurry(self, timeout_s: float) -> None:
+        """Wait no longer than this for the next byte of the answer."""
+        if self._open is not None:
+            with suppress(OSError, ValueError):
+                self._open.settimeout(timeout_s)
+
     def _connecting(self, http_class: Callable[..., Any]) -> Any:
         def connect(*arguments: Any, **named: Any) -> Any:
             connection = http_class(*arguments, **named)
@@ -63,6 +73,10 @@ class Lines:
 
     def _answer(self, sock: socket.socket, *arguments: Any, **named: Any) -> _TimedAnswer:
         self._open = sock
+        if self.is_cut:
+            self.cut()
+        if self._silence_s is not None:
+            sock.settimeout(self._silence_s)
         return _TimedAnswer(self._clock, self._clock() + self._headers_s, sock, *arguments, **named)
 
 

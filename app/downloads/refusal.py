@@ -68,7 +68,7 @@ def refused(status: int, headers: Message, url: str, has_token: bool, is_hub: bo
         has_token: whether the user has one.
         is_hub: whether the hub itself says so, and not a server that it leads to.
     """
-    pause_s = _pause_s(headers) if status in _RETRIED else None
+    pause_s = pause_s_of(headers) if status in _RETRIED else None
     words = _hub_words(status, headers, has_token) if is_hub else _other_words(status)
     if status == 429:
         when = f"in {whole_seconds(pause_s)}" if pause_s else "later"
@@ -108,7 +108,7 @@ def _other_words(status: int) -> str:
     return words.get(status, f"answers with status {status}" + (": try again later" if status >= 500 else ""))
 
 
-def _pause_s(headers: Message) -> float | None:
+def pause_s_of(headers: Message) -> float | None:
     """Return how long a server wants to be left alone: the longest it says, in either way of saying so."""
     after = (headers.get("Retry-After") or "").strip()
     limit = ", ".join(headers.get_all("RateLimit") or ())[:1000]

@@ -1,4 +1,4 @@
-"""A small, suspicious HTTP client over the standard library: one GET at a time, redirects followed by our own rules.
+"""A small, suspicious HTTP client over the standard library: one request at a time, redirects by our own rules.
 
 ``urllib.request`` brings what matters here (TLS checked by the system's certificates, proxies from the environment) and
 nothing to import but itself. The token goes to the host it was meant for and nowhere else, never over plain HTTP except
@@ -31,6 +31,7 @@ from app.downloads.refusal import (
 )
 from app.downloads.unreachable import said, unreachable
 from app.program import exit_codes
+from app.program.remote_model import THIS_MACHINE
 from app.program.version import installed_version
 from app.text.record import record
 
@@ -43,8 +44,7 @@ FLOOR_BYTES = 128 << 10
 """Fewer bytes of a body in this time, about 1 kB/s, are no download: at that pace a gigabyte takes eleven days. The
 connection is given up and another one goes on from there, as after one that broke off."""
 MOST_REDIRECTS = 5
-_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
-_REDIRECTS = (301, 302, 303, 307, 308)
+REDIRECTS = (301, 302, 303, 307, 308)
 _MOST_BODY_BYTES = 16 << 20
 _BODY_PATIENCE_S = 60.0
 _LENGTH = re.compile(r"[0-9]{1,18}")
@@ -80,7 +80,8 @@ class Response:
     _body: Any
     linked: Message | None = None
     """Headers of the last redirect that led here; None for none."""
-    _floor: _Floor = field(default_factory=_Floor)
+    _floor: _Floor | None = field(default_factory=_Floor)
+    """None where a body may come as slowly as it is written."""
 
     def read(self, n_bytes: int) -> bytes:
         """Return the next bytes, b"" at the end.
@@ -95,7 +96,7 @@ class Response:
             raise DownloadError(f"{host_of(self.url)}: {error}") from None
         except (TimeoutError, OSError, http.client.HTTPException, ValueError) as error:
             raise ConnectionCut(f"{host_of(self.url)}: the connection broke off ({said(error)})") from None
-        if piece and not self._floor.is_kept(len(piece)):
+        if piece and self._floor is not None and not self._floor.is_kept(len(piece)):
             raise ConnectionCut(f"{host_of(self.url)}: sends hardly anything (less than 1 kB/s for two minutes)")
         return piece
 
@@ -111,13 +112,14 @@ class Response:
 
 
 class Web:
-    """Sends GET requests.
+    """Sends requests.
 
     Args:
         token: for ``token_host`` only.
         token_host: host and port, as in an address.
         timeout_s: seconds without a byte after which a connection counts as dead.
         headers_s: limit on the time that the headers of an answer take, however they arrive.
+        silence_s: in place of ``timeout_s`` once the connection stands; None for the same.
         pause: waits the given number of seconds before another attempt.
     """
 
@@ -128,10 +130,11 @@ class Web:
         timeout_s: float = TIMEOUT_S,
         headers_s: float = HEADERS_S,
         pause: Callable[[float], object] = time.sleep,
+        silence_s: float | None = None,
     ) -> None:
         self.has_token = bool(token)
         self._token, self._token_host, self._timeout_s, self.pause = token, token_host, timeout_s, pause
-        self._lines = lines = Lines(headers_s)
+        self._lines = lines = Lines(headers_s, silence_s)
         self._opener = urllib.request.build_opener(_NoRedirects, *lines.handlers())
         # What is meant for this machine, a token perhaps, is no proxy's business.
         direct = urllib.request.ProxyHandler({})
@@ -149,8 +152,8 @@ class Web:
         linked: Message | None = None
         for _ in range(MOST_REDIRECTS + 1):
             split_address(url)
-            response = self._send(url, headers or {})
-            if response.status not in _REDIRECTS:
+            response = self.ask(url, headers or {})
+            if response.status not in REDIRECTS:
                 return replace(self._accepted(response), linked=linked)
             response.close()
             seen.append(url)
@@ -159,6 +162,18 @@ class Web:
             if url in seen:
                 raise DownloadError(f"{host_of(url)}: redirects in a circle")
         raise DownloadError(f"{host_of(url)}: redirects more than {MOST_REDIRECTS} times")
+
+    def post(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
+        """Send a body, None for a GET; the answer has any status, and its body any pace.
+
+        Raises:
+            ConnectionCut, DownloadError: as of ``ask``.
+        """
+        return replace(self.ask(url, headers, body), _floor=None)
+
+    def hurry(self, timeout_s: float) -> None:
+        """Wait no longer than this for the next byte of the answer."""
+        self._lines.hurry(timeout_s)
 
     def give_up(self) -> None:
         """Cut what is open and refuse what would be asked next; any thread may call it."""
@@ -203,17 +218,23 @@ class Web:
             raise ConnectionCut(f"{host_of(url)}: the answer was cut off")
         return b"".join(pieces)
 
-    def _send(self, url: str, headers: Mapping[str, str]) -> Response:
-        request = urllib.request.Request(url, headers=dict(headers))
+    def ask(self, url: str, headers: Mapping[str, str], body: bytes | None = None) -> Response:
+        """Send one request; whatever is answered, a redirect too, is returned.
+
+        Raises:
+            ConnectionCut: no answer, or not in time.
+            DownloadError: no connection that can be trusted, or an answer that does not end.
+        """
+        request = urllib.request.Request(url, body, dict(headers))
         request.add_header("User-Agent", f"jalopy/{installed_version()}")
         request.add_header("Accept-Encoding", "identity")
         if self._token and _may_have_token(urlsplit(url), self._token_host):
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
-        opener = self._direct_opener if urlsplit(url).hostname in _THIS_MACHINE else self._opener
+        opener = self._direct_opener if urlsplit(url).hostname in THIS_MACHINE else self._opener
         if self._lines.is_cut:
             raise ConnectionCut(f"{host_of(url)}: nothing is wanted any more")
         try:
-            body = opener.open(request, timeout=self._timeout_s)
+            answered = opener.open(request, timeout=self._timeout_s)
         except urllib.error.HTTPError as answer:
             return Response(answer.code, answer.headers, url, answer)
         except urllib.error.URLError as error:
@@ -222,7 +243,7 @@ class Web:
             raise DownloadError(f"{host_of(url)}: {error}") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise unreachable(url, error) from None
-        return Response(body.status, body.headers, url, body)
+        return Response(answered.status, answered.headers, url, answered)
 
     def _accepted(self, response: Response) -> Response:
         if response.status in (200, 206):
@@ -280,5 +301,5 @@ def _next_url(url: str, location: str | None) -> str:
 
 
 def _may_have_token(parts: SplitResult, token_host: str) -> bool:
-    is_private = parts.scheme == "https" or parts.hostname in _THIS_MACHINE
+    is_private = parts.scheme == "https" or parts.hostname in THIS_MACHINE
     return parts.netloc == token_host and is_private

@@ -21,6 +21,7 @@ from app.library.rates import KnownRates, load_rates, usual_threads
 from app.machine.reply_history import ReplyHistory, Usual, identity_of
 from app.program import paths
 from app.program.background import in_background
+from app.program.remote_model import ModelPlace, RemoteModel
 from app.text.clean_text import clean_line
 from app.text.record import record
 
@@ -69,6 +70,7 @@ class ModelEntry:
         listed_on: the day the list of those was last checked.
         good_at: what the list says it is good at.
         better: which type of it gives better answers, and what that costs.
+        served: in place of the path where a server computes it; None for a file.
     """
 
     path: Path
@@ -89,6 +91,12 @@ class ModelEntry:
     listed_on: str = ""
     good_at: str = ""
     better: str = ""
+    served: RemoteModel | None = None
+
+    @property
+    def model(self) -> ModelPlace:
+        """What is opened."""
+        return self.served or self.path
 
     @property
     def is_here(self) -> bool:

@@ -96,7 +96,11 @@ def details(entry: ModelEntry) -> list[str]:
         f"list of {entry.listed_on}" if entry.listed_on else "",
         f"calls itself {entry.name}" if entry.name and entry.name != entry.title else "",
     ]
-    where = clean_line(str(entry.path), 400) if entry.is_here else f"not here: jalopy pull {entry.repository}"
+    where = (
+        clean_line(entry.served.server if entry.served else str(entry.path), 400)
+        if entry.is_here
+        else f"not here: jalopy pull {entry.repository}"
+    )
     lines = [where, " · ".join(part for part in parts if part)]
     return [line for line in [*lines, entry.reason or outlook_text(entry.outlook, entry.is_here)] if line]
 

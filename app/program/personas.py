@@ -1,22 +1,30 @@
 """System prompts from files: one ``.md`` or ``.txt`` file for each persona, in a directory of the user's.
 
 A persona is asked for by its name and only found among the files that are there, so no name leads anywhere else.
+Between two lines ``---`` at its beginning a file may set parameters of generation, ``temperature: 0.3``: a preset.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
+import re
+from collections.abc import Mapping
+from dataclasses import field, fields
 from pathlib import Path
 
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
+from app.program.settings import SamplingSettings
 from app.text.clean_text import clean_line, clean_text
+from app.text.record import record
 
 SUFFIXES = (".md", ".txt")
 MAX_BYTES = 64 << 10
 """A larger one would fill the context of most models."""
 _MAX_FILES = 200
+_HEAD = re.compile(r"---\n((?:[a-z_]+ *: *-?[0-9]{1,19}(?:\.[0-9]{1,18})?(?:e-?[0-9]{1,2})? *\n)+)---(?:\n|$)")
+"""Lines of another form are words of the system prompt."""
 
 
 def persona_names(directory: Path | None = None) -> list[str]:
@@ -24,8 +32,16 @@ def persona_names(directory: Path | None = None) -> list[str]:
     return sorted(_files(directory))
 
 
-def load_persona(name: str, directory: Path | None = None) -> str:
-    """Return the system prompt of a persona.
+@record
+class Persona:
+    """A system prompt, and the parameters of generation that belong to it, by name; perhaps only one of both."""
+
+    system: str
+    parameters: Mapping[str, float] = field(default_factory=dict)
+
+
+def load_persona(name: str, directory: Path | None = None) -> Persona:
+    """Return a persona; the values of its parameters are checked where they are used.
 
     Raises:
         Refusal: the name is unknown, or its file cannot be used.
@@ -35,7 +51,48 @@ def load_persona(name: str, directory: Path | None = None) -> str:
         near = difflib.get_close_matches(name, files, n=1, cutoff=0.0)
         hint = f"nearest: {near[0]}" if near else how_to_add(directory)
         raise Refusal(f"unknown persona {clean_line(name, 60)!r} ({hint})", exit_codes.USAGE)
-    return read_system_file(files[name])
+    text = read_system_file(files[name])
+    head = _HEAD.match(text)
+    if head is None:
+        return Persona(text)
+    lines = (line.partition(":") for line in head[1].splitlines())
+    parameters = {key.strip(): _number(value.strip()) for key, _, value in lines}
+    known = [one.name for one in fields(SamplingSettings) if one.name != "given"]
+    for key in parameters:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+            raise Refusal(f"persona {name}: there is no parameter {clean_line(key, 40)} (nearest: {near})")
+    return Persona(text[head.end() :].strip(), parameters)
+
+
+def save_persona(name: str, persona: Persona, directory: Path | None = None) -> str:
+    """Keep a persona as a file; returns the line that says so.
+
+    Raises:
+        Refusal: the name is none for a file, or taken, or nothing can be written.
+    """
+    directory = directory or paths.personas_dir()
+    if directory is None:
+        raise Refusal(how_to_add(directory))
+    if not re.fullmatch(r"\w[\w .-]{0,59}", name):
+        raise Refusal(f"{clean_line(name, 60)!r} cannot be a preset's name (letters, figures, spaces, . - and _)")
+    if not (persona.system or persona.parameters):
+        raise Refusal("there is nothing to keep: /set chooses parameters, /system TEXT a system prompt")
+    if name in _files(directory):
+        raise Refusal(f"there is a persona {name} already, which stays (choose another name)")
+    head = "".join(f"{key}: {value!r}\n" for key, value in persona.parameters.items())
+    path = directory / f"{name}.md"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with open(path, "x", encoding="utf-8") as file:
+            file.write((f"---\n{head}---\n" if head else "") + f"{persona.system}\n")
+    except OSError as error:
+        raise Refusal(f"{clean_line(str(path), 200)}: {error.strerror} (nothing is kept)") from error
+    return f"kept as {path}: /preset {name} begins with it"
+
+
+def _number(text: str) -> float:
+    return float(text) if re.search(r"[.e]", text) else int(text)
 
 
 def how_to_add(directory: Path | None = None) -> str:

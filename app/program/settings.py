@@ -14,6 +14,7 @@ from typing import Any, get_origin, get_type_hints
 
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
+from app.program.remote_model import server_address
 from app.program.small_file import parse_toml, read_toml
 from app.text.record import record
 from engine import KV_TYPES
@@ -47,9 +48,9 @@ class SettingsError(Refusal):
 
 
 def _setting(*, choices: tuple[str, ...] | None = None, least: float | None = None, most: float | None = None,
-             are_paths: bool = False, is_thinking: bool = False) -> Any:  # fmt: skip
+             are_paths: bool = False, is_thinking: bool = False, is_server: bool = False) -> Any:  # fmt: skip
     rules = {"choices": choices, "least": least, "most": most, "are_paths": are_paths, "is_thinking": is_thinking}
-    return field(metadata=rules)
+    return field(metadata={**rules, "is_server": is_server})
 
 
 @record
@@ -82,6 +83,8 @@ class Settings:
 
     model: str = _setting()
     """The model that opens when the command line names none; "" = the last one used."""
+    server: str = _setting(is_server=True)
+    """Address of an API that computes models in place of this program; "" = none."""
     model_directories: tuple[str, ...] = _setting(are_paths=True)
     """Directories that are searched for models, besides those of other programs; downloads go into the first."""
     context_size: int = _setting(least=0, most=_MAX_COUNT)
@@ -351,6 +354,8 @@ def _checked(table: Any, name: str, value: object, where: str) -> Any:
     is_right = type(value) is (get_origin(wanted) or wanted)
     if is_right and rules["is_thinking"]:
         is_right = _is_thinking_mode(str(value))
+    if is_right and rules["is_server"] and value:
+        is_right = _is_server(str(value))
     if is_right and choices is not None:
         is_right = value in choices
     if is_right and isinstance(value, (int, float)):
@@ -372,6 +377,14 @@ def _is_thinking_mode(text: str) -> bool:
     return True
 
 
+def _is_server(text: str) -> bool:
+    try:
+        server_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _check_paths(texts: Any, where: str) -> None:
     """Refuse a path that means another place wherever the program is started."""
     for text in texts:
@@ -382,6 +395,8 @@ def _check_paths(texts: Any, where: str) -> None:
 def _allowed(wanted: Any, rules: Mapping[str, Any]) -> str:
     if rules["is_thinking"]:
         return THINKING_WORDS
+    if rules["is_server"]:
+        return "an address of http or https without a password, as https://host:8000/v1"
     if rules["choices"]:
         return ", ".join(f'"{choice}"' for choice in rules["choices"])
     if wanted is str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.chat.form_constraint import Forms
+from app.chat.form_constraint import FormConstraint, Forms
 from app.chat.reply import Reply
 from app.chat.thought_limit import ThoughtLimit
-from app.conversations.thinking import ThinkingSplitter
+from app.conversations.thinking import ThinkingSplitter, is_opening_of
 from app.server.api_error import ApiError
 from app.server.conversation import ServedConversation
 from app.server.job import Begun, Ended, Job, Piece, TokenChance
@@ -63,7 +63,8 @@ class Answering:
             Exception: whatever the engine raises.
         """
         order = job.order
-        ids = self._prompt_ids(order)
+        begun = self._model.tokenizer.encode(order.begun, bos=False, special=False) if order.begun else []
+        ids = [*self._prompt_ids(order), *begun]
         n_ctx = self._session.n_ctx
         if len(ids) >= n_ctx:
             raise ApiError(
@@ -79,11 +80,12 @@ class Answering:
             max_tokens=order.max_tokens or self._max_tokens,
             stop=(*(self._conversation.chat.stops if order.is_chat else ()), *order.stops),
             spelled=self._tags,
-            limit=self._thought_limit() if order.is_chat else None,
+            after=begun,
+            limit=self._thought_limit(begun) if order.is_chat else None,
             turns=self._conversation.chat.turns() if order.is_chat else (),
             guess=self._guesses_ahead,
             n_logprobs=order.n_logprobs,
-            constraint=self._forms.constraint(order.form) if order.form is not None else None,
+            constraint=self._constraint(order, begun),
             on_token=telling.note_token,
             on_prompt_progress=self._note_progress,
         )
@@ -96,10 +98,19 @@ class Answering:
         meter = reply.meter
         reason = _REASONS.get(meter.finish_reason, "cancelled")
         if order.is_chat and reason != "cancelled":
-            self._conversation.note_reply(reply.ids, reply.text, telling.answer)
+            self._conversation.note_reply([*begun, *reply.ids], order.begun + reply.text, order.begun + telling.answer)
         return Ended(
             reason, len(ids), meter.reused_tokens, meter.tokens, telling.n_thought, meter.prefill_s, meter.generating_s
         )
+
+    def _constraint(self, order: Order, begun: Sequence[int]) -> FormConstraint | None:
+        """Return the form of the reply, behind what a continued one has of it."""
+        if order.form is None:
+            return None
+        constraint = self._forms.constraint(order.form)
+        for token_id in begun:
+            constraint.accept(token_id)
+        return constraint
 
     def _note_progress(self, done: int, total: int) -> None:
         self._between()
@@ -113,7 +124,10 @@ class Answering:
             thinking = self._thinking if order.thinking is None else ThinkingMode.parse(order.thinking)
             if order.form is not None:
                 thinking = ThinkingMode(False)  # the form is that of the whole reply
-            return self._conversation.prompt_ids(order.messages, thinking)
+            ids = self._conversation.prompt_ids(order.messages, thinking)
+            if not is_opening_of(order.begun, self._opening, has_thought=False):
+                return self._conversation.prompt_ids(order.messages, ThinkingMode(False))
+            return ids
         if isinstance(order.prompt, str):
             ids = list(self._model.tokenizer.encode(order.prompt))
         else:
@@ -125,11 +139,11 @@ class Answering:
             raise ApiError(f"prompt: token ids must be 0 to {most}", param="prompt", code="invalid_value")
         return ids
 
-    def _thought_limit(self) -> ThoughtLimit | None:
+    def _thought_limit(self, begun: Sequence[int]) -> ThoughtLimit | None:
         budget = self._conversation.chat.thought_budget_tokens
         if budget is None:
             return None
-        return ThoughtLimit(self._model.tokenizer, budget, opened_by(self._opening), self._tags)
+        return ThoughtLimit(self._model.tokenizer, budget, opened_by(self._opening), self._tags, begun)
 
 
 class _Telling:
@@ -139,6 +153,8 @@ class _Telling:
         self._job, self._tokenizer = job, model.tokenizer
         # A continued text is told as it is, whatever tags stand in it.
         self._splitter = ThinkingSplitter(opened) if job.order.is_chat else None
+        if self._splitter is not None:
+            self._splitter.push(job.order.begun)
         self._pending: list[TokenChance] = []
         """Of tokens whose text is not told yet: it may be a tag's beginning, or a stop string's."""
         self._answer: list[str] = []

@@ -44,7 +44,8 @@ def read_format(form: Fields | None, is_flat: bool = False) -> AnswerForm | None
         raise form.missing("type", f"one of {', '.join(kinds)}")
     found = None
     if kind == "json_object":
-        found = SCHEMA, ANY_OBJECT
+        # As llama-server takes it: with a schema beside the type.
+        found = SCHEMA, _schema(form, is_flat=True) if form.has("schema") else ANY_OBJECT
     elif kind == "json_schema":
         found = SCHEMA, _schema(form, is_flat)
     elif kind == "regex":

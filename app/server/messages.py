@@ -23,8 +23,11 @@ class Said:
     text: str
 
 
-def read_messages(fields: Fields) -> tuple[Said, ...]:
+def read_messages(fields: Fields, is_continued: bool = False) -> tuple[Said, ...]:
     """Return the conversation; several system messages at its beginning become one.
+
+    Args:
+        is_continued: whether the last message is the beginning of the reply.
 
     Raises:
         ApiError: it is none that can be answered.
@@ -40,8 +43,9 @@ def read_messages(fields: Fields) -> tuple[Said, ...]:
             raise _misplaced(at, "a system message must stand before all others")
         if one.role == ASSISTANT and before != USER:
             raise _misplaced(at, "an assistant's message must follow a user's")
-    if said[-1].role != USER:
-        raise _misplaced(len(said) - 1, "the last message must be the user's")
+    last = (ASSISTANT, "assistant's, which goes on") if is_continued else (USER, "user's")
+    if said[-1].role != last[0]:
+        raise _misplaced(len(said) - 1, f"the last message must be the {last[1]}")
     system = "\n\n".join(one.text for one in said[:n_system] if one.text)
     return (*([Said(SYSTEM, system)] if system else []), *said[n_system:])
 

@@ -53,6 +53,8 @@ class Order:
 
     messages: tuple[Said, ...] = ()
     """The conversation to answer; empty where a text is continued."""
+    begun: str = ""
+    """The beginning of the reply, which goes on from it."""
     prompt: str | tuple[int, ...] = ""
     """The text to continue, or its tokens."""
     sampling: tuple[tuple[str, Any], ...] = ()
@@ -83,7 +85,10 @@ def chat_order(fields: Fields, model_id: str) -> Order:
         ApiError: it is wrong somewhere.
     """
     check_model(fields, model_id)
-    messages = read_messages(fields)
+    is_continued = fields.flag("continue_final_message")
+    if fields.flag("add_generation_prompt") and is_continued:
+        raise ApiError("add_generation_prompt excludes continue_final_message", param="add_generation_prompt")
+    messages = read_messages(fields, is_continued)
     n_logprobs = None
     n_top = fields.whole("top_logprobs", 0, MOST_TOP_LOGPROBS)
     if fields.flag("logprobs"):
@@ -93,7 +98,8 @@ def chat_order(fields: Fields, model_id: str) -> Order:
     completion_limit = fields.whole("max_completion_tokens", 1, MOST_TOKENS)
     order = _order(
         fields,
-        messages=messages,
+        messages=messages[:-1] if is_continued else messages,
+        begun=messages[-1].text if is_continued else "",
         n_logprobs=n_logprobs,
         max_tokens=fields.whole("max_tokens", 1, MOST_TOKENS) if completion_limit is None else completion_limit,
         thinking=_thinking(fields),

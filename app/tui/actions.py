@@ -110,11 +110,25 @@ ACTIONS = action_table(
         example="A walk by the sea",
     ),
     Action("system", "Show or set the system prompt ('-' for none)", "chat", command="system", argument="[text]"),
-    Action("persona", "List personas, or start anew with one", "chat", command="persona", argument="[name]"),
+    Action(
+        "persona",
+        "List personas, start anew with one, or keep what is set as one",
+        "chat",
+        command="persona",
+        aliases=("preset",),
+        argument="[name|save name]",
+    ),
     Action("external_editor", "Write the message in your editor ($EDITOR)", "chat", "ctrl+g", command="editor"),
     Action("take_back", "Take back the message that waits", "chat", command="unsend"),
     Action("unfold", "Show pasted text whole, or folded again", "chat", "ctrl+o", command="unfold"),
-    Action("read", "Attach a text file to the next message", "chat", command="read", argument="file"),
+    Action(
+        "read",
+        "Attach files or folders to the next message (so does @file in it)",
+        "chat",
+        command="read",
+        argument="file ...",
+        example="notes.md 'two words.pdf' docs *.py",
+    ),
     Action("copy", "Copy the last reply", "chat", command="copy", argument="[code 2|thinking] [file]"),
     Action(
         "save", "Save the conversation as Markdown", "chat", "ctrl+s", command="save", argument="[path] [+thinking]"

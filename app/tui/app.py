@@ -33,6 +33,7 @@ from app.program import exit_codes, garbage, state
 from app.program.manual import page
 from app.program.personas import persona_names
 from app.program.refusals import Refusal, bug_line, exit_code_of, line_of
+from app.program.remote_model import ModelPlace
 from app.program.settings import Settings
 from app.text.glyphs import is_console
 from app.tui.actions import ACTIONS, CHAT, Action
@@ -106,7 +107,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     def __init__(
         self,
         settings: Settings,
-        model_path: Path | None = None,
+        model_path: ModelPlace | None = None,
         *,
         options: ChatOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -285,7 +286,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         else:
             self.switch_mode(CHAT if self.current_mode == mode else mode)
 
-    def open_model(self, path: Path, title: str, outlook: Outlook | None = None) -> bool:
+    def open_model(self, path: ModelPlace, title: str, outlook: Outlook | None = None) -> bool:
         """Open a model in the chat, after asking what becomes of a conversation; False while the engine is busy.
 
         Args:
@@ -300,17 +301,19 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.run_worker(self._ask_about_conversation(path, title, outlook), group="switch", exclusive=True)
         return True
 
-    async def _ask_about_conversation(self, path: Path, title: str, outlook: Outlook | None) -> None:
+    async def _ask_about_conversation(self, path: ModelPlace, title: str, outlook: Outlook | None) -> None:
         from app.library.listing import look_up
         from app.tui.screens.switch_model import SwitchModelScreen
 
-        if outlook is None:
+        if outlook is None and isinstance(path, Path):
             outlook = await asyncio.wrap_future(look_up(path, self.settings))
         tokens, prefill_tps = self.bridge.status.context_used, outlook.prefill_tps if outlook else None
-        question = SwitchModelScreen(title, tokens, prefill_tps, self.keymap)
+        question = SwitchModelScreen(
+            title, tokens, prefill_tps, self.keymap, "" if isinstance(path, Path) else path.host
+        )
         self.push_screen(question, partial(self._open_in_chat, path))
 
-    def _open_in_chat(self, path: Path, answer: str | None) -> None:
+    def _open_in_chat(self, path: ModelPlace, answer: str | None) -> None:
         if answer is not None:
             if self.current_mode != CHAT:
                 self.switch_mode(CHAT)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.chat import opening as engine_access
 from app.chat.answer_form import AnswerForm, FormChoice
@@ -14,7 +15,11 @@ from app.machine.low_power import is_on_battery
 from app.machine.reply_history import ReplyHistory
 from app.machine.tuning_conditions import watch_machine
 from app.program import paths
-from app.program.settings import Settings
+from app.program.settings import SamplingSettings, Settings
+
+if TYPE_CHECKING:
+    from app.chat.commands import Worker
+    from app.chat.wire import Wire
 
 
 def chat_options(settings: Settings) -> ChatOptions:
@@ -42,6 +47,7 @@ def chat_options(settings: Settings) -> ChatOptions:
         try_lookahead=engine_access.try_lookahead,
         watch_conditions=watch_machine,
         state_files=partial(engine_access.state_files, settings, partial(may_read_ahead, settings)),
+        remote=partial(_remote_worker, generation.settings),
         may_pin=settings.pin_threads == "auto",
     )
 
@@ -66,6 +72,7 @@ def shell_options(settings: Settings, keeps_states: bool, form: AnswerForm | Non
         remember_thinking=engine_access.remember_thinking,
         recall_tuned=engine_access.recall_tuned,
         state_files=partial(engine_access.state_files, settings) if keeps_states else None,
+        remote=partial(_remote_worker, lambda: settings.sampling),
         tells_pieces=True,
     )
 
@@ -74,6 +81,12 @@ def may_read_ahead(settings: Settings) -> bool:
     """Whether the engine may work before anything is sent."""
     wanted = settings.prefill_while_typing
     return wanted == "on" or (wanted == "auto" and not is_on_battery())
+
+
+def _remote_worker(sampling: Callable[[], SamplingSettings], wire: Wire, options: ChatOptions) -> Worker:
+    from app.remote.worker import RemoteWorker  # imports an HTTP client
+
+    return RemoteWorker(wire, options, sampling)
 
 
 def _examine(settings: Settings, *state: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -16,8 +17,11 @@ from app.tui.actions import ACTIONS, commands_starting, find_command, split_comm
 MOST_NAMES = 200
 """Limit on the files and folders of a directory that are offered."""
 _THINKING = ("on", "off", "auto", "low", "medium", "high")
-_FILES = {"read": "", "model": ".gguf", "schema": ".json"}
-"""Commands that take a path, and how the name of the file ends."""
+_FILES = {"model": ".gguf", "schema": ".json"}
+"""Commands that take one path, and how the name of the file ends."""
+_READ_WORD = re.compile(r"""("[^"]*|'[^']*|\S*)$""")
+"""The last of several paths."""
+_REFERENCE = re.compile(r'(?<!\S)@("[^"\n]*|[^\s"]*)$')
 
 Names = Callable[[], Iterable[str]]
 
@@ -32,6 +36,8 @@ class Offered:
     """How it is listed."""
     title: str = ""
     """Its effect, in one line."""
+    attaches: str = ""
+    """The file that goes with the message where this is chosen."""
 
 
 def offered_at_once(typed: str, names: Mapping[str, Names]) -> list[Offered]:
@@ -61,9 +67,13 @@ def offered_at_once(typed: str, names: Mapping[str, Names]) -> list[Offered]:
 def offered_paths(typed: str) -> Future[list[Offered]] | None:
     """Begin to look for the files that a path could become; None where no path is typed."""
     command, argument = _command_of(typed)
-    if command not in _FILES or "\n" in argument:
-        return None
-    return in_background(partial(_paths, command, argument), "paths")
+    if "\n" not in argument and command in _FILES:
+        return in_background(partial(_single_file, command, argument), "paths")
+    if "\n" not in argument and command == "read" and (word := _READ_WORD.search(argument)):
+        return in_background(partial(_documents, typed.removesuffix(word[0]), word[0]), "paths")
+    if not command and (word := _REFERENCE.search(typed)):
+        return in_background(partial(_references, typed[: word.start()], word[1]), "paths")
+    return None
 
 
 def _command_of(typed: str) -> tuple[str, str]:
@@ -75,22 +85,54 @@ def _command_of(typed: str) -> tuple[str, str]:
     return action.command, typed[len(split[0]) + 2 :].lstrip()
 
 
-def _paths(command: str, argument: str) -> list[Offered]:
-    """List what begins like the path: folders, and files of the kind that the command takes."""
+def _single_file(command: str, argument: str) -> list[Offered]:
+    return [Offered(f"/{command} {path}", clean_line(path, 200)) for path in _paths(argument, _FILES[command])]
+
+
+def _documents(before: str, word: str) -> list[Offered]:
+    found = _paths(word.lstrip("\"'"))
+    return [Offered(before + _quoted(path), clean_line(path, 200)) for path in found]
+
+
+def _references(before: str, word: str) -> list[Offered]:
+    """Files behind an @ sign: one that is chosen is attached, and its name stays in the sentence."""
+    offered = []
+    for path in _paths(word.lstrip('"')):
+        is_folder = path.endswith("/")
+        text = f"@{_quoted(path)}" if is_folder else f"{os.path.basename(path)} "
+        offered.append(Offered(before + text, clean_line(path, 200), attaches="" if is_folder else path))
+    return offered
+
+
+def _quoted(path: str) -> str:
+    """Return a path as it is typed among others; the quotes of a folder are open for what is in it."""
+    if not re.search(r"[\s']", path):
+        return path
+    return f'"{path}' + ("" if path.endswith("/") else '"')
+
+
+def _paths(argument: str, suffix: str = "") -> list[str]:
+    """List what begins like the path: folders, and files of the kind that is wanted."""
     folder, name = os.path.split(argument)
     found = []
     try:
         with os.scandir(os.path.expanduser(folder) or ".") as entries:
             for entry in islice(entries, 10 * MOST_NAMES):
-                is_folder = entry.is_dir()
-                is_wanted = is_folder or entry.name.endswith(_FILES[command])
+                is_folder = _is_folder(entry)
+                is_wanted = is_folder or entry.name.endswith(suffix)
                 is_hidden = entry.name.startswith(".") and not name.startswith(".")
                 if is_wanted and not is_hidden and entry.name.startswith(name) and entry.name.isprintable():
                     found.append(os.path.join(folder, entry.name) + ("/" if is_folder else ""))
     except (OSError, ValueError):
         return []
-    fitting = sorted(path for path in found if path != argument)[:MOST_NAMES]
-    return [Offered(f"/{command} {path}", clean_line(path, 200)) for path in fitting]
+    return sorted(path for path in found if path != argument)[:MOST_NAMES]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads in a circle
+        return False
 
 
 def sends_alone(offered: Offered) -> bool:

@@ -7,7 +7,7 @@ with no-break spaces: they look like any text, and nothing that is typed is mist
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from app.text.record import record
@@ -20,6 +20,7 @@ MAX_PASTE_CHARS = 4_000_000
 
 _NAME_CHARS = 30
 _NBSP = "\u00a0"
+_FILE = f"[file{_NBSP}"
 _OPENING = re.compile(rf"\[(pasted|file){_NBSP}")
 _CHIP = re.compile(rf"\[(?:pasted|file){_NBSP}(\d{{1,6}}):[^\[\]\n]{{1,60}}\]")
 
@@ -42,6 +43,26 @@ class Draft:
         """Return the folds whose chip is still there."""
         return {chip: self.folds[chip] for _, _, chip in chip_spans(self.shown, self.folds)}
 
+    @property
+    def documents(self) -> str:
+        """What the message begins with: the texts of its files, which stay while the question is typed; "" for none."""
+        return Draft(self.shown[: files_end(self.shown, self.folds)], self.folds).text.strip()
+
+    def with_files(self, files: Sequence[tuple[str, str]]) -> Draft:
+        """Return the draft with more files, given by name and text, at its beginning.
+
+        They are ordered by their texts, which begin with their names: what was read of them once serves again.
+        """
+        at, folds = files_end(self.shown, self.folds), dict(self.folds)
+        chips = [chip for *_, chip in chip_spans(self.shown[:at], folds)]
+        for name, text in files:
+            text = without_chips(text)
+            chip = write_chip(1 + highest_number(folds), text, name)
+            folds[chip] = text
+            chips.append(chip)
+        chips.sort(key=lambda chip: folds[chip])
+        return Draft("".join(f"{chip} " for chip in chips) + self.shown[at:], folds)
+
     def refold(self, text: str) -> Draft:
         """Return a draft of another text, with the same pastes folded where it still contains them whole."""
         folds = {}
@@ -60,6 +81,16 @@ def behind_chips(shown: str, folds: Mapping[str, str]) -> int:
             break
         at = end
     return len(shown) - len(shown[at:].lstrip()) if at else 0
+
+
+def files_end(shown: str, folds: Mapping[str, str]) -> int:
+    """Return where the files end that a text opens with, and the space behind each."""
+    at = 0
+    for start, end, chip in chip_spans(shown, folds):
+        if start != at or not chip.startswith(_FILE):
+            break
+        at = end + shown.startswith(" ", end)
+    return at
 
 
 def chip_spans(line: str, folds: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:

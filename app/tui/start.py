@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 from app.program import exit_codes, refusals, state
+from app.program.remote_model import ModelPlace
 from app.program.settings import Settings
 from app.tui.app import JalopyApp
 from app.tui.keymap import load_keymap
 
 
-def run_tui(settings: Settings, model_path: Path | str | None = None) -> int:
+def run_tui(settings: Settings, model_path: ModelPlace | None = None) -> int:
     """Run the chat until it is left.
 
     Args:
@@ -27,8 +27,7 @@ def run_tui(settings: Settings, model_path: Path | str | None = None) -> int:
     """
     _draw_on_the_terminal()
     kept, _ = state.load_state()
-    path = Path(model_path) if model_path is not None else None
-    app = JalopyApp(settings, path, keymap=load_keymap(), remembered_theme=kept.theme or "")
+    app = JalopyApp(settings, model_path, keymap=load_keymap(), remembered_theme=kept.theme or "")
     app.run()
     if app.parting_line:
         refusals.say(f"jalopy: {app.parting_line}")

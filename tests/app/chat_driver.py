@@ -94,7 +94,7 @@ class Driver:
         await self.until(lambda: text not in self.screen_text(), f"the screen hides {text!r}")
 
     def screen_text(self) -> str:
-        """What the terminal would show, line by line."""
+        """The terminal's text, line by line."""
         lines = self.app.screen._compositor.render_strips()
         return "\n".join("".join(segment.text for segment in strip) for strip in lines)
 

@@ -61,7 +61,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class Prefilled:
-    """What a prefill found in the cache and what it had to compute."""
+    """Tokens that a prefill found in the cache, and those that it computed."""
 
     reused: int
     fed: int
@@ -132,7 +132,7 @@ class Gate:
 
 @dataclass
 class Script:
-    """What the fake engine will do; a test may change it at any time."""
+    """Behaviour of the fake engine; a test may change it at any time."""
 
     replies: list[list[str]] = field(default_factory=lambda: [["Hello", " there", "."]])
     """Pieces of text, one per token, of each reply in turn; the last reply repeats."""
@@ -146,14 +146,14 @@ class Script:
     kv_speeds: dict[str, float] = field(default_factory=dict)
     """The same by type of the KV cache."""
     weights_error: EngineError | None = None
-    """What copying the weights into huge pages raises."""
+    """Error raised by copying the weights into huge pages."""
     has_room_for_both: bool = True
     n_ctx: int = 512
     """Largest context that "fits"; asking for more raises MemoryPlanError."""
     held_back: str = ""
     """Text that comes after the last token of every reply, without a token of its own."""
     opening: str = ""
-    """What the template prints before a reply: "<think>" opens a thinking block."""
+    """Text that the template prints before a reply: "<think>" opens a thinking block."""
     stops: tuple[str, ...] = ()
     """Texts that end a reply."""
     control: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""What the pictures show, and how each scene comes about. A new screen gets its pictures with a line in ``SCENES``."""
+"""Scenes of the pictures, and how each comes about. A new screen gets its pictures with a line in ``SCENES``."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Scene:
     """Whether the model is loaded when it begins."""
     machine: str = "laptop"
     view: Callable[[], PerformanceView] = view
-    """What the performance views see."""
+    """Input of the performance views."""
     found: Found = scripted_models.FOUND
     """The models that there are."""
     settings: dict[str, object] = field(default_factory=dict)
@@ -206,7 +206,7 @@ def dealt(message: str, n_tokens: int) -> Play:
 
 
 def shown_of_reply(driver: Driver) -> str:
-    """What the newest reply shows of itself."""
+    """The shown part of the newest reply."""
     bodies = driver.app.screen.query(ReplyBody)
     return bodies.last().shown_source if bodies else ""
 

@@ -43,7 +43,7 @@ _RATES = MachineRates(12.0, {"Q4_K": 10.5}, {"Q4_K": 40.0})
 
 
 def examination() -> Examination:
-    """What the engine measured for the doctor."""
+    """The engine's measurements for the doctor."""
     needs = advice.needs_of_size(3.2e9, "Q4_K_M")
     found = advice.suggestions(_MEMORY, _RATES)
     return Examination(

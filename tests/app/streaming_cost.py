@@ -1,4 +1,4 @@
-"""What streaming costs the interface, without an engine: ``python -m tests.app.streaming_cost``.
+"""Cost of streaming for the interface, without an engine: ``python -m tests.app.streaming_cost``.
 
 The real chat, headless, over the scripted engine. A reply that is long already grows by one drain's worth of text at a
 time; printed is the processor time of a drain with all that follows from it, and how many widgets there are. At ten

@@ -25,7 +25,7 @@ PEER = Path(__file__).with_name("cycles_peer.py")
 _OLD = "+64bit,+cmov,+cx16,+cx8,+fxsr,+mmx,+popcnt,+sse,+sse2,+sse3,+sse4.1,+sse4.2,+ssse3"
 _AVX2 = f"{_OLD},+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave"
 FEATURES = {"goldmont": _OLD, "sandybridge": f"{_OLD},+avx,+xsave", "ivybridge": f"{_OLD},+avx,+f16c,+xsave"}
-"""What numba may use, by processor; others have AVX2."""
+"""Features that numba may use, by processor; others have AVX2."""
 
 
 def compiled_for(processor: str) -> dict[str, str]:

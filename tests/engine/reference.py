@@ -252,7 +252,7 @@ class Twin:
     def routes(
         self, block: str, h: Array, *, score: str = "softmax", is_renormalised: bool = False, scale: float = 1.0
     ) -> Array:
-        """What each token's experts weigh: (n, n_experts), 0 where they are not chosen."""
+        """Weights of each token's experts: (n, n_experts), 0 where they are not chosen."""
         logits = self.project(h, block + "ffn_gate_inp")
         n_experts, n_used = self.key("expert_count"), self.key("expert_used_count")
         n_groups, n_groups_used = self.key("expert_group_count", 1), self.key("expert_group_used_count", 1)
@@ -296,7 +296,7 @@ class Twin:
         return out
 
     def shared_expert(self, block: str, h: Array) -> Array:
-        """What every token passes beside its experts."""
+        """Feed-forward that every token passes beside its experts."""
         hidden = silu(self.project(h, block + "ffn_gate_shexp")) * self.project(h, block + "ffn_up_shexp")
         return self.project(hidden, block + "ffn_down_shexp")
 

@@ -1,4 +1,4 @@
-"""What dropping tokens costs in truth: ``python -m tests.engine.shift_error MODEL... [--texts N] [--kv TYPE...]``.
+"""Loss of accuracy from dropped tokens: ``python -m tests.engine.shift_error MODEL... [--texts N] [--kv TYPE...]``.
 
 Trained models only; random weights say nothing. Each text is sampled from the model itself. Its beginning is kept (the
 system prompt's place), a part behind that is dropped, and the rest is followed by a quarter of a context of tokens that

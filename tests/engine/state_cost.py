@@ -1,4 +1,4 @@
-"""What keeping a conversation's state costs and saves: ``python -m tests.engine.state_cost MODEL... [--tokens N]``.
+"""Cost and gain of keeping a conversation's state: ``python -m tests.engine.state_cost MODEL... [--tokens N]``.
 
 For each model: the prompt is computed, a reply written without and with a writer beside it, the file is restored into
 an empty session, and the next tokens are compared. The file lies in a temporary directory (``TMPDIR``), and the restore

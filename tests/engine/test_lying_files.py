@@ -33,7 +33,7 @@ SCALED: dict[str, dict[str, Any]] = {
 }
 """Each kind of stretched rope has keys of its own."""
 NO_NUMBERS = (NAN, INF, -INF, "x", "\x1b[2J\n", ["x"], np.array([], "<f4"), np.full(N_LAYERS + 1, 7, "<u4"))
-"""What no key is that holds a number, for all layers or for each."""
+"""Values that no numeric key may have, for all layers or for each."""
 NO_COUNTS = (-1, HUGE, 2.0, True, np.full(N_LAYERS, -1, "<i4"), np.full(N_LAYERS, NAN, "<f4"), *NO_NUMBERS)
 WORDS = {"rope.scaling.type", "general.type"}
 FLAGS = {"attention.causal", "rope.scaling.finetuned", "expert_weights_norm"}

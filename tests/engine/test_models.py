@@ -22,7 +22,7 @@ def nmse(found: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def twin_logits(model: Model, ids: list[int]) -> Array:
-    """What the twin of the model's architecture computes."""
+    """Results of the twin of the model's architecture."""
     logits: Array = architectures.load(model.config.architecture).logits(Twin(model._checked), ids)
     return logits
 

@@ -1,4 +1,4 @@
-"""What a session promises: reuse of prefixes, limits, cancelling, errors that leave it as it was."""
+"""Promises of a session: reuse of prefixes, limits, cancelling, errors that leave it as it was."""
 
 import contextlib
 import os

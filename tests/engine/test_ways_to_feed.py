@@ -86,7 +86,7 @@ OF_ONE_LAYER: dict[str, Callable[[], Described]] = {
 
 
 TWIN_ARGUMENTS = {"phi3": ["long"]}
-"""What twins of some families are told about the context."""
+"""Context settings for the twins of some families."""
 
 
 class Fed:

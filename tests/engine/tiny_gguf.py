@@ -471,7 +471,7 @@ _SCALES = {"Q1_0": [1.0], "Q2_0": [0.8]}
 
 @cache
 def _scales(quant: str) -> list[float]:
-    """What a block's halves must be for weights of mean zero and unit deviation: found by reading random blocks."""
+    """Scales of a block for weights of mean zero and unit deviation: found by reading random blocks."""
     if quant in _SCALES:
         return _SCALES[quant]
     layout = TYPES_BY_NAME[quant]

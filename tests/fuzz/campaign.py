@@ -19,7 +19,7 @@ _MOST_CORPUS = 2000
 
 @dataclass
 class Figures:
-    """What a campaign did so far."""
+    """Progress of a campaign."""
 
     executions: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)

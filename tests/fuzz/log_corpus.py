@@ -60,7 +60,7 @@ def journal(store: Store) -> Journal:
 
 
 def question(log: int, number: int, words: str) -> str:
-    """What a user says: of this log, and the message of this number in it."""
+    """A user's message: names its log and its number in it."""
     text = f"q{log}.{number} {words} "
     return f"{text}#{zlib.crc32(text.encode()):08x}"
 

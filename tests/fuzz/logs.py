@@ -94,7 +94,7 @@ def _forged(rng: Random, line: bytes) -> bytes:
 
 @record
 class Trust:
-    """What became of a log's lines.
+    """Outcome for a log's lines.
 
     Attributes:
         kind: see above.
@@ -146,7 +146,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
 
 
 def trust_in(data: bytes) -> Trust:
-    """What became of the sound lines, see above."""
+    """Outcome for the sound lines, see above."""
     lines = [line + b"\n" for line in data.split(b"\n")[:-1]]
     found = [line for line in lines if read_record(line[:-1]) is not None]
     if any(line not in _all_lines() for line in found):
@@ -288,7 +288,7 @@ def _go_on(store: Store, opened: Opened) -> None:
 
 
 def _after(conversation: Conversation) -> list[str]:
-    """What must be shown after one more turn: a message that nobody answered goes with the next one."""
+    """Messages that must be shown after one more turn: a message that nobody answered goes with the next one."""
     before, asked = _shown(conversation.messages), question(99, 1, "and then")
     if conversation.awaits_reply and not conversation.messages[-1].is_missing:
         asked = f"{before.pop()}\n\n{asked}"

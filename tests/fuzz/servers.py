@@ -66,7 +66,7 @@ def content() -> bytes:
 
 
 def seeds() -> list[bytes]:
-    """What real servers say, and what one could think of to harm a client."""
+    """Answers of real servers, and some invented to harm a client."""
     n = len(content())
     scripts: list[dict[str, Any]] = [
         {}, {"content": [{"cut": 50000}]}, {"content": [{"cut": 70000}, {"head": "HTTP/1.1 416 No"}]},
@@ -260,7 +260,7 @@ def _endless(piece: bytes, most_bytes: int = _MOST_SENT_BYTES) -> Iterator[bytes
 
 
 def sound_content(request: bytes) -> tuple[str, dict[str, str], bytes]:
-    """What a sound content server says."""
+    """Answer of a sound content server."""
     body, etag = content(), '"right"'
     asked = re.search(rb"(?i)\r\nRange: bytes=(\d+)-\r\n", request)
     condition = re.search(rb"(?i)\r\nIf-Range: (.*?)\r\n", request)
@@ -275,7 +275,7 @@ def sound_content(request: bytes) -> tuple[str, dict[str, str], bytes]:
 
 
 def sound_hub(_: bytes) -> tuple[str, dict[str, str], bytes]:
-    """What a sound hub says of its one repository."""
+    """Answer of a sound hub about its one repository."""
     sha256 = hashlib.sha256(content()).hexdigest()
     sibling = {"rfilename": NAME, "size": len(content()), "lfs": {"sha256": sha256, "size": len(content())}}
     body = json.dumps({"id": REPOSITORY, "sha": _COMMIT, "siblings": [sibling]}).encode()

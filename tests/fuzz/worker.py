@@ -35,7 +35,7 @@ _KEPT = ("JALOPY_CACHE_DIR",)
 
 @dataclass(frozen=True)
 class Result:
-    """What became of an input.
+    """Outcome of an input.
 
     Attributes:
         outcome: in a few words; of a fault, what distinguishes it from others.

@@ -88,7 +88,7 @@ class Chat:
 
     @property
     def exit_code(self) -> int | None:
-        """What the shell was told; negative for a signal, None while the program runs."""
+        """Exit status; negative for a signal, None while the program runs."""
         return next((report["ended"] for report in self.reports if "ended" in report), None)
 
     def count(self, report: str) -> int:

@@ -182,7 +182,7 @@ def _talk_unsaved(run: Run, rng: Random) -> None:
 
 
 def _wait_for_saving(run: Run) -> None:
-    """What was said while nothing could be saved must be on the disk by itself, once there is room."""
+    """Messages sent while nothing could be saved must reach the disk by themselves, once there is room."""
     run.live.wait_for(lambda: not run.ledger.check(read_all(run.home.store)), "the saving of what was said meanwhile")
 
 

@@ -1,4 +1,4 @@
-"""What ends a long run."""
+"""The exception that ends a long run."""
 
 
 class Failed(Exception):

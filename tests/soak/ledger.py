@@ -1,4 +1,4 @@
-"""What was seen to be said, and whether the saved conversations have all of it, once."""
+"""Messages seen on the screen, and whether the saved conversations have each of them once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.soak.view import is_seen_in
 
 
 class Fate(Enum):
-    """What must be found of a message."""
+    """The part of a message that must be found."""
 
     WAITS = "waits"
     """It was seen to wait for its turn: nothing is promised of it."""
@@ -55,7 +55,7 @@ class Said:
 
 @dataclass
 class Found:
-    """What is on disk: every conversation as it is read, and every message that any log ever took."""
+    """Contents of the disk: every conversation as it is read, and every message that any log ever took."""
 
     saved: dict[str, Saved] = field(default_factory=dict)
     recorded: dict[str, set[str]] = field(default_factory=dict)

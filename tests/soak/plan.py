@@ -1,4 +1,4 @@
-"""What a long run does, in order: the same for the same seed, whatever the machine does meanwhile."""
+"""Steps of a long run, in order: the same for the same seed, on any machine."""
 
 from __future__ import annotations
 

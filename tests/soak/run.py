@@ -59,7 +59,7 @@ class Run:
 
     @property
     def view(self) -> View:
-        """What it shows."""
+        """The painted screen."""
         return View(self.live.screen.rows())
 
     # ---- start, idle, end

@@ -1,4 +1,4 @@
-"""What the chat holds of the machine while it is idle: whether that grows with what it has done."""
+"""Resources that the idle chat holds, and whether they grow with its work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal would show: as much of one as the chat uses, with the modes that must be left behind as they were."""
+"""A terminal's screen: as much of one as the chat uses, with the modes that must be left as they were."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def ledger() -> Ledger:
-    """What was seen of it."""
+    """The part that was seen."""
     ledger = Ledger()
     for number in (1, 2):
         said = ledger.note(f"mk{number}", f"mk{number} question", Fate.ANSWERED)
@@ -183,7 +183,7 @@ def _memory(mib_of_step: Callable[[int], float], n_steps: int = 300) -> list[Sam
 
 
 def _allocator_mib(step: int) -> float:
-    """What an allocator keeps: a new peak at each power of 1.3, by which it grows ever more rarely."""
+    """Memory that an allocator keeps: a new peak at each power of 1.3, so that it grows ever more rarely."""
     return 105 + 10 * int(math.log(step + 1, 1.3)) * 0.3
 
 

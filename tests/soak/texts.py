@@ -1,4 +1,4 @@
-"""What is said in a long run: each message holds a marker of its own, by which it is found again."""
+"""Messages of a long run: each holds a marker of its own, by which it is found again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the painted chat says: whether it waits for the user, which messages stand there, which reply is finished."""
+"""State read off the painted chat: whether it waits for the user, its messages, which reply is finished."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Block:
 
     @property
     def reply_letters(self) -> str:
-        """What a finished reply says, without figures and notes."""
+        """Text of a finished reply, without figures and notes."""
         end = len(self.rows)
         for index, row in enumerate(self.rows):
             if "tokens" in (pair := " ".join(self.rows[index : index + 2])) or "1 token" in pair:
@@ -87,12 +87,12 @@ class View:
 
     @property
     def prompt(self) -> str:
-        """What stands in the prompt's box."""
+        """Text in the prompt's box."""
         return "\n".join(row.strip("│ ") for row in self.rows[self._top + 1 : self._bottom])
 
     @property
     def edge(self) -> str:
-        """What stands at the prompt's upper edge."""
+        """Text at the prompt's upper edge."""
         return self.rows[self._top] if self._top < len(self.rows) else ""
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from textual import events, on
@@ -40,6 +39,7 @@ from app.chat.events import (
 from app.chat.turns import Turns
 from app.conversations.at_hand import AtHand
 from app.program.bundled_model import is_starter
+from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_line
 from app.text.glyphs import ASCII, choose_glyphs
 from app.tui.actions import Action
@@ -52,6 +52,7 @@ from app.tui.messages import (
     TakeBackRequested,
     TranscriptScrolled,
 )
+from app.tui.screens.attaching import Attaching
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.conversation_flow import ConversationFlow
 from app.tui.screens.copying import Copying
@@ -111,12 +112,12 @@ class ChatScreen(Screen[None]):
         self,
         bridge: EngineBridge,
         system: str | None,
-        model_path: Path | None,
+        model_path: ModelPlace | None,
         clock: Callable[[], float],
         watch: PerformanceWatch,
         habits: PromptHabits,
         conversations: AtHand,
-        open_model: Callable[[Path, str], bool],
+        open_model: Callable[[ModelPlace, str], bool],
         download_word: Callable[[], str],
     ) -> None:
         super().__init__()
@@ -128,8 +129,6 @@ class ChatScreen(Screen[None]):
         self._open_model, self._download_word = open_model, download_word
         self._strip = StripDisplay(self, watch, "#middle")
         self._was_shown = False
-        self._early: list[PromptSubmitted] | None = []
-        """Messages sent before the engine has started; None from then on."""
 
     def compose(self) -> ComposeResult:
         """Lay out the screen from top to bottom."""
@@ -177,6 +176,7 @@ class ChatScreen(Screen[None]):
         self.models = ModelFlow(parts, self.talks, self.replies, self._open_model)
         self.acting = MessageActions(parts, self.editing, self.copying, self.talks.fork_at)
         self.sending = PromptFlow(parts, self.editing, self._carry_out)
+        self.attaching: Attaching = Attaching(parts, self.editing, self.take_prompt)
         self.engine = EngineFlow(parts, self._clock, self._pace, self._download_word)
         self.offering = Offering(parts)
         self._shown_by = self._list_event_handlers()
@@ -189,17 +189,12 @@ class ChatScreen(Screen[None]):
             self.note(how_to_load(self._keymap))
         else:
             is_resumed = self.talks.resume_last(self._model_path)
-            if not is_resumed and is_starter(self._model_path):
+            if not is_resumed and is_starter(str(self._model_path)):
                 self.models.greet()
             self.models.load(self._model_path, keeps=is_resumed, rereads=False)
         if line := self.drafting.bring_back_unsent():
             self.note(line)
-        self.call_later(self._take_early)
-
-    async def _take_early(self) -> None:
-        early, self._early = self._early or [], None
-        for message in early:
-            await self.take_prompt(message)
+        self.call_later(self.attaching.done)
 
     def note(self, text: str, is_error: bool = False) -> None:
         """Say something between the messages; the text is cleaned here."""
@@ -251,8 +246,7 @@ class ChatScreen(Screen[None]):
     @on(PromptSubmitted)
     async def take_prompt(self, message: PromptSubmitted) -> None:
         """Send a message, or carry out a command."""
-        if self._early is not None:
-            self._early.append(message)
+        if self.attaching.holds(message):
             return
         await self.sending.take(message)
         self.engine.show_edge()
@@ -355,7 +349,7 @@ class ChatScreen(Screen[None]):
     action_regenerate = _handed_to(lambda chat: chat.acting.regenerate)
     action_continue_reply = _handed_to(lambda chat: chat.acting.continue_reply)
     action_copy = _handed_to(lambda chat: chat.copying.copy)
-    action_read = _handed_to(lambda chat: chat.sending.attach_file)
+    action_read = _handed_to(lambda chat: chat.attaching.attach_wanted)
     action_take_back = _handed_to(lambda chat: chat.sending.take_back)
     action_external_editor = _handed_to(lambda chat: chat.sending.edit_externally)
     action_toggle_strip = _handed_to(lambda chat: chat._strip.toggle)

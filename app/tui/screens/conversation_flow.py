@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
+from app.chat import preset
 from app.chat.context_room import ANNOUNCED_SHARE
 from app.chat.events import ConversationTakenUp, GenerationFinished, TurnsDropped
 from app.conversations.at_hand import AtHand
@@ -20,8 +20,8 @@ from app.conversations.rows import day_text
 from app.conversations.store import Opened
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
-from app.program.personas import how_to_add, load_persona, persona_names
 from app.program.refusals import Refusal
+from app.program.remote_model import ModelPlace
 from app.text import figures
 from app.text.clean_text import clean_line, clean_text
 from app.tui.draft import Draft
@@ -89,10 +89,10 @@ class ConversationFlow:
 
     # ---- going on with one
 
-    def resume_last(self, model_path: Path) -> bool:
+    def resume_last(self, model_path: ModelPlace) -> bool:
         """Show the conversation that was used last with a model; False if none exists or resuming is turned off."""
         at_hand = self._at_hand
-        if not at_hand.resumes or at_hand.store is None or is_starter(model_path):  # its context is for one try
+        if not at_hand.resumes or at_hand.store is None or is_starter(str(model_path)):  # its context is for one try
             return False
         last = last_used(at_hand.store, model_key(model_path))
         opened = self._open(last) if last is not None else None
@@ -235,18 +235,24 @@ class ConversationFlow:
         """Start a new conversation."""
         await self._start_anew(self._turns.conversation.system, self._what_new_means())
 
-    async def start_with_persona(self, name: str = "") -> None:
-        """List the personas, or begin a new conversation with one."""
-        if not name:
-            names = ", ".join(persona_names())
-            self._note(f"personas: {names} (/persona NAME)" if names else f"there are no personas ({how_to_add()})")
+    async def start_with_persona(self, wanted: str = "") -> None:
+        """List the personas, begin a new conversation with one, or keep the present choice as one."""
+        if not wanted:
+            self._note(preset.listed())
             return
+        if self._notes.refuses_while_busy():
+            return
+        generation = self._bridge.generation
         try:
-            system = load_persona(name)
+            if line := preset.saved(wanted, self._turns.conversation.system, generation):
+                self._note(line)
+                return
+            persona, parameters = preset.chosen(wanted, generation)
         except Refusal as refusal:
             self._note(str(refusal), is_error=True)
             return
-        await self._start_anew(system, f"persona {name}: {clean_line(system, 200)}")
+        said = " · ".join(filter(None, (parameters, clean_line(persona.system, 200))))
+        await self._start_anew(persona.system or None, f"persona {wanted}: {said}")
 
     async def start_with_system(self, text: str = "") -> None:
         """Show or set the system prompt."""
@@ -277,7 +283,7 @@ class ConversationFlow:
         """Save the conversation as Markdown; with "+thinking" at the end, what the model thought too."""
         model = self._turns.model
         try:
-            self._note(save_as(wanted, self._turns.conversation, f"{model.name} {model.quantization}" if model else ""))
+            self._note(save_as(wanted, self._turns.conversation, model.title if model else ""))
         except Refusal as refusal:
             self._note(str(refusal), is_error=not self._turns.conversation.is_empty)
 

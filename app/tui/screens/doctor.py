@@ -158,7 +158,7 @@ class DoctorScreen(Screen[None]):
 
     def _show_title(self) -> None:
         model = self._turns.model
-        about = f"{model.name} · {model.quantization}" if model is not None else "no model is open"
+        about = f"{model.name} · {model.quantization or model.server}" if model is not None else "no model is open"
         self.query_one(ScreenTitle).tell(about, doctor_cards.state_line(self._findings(), self._progress()))
 
     def _progress(self) -> str:

@@ -177,7 +177,14 @@ class Drafting:
 
     def _use_engine(self, text: str) -> bool:
         """Ask the engine for what is worth knowing or reading now; False when it should be asked again."""
-        if self._turns.is_busy or self._turns.model is None or len(text) > MAX_CHARS:
+        if self._turns.is_busy or self._turns.model is None:
+            return True
+        documents = self._prompt.draft.documents if text else ""
+        if documents and not self._prepared.startswith(documents) and self._may_read_ahead():
+            is_sent = self._bridge.send(Prepare(documents, read_ahead=True, is_settled=True))
+            self._prepared = documents if is_sent else self._prepared
+            return is_sent and len(text) > MAX_CHARS
+        if len(text) > MAX_CHARS:
             return True
         is_quiet = self._quiet_ticks >= QUIET_TICKS
         if text != self._prepared and (not text or (is_quiet and self._may_read_ahead())):

@@ -30,6 +30,7 @@ from app.chat.thinking_command import chosen_thinking, describe_thinking, parse_
 from app.program.background import in_background
 from app.program.bundled_model import WHAT_IT_IS, is_starter, model_path
 from app.program.refusals import Refusal, shown_line
+from app.program.remote_model import ModelPlace
 from app.program.settings import AUTO
 from app.text import figures
 from app.text.clean_text import clean_line
@@ -58,7 +59,7 @@ class ModelFlow:
         parts: ChatParts,
         conversations: ConversationFlow,
         replies: ReplyFlow,
-        open_model: Callable[[Path, str], bool],
+        open_model: Callable[[ModelPlace, str], bool],
     ) -> None:
         self._screen, self._turns, self._bridge, self._keymap = parts.screen, parts.turns, parts.bridge, parts.keymap
         self._prompt, self._drafting, self._focus = parts.prompt, parts.drafting, parts.focus
@@ -69,7 +70,7 @@ class ModelFlow:
         """Whether the model is opened for the conversation of the last start, which has a line of its own."""
         self._name = parts.screen.query_one("#model-name", Static)
 
-    def load(self, path: Path, keeps: bool = False, rereads: bool = True) -> bool:
+    def load(self, path: ModelPlace, keeps: bool = False, rereads: bool = True) -> bool:
         """Begin to open a model; False while the engine is busy."""
         self._goes_on = keeps and not rereads
         begins = self._turns.load(path, keeps, rereads)
@@ -123,6 +124,9 @@ class ModelFlow:
         if is_starter(message.path):
             if not self._is_greeted:
                 self._note(f"{WHAT_IT_IS}. {where_models_are(self._keymap)} finds and gets a real one.")
+        elif message.server:
+            known = f" · context {figures.count(message.n_ctx)} tokens" if message.n_ctx else ""
+            self._note(f"computed by {message.server}{known}")
         else:
             self._note(
                 f"weights {figures.size(message.weights_bytes)} · context {figures.count(message.n_ctx)} tokens, "
@@ -213,7 +217,8 @@ class ModelFlow:
         if model is not None:
             thinking = describe_thinking(mode) if mode not in ("", AUTO) else ""
             chosen = (one.described() for one in (self._bridge.generation, self._bridge.form) if one is not None)
-            self._name.update(Content(" · ".join(filter(None, (model.name, model.quantization, thinking, *chosen)))))
+            parts = model.name, model.quantization, model.server, thinking, *chosen
+            self._name.update(Content(" · ".join(filter(None, parts))))
 
     def doubt_tuning(self, message: TuningDoubted) -> None:
         """Suggest to measure again."""
@@ -245,8 +250,10 @@ class ModelFlow:
 
     def wish_threads(self, wanted: str = "") -> None:
         """Show the threads, or use others from the next token on; remembered only by the tuning screen."""
-        in_use = self._bridge.threads
-        if in_use is None:
+        in_use, model = self._bridge.threads, self._turns.model
+        if model is not None and model.server:
+            self._note(f"{model.server} computes, and not threads of this machine")
+        elif in_use is None:
             self._note(how_to_load(self._keymap))
         elif not wanted:
             tune = self._keymap.key_or_command("app.tune")
@@ -259,7 +266,7 @@ class ModelFlow:
             except ThreadsRefused as refused:
                 self._note(str(refused), is_error=True)
 
-    async def switch_model(self, path: Path, keeps: bool) -> None:
+    async def switch_model(self, path: ModelPlace, keeps: bool) -> None:
         """Load another model and begin a new conversation with it, or go on with this one.
 
         Args:
@@ -271,7 +278,8 @@ class ModelFlow:
         if self._turns.conversation.is_empty:
             await self._conversations.clear_transcript()
         self._focus.to_prompt()
-        consequence = "it reads the conversation first" if keeps else "a new conversation"
+        goes_on = "it reads the conversation first" if isinstance(path, Path) else "the conversation goes there"
+        consequence = goes_on if keeps else "a new conversation"
         self._note(f"loading {clean_line(path.name)}; {consequence}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +19,9 @@ from app.library import rows
 from app.library.listing import ModelEntry
 from app.library.scan import Found, Scan
 from app.program import state
+from app.program.background import in_background
+from app.program.refusals import shown_line
+from app.program.remote_model import ModelPlace
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
@@ -47,17 +51,21 @@ class ModelList:
         self._scan: Scan | None = None
         self._found = Found()
         self._measurement: Future[Any] | None = None
+        self._served: Future[list[ModelEntry]] | None = None
+        """The models of the server that the settings name, once it has answered."""
 
     def begin(self) -> None:
         """Look again: files come and go, and the last reply may have been the first with its model."""
         self.end()
+        if self._around.settings.server:
+            self._served = in_background(partial(_served_models, self._around.settings.server), "server")
         self._scan = Scan(self._around.settings, self._elsewhere()).start()
 
     def _elsewhere(self) -> dict[Path, str]:
         """Name the model that is open and the one that was last, which may lie in none of the folders."""
         last = state.load_state()[0].last_model
         found = {Path(last): "last used"} if last else {}
-        if self._turns.model is not None:
+        if self._turns.model is not None and not self._turns.model.server:
             found[Path(self._turns.model.path)] = "open now"
         return found
 
@@ -88,21 +96,25 @@ class ModelList:
                     "speeds are estimated from the best"
                 )
             self.begin()
+        if self._served is not None and self._served.done() and (error := self._served.exception()) is not None:
+            self.said, self._served = shown_line(error), None
         found = self._scan.found if self._scan is not None else self._found
         # Rows stay while they are looked for again.
         if found.is_done or (not self._found.is_done and found.n_read >= self._found.n_read):
             self._found = found
-        return not found.is_done or self._measurement is not None or self._downloads.is_running
+        is_asking = self._served is not None and not self._served.done()
+        return not found.is_done or is_asking or self._measurement is not None or self._downloads.is_running
 
     # ---- what is shown
 
     def items(self) -> tuple[ModelEntry, ...]:
         """Return the models in whose row all words stand."""
-        return tuple(entry for entry in self._found.entries if entry.matches(self.typed))
+        served = self._served.result() if self._served is not None and self._served.done() else []
+        return tuple(entry for entry in (*served, *self._found.entries) if entry.matches(self.typed))
 
     def is_same(self, one: ModelEntry, other: ModelEntry) -> bool:
         """Whether they are one file, or one that can be downloaded."""
-        return (one.path, one.repository) == (other.path, other.repository)
+        return (one.model, one.repository) == (other.model, other.repository)
 
     def heading_line(self, columns: int) -> str:
         """Name the columns."""
@@ -111,7 +123,7 @@ class ModelList:
     def row_line(self, item: ModelEntry, columns: int) -> Line:
         """Mark the model that is open, and those that are not here."""
         loaded = self._turns.model
-        is_loaded = loaded is not None and item.is_here and loaded.path == str(item.path)
+        is_loaded = loaded is not None and item.is_here and loaded.path == str(item.model)
         sign = Span(self._glyphs.here, Role.WRITING) if is_loaded else muted(" " if item.is_here else "+")
         return (sign, Span(" "), *model_rows.row(item, columns, self._glyphs))
 
@@ -175,6 +187,12 @@ class ModelList:
         return {**words, "leave": "back"}
 
 
+def _served_models(server: str) -> list[ModelEntry]:
+    from app.remote.listing import served_models  # imports an HTTP client
+
+    return served_models(server)
+
+
 class ModelsScreen(ListScreen[ModelEntry]):
     """Lists models while it is shown."""
 
@@ -205,11 +223,11 @@ class ModelsScreen(ListScreen[ModelEntry]):
         if entry.is_here and entry.reason:
             self.say(f"cannot be opened: {entry.reason}")
         elif entry.is_here:
-            self._open(entry.path, entry.title, entry.outlook)
+            self._open(entry.model, entry.title, entry.outlook)
         else:
             self._download(entry.repository)
 
-    def _open(self, path: Path, title: str, outlook: Outlook | None = None) -> None:
+    def _open(self, path: ModelPlace, title: str, outlook: Outlook | None = None) -> None:
         """Open a model, or say why not, and leave the filter where the choice stands."""
         if self._around.open_model(path, title, outlook):
             self._models.typed = self._models.said = ""
@@ -267,5 +285,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
     def action_inspect(self) -> None:
         """Show what the file under the cursor holds."""
         entry = self.highlighted()
-        if entry is not None and entry.is_here:
+        if entry is not None and entry.served is not None:
+            self.say("it is on the server: nothing more is known of it")
+        elif entry is not None and entry.is_here:
             self.app.push_screen(self._around.inspect_screen(entry.path, entry.title, self._around))

@@ -110,6 +110,8 @@ class PerformanceScreen(Screen[None]):
         if model is None:
             return "no model is open"
         threads = found.threads or view.status.threads
+        if model.server:
+            return self._glyphs.between.join((model.name, f"computed by {model.server}"))
         parts = [model.name, model.quantization, counted(threads, "thread") if threads else "", found.weights_mode]
         if (thinking := view.thinking) not in ("", AUTO):
             parts.append(describe_thinking(thinking))

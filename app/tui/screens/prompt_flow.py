@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from textual.worker import Worker
 
 from app.chat.turns import MAX_QUEUED, Admission
 from app.conversations.records import fits
-from app.program.refusals import Refusal
-from app.program.text_file import attached, read_text_file
 from app.text.clean_text import clean_text
-from app.tui.actions import ACTIONS, Action, find_command, nearest_command, split_command
+from app.tui.actions import Action, find_command, nearest_command, split_command
 from app.tui.draft import Draft
 from app.tui.messages import PromptSubmitted
 from app.tui.screens.chat_parts import ChatParts
@@ -36,7 +33,6 @@ class PromptFlow:
         self._editing, self._carry_out = editing, carry_out
         self._editor: Worker[None] | None = None
         """While the user's editor has the terminal."""
-        parts.prompt.carry_out_at_once = self.attach_at_once
 
     async def take(self, message: PromptSubmitted) -> None:
         """Send a message, or carry out a command."""
@@ -57,17 +53,6 @@ class PromptFlow:
             taken = self._send(clean_text(text), message.draft)
         if not taken:
             self._prompt.give_back(message.text)
-
-    def attach_at_once(self, draft: Draft) -> bool:
-        """Attach a file if that is what was sent, where letters behind the command have not been typed yet."""
-        word, argument = split_command(draft.text.strip()) or ("", "")
-        if find_command(word) is not ACTIONS["chat.read"] or not argument or not fits(draft.text):
-            return False
-        if self._editing.is_editing_reply:
-            return False
-        self._keep(draft)
-        self.attach_file(argument)
-        return True
 
     def _keep(self, draft: Draft) -> None:
         if trouble := self._drafting.keep(draft):
@@ -120,14 +105,6 @@ class PromptFlow:
         await self._transcript.waiting.pop().remove()
         self._prompt.has_waiting = bool(self._transcript.waiting)
         self._prompt.give_back(text)
-
-    def attach_file(self, wanted: str) -> None:
-        """Attach a text file to the message in the prompt."""
-        try:
-            path = Path(wanted).expanduser()
-            self._prompt.attach(path.name, attached(path.name, read_text_file(path)))
-        except (Refusal, RuntimeError) as refusal:
-            self._note(str(refusal), is_error=True)
 
     def edit_externally(self) -> None:
         """Write the message in the user's editor."""

@@ -10,6 +10,7 @@ from app.chat.bridge import EngineBridge
 from app.chat.turns import Turns
 from app.conversations.at_hand import AtHand
 from app.downloads.background import BackgroundDownload
+from app.program.remote_model import ModelPlace
 from app.program.settings import Settings
 from app.text.record import record
 from app.tui.keymap import Keymap
@@ -34,7 +35,7 @@ class Surroundings:
     at_hand: AtHand
     watch: PerformanceWatch
     downloads: BackgroundDownload
-    open_model: Callable[[Path, str, Outlook | None], bool]
+    open_model: Callable[[ModelPlace, str, Outlook | None], bool]
     """Opens a model in the chat, given its title and how fast it may be; False while the engine is busy."""
     open_conversation: Callable[[str], object]
     """Opens a saved conversation in the chat, given its id."""

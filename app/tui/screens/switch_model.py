@@ -19,8 +19,10 @@ from app.tui.textual_hacks import dismiss_once
 Answer = Literal["keep", "anew"]
 
 
-def price_line(n_tokens: int, prefill_tps: float | None) -> str:
+def price_line(n_tokens: int, prefill_tps: float | None, host: str = "") -> str:
     """Say what going on with the conversation costs."""
+    if host:
+        return f"All of the conversation is sent to {host} then, with each message."
     size = f"The conversation has about {figures.count(n_tokens)} tokens by the present model's count. "
     if not prefill_tps:
         return f"{size}The new model must read all of it; how long that takes is not known yet."
@@ -34,14 +36,15 @@ class SwitchModelScreen(ModalScreen[Answer | None]):
         title: of the model to open; clean.
         n_tokens: of the conversation.
         prefill_tps: how fast the model is expected to read; None for unknown.
+        host: of the server that computes it; "" for none.
     """
 
     CSS_PATH = "switch_model.tcss"
     BINDINGS: ClassVar[list[BindingType]] = bindings("switch")
 
-    def __init__(self, title: str, n_tokens: int, prefill_tps: float | None, keymap: Keymap) -> None:
+    def __init__(self, title: str, n_tokens: int, prefill_tps: float | None, keymap: Keymap, host: str = "") -> None:
         super().__init__()
-        self._title, self._price, self._keymap = title, price_line(n_tokens, prefill_tps), keymap
+        self._title, self._price, self._keymap = title, price_line(n_tokens, prefill_tps, host), keymap
 
     def compose(self) -> ComposeResult:
         """Lay out question and keys."""

@@ -153,6 +153,11 @@ class ThreadsScreen(Screen[None]):
             parts.append(f"context {figures.count(report.n_context)}")
         return self._glyphs.between.join(parts)
 
+    @property
+    def _server(self) -> str:
+        """Who computes in place of this program; "" for nobody."""
+        return self._turns.model.server if self._turns.model is not None else ""
+
     def _engine_state(self) -> Line:
         return line(Span("measuring", Role.CAUTION)) if self._is_measuring else EMPTY
 
@@ -164,7 +169,8 @@ class ThreadsScreen(Screen[None]):
             return [line(Span(part, role)) for text in texts for part in textwrap.wrap(text, columns)]
 
         if in_use is None:
-            return panel("No model is open", wrapped([self._state(in_use)], Role.PLAIN), width, self._glyphs)
+            title = "Computed elsewhere" if self._server else "No model is open"
+            return panel(title, wrapped([self._state(in_use)], Role.PLAIN), width, self._glyphs)
         reasons = wrapped(self._reasons(report).splitlines(), Role.PLAIN)
         state = wrapped([self._state(in_use)], Role.PLAIN)
         why = panel("Why", reasons, width, self._glyphs) if reasons else []
@@ -181,6 +187,8 @@ class ThreadsScreen(Screen[None]):
         return "\n".join(one for one in lines if one)
 
     def _state(self, in_use: ThreadsInUse | None) -> str:
+        if self._server:
+            return f"{self._server} computes: its threads are its own."
         if in_use is None:
             shown = self._keymap.key_or_command("app.models")
             return f"No model is loaded: {shown} in the chat shows which there are."

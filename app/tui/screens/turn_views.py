@@ -80,7 +80,7 @@ class TurnViews:
         self.asked, self._joined, self._replaced = None, None, []
 
 
-def footers(message: ChatMessage) -> tuple[str, str]:
-    """Return the line below a reply, and what else there is room for on a wide screen."""
+def footers(message: ChatMessage) -> tuple[str, str, str]:
+    """Return the line below a reply, what else there is room for on a wide screen, and its sources."""
     line = lines.reply_footer(message.figures, message.ending, message.is_edited)
-    return line, lines.reply_details(message.figures)
+    return line, lines.reply_details(message.figures), lines.sources_line(message.sources)

@@ -67,12 +67,12 @@ def number_lines(view: PerformanceView, glyphs: Glyphs) -> list[Line]:
 def limit_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
     """Say which share of the machine's limit is reached; while the prompt is read, which part of it is."""
     status = view.status
-    if is_reading(view):
+    if is_reading(view) and not status.server:  # a server does not tell how far it is
         share = status.done / status.total if status.total else 0.0
         of = f"{figures.count(status.done)} of {figures.count(status.total)}"
         return [_gauge_line("prompt", share, lines.percent(share, 4), width, glyphs, Role.READING), line(muted(of))]
     if view.figures.facts is None:
-        return [line(muted("no model is open"))]
+        return [line(muted("computed elsewhere" if status.server else "no model is open"))]
     if view.ceiling is None:
         return [line(muted("limit: measured when idle"))]
     share = view.ceiling.share(shown_tps(view))

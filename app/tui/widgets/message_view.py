@@ -236,7 +236,7 @@ class ReplyView(MessageView):
 
         self.body: ReplyBody = ReplyBody(finished)
         self.thinking: ThinkingView | None = None
-        self.footer = self.details = self._hint = ""
+        self.footer = self.details = self.sources = self._hint = ""
         self._shown_footer = ""
         self.next_block = 0
         """Index of the code block that the copying key takes next."""
@@ -262,6 +262,7 @@ class ReplyView(MessageView):
         if self.thinking is not None and self.thinking.thinking is not None:
             twin.think(self.thinking.text)
             twin.finish_thinking(self.thinking.thinking)
+        twin.sources = self.sources
         twin.show_footer(self.footer, self.details)
         twin.offer(self._hint)
         return twin
@@ -290,14 +291,16 @@ class ReplyView(MessageView):
         self.thinking.toggle()
         return True
 
-    def finish(self, footer: str, details: str = "") -> None:
+    def finish(self, footer: str, details: str = "", sources: str = "") -> None:
         """The reply has ended; its figures stay as they are from now on.
 
         Args:
             footer: the line below it.
             details: more of it, where the screen is wide or the message has the focus.
+            sources: a further line; "" for none.
         """
         self.body.finish()
+        self.sources = sources
         has_thought = self.thinking is not None and self.thinking.display
         empty = "" if self.text else "(no answer yet) " if has_thought else "(empty reply) "
         self.show_footer(f"{empty}{footer}".rstrip(), details)
@@ -327,7 +330,8 @@ class ReplyView(MessageView):
     def _fit_footer(self) -> None:
         is_wide = self.is_attached and self.app.size.width >= WIDE_COLUMNS
         details = self.details if is_wide or self.has_focus else ""
-        line = " · ".join(filter(None, (self.footer, self._hint, details)))
+        figures = " · ".join(filter(None, (self.footer, self._hint, details)))
+        line = "\n".join(filter(None, (figures, self.sources)))
         if line != self._shown_footer:
             self._shown_footer = line
             self._footer.update(Content(line))

@@ -50,6 +50,8 @@ def row(entry: ModelEntry, columns: int, glyphs: Glyphs) -> Line:
     name = cut(entry.title, width).ljust(width)
     if entry.reason:
         return line(muted(name), muted("  " + cut(entry.reason, max(10, columns - width - 2))))
+    if entry.served is not None:
+        return line(strong(name), muted(cut(f"  computed by {entry.place}", max(10, columns - width))))
     outlook, cells = entry.outlook, [line(strong(name) if entry.is_here else name)]
     if columns >= _TYPE_FROM:
         size = f"{'' if entry.is_here else rows.ESTIMATE}{figures.size(entry.size_bytes)}"

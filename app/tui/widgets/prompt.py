@@ -67,6 +67,8 @@ class Prompt(TextArea):
         """Drafts that were sent from here and not yet taken."""
         self.carry_out_at_once: Callable[[Draft], bool] = lambda draft: False
         """Does what must be done before the next key: a file stands before what is typed behind its command."""
+        self.attach_chosen: Callable[[str], object] = lambda path: None
+        """Attaches a file that was chosen behind an @ sign."""
         self.takes_commands = True
         """Whether text that begins like a command is one; in a reply that is edited it is not."""
         self.offered: Sequence[Offered] = ()
@@ -123,8 +125,10 @@ class Prompt(TextArea):
     def action_complete(self) -> None:
         """Complete the command, the name or the path that is being typed."""
         if self.offered:
-            completed = self.offered[self.offered_at].text
-            self.show_draft(Draft(self.text.removesuffix(self.typed) + completed, self._folds))
+            chosen = self.offered[self.offered_at]
+            self.show_draft(Draft(self.text.removesuffix(self.typed) + chosen.text, self._folds))
+            if chosen.attaches:
+                self.attach_chosen(chosen.attaches)
 
     @property
     def _is_choosing(self) -> bool:
@@ -323,18 +327,24 @@ class Prompt(TextArea):
             text = self._fold(text)
         self._insert(text)
 
-    def attach(self, name: str, text: str) -> None:
-        """Put a file's text at the cursor, folded."""
-        self._insert(self._fold(drafts.without_chips(text), name) + " ")
+    def attach(self, files: Sequence[tuple[str, str]]) -> None:
+        """Put files, given by name and text, before the message, folded; the cursor stays where it is in the words."""
+        at = drafts.files_end(self.text, self._folds)
+        new = self.draft.with_files(files)
+        self._folds = new.folds
+        chips = new.shown[: len(new.shown) - len(self.text) + at]
+        row, column = self.cursor_location
+        self.replace(chips, (0, 0), (0, at), maintain_selection_offset=False)
+        self.move_cursor((row, max(len(chips), column + len(chips) - at) if row == 0 else column))
 
     def _insert(self, text: str) -> None:
         if result := self._replace_via_keyboard(text, *self.selection):
             self.move_cursor(result.end_location)
 
-    def _fold(self, text: str, name: str = "") -> str:
+    def _fold(self, text: str) -> str:
         """Keep a paste aside and return the chip that stands for it."""
         # Not the chips in sight: one that was deleted comes back when that is undone.
         number = 1 + drafts.highest_number(self._folds)
-        chip = drafts.write_chip(number, text, name)
+        chip = drafts.write_chip(number, text)
         self._folds = {**self._folds, chip: text}
         return chip

@@ -1,4 +1,4 @@
-"""What the engine's thread measures, through the bridge and over the scripted engine."""
+"""Measurements by the engine's thread, through the bridge and over the scripted engine."""
 
 import threading
 import time

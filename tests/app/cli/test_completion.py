@@ -1,4 +1,4 @@
-"""What a shell completes, and what a mistyped command is told."""
+"""Shell completion, and suggestions for a mistyped command."""
 
 import shutil
 import subprocess

@@ -158,13 +158,21 @@ def test_a_persona_begins_a_conversation(talk: Talk, script: Script, monkeypatch
     assert cache_text(script).startswith("Talk like a pirate.first")
 
 
+def test_a_preset_brings_its_parameters_and_is_kept(talk: Talk, script: Script) -> None:
+    err = talk("/set temperature 0.5", "/system Be brief.", "/preset save brief", "/set reset", "/preset brief", "/set")
+    assert "/preset brief begins with it" in err
+    assert "new conversation with persona brief: temperature 0.5" in err
+    assert "temperature 0.5. /set temperature" in err
+    assert "kept as" in talk("/preset save other", system_prompt="Be kind.")
+
+
 def test_a_file_goes_with_the_next_message(talk: Talk, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("a\x1bb", encoding="utf-8")
     err = talk(f"/read {tmp_path}/notes.txt", "what is this?", "and now?", f"/read {tmp_path}/none.txt")
-    assert "notes.txt goes with the next message: 3 characters" in err
+    assert "with the next message: notes.txt: about 13 tokens" in err
     assert "No such file" in err
     first, _, second, _ = texts()
-    assert first == "notes.txt:\n```\na␛b\n```\nwhat is this?"
+    assert first == "notes.txt:\n```\na␛b\n```\n what is this?"
     assert second == "and now?"
 
 

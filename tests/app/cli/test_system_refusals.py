@@ -1,4 +1,4 @@
-"""What the system refuses, memory, threads, files of the program: one line that says what it was, and 71 or 74."""
+"""Refusals by the system (memory, threads, files of the program): one line that names it, and 71 or 74."""
 
 from __future__ import annotations
 

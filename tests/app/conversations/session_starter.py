@@ -1,4 +1,4 @@
-"""What ``jalopy run --session`` does with the saved conversations, in a process of its own and in steps.
+"""The handling of saved conversations by ``jalopy run --session``, in a process of its own and in steps.
 
 ``python -m tests.app.conversations.session_starter NAME``: a line on stdin lets it open the conversation of that name,
 and it says what became of that; another line lets it say something there and end.

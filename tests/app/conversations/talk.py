@@ -47,5 +47,5 @@ def saved_talk(root: Path, turns: int = 3) -> list[str]:
 
 
 def texts_in(root: Path, conversation_id: str = "000001") -> list[str]:
-    """What a restart finds."""
+    """State that a restart finds."""
     return [message.text for message in Store(root).read(conversation_id).conversation.messages]

@@ -44,7 +44,7 @@ def break_lines(log, *places):
 
 
 def context(conversation):
-    """What the model is told."""
+    """Messages that go to the model."""
     return conversation.messages[conversation.n_dropped :]
 
 

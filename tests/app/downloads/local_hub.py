@@ -36,7 +36,7 @@ _OF_ITS_MODEL = ("gguf", "cardData")
 
 @dataclass(frozen=True)
 class Request:
-    """What a client asked for."""
+    """A client's request."""
 
     server: str
     path: str
@@ -45,7 +45,7 @@ class Request:
 
 @dataclass
 class Answer:
-    """What will be sent; faults change it before it is."""
+    """An answer before it is sent; faults change it."""
 
     status: int
     headers: dict[str, str]
@@ -198,7 +198,7 @@ class LocalHub:
 
     @property
     def address(self) -> str:
-        """What HF_ENDPOINT would be."""
+        """Value for HF_ENDPOINT."""
         return f"{self._scheme('hub')}://127.0.0.1:{self._hub.server_address[1]}"
 
     @property
@@ -215,7 +215,7 @@ class LocalHub:
         return hashlib.sha256(content).hexdigest()
 
     def asked(self, server: str) -> list[Request]:
-        """What one of the servers was asked for."""
+        """Requests to one of the servers."""
         return [request for request in self.requests if request.server == server]
 
     def answer(self, server: str, path: str, headers: dict[str, str]) -> Answer:

@@ -44,7 +44,7 @@ class LocalProxy:
 
     @property
     def address(self) -> str:
-        """What https_proxy would be."""
+        """Value for https_proxy."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
 

@@ -1,4 +1,4 @@
-"""What the real hub says, as far as its shapes are known (``recorded/README.md``), and what becomes of it."""
+"""Answers of the real hub, as far as their shapes are known (``recorded/README.md``), and how they are read."""
 
 from __future__ import annotations
 

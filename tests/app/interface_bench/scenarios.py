@@ -1,4 +1,4 @@
-"""What is measured: one function per scenario, each a fresh process, each returning plain figures."""
+"""Scenarios: one function each, in a fresh process, returning plain figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.app.interface_bench.terminal import Events, ProgramFailed, Terminal
 
 QUESTION = "Explain in detail, with a table and some code, how a bicycle stays upright while it moves."
 PROMPT_TOKENS = 48
-"""What ``jalopy bench`` reads before it writes: about as much as the question with its template."""
+"""Prompt tokens of ``jalopy bench``: about as many as the question with its template."""
 PERFORMANCE_KEY = b"\x1bOQ"
 """F2."""
 KEY_PERIOD_S = 0.23
@@ -33,7 +33,7 @@ _SETTLED_S = 2.0
 
 @record
 class Plan:
-    """What every round has in common."""
+    """Settings that all rounds share."""
 
     model: str
     threads: int

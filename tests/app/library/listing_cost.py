@@ -1,4 +1,4 @@
-"""What a list of models costs: ``python -m tests.app.library.listing_cost [N]`` writes N models and lists them.
+"""Cost of a list of models: ``python -m tests.app.library.listing_cost [N]`` writes N models and lists them.
 
 Each has a vocabulary as large as those of today's models, 128,256 tokens and 280,147 merges, since getting over that
 is most of reading a header. Processor time counts: it does not depend on what else runs.

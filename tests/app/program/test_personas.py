@@ -5,7 +5,7 @@ import pytest
 
 from app.cli import arguments
 from app.program import paths, personas
-from app.program.personas import load_persona, persona_names, read_system_file
+from app.program.personas import Persona, load_persona, persona_names, read_system_file
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
 from tests.app.chat_driver import chatting
@@ -24,7 +24,44 @@ def directory() -> Path:
 
 def test_personas_are_the_text_files_of_the_directory(directory: Path):
     assert persona_names() == ["pirate", "teacher"]
-    assert load_persona("pirate") == "You are a pirate.␛[31m"
+    assert load_persona("pirate").system == "You are a pirate.␛[31m"
+
+
+def test_a_persona_may_carry_parameters_and_what_is_no_parameter_is_a_line_of_it(directory: Path):
+    (directory / "cool.md").write_text(
+        "---\ntemperature: 0.25\ntop_k:  20 \nseed: -1\n---\nBe exact.\n", encoding="utf-8"
+    )
+    assert load_persona("cool") == Persona("Be exact.", {"temperature": 0.25, "top_k": 20, "seed": -1})
+    (directory / "bare.md").write_text("---\ntemperature: 1e-05\n---\n", encoding="utf-8")
+    assert load_persona("bare") == Persona("", {"temperature": 1e-05})
+    for text in ("---\ntemperature: hot\n---\nx", "---\nnot ended", "---\n---\nx"):
+        (directory / "rule.md").write_text(text, encoding="utf-8")
+        assert load_persona("rule") == Persona(text)
+    for key in ("temprature", "given"):
+        (directory / "typo.md").write_text(f"---\n{key}: 1\n---\nx", encoding="utf-8")
+        with pytest.raises(Refusal, match="persona typo: there is no parameter"):
+            load_persona("typo")
+
+
+def test_a_preset_is_kept_once_and_read_again(directory: Path):
+    preset = Persona("Be\nexact.", {"temperature": 0.1, "seed": 2**62})
+    assert "kept as" in personas.save_persona("exact one", preset)
+    assert load_persona("exact one") == preset
+    for name, reason in (("exact one", "already"), ("../up", "cannot be"), (".x", "cannot be"), ("a\nb", "cannot be")):
+        with pytest.raises(Refusal, match=reason):
+            personas.save_persona(name, preset)
+    with pytest.raises(Refusal, match="nothing to keep"):
+        personas.save_persona("none", Persona(""))
+
+
+def test_the_command_line_takes_a_personas_parameters_but_those_it_gives_itself(directory: Path):
+    (directory / "cool.md").write_text("---\ntemperature: 0.25\ntop_k: 20\n---\nBe exact.\n", encoding="utf-8")
+    options = arguments.parse(["--persona", "cool", "--top-k", "7"])
+    settings = arguments.apply(options, built_in_settings())
+    assert (settings.system_prompt, settings.sampling.temperature, settings.sampling.top_k) == ("Be exact.", 0.25, 7)
+    (directory / "hot.md").write_text("---\ntemperature: 99\n---\n", encoding="utf-8")
+    with pytest.raises(Refusal, match="--persona hot: temperature is 99"):
+        arguments.apply(arguments.parse(["--persona", "hot"]), built_in_settings())
 
 
 def test_without_a_directory_there_are_none():
@@ -88,3 +125,19 @@ async def test_a_persona_begins_a_new_conversation(directory: Path):
         assert "nearest: teacher" in await driver.note("unknown persona")
         titles = {command.title for command in driver.app.get_system_commands(driver.chat)}
         assert {"Persona: pirate", "Persona: teacher"} <= titles
+
+
+async def test_a_preset_is_chosen_and_kept_in_the_chat(directory: Path):
+    (directory / "cool.md").write_text("---\ntemperature: 0.25\n---\nBe exact.\n", encoding="utf-8")
+    (directory / "hot.md").write_text("---\ntop_k: 5\ntemperature: 99\n---\nx\n", encoding="utf-8")
+    async with chatting() as driver:
+        await driver.say("/preset cool")
+        await driver.note("persona cool: temperature 0.25 · Be exact.")
+        generation = driver.app.bridge.generation
+        await driver.say("/preset hot")
+        await driver.note("temperature: the value is 99")
+        assert generation.chosen == {"temperature": 0.25}
+        await driver.say("/set top_k 9")
+        await driver.say("/preset save mine")
+        await driver.note("/preset mine begins with it")
+        assert load_persona("mine") == Persona("Be exact.", {"temperature": 0.25, "top_k": 9})

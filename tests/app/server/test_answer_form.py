@@ -21,6 +21,7 @@ def form_of(kind: str, text: str) -> AnswerForm:
     [
         ({"type": "text"}, None),
         ({"type": "json_object"}, form_of("schema", '{"type":"object"}')),
+        ({"type": "json_object", "schema": {"type": "null"}}, form_of("schema", '{"type": "null"}')),
         ({"type": "regex", "pattern": "a+"}, form_of("regex", "a+")),
         (
             {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": {"type": "null"}}},

@@ -264,3 +264,20 @@ def test_before_the_model_is_open_clients_are_told_to_come_back(monkeypatch: pyt
         script.open_gate.open()
         until(lambda: server.get("/health").status_code == 200)
         assert server.chat().status_code == 200
+
+
+def test_a_reply_goes_on_from_its_beginning(server: Serving) -> None:
+    said = [*QUESTION, {"role": "assistant", "content": "It is "}]
+    reply = server.post("/v1/chat/completions", {"messages": said, "continue_final_message": True}).json()
+    assert reply["choices"][0]["message"]["content"] == "Paris."
+    model = server.script.opened[0]
+    assert model.tokenizer.decode(model.sessions[0].tokens).endswith("It is Paris.")
+    again = [*QUESTION, {"role": "assistant", "content": "It is Paris."}, {"role": "user", "content": "sure?"}]
+    usage = server.post("/v1/chat/completions", {"messages": again}).json()["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] > reply["usage"]["prompt_tokens"]
+
+
+@pytest.mark.parametrize("fields", [{"messages": QUESTION}, {"messages": QUESTION, "add_generation_prompt": True}])
+def test_only_a_reply_goes_on(server: Serving, fields: dict[str, Any]) -> None:
+    answer = server.post("/v1/chat/completions", {**fields, "continue_final_message": True})
+    assert answer.status_code == 400

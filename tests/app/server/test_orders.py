@@ -109,7 +109,7 @@ def _is_json(values: dict[str, Any]) -> bool:
 
 
 def outcome(read: Callable[[], Any]) -> tuple[Any, ApiError | None]:
-    """What is read, or its refusal; any other exception is a fault."""
+    """The order, or its refusal; any other exception is a fault."""
     try:
         return read(), None
     except ApiError as error:

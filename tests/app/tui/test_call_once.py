@@ -1,4 +1,4 @@
-"""What is to happen once after a while happens, whenever the machine has its mind elsewhere."""
+"""Delayed calls happen once, even where the machine holds the process up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be done with messages that are there: focus, copy, go on, answer again, edit, unfold."""
+"""Actions on messages: focus, copy, go on, answer again, edit, unfold."""
 
 import re
 

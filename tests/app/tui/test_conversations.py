@@ -137,7 +137,7 @@ def _copy_of_the_disk(to: Path) -> None:
 
 
 def _as_it_was(copy: Path) -> None:
-    """What a kill at the moment of the copy would have left."""
+    """The files as a kill at the moment of the copy would have left them."""
     root = paths.conversations_dir()
     assert root is not None
     shutil.rmtree(root)
@@ -239,7 +239,7 @@ async def test_a_message_that_no_record_holds_is_given_back_and_nothing_is_lost(
             await driver.say(edit)
             await driver.until(lambda: driver.chat.editing.is_editing)
         driver.prompt.show_text("")
-        driver.prompt.attach("long.txt", text)
+        driver.prompt.attach([("long.txt", text)])
         await driver.pilot.press("enter")
         await driver.note("Not sent: the message is too long.")
         assert "long.txt" in driver.prompt.text
@@ -247,7 +247,8 @@ async def test_a_message_that_no_record_holds_is_given_back_and_nothing_is_lost(
         assert driver.chat.editing.is_editing == bool(edit)
         assert texts(driver) == ["hello", "Hello there."]
         driver.prompt.show_text("/system ")
-        driver.prompt.attach("long.txt", text)
+        driver.prompt.post_message(events.Paste(text))
+        await driver.until(lambda: "pasted" in driver.prompt.text)
         await driver.pilot.press("enter")
         await driver.until(lambda: sum("not sent" in note.lower() for note in driver.transcript.notes()) == 2)
     assert [message.text for message in Store().read("000001").conversation.messages] == ["hello", "Hello there."]

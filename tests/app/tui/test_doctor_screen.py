@@ -39,7 +39,7 @@ def examination() -> examine.Examination:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What examining returns or raises, in turn; the last one repeats."""
+    """Results or exceptions of examining, in turn; the last one repeats."""
     found: list[Any] = [examination()]
 
     def examine_machine(*_: Any) -> Any:

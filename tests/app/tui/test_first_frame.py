@@ -1,4 +1,4 @@
-"""What stands between the start and the first frame, by count: modules, parsed style sheets, styled widgets, paints."""
+"""Work before the first frame, by count: modules, parsed style sheets, styled widgets, paints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every list on a screen does, by one that has nothing but words."""
+"""Behaviour that all list screens share, by one that has nothing but words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal sends as messages: any bytes, split anywhere, at any pace."""
+"""Terminal input as messages: any bytes, split anywhere, at any pace."""
 
 from __future__ import annotations
 

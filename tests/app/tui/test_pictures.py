@@ -1,4 +1,4 @@
-"""What every screen looks like: in all sizes, in 16 colours, without colour, on the Linux console."""
+"""Pictures of every screen: in all sizes, in 16 colours, without colour, on the Linux console."""
 
 import importlib
 import pkgutil

@@ -26,7 +26,7 @@ class BodyApp(App[None]):
 
 
 def shown(app: App[None]) -> list[str]:
-    """What stands on the screen, without the spaces at the right."""
+    """Text of the screen, without the spaces at the right."""
     rows = ["".join(segment.text for segment in row).rstrip() for row in app.screen._compositor.render_strips()]
     while rows and not rows[-1]:
         rows.pop()

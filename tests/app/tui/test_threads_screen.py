@@ -95,7 +95,7 @@ async def shown(driver: Driver, part: str) -> str:
 
 
 def unframed(driver: Driver) -> str:
-    """What stands on the screen in one line, without the frames of panels."""
+    """Text of the screen in one line, without the frames of panels."""
     return " ".join(driver.screen_text().replace("│", " ").split())
 
 

@@ -1,4 +1,4 @@
-"""What changed is drawn as Textual would draw it, and nothing else is drawn at all."""
+"""Changed regions are drawn as Textual would draw them, and nothing else is drawn at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REPLY = ["# A title\n\n", "Some words, *some* of them slanted.\n\n", "- one\n- 
 
 
 def drawn(driver: Driver, regions: set[Region], compositor: type[Compositor]) -> str:
-    """What a terminal gets to show when these regions have changed."""
+    """Output to the terminal when these regions have changed."""
     own = driver.app.screen._compositor
     assert isinstance(own, ThriftyCompositor)
     own._dirty_regions = set(regions)

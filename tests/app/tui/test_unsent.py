@@ -1,4 +1,4 @@
-"""What is kept of drafts between an end that nobody wanted and the next start."""
+"""Drafts kept between an unwanted end and the next start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered, where it holds, and why it may not hold any more."""
+"""Remembered measurements: where they hold, and why they may not hold any more."""
 
 from pathlib import Path
 

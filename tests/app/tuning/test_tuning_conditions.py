@@ -1,4 +1,4 @@
-"""What the machine did while something was measured."""
+"""Conditions of the machine during a measurement."""
 
 import pytest
 

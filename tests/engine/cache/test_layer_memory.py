@@ -1,4 +1,4 @@
-"""What layers remember behind its protocol: a memory that cannot go back everywhere, and layers that are not alike."""
+"""The protocol of layers' memories: a memory that cannot go back everywhere, and layers that are not alike."""
 
 from collections.abc import Iterator
 from pathlib import Path

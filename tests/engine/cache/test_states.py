@@ -49,7 +49,7 @@ def session_of(model: Model, checkpoint_bytes: int = states.CHECKPOINT_BYTES) ->
 
 
 def next_logits(session: Session) -> bytes:
-    """What shows in which state the layers are."""
+    """A summary of the layers' states."""
     return session.feed(OTHERS[:7], every=True).tobytes()
 
 

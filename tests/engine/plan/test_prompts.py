@@ -1,4 +1,4 @@
-"""What a prompt computes: keys and values of every token, and the logits of its last token alone."""
+"""Results of a prompt: keys and values of every token, and the logits of its last token alone."""
 
 from collections.abc import Iterator
 

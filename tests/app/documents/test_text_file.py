@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from app.documents.text_file import MAX_FILE_BYTES, attached, read_text_file
 from app.program.refusals import Refusal
-from app.program.text_file import MAX_FILE_BYTES, attached, read_text_file
 from tests.app.chat_driver import chatting
+from tests.app.fake_engine import Script
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ def test_text_is_decoded_and_cleaned(tmp_path: Path, raw: bytes, text: str) -> N
 
 @pytest.mark.parametrize(
     ("raw", "reason"),
-    [(b"a\0b", "is not a text file"), (b" \n", "is empty"), (b"x" * (MAX_FILE_BYTES + 1), "is larger than 1 MiB")],
+    [(b"a\0b", "is not a text file"), (b" \n", "is empty"), (b"x" * (MAX_FILE_BYTES + 1), "is larger than 8 MiB")],
 )
 def test_what_is_no_text_or_too_much_is_refused(tmp_path: Path, raw: bytes, reason: str) -> None:
     (tmp_path / "f").write_bytes(raw)
@@ -73,4 +74,46 @@ async def test_a_file_that_cannot_be_attached_is_one_line(tmp_path: Path) -> Non
         await driver.say(f"/read {tmp_path / 'absent'}")
         await driver.note("absent: No such file or directory (name a text file)")
         await driver.say("/read")
-        await driver.note("usage: /read file")
+        await driver.note("usage: /read file ...")
+
+
+async def test_a_file_named_in_a_message_goes_with_it_and_is_completed(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one note.md").write_text("buy milk")
+    (tmp_path / "two.md").write_text("buy bread")
+    os.symlink("loop", tmp_path / "loop")
+    async with chatting() as driver:
+        await driver.type("Compare @on")
+        await driver.until(lambda: driver.prompt.offered)
+        await driver.pilot.press("tab")
+        await driver.until(lambda: driver.prompt.draft.text.startswith("one note.md:\n```\nbuy milk\n```\n"))
+        await driver.type("with @two.md, not @nobody")
+        await driver.pilot.press("enter")
+        await driver.last_reply()
+        said = driver.chat.turns.conversation.messages[0].text
+        assert said == (
+            "one note.md:\n```\nbuy milk\n```\n two.md:\n```\nbuy bread\n```\n"
+            " Compare one note.md with @two.md, not @nobody"
+        )
+
+
+async def test_passages_of_a_folder_that_does_not_fit_go_with_the_question_and_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "manuals"
+    folder.mkdir()
+    for number in range(3):
+        lines = [f"line {line} of this file is about nothing" for line in range(900)]
+        lines[400] = f"the fan number {number} hums"
+        (folder / f"{number}.md").write_text("\n".join(lines))
+    async with chatting(Script(n_ctx=8192)) as driver:
+        await driver.say(f"/read {folder}")
+        await driver.note("3 files: about")
+        assert driver.prompt.text == ""
+        await driver.type("Which fan hums?")
+        await driver.pilot.press("enter")
+        await driver.last_reply()
+        question, reply = driver.chat.turns.conversation.messages
+        assert question.text.endswith(" Which fan hums?")
+        assert all(f"the fan number {number} hums" in question.text for number in range(3))
+        assert "passages of 3 files" in question.folded.replace("\u00a0", " ")
+        assert len(reply.sources) >= 3
+        await driver.shows("from 0.md lines ")

@@ -1,0 +1,64 @@
+"""``jalopy sessions import``: conversations from other programs' files, each as a new one of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from app.conversations.foreign import Foreign, foreign_conversations
+from app.conversations.journal import Journal
+from app.conversations.store import Store, now_text
+from app.documents.text_file import bounded, open_file
+from app.program import exit_codes
+from app.program.refusals import Refusal, say
+from app.text import figures
+from app.text.clean_text import clean_line
+
+MOST_FILE_BYTES = 128 << 20
+_SAVING_PATIENCE_S = 60.0
+_MOST_LINES = 20
+
+
+def import_files(names: Sequence[str]) -> int:
+    """Save every conversation of these files as a new one, and say what was left out.
+
+    Raises:
+        Refusal: a file cannot be used, or the disk fails; what came before it is saved.
+    """
+    store = Store()
+    for name in names:
+        shown = clean_line(name, 200)
+        with open_file(Path(name).expanduser()) as file:
+            raw = bounded(file, MOST_FILE_BYTES, shown)
+        try:
+            n_saved, lines = _import(foreign_conversations(raw), store)
+        except Refusal as refusal:
+            raise Refusal(f"jalopy sessions: {shown}: {refusal}", exit_codes.BAD_DATA) from None
+        for line in lines[:_MOST_LINES]:
+            say(line)
+        if len(lines) > _MOST_LINES:
+            say(f"... and {figures.counted(len(lines) - _MOST_LINES, 'line')} like these")
+        print(f"{shown}: {figures.counted(n_saved, 'conversation')} imported", flush=True)
+    return exit_codes.OK
+
+
+def _import(found: Iterable[Foreign], store: Store) -> tuple[int, list[str]]:
+    n_saved, lines = 0, []
+    for number, foreign in enumerate(found, 1):
+        name = f"conversation {number}{f' ({foreign.title})' if foreign.title else ''}"
+        if not foreign.conversation.is_empty:
+            _save(foreign, store)
+            n_saved += 1
+        elif not foreign.left_out:
+            lines.append(f"{name}: left out, nothing is said in it")
+        for what, n in foreign.left_out.items():
+            lines.append(f"{name}: left out {figures.counted(n, what)}")
+    return n_saved, lines
+
+
+def _save(foreign: Foreign, store: Store) -> None:
+    journal = Journal(store, (lambda: foreign.began) if foreign.began else now_text)
+    journal.begin(title=foreign.title)
+    journal.note_settled(foreign.conversation)
+    if trouble := journal.close(_SAVING_PATIENCE_S):
+        raise Refusal(f"not saved: {trouble} (what is listed by jalopy sessions is)")

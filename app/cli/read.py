@@ -1,0 +1,103 @@
+"""``jalopy read``: reads documents ahead and keeps the state, so that a later chat about them begins at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from app.chat.events import ConversationReread, Event, ModelFailed
+from app.chat.reply import Clock
+from app.chat.talk import Talk
+from app.cli.answer_output import interrupt_stops
+from app.cli.progress_line import ProgressLine
+from app.cli.run_session import session_at_hand
+from app.conversations.log_file import LogRefusedError
+from app.conversations.replay import MOST_TITLE_CHARS
+from app.conversations.store import Store
+from app.documents.for_message import announcement, fit, n_tokens
+from app.documents.read import Document, read_documents
+from app.program import exit_codes
+from app.program.refusals import Refusal, say
+from app.program.settings import Settings
+from app.text import figures
+from app.text.clean_text import clean_line
+from app.text.record import record
+from app.tui.chat_options import shell_options
+from app.tui.draft import Draft
+
+
+@record
+class ReadOptions:
+    """What the command line asks for."""
+
+    model: str
+    files: Sequence[str]
+
+
+def read(options: ReadOptions, settings: Settings, clock: Clock = time.monotonic) -> int:
+    """Read documents; Ctrl-C keeps what is read by then.
+
+    Raises:
+        EngineError: the model cannot be used.
+        Refusal: there is nothing to read, or it does not fit.
+    """
+    reading = read_documents(options.files)
+    for trouble in reading.troubles:
+        say(f"jalopy read: {trouble}")
+    if not reading.documents:
+        raise Refusal("jalopy read: there is nothing to read (name files or folders)")
+    if not settings.kv_states_quota_bytes:
+        raise Refusal('jalopy read: nothing would be kept (set keep_kv_states = "on" in your settings)')
+    progress = ProgressLine()
+    chosen = shell_options(settings, keeps_states=True)
+    talk = Talk(chosen, session_at_hand(settings), settings.system_prompt, clock, progress.show_status)
+    try:
+        code = _read(talk, Path(options.model), reading.documents, progress)
+    except BaseException as error:
+        begun_id = talk.turns.journal.id
+        talk.close(is_hurried=not isinstance(error, Exception))
+        if begun_id and isinstance(error, Refusal):  # nobody can ask about what was not read
+            with suppress(LogRefusedError, OSError):
+                Store().delete(begun_id)
+        raise
+    progress.clear()
+    if trouble := talk.close() or talk.bridge.state_trouble:
+        say(f"jalopy read: not kept: {trouble}")
+        return exit_codes.IO_ERROR
+    return code
+
+
+def _read(talk: Talk, model: Path, documents: Sequence[Document], progress: ProgressLine) -> int:
+    for event in talk.open(model):
+        if isinstance(event, ModelFailed):
+            progress.clear()
+            raise event.error or Refusal(f"jalopy read: {event.reason}")
+    progress.clear()
+    opened = talk.turns.model
+    assert opened is not None
+    if not fit(documents, opened.n_ctx):
+        about = f"about {figures.count(n_tokens(documents))} tokens, the context holds {figures.count(opened.n_ctx)}"
+        raise Refusal(f"jalopy read: {about}; of so much a chat reads passages only (read less, or try a larger --ctx)")
+    say(announcement(documents, opened.n_ctx, talk.bridge.status.usual_prefill_tps))
+    title = clean_line(f"read: {', '.join(one.name for one in documents)}", MOST_TITLE_CHARS)
+    message = Draft().with_files([(one.name, one.in_message) for one in documents])
+    done: list[Event] = []
+    with interrupt_stops(talk.stop):
+        done += talk.read(message.text.strip(), message.shown.strip(), title)
+    progress.clear()
+    return _tell(talk, next(event for event in done if isinstance(event, ConversationReread)))
+
+
+def _tell(talk: Talk, reread: ConversationReread) -> int:
+    if reread.trouble:
+        n_ctx = talk.turns.model.n_ctx if talk.turns.model is not None else 0
+        sizes = f"{figures.count(reread.total_tokens)} tokens, the context holds {figures.count(n_ctx)}"
+        reason = sizes if reread.total_tokens else reread.trouble
+        raise Refusal(f"jalopy read: {reason} (read less, or try a larger --ctx)", exit_codes.BAD_DATA)
+    earlier = f" ({figures.count(reread.restored_tokens)} were read before)" if reread.restored_tokens else ""
+    tokens = f"{figures.count(reread.read_tokens)} of {figures.count(reread.total_tokens)} tokens"
+    number = int(talk.turns.journal.id or 0)
+    say(f"read {tokens} in {figures.seconds(reread.read_s)}{earlier}: conversation {number}, or /read in a new one")
+    return exit_codes.OK if reread.read_tokens >= reread.total_tokens else exit_codes.INTERRUPTED

@@ -1,0 +1,1 @@
+"""Files that a message brings along: found, read within bounds, turned into text, cut into passages. No screen."""

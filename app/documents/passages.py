@@ -1,0 +1,122 @@
+"""Passages of documents that fit a question, by BM25; and where the passages of a message come from.
+
+BM25 with k1 = 1.2 and b = 0.75, and the logarithm of Lucene for the rarity of a word, which is never negative.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from app.documents.convert import PAGE_LINE
+from app.documents.read import Document
+from app.documents.text_file import attached
+from app.text.record import record
+
+K1, B = 1.2, 0.75
+PASSAGE_CHARS = 1200
+"""About 300 tokens: long enough to be understood alone, short enough that several fit."""
+_LEAST_CHARS = 120
+"""Length of a passage in the smallest context."""
+_WORD = re.compile(r"[^\W\u3040-\u9fff]+|[\u3040-\u9fff]")
+"""A word; in scripts without spaces, a character."""
+
+
+@record
+class Passage:
+    """Neighbouring lines of a document, numbered from 1 on."""
+
+    document: Document
+    first: int
+    last: int
+    text: str
+
+    @property
+    def place(self) -> str:
+        """Where it stands: the lines, or the pages of a PDF."""
+        what, first, last = "line", self.first, self.last
+        if self.document.path.suffix.lower() == ".pdf":
+            what, first, last = "page", _page(self.document, self.first), _page(self.document, self.last)
+        return f"{what} {first}" if first == last else f"{what}s {first}-{last}"
+
+    @property
+    def in_message(self) -> str:
+        """The passage as it stands in a message."""
+        return attached(f"{self.document.name}, {self.place}", self.text)
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, whatever their case."""
+    return _WORD.findall(text.casefold())
+
+
+def bm25(question: Sequence[str], texts: Sequence[Sequence[str]]) -> list[float]:
+    """Return for each text, given by its words, how well it answers to the words of a question."""
+    wanted = set(question)
+    found = [Counter(word for word in words if word in wanted) for words in texts]
+    mean_length = sum(map(len, texts)) / max(1, len(texts)) or 1.0
+    n_with = Counter(word for counts in found for word in counts)
+    rarity = {word: math.log(1 + (len(texts) - n + 0.5) / (n + 0.5)) for word, n in n_with.items()}
+    scores = []
+    for counts, words in zip(found, texts, strict=True):
+        norm = K1 * (1 - B + B * len(words) / mean_length)
+        scores.append(sum(rarity[word] * n * (K1 + 1) / (n + norm) for word, n in counts.items()))
+    return scores
+
+
+def fitting(documents: Sequence[Document], question: str, room_chars: int) -> list[Passage]:
+    """Return the passages that answer best to a question and fit, in the order in which they stand in the documents.
+
+    In that order, and not in that of their scores, a following question shares more of its prompt with this one.
+    """
+    most_chars = min(PASSAGE_CHARS, max(_LEAST_CHARS, room_chars // 6))
+    passages = [passage for document in documents for passage in _cut(document, most_chars)]
+    scores = bm25(words_of(question), [words_of(passage.text) for passage in passages])
+    has_answer = any(scores)  # else the beginning is the best there is
+    chosen = []
+    for index in sorted(range(len(passages)), key=lambda i: (-scores[i], i)):
+        room_chars -= len(passages[index].in_message)
+        if room_chars < 0 or (has_answer and not scores[index]):
+            break
+        chosen.append(index)
+    return _joined([passages[index] for index in sorted(chosen)])
+
+
+def _cut(document: Document, most_chars: int) -> Iterator[Passage]:
+    """Cut a document into passages: where a paragraph ends, or where one becomes too long."""
+    begun: list[str] = []
+    first, n_chars = 1, 0
+    for number, line in enumerate(document.text.split("\n"), 1):
+        for start in range(0, max(1, len(line)), most_chars):
+            piece = line[start : start + most_chars]
+            is_break = n_chars > most_chars // 2 and not piece.strip()
+            if begun and (is_break or n_chars + len(piece) > most_chars):
+                yield Passage(document, first, max(first, number - (start == 0)), "\n".join(begun))
+                begun, n_chars = [], 0
+            if not begun:
+                first = number
+            begun.append(piece)
+            n_chars += len(piece) + 1
+    if any(piece.strip() for piece in begun):
+        yield Passage(document, first, number, "\n".join(begun))
+
+
+def _joined(passages: Sequence[Passage]) -> list[Passage]:
+    """Make one of passages that follow on each other."""
+    joined: list[Passage] = []
+    for passage in passages:
+        before = joined[-1] if joined else None
+        if before is not None and before.document is passage.document and before.last + 1 == passage.first:
+            text = f"{before.text}\n{passage.text}"
+            joined[-1] = Passage(passage.document, before.first, passage.last, text)
+        else:
+            joined.append(passage)
+    return joined
+
+
+def _page(document: Document, line: int) -> int:
+    """Return the page of a PDF that a line of its text stands on."""
+    pages = [int(match[1]) for one in document.text.split("\n")[:line] if (match := PAGE_LINE.fullmatch(one))]
+    return pages[-1] if pages else 1

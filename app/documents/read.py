@@ -1,0 +1,238 @@
+"""Documents by what a user names: files, folders, patterns. One that cannot be used costs a line, never the rest."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shlex
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+from app.documents.convert import CONVERTERS, FAILED, MAX_SOURCE_BYTES, MAX_TEXT_CHARS
+from app.documents.text_file import attached, cleaned, open_file, read_text_file
+from app.program.own_module import own_module
+from app.program.refusals import Refusal
+from app.text.clean_text import clean_line
+from app.text.record import record
+
+MOST_FILES = 1000
+MOST_CHARS = 16 << 20
+"""Limit on the text of all documents together."""
+CPU_S = 30
+"""Processor time for a file that is converted: a book of a thousand pages takes less on an old machine."""
+_MOST_ENTRIES = 50_000
+_MOST_LINES = 8
+_REFERENCE = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+_PIECE = re.compile(r"[a-zA-Z]{1,9}|[^\W\d_a-zA-Z]{1,3}|\d{1,3}|[^\w\s]{1,3}|_|\n\s*")
+_SAMPLE_CHARS = 1 << 15
+_NAME_TOKENS = 10
+"""Of the name and the fences around a document."""
+_PASSED_OVER = frozenset(("__pycache__", "node_modules"))
+
+
+@record
+class Document:
+    """A file's text.
+
+    Attributes:
+        name: as the model reads it: no longer than needed to tell it from the others.
+    """
+
+    name: str
+    path: Path
+    text: str
+    n_tokens: int = 0
+    """Of any model, about."""
+
+    @property
+    def in_message(self) -> str:
+        """The document as it stands in a message."""
+        return attached(self.name, self.text)
+
+
+@record
+class Reading:
+    """Documents in the order in which they stand in a message, and a line for each thing that was left out."""
+
+    documents: tuple[Document, ...] = ()
+    troubles: tuple[str, ...] = ()
+
+    def with_earlier(self, earlier: Sequence[Document]) -> tuple[Document, ...]:
+        """Return these documents and those of before, each file once."""
+        return _named({one.path: one.text for one in (*earlier, *self.documents)})
+
+
+def about_tokens(text: str) -> int:
+    """Estimate the tokens of a text; of prose and code in most vocabularies it is within 20 %."""
+    sample = text[:_SAMPLE_CHARS]
+    return sum(1 for _ in _PIECE.finditer(sample)) * len(text) // max(1, len(sample)) + _NAME_TOKENS
+
+
+def split_wanted(text: str) -> list[str]:
+    """Return the names that a command was given; those with spaces stand in quotes, or alone."""
+    if os.path.lexists(os.path.expanduser(text)):
+        return [text]
+    try:
+        return shlex.split(text + '"' * (text.count('"') % 2))
+    except ValueError:  # an apostrophe
+        return [text]
+
+
+def referred(text: str) -> list[str]:
+    """Return what stands behind @ signs in a message, whether such files exist or not."""
+    return [quoted or bare for quoted, bare in _REFERENCE.findall(text)]
+
+
+def read_documents(wanted: Iterable[str], only_existing: bool = False) -> Reading:
+    """Read everything that is named.
+
+    Args:
+        only_existing: pass over names that lead to nothing: words of a message may begin with @ and mean no file.
+    """
+    texts: dict[Path, str] = {}
+    troubles: list[str] = []
+    n_chars = 0
+    for path in _found(wanted, only_existing, troubles):
+        if path in texts:
+            continue
+        try:
+            text = _text_of(path)
+        except Refusal as refusal:
+            troubles.append(str(refusal))
+            continue
+        n_chars += len(text)
+        if n_chars > MOST_CHARS or len(texts) == MOST_FILES:
+            limits = f"{MOST_FILES:,} files and {MOST_CHARS >> 20} million characters"
+            troubles.append(f"{clean_line(str(path), 200)} and what follows it: left out (the limits are {limits})")
+            break
+        texts[path] = text
+    return Reading(_named(texts), _shortened(troubles))
+
+
+def _shortened(troubles: list[str]) -> tuple[str, ...]:
+    more = len(troubles) - _MOST_LINES
+    return (*troubles[:_MOST_LINES], *([f"... and {more} more that cannot be read"] if more > 0 else []))
+
+
+def _named(texts: dict[Path, str]) -> tuple[Document, ...]:
+    """Name each by its file, and by its folder too where another file has the same name; in the order of a message.
+
+    Names and order do not depend on the way to the files: what was read of them once serves again.
+    """
+    n_files = Counter(path.name for path in texts)
+    n_pairs = Counter(path.parts[-2:] for path in texts)
+    documents = []
+    for path, text in texts.items():
+        name = path.name if n_files[path.name] == 1 else "/".join(path.parts[-2:])
+        name = name if n_pairs[path.parts[-2:]] == 1 else str(path)
+        documents.append(Document(name, path, text, about_tokens(text)))
+    return tuple(sorted(documents, key=lambda one: one.in_message))
+
+
+# ---- finding
+
+
+def _found(wanted: Iterable[str], only_existing: bool, troubles: list[str]) -> Iterator[Path]:
+    """Yield files, their links resolved; folders and patterns in the order of their names."""
+    for name in wanted:
+        if only_existing and not _exists(name):
+            name = name.rstrip(".,;:!?)")
+            if not _exists(name):
+                continue
+        shown = clean_line(name, 200)
+        try:
+            yield from _files(os.path.expanduser(name), troubles)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else "is not a path"
+            troubles.append(f"{shown}: {reason} (name a text file)")
+
+
+def _exists(name: str) -> bool:
+    try:
+        return os.path.exists(os.path.expanduser(name))
+    except ValueError:
+        return False
+
+
+def _files(name: str, troubles: list[str]) -> Iterator[Path]:
+    if os.path.isdir(name):
+        n_before = len(troubles)
+        paths = sorted(_walked(name, troubles))
+        if not paths and len(troubles) == n_before:
+            troubles.append(f"{clean_line(name, 200)}: has no file in it")
+        yield from paths
+    elif glob.has_magic(name) and not os.path.lexists(name):
+        matches = sorted(islice(glob.iglob(name, recursive=True), _MOST_ENTRIES))
+        if not matches:
+            troubles.append(f"{clean_line(name, 200)}: no file has such a name")
+        for match in matches:
+            if not os.path.isdir(match):
+                yield Path(os.path.realpath(match, strict=True))
+    else:
+        yield Path(os.path.realpath(name, strict=True))
+
+
+def _walked(folder: str, troubles: list[str]) -> Iterator[Path]:
+    """Yield the files below a folder but hidden ones; links are not followed, so that none leads out or in a circle."""
+    n_entries = 0
+    root = Path(os.path.realpath(folder, strict=True))
+    for place, folders, names in os.walk(root):
+        folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in _PASSED_OVER)
+        for name in sorted(names):
+            n_entries += 1
+            path = Path(place, name)
+            if n_entries > _MOST_ENTRIES:
+                troubles.append(
+                    f"{clean_line(folder, 200)}: has more than {_MOST_ENTRIES:,} files (name folders in it)"
+                )
+                return
+            if path.is_symlink():
+                troubles.append(f"{clean_line(str(path), 200)}: is a link in a folder (name it to read it)")
+            elif not name.startswith("."):
+                yield path
+
+
+# ---- reading
+
+
+def _text_of(path: Path) -> str:
+    kind = path.suffix.lower()
+    if kind not in CONVERTERS:
+        return read_text_file(path)
+    shown = clean_line(str(path), 200)
+    with open_file(path) as file:
+        if os.fstat(file.fileno()).st_size > MAX_SOURCE_BYTES:
+            raise Refusal(f"{shown}: is larger than {MAX_SOURCE_BYTES >> 20} MiB, the most that is read of a file")
+        return cleaned(_converted(kind, file, shown), shown)
+
+
+def _converted(kind: str, file: BinaryIO, shown: str, cpu_s: int = CPU_S) -> str:
+    """Let a process of its own make text of a file."""
+    command = [*own_module("app.documents.convert"), kind, str(cpu_s)]
+    try:
+        child = subprocess.Popen(
+            command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+    except OSError as error:
+        raise Refusal(f"{shown}: the process that reads it does not start ({error.strerror})") from error
+    assert child.stdout is not None
+    try:
+        raw = child.stdout.read(4 * MAX_TEXT_CHARS + 1)
+        code = child.wait()
+    finally:
+        child.kill()
+        child.stdout.close()
+        child.wait()
+    if code == 0:
+        return raw.decode("utf-8", "replace")
+    if code == FAILED:
+        raise Refusal(f"{shown}: {clean_line(raw.decode('utf-8', 'replace'), 200)}")
+    is_late = code in (-signal.SIGKILL, -getattr(signal, "SIGXCPU", signal.SIGKILL))
+    reason = f"takes more than {cpu_s} s of processor time" if is_late else "is more than its reader can bear"
+    raise Refusal(f"{shown}: {reason} (save it as text)")

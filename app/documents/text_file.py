@@ -1,0 +1,98 @@
+"""Regular files opened without waiting, and their text: decoded, cleaned, and set off from what is typed."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from app.program.refusals import Refusal
+from app.text.clean_text import clean_line, clean_text
+
+MAX_FILE_BYTES = 8 << 20
+"""About two million tokens: more than a context on the machines this is made for; passages of it may fit."""
+
+_BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+
+
+def read_text_file(path: Path) -> str:
+    """Return a file's text, cleaned.
+
+    Raises:
+        Refusal: it is not a regular file, cannot be read, is too large, empty or not text.
+    """
+    shown = clean_line(str(path), 200)
+    with open_file(path) as file:
+        raw = bounded(file, MAX_FILE_BYTES, shown)
+    return cleaned(decoded(raw, shown), shown)
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a regular file for reading; nothing else is waited for.
+
+    Raises:
+        Refusal: it cannot be read, or is no regular file.
+    """
+    shown = clean_line(str(path), 200)
+    try:
+        # A named pipe would wait for its other end.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise Refusal(f"{shown}: is not a file (name a text file)")
+        return os.fdopen(handle, "rb")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "is not a path"
+        raise Refusal(f"{shown}: {reason} (name a text file)") from error
+
+
+def bounded(file: BinaryIO, most_bytes: int, shown: str) -> bytes:
+    """Return all bytes of a file.
+
+    Raises:
+        Refusal: there are more than ``most_bytes``, or the disk fails.
+    """
+    try:
+        raw = file.read(most_bytes + 1)
+    except OSError as error:
+        raise Refusal(f"{shown}: {error.strerror} (copy it to another disk)") from error
+    if len(raw) > most_bytes:
+        raise Refusal(f"{shown}: is larger than {most_bytes >> 20} MiB, the most that is read of a file (cut it first)")
+    return raw
+
+
+def cleaned(text: str, shown: str) -> str:
+    """Return the text as it may reach a terminal, without empty lines around it.
+
+    Raises:
+        Refusal: nothing of it is left.
+    """
+    text = clean_text(text).strip("\n")
+    if not text.strip():
+        raise Refusal(f"{shown}: is empty")
+    return text
+
+
+def attached(name: str, text: str) -> str:
+    """Return a file as it stands in a message: its name, then its text between fences longer than any in it."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{clean_line(name, 120)}:\n{fence}\n{text}\n{fence}\n"
+
+
+def decoded(raw: bytes, shown: str) -> str:
+    """Return the text of bytes: as their byte order mark says, else UTF-8, else Latin-1.
+
+    Raises:
+        Refusal: they are no text.
+    """
+    encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if raw.startswith(mark)), "utf-8")
+    if encoding != "utf-16" and b"\0" in raw:
+        raise Refusal(f"{shown}: is not a text file")
+    try:
+        return raw.decode(encoding)
+    except UnicodeDecodeError:
+        # Old files are mostly in Latin-1, where every byte is a character.
+        return raw.decode("latin-1" if encoding == "utf-8" else encoding, errors="replace")

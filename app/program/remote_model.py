@@ -1,0 +1,65 @@
+"""A model that another program computes, here or on another machine: the address of its server, and its name there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from app.text.record import record
+
+_SAFE = re.compile(r"[!-~]{1,500}")
+THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
+
+
+@record
+class RemoteModel:
+    """Stands where a model's path does."""
+
+    server: str
+    """Address of its API, as ``server_address`` returns it."""
+    name: str = ""
+    """"" is the first that the server names."""
+
+    @property
+    def host(self) -> str:
+        """Host and port."""
+        return urlsplit(self.server).netloc
+
+    @property
+    def stem(self) -> str:
+        """What to call it before it is open."""
+        return self.name or self.host
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody on the way can read what is sent."""
+        parts = urlsplit(self.server)
+        return parts.scheme == "https" or parts.hostname in THIS_MACHINE
+
+    def __str__(self) -> str:
+        """Write it where a path would stand."""
+        return f"{self.server}#{self.name}"
+
+
+ModelPlace = Path | RemoteModel
+"""Where a model is."""
+
+
+def server_address(text: str) -> str:
+    """Return the address of an API, without a slash at its end; one without a path gets the usual ``/v1``.
+
+    Raises:
+        ValueError: it is no address of HTTP, or carries a password, a query or a fragment.
+    """
+    parts = urlsplit(text)
+    parts.port  # noqa: B018 - raises where the port is none
+    is_plain = parts.username is None and not parts.query and not parts.fragment
+    if not (_SAFE.fullmatch(text) and parts.scheme in ("http", "https") and parts.hostname and is_plain):
+        raise ValueError(text)
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/') or '/v1'}"
+
+
+def is_remote(place: object) -> bool:
+    """Whether a model's place, or what is written of it, is a server's."""
+    return str(place).startswith(("http://", "https://"))

@@ -1,0 +1,232 @@
+"""One turn with a server: a request and its reply, told in the same events as one of the engine here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from app.chat.events import (
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    PieceGenerated,
+    PromptStopped,
+    ReplyReopened,
+    TextGenerated,
+    ThinkingFinished,
+    ThoughtGenerated,
+)
+from app.chat.reply import ReplyMeter
+from app.chat.reply_text import GrowingReply, ReplyText
+from app.chat.status import Activity
+from app.chat.turn import reason_of
+from app.chat.wire import Wire
+from app.conversations.thinking import Thinking
+from app.remote.exchange import Exchange
+from app.remote.pieces import Figures, Piece
+from app.text.record import record
+
+_LEAST_ECHO_CHARS = 16
+OPENED, CLOSED = "<think>\n", "\n</think>\n\n"
+"""Around a thought that a server tells apart, in the raw text of a reply."""
+
+
+@record
+class Begun:
+    """The beginning of a reply that is continued."""
+
+    answer: str = ""
+    thinking: Thinking | None = None
+
+    @property
+    def is_thought(self) -> bool:
+        """Whether the answer has not begun yet."""
+        return self.thinking is not None and not self.thinking.is_closed
+
+    @property
+    def raw(self) -> str:
+        """The text so far, with its thought."""
+        if self.thinking is None:
+            return self.answer
+        return OPENED + self.thinking.text + (CLOSED + self.answer if self.thinking.is_closed else "")
+
+    @property
+    def sent(self) -> str:
+        """What the server goes on from: templates leave out a thought that has ended."""
+        return self.raw if self.is_thought else self.answer
+
+
+class _Echo:
+    """The beginning of a reply that is continued, which some servers say again before they go on.
+
+    Args:
+        begun: what was sent of it; too short a text may well come twice.
+    """
+
+    def __init__(self, begun: str) -> None:
+        self._left, self._held = begun if len(begun) >= _LEAST_ECHO_CHARS else "", ""
+
+    def push(self, text: str) -> str:
+        """Return what of a piece is new; it is held back while it may be the echo."""
+        if not self._left:
+            return text
+        self._held += text
+        if self._left.startswith(self._held) and self._left != self._held:
+            return ""
+        return self.flush()
+
+    def flush(self) -> str:
+        """Return what was held back, but for a whole echo."""
+        new, self._left, self._held = self._held.removeprefix(self._left), "", ""
+        return new
+
+
+class RemoteTurn:
+    """A request and its reply.
+
+    Args:
+        wire: takes events and status.
+        exchange: not used yet.
+        path, request: what is sent.
+        begun: of a reply that is continued; None for a new one.
+        tells_pieces: whether every piece is reported as it came.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        exchange: Exchange,
+        path: str,
+        request: Mapping[str, Any],
+        begun: Begun | None = None,
+        tells_pieces: bool = False,
+    ) -> None:
+        self._wire, self._exchange, self._path, self._request = wire, exchange, path, request
+        self._begun, self._tells_pieces, self._is_reopened = begun or Begun(), tells_pieces, begun is None
+        self._pieces: list[str] = []
+        self._is_in_thought = False
+        """Whether the server has told a thought apart, and nothing else since."""
+        self._growing = GrowingReply()
+        self.meter = ReplyMeter(0, wire.clock)
+        self._echo = _Echo(self._begun.sent)
+        self._text = ReplyText(self._emit, self.meter, "", self._begun.thinking)
+
+    @property
+    def answer(self) -> str:
+        """The answer so far, cleaned, without the thought."""
+        return self._growing.text
+
+    def ids(self) -> tuple[int, ...]:
+        """The tokens are not known."""
+        return ()
+
+    def text(self) -> str:
+        """Text of the whole reply so far, uncleaned; any thread may ask."""
+        return self._begun.raw + "".join(self._pieces)
+
+    def run(self) -> bool:
+        """Answer; True when there is a reply, whole or partial.
+
+        Raises:
+            Exception: what went wrong before anything came.
+        """
+        self._wire.reply, self._wire.written = self._exchange, self
+        if self._wire.cancelled.is_set():  # asked for in the moment before the request could be seen
+            self._exchange.cancel()
+        try:
+            return self._run()
+        finally:
+            self._wire.reply = self._wire.written = None
+
+    def _run(self) -> bool:
+        self._update(activity=Activity.READING, since_s=self.meter.started_s, meter=self.meter, turn_starts=())
+        try:
+            for piece in self._exchange.pieces(self._path, self._request):
+                self._take(piece)
+            self._take(Piece(self._echo.flush()))
+        except BaseException as error:
+            if not self._exchange.is_cancelled:
+                return self._fail(error)
+        if self._exchange.is_cancelled:
+            self.meter.finish_reason = "cancelled"
+            if not self._pieces:
+                self._emit(PromptStopped())
+                return False
+        self.meter.finish_reason = self.meter.finish_reason or "stop"
+        self._finish()
+        self._emit(GenerationFinished(self.meter.ending, self.meter.figures(), (), self.text()))
+        return True
+
+    def _fail(self, error: BaseException) -> bool:
+        self.meter.finish_reason = "error"
+        if not self._pieces:
+            raise error
+        self._finish()
+        self._emit(GenerationFailed(reason_of(error), self.meter.figures(), (), self.text(), error))
+        return True
+
+    def _take(self, piece: Piece) -> None:
+        piece = replace(piece, answer=self._echo.push(piece.answer)) if piece.answer else piece
+        text = "".join(self._raw(piece))
+        if piece.answer or piece.thought:
+            if not self.meter.token_times_s:
+                self.meter.prefill_s = self._wire.clock() - self.meter.started_s
+            self.meter.token_times_s.append(self._wire.clock())
+            self._update(activity=Activity.WRITING)
+        if text:
+            self._show(text)
+        if piece.finish:
+            self.meter.finish_reason = "length" if piece.finish == "length" else "stop"
+        if piece.figures is not None:
+            self._note(piece.figures)
+
+    def _raw(self, piece: Piece) -> Iterator[str]:
+        """Yield what a piece adds to the text, with the tags that belong around a thought."""
+        if piece.thought and not (self._growing.text or self._begun.answer):
+            is_open = self._is_in_thought or (self._begun.thinking is not None and not self._pieces)
+            yield piece.thought if is_open else OPENED + piece.thought
+            self._is_in_thought = True
+        if piece.answer:
+            yield CLOSED + piece.answer.lstrip("\n") if self._is_in_thought else piece.answer
+            self._is_in_thought = False
+
+    def _show(self, text: str) -> None:
+        if not self._is_reopened:
+            self._is_reopened = True
+            self._emit(ReplyReopened())
+            self._text.push(self._begun.raw)
+        self._pieces.append(text)
+        self._text.push(text)
+        if self._tells_pieces:  # last: whoever shows it has saved it before
+            self._emit(PieceGenerated(text))
+
+    def _finish(self) -> None:
+        if not self._is_reopened:
+            self._emit(ReplyReopened())
+            self._text.push(self._begun.raw)
+            self._is_reopened = True
+        self._text.finish()
+
+    def _note(self, said: Figures) -> None:
+        """Take the server's figures; its time for the prompt goes before the one that was measured here."""
+        meter, times_s = self.meter, self.meter.token_times_s
+        meter.prompt_tokens = said.prompt_tokens or meter.prompt_tokens
+        meter.reused_tokens = min(said.cached_tokens or meter.reused_tokens, meter.prompt_tokens)
+        meter.read_tokens = meter.prompt_tokens - meter.reused_tokens
+        meter.prefill_s = said.prefill_s or meter.prefill_s
+        n_tokens = min(said.tokens or 0, MOST_COUNTED)
+        if times_s and n_tokens:  # a piece may hold several tokens, which came together then
+            meter.token_times_s = [times_s[at * len(times_s) // n_tokens] for at in range(n_tokens)]
+
+    def _update(self, **changes: Any) -> None:
+        self._wire.status = replace(self._wire.status, **changes)
+
+    def _emit(self, event: Event) -> None:
+        if isinstance(event, (TextGenerated, ThoughtGenerated, ThinkingFinished, ReplyReopened)):
+            self._growing.take(event)
+        self._wire.emit(event)
+
+
+MOST_COUNTED = 1 << 20
+"""Tokens of a reply that a server is believed to have written."""

@@ -1,0 +1,352 @@
+"""Commands carried out by a server that speaks the API of OpenAI: each turn sends the conversation, which is kept here.
+
+What concerns the engine here (threads, its cache, reading ahead, dropping what has no room) is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from app.chat.answer_form import GRAMMAR, REGEX, AnswerForm
+from app.chat.commands import (
+    Ask,
+    Command,
+    Complete,
+    Continue,
+    ContinueEdited,
+    Load,
+    MeasureBandwidth,
+    OpenConversation,
+    Prepare,
+    Regenerate,
+    StartConversation,
+    Think,
+    Tune,
+    Weigh,
+)
+from app.chat.events import (
+    ConversationReread,
+    ConversationTakenUp,
+    GenerationFailed,
+    ModelFailed,
+    ModelKept,
+    ModelLoaded,
+    ThinkingChosen,
+    TuningEnded,
+)
+from app.chat.options import ChatOptions
+from app.chat.reply import ReplyMeter
+from app.chat.status import Activity, EngineStatus
+from app.chat.turn import reason_of
+from app.chat.wire import Wire
+from app.conversations.conversation import PastTurn
+from app.conversations.thinking import Thinking
+from app.downloads.refusal import DownloadError
+from app.program.refusals import Refusal
+from app.program.remote_model import ModelPlace, RemoteModel
+from app.program.settings import SamplingSettings
+from app.remote.exchange import Exchange, Listed
+from app.remote.key import find_key
+from app.remote.turn import Begun, RemoteTurn
+from app.text.clean_text import clean_line
+from app.text.record import record
+from engine.prompt.thinking_mode import ThinkingMode
+
+CHAT, COMPLETIONS = "/chat/completions", "/completions"
+_FIELDS = {"repeat_window": "repeat_last_n"}
+"""Names of sampling parameters where the API's differ from the settings'."""
+_MOST_NAMED = 6
+"""Models that a line names."""
+
+
+@record
+class _Open:
+    """A server's model."""
+
+    model: RemoteModel
+    n_ctx: int
+    key: str
+
+
+@record
+class _Asked:
+    """A turn before its reply."""
+
+    question: str
+    before: tuple[PastTurn, ...]
+    begun: Begun | None = None
+
+
+class RemoteWorker:
+    """Talks to servers.
+
+    Args:
+        wire: takes events and status.
+        options: how to ask.
+        sampling: what the user has set, now.
+        exchange: makes a request to a server; tests shorten its patience.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        options: ChatOptions,
+        sampling: Callable[[], SamplingSettings],
+        exchange: Callable[[RemoteModel, str], Exchange] = Exchange,
+    ) -> None:
+        self._wire, self._options, self._sampling, self._exchange = wire, options, sampling, exchange
+        self._open: _Open | None = None
+        self._thinking = ThinkingMode()
+        self._system: str | None = None
+        self._turns: tuple[PastTurn, ...] = ()
+        self._n_dropped = 0
+        """Turns at the conversation's beginning that an engine's context had no room for any more."""
+        self._used_tokens = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a server answered."""
+        return self._open is not None
+
+    def obey(self, command: Command) -> None:
+        """Carry a command out."""
+        if isinstance(command, Load):
+            self._load(command)
+        elif isinstance(command, (StartConversation, OpenConversation)):
+            self._begin(command.system, *_taken(command))
+            if isinstance(command, OpenConversation) and command.turns:
+                self._wire.emit(ConversationTakenUp(0))
+        elif isinstance(command, Prepare):
+            self._wire.idle_work.end()
+        elif isinstance(command, Tune):
+            self._wire.emit(TuningEnded("the model is computed elsewhere, and not by threads of this machine"))
+        elif isinstance(command, Think):
+            self._think(command)
+        elif isinstance(command, (Ask, Regenerate, Continue, ContinueEdited, Complete)):
+            self._take_turn(command)
+
+    def report(self, command: Command, error: BaseException) -> None:
+        """Say what went wrong with a command."""
+        if isinstance(command, (Prepare, Weigh, MeasureBandwidth)):
+            return
+        if isinstance(command, Load):
+            self.unload()
+            self._wire.emit(ModelFailed(reason_of(error), error))
+        else:
+            self.settle()
+            self._wire.emit(GenerationFailed(reason_of(error), error=error))
+
+    def settle(self, meter: ReplyMeter | None = None) -> None:
+        """Say that the thread is free."""
+        opened = self._open
+        if opened is None:
+            self._wire.status = EngineStatus()
+            return
+        host, used = opened.model.host, self._used_tokens
+        self._wire.status = EngineStatus(
+            Activity.READY, meter=meter, n_ctx=opened.n_ctx, server=host, context_used=used
+        )
+
+    def unload(self) -> None:
+        """Forget the server."""
+        self._open, self._wire.thinking = None, ""
+        self.settle()
+
+    # ---- models
+
+    def can_open(self, path: ModelPlace) -> bool:
+        """Ask the server whether it has the model, while another one is open."""
+        assert isinstance(path, RemoteModel)
+        try:
+            self._look(path)
+        except Exception as error:
+            self._wire.emit(ModelKept(reason_of(error), is_open=True))
+            return False
+        return True
+
+    def _load(self, command: Load) -> None:
+        assert isinstance(command.path, RemoteModel)
+        meter = self._wire.status.meter
+        try:
+            opened = self._look(command.path)
+        except Exception as error:
+            if self._open is None:
+                raise
+            self.settle(meter)
+            self._wire.emit(ModelKept(reason_of(error), is_open=True))
+            return
+        self._open = opened
+        place = opened.model
+        self._begin(command.system, command.turns, command.n_dropped)
+        self._thinking = ThinkingMode.parse(self._options.recall_thinking(place))
+        self._wire.thinking = str(self._thinking)
+        if self._options.generation is not None:
+            self._options.generation.recall(place)
+        name = clean_line(place.name, 60)
+        self._wire.emit(
+            ModelLoaded(
+                name, "", str(place), opened.n_ctx, 0, 0, _notices(opened), place.name, self._wire.thinking, place.host
+            )
+        )
+        if command.turns:
+            self._wire.emit(ConversationReread(0, 0, 0.0) if command.rereads else ConversationTakenUp(0))
+
+    def _look(self, wanted: RemoteModel) -> _Open:
+        """Ask which models there are, and choose.
+
+        Raises:
+            Refusal: the server has none, or not this one.
+            DownloadError: it does not say.
+        """
+        self._wire.status = EngineStatus(Activity.LOADING, clean_line(wanted.stem, 40), since_s=self._wire.clock())
+        key = find_key(wanted.host)
+        exchange = self._wire.reply = self._exchange(wanted, key)
+        try:
+            if self._wire.cancelled.is_set():
+                exchange.cancel()
+            found = _chosen(wanted, exchange.models())
+        except DownloadError:
+            if exchange.is_cancelled:
+                raise Refusal("stopped before the server answered") from None
+            raise
+        finally:
+            self._wire.reply = None
+        return _Open(replace(wanted, name=found.name), found.n_ctx, key)
+
+    def _think(self, command: Think) -> None:
+        if self._open is None:
+            return
+        self._thinking = ThinkingMode.parse(command.mode)
+        self._wire.thinking = str(self._thinking)
+        remember = self._options.remember_thinking
+        trouble = remember(self._open.model, self._wire.thinking) if remember is not None else None
+        if self._thinking.budget_tokens is not None:
+            trouble = "a server is only told to think, not how long"
+        self._wire.emit(ThinkingChosen(self._wire.thinking, trouble or ""))
+
+    # ---- turns
+
+    def _begin(self, system: str | None, turns: tuple[PastTurn, ...] = (), n_dropped: int = 0) -> None:
+        self._system, self._turns, self._n_dropped, self._used_tokens = system, turns, n_dropped, 0
+        self.settle()
+
+    def _take_turn(self, command: Ask | Regenerate | Continue | ContinueEdited | Complete) -> None:
+        opened = self._open
+        asked = _Asked("", self._turns) if isinstance(command, Complete) else self._asked(command)
+        if opened is None or asked is None:
+            reason = "no model is loaded" if opened is None else "no reply to continue or answer again"
+            self._wire.emit(GenerationFailed(reason))
+            return
+        if isinstance(command, Complete):
+            path, request = COMPLETIONS, {"prompt": command.text}
+        else:
+            path, request = CHAT, self._request(asked)
+        exchange = self._exchange(opened.model, opened.key)
+        request = {"model": opened.model.name, **request, **self._how()}
+        turn = RemoteTurn(self._wire, exchange, path, request, asked.begun, self._options.tells_pieces)
+        try:
+            if turn.run() and not isinstance(command, Complete):
+                self._turns = (*asked.before, PastTurn(asked.question, turn.answer))
+                self._used_tokens = turn.meter.prompt_tokens + turn.meter.tokens
+        finally:
+            self.settle(turn.meter)
+
+    def _asked(self, command: Ask | Regenerate | Continue | ContinueEdited) -> _Asked | None:
+        """Return what a command asks for; None where there is no reply that it could concern."""
+        turns = self._turns
+        if isinstance(command, Ask):
+            kept = turns if command.keep_turns is None else turns[: max(0, command.keep_turns - self._n_dropped)]
+            return _Asked(command.text, kept)
+        if isinstance(command, ContinueEdited):
+            turns = turns[: max(0, command.n_turn + 1 - self._n_dropped)]
+        if not turns:
+            return None
+        *before, last = turns
+        begun = None
+        if isinstance(command, Continue):
+            begun = Begun(last.reply, command.thinking)
+        elif isinstance(command, ContinueEdited):
+            begun = _edited(command.text, command.thinking)
+        return _Asked(last.question, tuple(before), begun)
+
+    def _request(self, asked: _Asked) -> dict[str, Any]:
+        """Return the conversation up to where the reply goes on."""
+        said = [("system", self._system)] if self._system else []
+        for turn in asked.before:
+            said += [("user", turn.question), ("assistant", turn.reply)]
+        said.append(("user", asked.question))
+        request: dict[str, Any] = self._thought()
+        if asked.begun is not None:
+            said.append(("assistant", asked.begun.sent))
+            if not asked.begun.is_thought:  # llama-server goes on with an answer only where none is thought before it
+                request = {"chat_template_kwargs": {"enable_thinking": False}}
+            request |= {"add_generation_prompt": False, "continue_final_message": True}
+        return {"messages": [{"role": role, "content": text} for role, text in said], **request}
+
+    def _thought(self) -> dict[str, Any]:
+        """Return the fields that ask for more or less thinking; what is left to the server has none."""
+        if self._thinking.level:
+            return {"reasoning_effort": self._thinking.level}
+        is_on = self._thinking.is_on
+        return {} if is_on is None else {"chat_template_kwargs": {"enable_thinking": is_on}}
+
+    def _how(self) -> dict[str, Any]:
+        """Return what the user has set; the rest is the server's choice."""
+        chosen = self._sampling()
+        given = {_FIELDS.get(name, name): getattr(chosen, name) for name in sorted(chosen.given)}
+        given = {name: value for name, value in given.items() if not (name == "seed" and value < 0)}
+        if not given.get("max_tokens", 1):
+            del given["max_tokens"]
+        form = self._options.form.form if self._options.form is not None else None
+        return {**given, **_form_fields(form), "stream": True, "stream_options": {"include_usage": True}}
+
+
+def _form_fields(form: AnswerForm | None) -> dict[str, Any]:
+    """Return the fields that give a reply a form; a server that has no such form refuses them."""
+    if form is None:
+        return {}
+    if form.kind == GRAMMAR:
+        return {"grammar": form.text}
+    if form.kind == REGEX:
+        return {"response_format": {"type": "regex", "pattern": form.text}}
+    schema = {"name": "answer", "schema": json.loads(form.text)}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+def _taken(command: StartConversation | OpenConversation) -> tuple[tuple[PastTurn, ...], int]:
+    return (command.turns, command.n_dropped) if isinstance(command, OpenConversation) else ((), 0)
+
+
+def _edited(text: str, thinking: Thinking | None) -> Begun:
+    if thinking is not None and not thinking.is_closed:
+        return Begun("", replace(thinking, text=text))
+    return Begun(text, thinking)
+
+
+def _chosen(wanted: RemoteModel, listed: Sequence[Listed]) -> Listed:
+    """Return the model that is meant: by its name, by the only one that has it in its name, or the first of all.
+
+    Raises:
+        Refusal: there is none.
+    """
+    if not listed:
+        raise Refusal(f"{wanted.host}: has no model")
+    exact = [one for one in listed if wanted.name in ("", one.name)]
+    like = [one for one in listed if wanted.name.lower() in one.name.lower()]
+    if exact or len(like) == 1:
+        return (exact or like)[0]
+    names = ", ".join(clean_line(one.name, 40) for one in listed[:_MOST_NAMED])
+    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    raise Refusal(f"{wanted.host}: has no model {clean_line(wanted.name, 60)} (it has: {names}{more})")
+
+
+def _notices(opened: _Open) -> tuple[str, ...]:
+    """Warn where others can read what is written."""
+    if opened.model.is_private:
+        return ()
+    withheld = "; the key is not sent" if opened.key else ""
+    cure = "https, or an SSH tunnel, hides it"
+    return (f"{opened.model.host}: what is written goes there unencrypted{withheld} ({cure})",)

@@ -1,0 +1,85 @@
+import math
+from pathlib import Path
+
+import pytest
+
+from app.documents.for_message import announcement, fit, for_message, with_question
+from app.documents.passages import bm25, fitting, words_of
+from app.documents.read import Document, about_tokens
+from app.documents.sources import sources_of
+
+
+def document(name: str, text: str) -> Document:
+    return Document(name, Path("/", name), text, about_tokens(text))
+
+
+def test_scores_are_those_computed_by_hand() -> None:
+    texts = [["the", "cat", "sat"], ["the", "dog", "and", "the", "cat", "ran"], ["a", "dog"]]
+    scores = bm25(["dog", "ran"], texts)
+    # Mean length 11/3. "dog" stands in 2 of 3 texts: ln(1 + 1.5/2.5) = 0.4700; "ran" in 1: ln(1 + 2.5/1.5) = 0.9808.
+    # Text 2, 6 words: norm 1.2 * (0.25 + 0.75 * 18/11) = 1.7727; each word 2.2 / 2.7727 = 0.79344.
+    # Text 3, 2 words: norm 1.2 * (0.25 + 0.75 * 6/11) = 0.79091; "dog" 2.2 / 1.79091 = 1.22843.
+    assert scores == pytest.approx([0.0, (0.4700036 + 0.9808293) * 0.7934426, 0.4700036 * 1.2284264], rel=1e-6)
+
+
+def test_a_word_said_often_and_a_rare_word_count_more_and_no_text_at_all_breaks_nothing() -> None:
+    once, twice = bm25(["fan"], [["fan", "x"], ["fan", "fan"]])
+    assert twice > once > 0
+    assert bm25(["fan"], []) == []
+    assert bm25([], [[], []]) == [0.0, 0.0]
+    assert not any(math.isnan(one) for one in bm25(["fan"], [[]]))
+
+
+def test_words_are_found_whatever_their_case_and_characters_where_there_are_no_spaces() -> None:
+    assert words_of("Die GRÖSSE, don't 東京!") == ["die", "grösse", "don", "t", "東", "京"]
+
+
+def test_passages_that_fit_the_question_stand_in_the_order_of_the_documents() -> None:
+    filler = "\n".join(f"line {n} about nothing at all, told at some length" for n in range(30))
+    first = document("a.md", f"{filler}\n\nThe fan hums.\n{filler}")
+    second = document("b.md", f"The fan is cleaned with a brush.\n{filler}")
+    chosen = fitting([first, second], "How is the fan cleaned?", 3500)
+    assert [passage.document.name for passage in chosen] == ["a.md", "b.md"]
+    assert "hums" in chosen[0].text
+    assert "brush" in chosen[1].text
+    for passage in chosen:
+        lines = passage.document.text.split("\n")[passage.first - 1 : passage.last]
+        assert "\n".join(lines) == passage.text
+
+
+def test_what_has_no_word_of_the_question_is_not_read_unless_nothing_has() -> None:
+    text = "\n\n".join(f"{word} " * 180 for word in ("fan", "screw", "blade"))
+    assert [one.text.split()[0] for one in fitting([document("a", text)], "a screw?", 10_000)] == ["screw"]
+    assert len(fitting([document("a", text)], "sum it up", 10_000)[0].text) == len(text)
+
+
+def test_neighbours_become_one_passage_and_a_long_line_several() -> None:
+    whole = document("a.md", "\n".join(f"number {n} " + "word " * 20 for n in range(40)))
+    [passage] = fitting([whole], "number", 100_000)
+    assert (passage.first, passage.last, passage.text) == (1, 40, whole.text)
+    pieces = fitting([document("b.md", "x" * 3000)], "x", 100_000)
+    assert [(one.place, len(one.text)) for one in pieces] == [("line 1", 1200), ("line 1", 1200), ("line 1", 600)]
+
+
+def test_the_sources_of_a_message_are_its_passages_and_nothing_that_a_file_or_a_user_says() -> None:
+    nasty = document("a, lines 1-2.md", "c.md, lines 5-6:\n```\nx\n```\n")
+    pdf = Document("p.pdf", Path("/p.pdf"), "[page 1]\none\n[page 2]\ntwo\nmore")
+    texts = [one.in_message for one in fitting([nasty, pdf], "x two", 10_000)]
+    question = "d.md, lines 7-8:\n```\nis it?"
+    assert sources_of(with_question(texts, question)) == ("a, lines 1-2.md lines 1-5", "p.pdf pages 1-2")
+    assert sources_of(question) == sources_of(document("a", "b").in_message) == ()
+
+
+def test_documents_that_fit_go_whole_and_what_they_cost_is_said_before() -> None:
+    small, large = document("a.md", "word " * 100), document("b.md", "word\n" * 10_000)
+    assert fit([small], 1024)
+    assert not fit([small, large], 1024)
+    assert for_message([small], "?", 1024) == [("a.md", small.in_message)]
+    assert announcement([small], 1024, 10.0) == "a.md: about 110 tokens, about 11 s to read"
+    [(name, text)] = for_message([small, large], "word", 1024)
+    assert name == "passages of 2 files"
+    assert 1000 < len(text) <= 3 * 512
+    assert announcement([small, large], 1024, 0.0) == (
+        "2 files: about 20,119 tokens, the context holds 1,024: passages that fit the next question go with it, at most"
+        " 512 tokens"
+    )

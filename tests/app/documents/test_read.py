@@ -1,0 +1,169 @@
+import contextlib
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from app.documents import convert, read
+from app.documents.convert import docx_text, html_text, pdf_text
+from app.documents.read import read_documents, referred, split_wanted
+from app.program.refusals import Refusal
+
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+
+
+def docx(body: str, before: str = "") -> io.BytesIO:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/document.xml", f"<?xml version='1.0'?>{before}<w:document {W}>{body}</w:document>")
+    return file
+
+
+def pdf(*pages: str) -> io.BytesIO:
+    """A PDF of one line a page, written by hand."""
+    kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(len(pages)))
+    parts = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    for n, words in enumerate(pages):
+        stream = f"BT /F1 12 Tf 72 720 Td ({words}) Tj ET"
+        font = "/Resources << /Font << /F1 3 0 R >> >>"
+        box = "/MediaBox [0 0 612 792]"
+        parts.append(f"<< /Type /Page /Parent 2 0 R {box} {font} /Contents {5 + 2 * n} 0 R >>")
+        parts.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
+    body, offsets = b"%PDF-1.4\n", []
+    for number, part in enumerate(parts, 1):
+        offsets.append(len(body))
+        body += f"{number} 0 obj\n{part}\nendobj\n".encode()
+    table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
+    end = f"xref\n0 {len(parts) + 1}\n0000000000 65535 f \n{table}trailer\n<< /Size {len(parts) + 1} /Root 1 0 R >>\n"
+    return io.BytesIO(body + end.encode() + f"startxref\n{len(body)}\n%%EOF\n".encode())
+
+
+def test_a_page_becomes_what_it_shows() -> None:
+    page = b"""<html><head><title>Fans</title><style>p {}</style><script>if (a < b) x();</script></head>
+    <body><h1>A  fan</h1><p>hums &amp; <b>turns</b>.<br>Often.<pre>a\n  b</pre><table><tr><td>1<td>2</table>"""
+    text = html_text(io.BytesIO(page))
+    assert [line for line in text.split("\n") if line] == [
+        "Fans",
+        "A fan",
+        "hums & turns.",
+        "Often.",
+        "a",
+        "b",
+        "\t1\t2",
+    ]
+    assert "x()" not in text
+
+
+def test_a_word_document_becomes_its_words() -> None:
+    runs = "<w:p><w:r><w:t>One</w:t><w:tab/><w:t xml:space='preserve'> two</w:t></w:r></w:p>"
+    unseen = "<w:p><w:r><w:delText>gone</w:delText><w:instrText>PAGE</w:instrText><w:t>Three</w:t></w:r></w:p>"
+    assert docx_text(docx(runs + unseen)) == "One\t two\nThree\n"
+
+
+def test_a_word_document_may_neither_explode_nor_declare_entities(monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = "<!DOCTYPE d [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;&a;'>]>"
+    with pytest.raises(Refusal, match="declares entities"):
+        docx_text(docx("<w:p><w:t>&b;</w:t></w:p>", bomb))
+    monkeypatch.setattr(convert, "MAX_SOURCE_BYTES", 1 << 20)
+    with pytest.raises(Refusal, match="unpacks to more than 1 MiB"):
+        docx_text(docx("<w:p/>" * 200_000))
+
+
+def test_pages_of_a_pdf_are_numbered() -> None:
+    assert pdf_text(pdf("Fans hum", "They turn")) == "[page 1]\nFans hum\n[page 2]\nThey turn\n"
+    with pytest.raises(Refusal, match="holds no text"):
+        pdf_text(pdf(""))
+
+
+@pytest.mark.parametrize("kind", [".pdf", ".docx", ".html"])
+def test_noise_is_refused_or_is_text(kind: str) -> None:
+    for raw in (b"", b"\0" * 100, b"PK\x03\x04" + b"x" * 50, b"%PDF-1.7\n" + bytes(range(256))):
+        with contextlib.suppress(Refusal):  # and nothing else
+            assert isinstance(convert.converted(kind, io.BytesIO(raw)), str)
+
+
+def test_files_folders_and_patterns_are_read_in_an_order_that_does_not_depend_on_the_way_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "docs" / "sub").mkdir(parents=True)
+    (tmp_path / "docs" / ".hidden").write_text("no")
+    for name in ("b.md", "a.md", "sub/a.md"):
+        (tmp_path / "docs" / name).write_text(f"text of {name}")
+    os.symlink("b.md", tmp_path / "docs" / "link.md")
+    monkeypatch.chdir(tmp_path)
+    whole = read_documents(["docs"])
+    assert [one.name for one in whole.documents] == ["b.md", "docs/a.md", "sub/a.md"]
+    [trouble] = whole.troubles
+    assert "link.md: is a link in a folder" in trouble
+    named = read_documents(["docs/sub/a.md", "docs/*.md", str(tmp_path / "docs/b.md")])
+    assert named.documents == whole.documents
+    assert read_documents(["docs/link.md"]).documents[0].name == "b.md"
+
+
+def test_what_cannot_be_read_costs_a_line_each_and_nothing_else(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    os.symlink("loop", tmp_path / "loop")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\0")
+    (tmp_path / "good.txt").write_text("good")
+    wanted = [str(tmp_path / name) for name in ("pipe", "loop", "picture.png", "absent", "*.no", "good.txt")]
+    reading = read_documents([*wanted, "/dev/null", "a\0b"])
+    assert [one.text for one in reading.documents] == ["good"]
+    reasons = ("is not a file", "links", "is not a text file", "No such file", "no file has such a name", "is not a")
+    for trouble, reason in zip(reading.troubles, reasons, strict=False):
+        assert reason in trouble
+        assert "\n" not in trouble
+    assert len(reading.troubles) == 8 - 1
+
+
+def test_many_troubles_are_counted_and_the_limits_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = read_documents(str(tmp_path / f"absent{n}") for n in range(20))
+    assert len(reading.troubles) == 9
+    assert reading.troubles[-1] == "... and 12 more that cannot be read"
+    monkeypatch.setattr(read, "MOST_FILES", 2)
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    reading = read_documents([str(tmp_path)])
+    assert [one.name for one in reading.documents] == ["a", "b"]
+    assert "c and what follows it: left out (the limits are 2 files" in reading.troubles[0]
+
+
+def test_a_pdf_is_read_by_a_process_that_may_neither_hang_nor_fail_unseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fan.pdf").write_bytes(pdf("It hums").getvalue())
+    (tmp_path / "torn.docx").write_bytes(b"PK")
+    reading = read_documents([str(tmp_path)])
+    assert reading.documents[0].text == "[page 1]\nIt hums"
+    assert "torn.docx: is not a sound DOCX file" in reading.troubles[0]
+    hangs = [*read.own_module("app.documents.convert")[:2], "while True: pass"]
+    limited = ["sh", "-c", 'ulimit -t 1; exec "$@"', "sh", *hangs]
+    monkeypatch.setattr(read, "own_module", lambda name: limited)
+    [trouble] = read_documents([str(tmp_path / "fan.pdf")]).troubles
+    assert "takes more than 30 s of processor time" in trouble
+
+
+def test_names_with_spaces_stand_in_quotes_or_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "two words.txt").touch()
+    assert split_wanted("two words.txt") == ["two words.txt"]
+    assert split_wanted("'two words.txt' *.md") == ["two words.txt", "*.md"]
+    assert split_wanted("Anna's notes") == ["Anna's notes"]
+
+
+def test_references_in_a_message_are_read_where_there_are_such_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a b.md").write_text("one")
+    (tmp_path / "c.md").write_text("two")
+    found = referred('What do @"a b.md" and @c.md, @nobody or me@c.md say?')
+    assert found == ["a b.md", "c.md,", "nobody"]
+    reading = read_documents(found, only_existing=True)
+    assert [one.name for one in reading.documents] == ["a b.md", "c.md"]
+    assert reading.troubles == ()

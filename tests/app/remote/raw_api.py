@@ -1,0 +1,89 @@
+"""A server of bytes: it lists one model, and answers each other request with what a test says, whatever that is."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+PATIENCE_S = 60.0
+MODELS = b'{"data": [{"id": "big", "max_model_len": 4096}, {"id": "small"}]}'
+HANG = b"(hang)"
+"""In an answer: nothing more comes, and the connection stays."""
+
+
+def http(body: bytes, kind: str = "text/event-stream", status: str = "200 OK", more: str = "") -> bytes:
+    """An answer that ends with its connection."""
+    return f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{more}Connection: close\r\n\r\n".encode("latin-1") + body
+
+
+def event(**delta: Any) -> bytes:
+    """One piece of a reply; ``finish`` says why it is the last one."""
+    finish = delta.pop("finish", None)
+    return b"data: " + json.dumps({"choices": [{"delta": delta, "finish_reason": finish}]}).encode() + b"\n\n"
+
+
+def stream(*texts: str, end: bytes | None = None) -> bytes:
+    """A sound reply, or the beginning of one."""
+    sound = event(finish="stop") + b"data: [DONE]\n\n"
+    return http(b"".join(event(content=text) for text in texts) + (sound if end is None else end))
+
+
+class RawApi:
+    """What the server was sent."""
+
+    def __init__(self, answers: list[bytes], models: bytes) -> None:
+        self._answers, self._models = answers, models
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
+        self.heads: list[str] = []
+        self.bodies: list[Any] = []
+        self.is_over = threading.Event()
+
+    def serve(self) -> None:
+        """Answer one connection after the other."""
+        while not self.is_over.is_set():
+            with suppress(OSError):
+                connection, _ = self._socket.accept()
+                with connection:
+                    connection.settimeout(PATIENCE_S)
+                    self._answer(connection)
+
+    def _answer(self, connection: socket.socket) -> None:
+        reader = connection.makefile("rb")
+        head = "".join(iter(lambda: reader.readline().decode("latin-1").rstrip("\r\n") + "\n", "\n"))
+        sizes = [line for line in head.lower().splitlines() if line.startswith("content-length:")]
+        body = reader.read(int(sizes[0].partition(":")[2])) if sizes else b""
+        self.heads.append(head)
+        if head.startswith("GET"):
+            connection.sendall(http(self._models, "application/json"))
+            return
+        self.bodies.append(json.loads(body))
+        said, hang, _ = self._answers.pop(0).partition(HANG)
+        connection.sendall(said)
+        if hang:
+            reader.read(1)  # until the client goes away
+
+    def close(self) -> None:
+        """End."""
+        self.is_over.set()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+@contextmanager
+def answering(*answers: bytes, models: bytes = MODELS) -> Iterator[RawApi]:
+    """Serve these answers in their order."""
+    api = RawApi(list(answers), models)
+    thread = threading.Thread(target=api.serve, daemon=True)
+    thread.start()
+    try:
+        yield api
+    finally:
+        api.close()
+        thread.join(PATIENCE_S)
+    assert not thread.is_alive()

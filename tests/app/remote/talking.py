@@ -1,0 +1,51 @@
+"""A conversation with a server, without a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from app.chat.answer_form import FormChoice
+from app.chat.events import Event, ModelLoaded, TextGenerated
+from app.chat.options import ChatOptions
+from app.chat.talk import Talk
+from app.conversations.at_hand import AtHand
+from app.program.remote_model import RemoteModel
+from app.program.settings import SamplingSettings, built_in_settings
+from app.remote.exchange import Exchange, Limits
+from app.remote.worker import RemoteWorker
+from tests.app.fake_engine import Script
+
+IMPATIENT = Limits(connecting_s=5, listing_s=5, silence_s=0.5, whole_s=60, linger_s=0.5)
+
+
+@contextmanager
+def talking(
+    url: str,
+    name: str = "",
+    script: Script | None = None,
+    at_hand: AtHand | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - it does not change
+    sampling: SamplingSettings = built_in_settings().sampling,  # noqa: B008 - the same
+    opened: Any = None,
+) -> Iterator[Talk]:
+    """Open a server's model for the length of the block."""
+    script = script or Script()
+
+    def worker(wire: Any, options: ChatOptions) -> RemoteWorker:
+        return RemoteWorker(wire, options, lambda: sampling, lambda model, key: Exchange(model, key, limits))
+
+    options = ChatOptions(open_model=script.open_model, sampling=lambda model: None, form=FormChoice(), remote=worker)
+    talk = Talk(options, at_hand)
+    try:
+        events = list(talk.open(RemoteModel(url, name), opened))
+        assert any(isinstance(event, ModelLoaded) for event in events), events
+        yield talk
+    finally:
+        assert talk.close() == ""
+
+
+def text_of(events: list[Event]) -> str:
+    """What was answered."""
+    return "".join(event.text for event in events if isinstance(event, TextGenerated))
