@@ -58,6 +58,27 @@ class Rope:
 
 
 @dataclass(frozen=True)
+class Latent:
+    """Latent attention: keys and values of all heads are made of one vector of a token, beside a part that is turned.
+
+    Attributes:
+        rank: width of the vector.
+        key_dim: width of a head of queries, the turned part included.
+        value_dim: width of a head's result.
+        query_rank: width of the vector that queries are made of; 0 where they are made of the token itself.
+    """
+
+    rank: int
+    key_dim: int
+    value_dim: int
+    query_rank: int = 0
+
+    def plain_dim(self, attention: Attention) -> int:
+        """Width of the part of a head's queries that is not turned."""
+        return self.key_dim - (attention.key_dim - self.rank)
+
+
+@dataclass(frozen=True)
 class Attention:
     """A mixer: softmax attention with grouped queries.
 
@@ -79,6 +100,7 @@ class Attention:
             keys before anything was done to them.
         gated: behind each head of queries stands a gate: the head's result is multiplied by its sigmoid.
         kv_of: number of the earlier layer whose keys and values are read; None for a layer that stores its own.
+        latent: where one head of keys serves all and is the values, too; None where heads have keys of their own.
     """
 
     n_heads: int
@@ -98,6 +120,7 @@ class Attention:
     value_norms: bool = False
     gated: bool = False
     kv_of: int | None = None
+    latent: Latent | None = None
 
     @property
     def q_dim(self) -> int:

@@ -113,7 +113,7 @@ def test_only_the_policy_module_uses_numbas_decorators() -> None:
         (
             "models",
             {name.rsplit(".", 1)[1] for name in ARCHITECTURES.values()},
-            {"__init__", "base", "decoder", "experts", "reading", "recurrent", "not_yet"},
+            {"__init__", "base", "decoder", "experts", "latent", "reading", "recurrent", "not_yet"},
         ),
     ],
 )

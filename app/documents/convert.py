@@ -15,16 +15,9 @@ from html.parser import HTMLParser
 from typing import Any, BinaryIO
 from xml.parsers import expat
 
+from app.documents.kinds import FAILED, MAX_SOURCE_BYTES, MAX_TEXT_CHARS, MEMORY_BYTES
 from app.documents.text_file import MAX_FILE_BYTES, bounded, decoded
 from app.program.refusals import Refusal
-
-FAILED = 3
-MAX_SOURCE_BYTES = 64 << 20
-"""Limit on a PDF or DOCX file, and on what a DOCX file's text unpacks to."""
-MAX_TEXT_CHARS = 8 << 20
-MEMORY_BYTES = 768 << 20
-PAGE_LINE = re.compile(r"\[page (\d+)\]")
-"""The line before each page of a PDF."""
 
 _UNSHOWN = frozenset(("script", "style", "template", "noscript", "svg"))
 _BLOCKS = re.compile(
@@ -154,7 +147,7 @@ CONVERTERS: dict[str, Callable[[BinaryIO], str]] = {
     ".docx": docx_text,
     ".pdf": pdf_text,
 }
-"""By how a file's name ends; everything else is read as text."""
+"""Of each of ``KINDS``."""
 
 
 def converted(kind: str, file: BinaryIO) -> str:

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from app.documents.convert import PAGE_LINE
+from app.documents.kinds import PAGE_LINE
 from app.documents.read import Document
 from app.documents.text_file import attached
 from app.text.record import record

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import re
-import shlex
 import signal
 import subprocess
 from collections import Counter
@@ -14,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from app.documents.convert import CONVERTERS, FAILED, MAX_SOURCE_BYTES, MAX_TEXT_CHARS
+from app.documents.kinds import FAILED, KINDS, MAX_SOURCE_BYTES, MAX_TEXT_CHARS
 from app.documents.text_file import attached, cleaned, open_file, read_text_file
 from app.program.own_module import own_module
 from app.program.refusals import Refusal
@@ -78,6 +77,8 @@ def split_wanted(text: str) -> list[str]:
     """Return the names that a command was given; those with spaces stand in quotes, or alone."""
     if os.path.lexists(os.path.expanduser(text)):
         return [text]
+    import shlex  # the first frame does without
+
     try:
         return shlex.split(text + '"' * (text.count('"') % 2))
     except ValueError:  # an apostrophe
@@ -203,7 +204,7 @@ def _walked(folder: str, troubles: list[str]) -> Iterator[Path]:
 
 def _text_of(path: Path) -> str:
     kind = path.suffix.lower()
-    if kind not in CONVERTERS:
+    if kind not in KINDS:
         return read_text_file(path)
     shown = clean_line(str(path), 200)
     with open_file(path) as file:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from app.text.record import record
 
 if TYPE_CHECKING:
     from app.library.advice import Suggestion
-    from engine.measure.fit import MachineMemory, MachineRates
+    from engine.measure.fit import MachineMemory, MachineRates, ModelNeeds
 
 
 _SMALL = "1B"
@@ -30,7 +31,7 @@ _TYPE = re.compile(r"[-._](i?q[1-9]_\w+|b?f16|f32)$", re.IGNORECASE)
 
 @record
 class KnownModel:
-    """One model and the repository that holds it."""
+    """One model and the repository that holds it; of a mixture of experts a token reads ``active`` parameters."""
 
     name: str
     repository: str
@@ -38,6 +39,20 @@ class KnownModel:
     licence: str
     architecture: str
     good_at: str
+    active: float = 0.0
+
+    def needs(self, quantization: str, kv: str = "f16") -> ModelNeeds:
+        """Estimate what the model needs in a type: memory for all of it, and speed by what a token reads."""
+        from app.library.advice import needs_of_size
+
+        needs = needs_of_size(self.parameters, quantization, kv)
+        if not self.active:
+            return needs
+        share = self.active / self.parameters
+        n_bytes, products = (
+            {kernel: int(share * n) for kernel, n in one.items()} for one in (needs.read_bytes, needs.products)
+        )
+        return replace(needs, read_bytes=n_bytes, products=products)
 
 
 @cache
@@ -60,8 +75,7 @@ def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
     for model in known_models():
         chosen = advice.best_type(model.parameters, memory, rates)
         if chosen is not None:
-            needs = advice.needs_of_size(model.parameters, chosen)
-            decode_tps = fit(needs, memory, rates, advice.CHAT_CONTEXT).decode_tps
+            decode_tps = fit(model.needs(chosen), memory, rates, advice.CHAT_CONTEXT).decode_tps
             if decode_tps is not None:
                 fitting.append((model, decode_tps))
     fast = [model for model, decode_tps in fitting if decode_tps >= advice.READING_TPS]
@@ -79,7 +93,7 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
         chosen = advice.best_type(model.parameters, lister.memory, rates)
         if chosen is None or _plain(model.name) in have:
             continue
-        needs = advice.needs_of_size(model.parameters, chosen, lister.kv_type)
+        needs = model.needs(chosen, lister.kv_type)
         rows.append(
             ModelEntry(
                 path=Path(),

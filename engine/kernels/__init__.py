@@ -40,6 +40,7 @@ KERNELS: dict[str, str] = {
     "count steps": "engine.kernels.probe:count_steps",
     "reset claims": "engine.kernels.share:reset_claims",
     "take column": "engine.kernels.take_column:take_column",
+    "copy": "engine.kernels.take_column:copy",
     "short convolution": "engine.kernels.convolution:short_convolution",
     "convolution": "engine.kernels.convolution:convolution",
     "delta net": "engine.kernels.scan:delta_net",

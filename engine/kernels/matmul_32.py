@@ -6,9 +6,10 @@ that have them, eight f32 minima.
 
 from engine.jit import inner
 from engine.kernels.matmul import eight, four
-from engine.kernels.matmul_fours import sum_32
+from engine.kernels.matmul_fours import no_products, sixteen_weights, sum_32
 from engine.simd import (
     add,
+    add_halves,
     broadcast_4_bytes,
     broadcast_i32,
     f32_of_i32x8,
@@ -17,11 +18,15 @@ from engine.simd import (
     i16_of_i8,
     load_f32,
     load_f32x8,
+    load_i8x32,
+    maddubs,
     maddwd,
     pairs_i16,
     splat_f32x8,
+    splat_i8x32,
     splat_i16x16,
     store_f32x8,
+    store_i32x8,
 )
 from engine.simd.level import SUMS_FOURS
 
@@ -57,6 +62,29 @@ def words_of_four(tile, y):
     return (add(a0, c0), add(a1, c1), add(a2, c2), add(a3, c3)), (add(b0, d0), add(b1, d1), add(b2, d2), add(b3, d3))
 
 
+@inner
+def words_of_sixteen(tile, y):
+    """The same for 16 weights of five bits."""
+    zero = splat_i16x16(0)
+    return fold(four(tile, y, (zero, zero, zero, zero, zero, zero, zero, zero)))
+
+
+@inner
+def fours_of_sixteen(tile, y):
+    """The same for processors with VNNI."""
+    return sixteen_weights(tile, y, no_products())
+
+
+@inner
+def store_sums_of_16(out, y):
+    """Write the int32 sums of 16 activations of each of four columns, twice."""
+    one = splat_i8x32(1)
+    t = maddwd(add(maddubs(one, load_i8x32(y)), maddubs(one, load_i8x32(y + 32))), splat_i16x16(1))
+    store_i32x8(out, add_halves(t, t))
+
+
+sixteen_of_32 = fours_of_sixteen if SUMS_FOURS else words_of_sixteen
+"""The integer part of half a block, for weights of five bits."""
 sum_eight = sum_32 if SUMS_FOURS else words_of_eight
 """The integer part for weights of four bits."""
 sum_two_fours = sum_32 if SUMS_FOURS else words_of_four

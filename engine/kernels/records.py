@@ -422,12 +422,30 @@ class Add(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """x[(token), n] *= factor, in place; or, as a soft cap, x = factor * tanh(x / factor)."""
+    """x[(token), n] *= factor, in place; or, as a soft cap, x = factor * tanh(x / factor).
+
+    ``by`` is 0 or the address of a float32 that a factor is multiplied by.
+    """
 
     step: int = 0
     x: int = 8
     n: int = 16
     factor: int = 24
+    by: int = 32
+
+
+class Copy(NamedTuple):
+    """out = n f32 of each head of x; strides are from token to token, steps from head to head, in elements."""
+
+    step: int = 0
+    x: int = 8
+    x_stride: int = 16
+    x_step: int = 24
+    out: int = 32
+    out_stride: int = 40
+    out_step: int = 48
+    n: int = 56
+    n_heads: int = 64
 
 
 class TakeColumn(NamedTuple):
@@ -449,6 +467,6 @@ class Probe(NamedTuple):
 
 STEP, EMBED, RMSNORM, QUANTIZE, MATMUL = Step(), Embed(), RmsNorm(), Quantize(), Matmul()
 ANGLES, ROPE, CACHE, GATE, TAKE_COLUMN, PROBE = Angles(), Rope(), Cache(), Gate(), TakeColumn(), Probe()
-CLAIMS, ADD, SCALE, XIELU = Claims(), Add(), Scale(), Xielu()
+CLAIMS, ADD, SCALE, XIELU, COPY = Claims(), Add(), Scale(), Xielu(), Copy()
 CHOOSE, GROUP, EXPERT, EACH, ASK, SPREAD, JOIN = Choose(), Group(), Expert(), Each(), Ask(), Spread(), Join()
 CONVOLUTION, SCAN, RATES, GATED_NORM, SPLIT = Convolution(), Scan(), Rates(), GatedNorm(), Split()

@@ -25,10 +25,13 @@ from engine.simd import (
 @kernel
 def scale(op, thread, n_threads):
     """x *= factor; tokens are dealt to the threads as ``embed`` deals them, so no barrier lies between."""
-    x, n, factor = load_i64(op + F.x), load_i64(op + F.n), splat_f32x8(load_f64(op + F.factor))
+    x, n, factor = load_i64(op + F.x), load_i64(op + F.n), load_f64(op + F.factor)
+    if load_i64(op + F.by) != 0:
+        factor *= load_f32(load_i64(op + F.by))
+    factors = splat_f32x8(factor)
     first, last = share(load_i64(load_i64(op + F.step) + STEP.n_tokens), 1, thread, n_threads)
     for at in range(x + 4 * first * n, x + 4 * last * n, 32):
-        store_f32x8(at, fmul(load_f32x8(at), factor))
+        store_f32x8(at, fmul(load_f32x8(at), factors))
 
 
 @inner

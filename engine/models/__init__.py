@@ -56,6 +56,7 @@ ARCHITECTURES: dict[str, str] = {
     "bailingmoe2": "engine.models.bailingmoe2",
     "dots1": "engine.models.dots1",
     "phimoe": "engine.models.phimoe",
+    "deepseek2": "engine.models.deepseek2",
     "lfm2": "engine.models.lfm2",
     "qwen35": "engine.models.qwen35",
     "qwen35moe": "engine.models.qwen35moe",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.config import Attention, Dense, Experts
-from engine.models import decoder, recurrent
+from engine.models import decoder, latent, recurrent
 from engine.weights.weights import TensorSpec
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ def mixer_tensors(block: str, mixer: Mixer, dim: int) -> dict[str, TensorSpec]:
 
 def attention_tensors(block: str, attention: Attention, dim: int) -> dict[str, TensorSpec]:
     """Projections of one layer's attention, and the norms of its queries and keys where it has them."""
+    if attention.latent is not None:
+        return latent.tensors(block, attention, attention.latent, dim)
     tensors = {
         **projections(block, attention, ".weight", (dim,)),
         block + "attn_output.weight": TensorSpec((dim, attention.out_dim)),
@@ -84,7 +86,7 @@ def attention_tensors(block: str, attention: Attention, dim: int) -> dict[str, T
         tensors[block + "attn_sub_norm.weight"] = TensorSpec((attention.out_dim,))
     if attention.sinks:
         tensors[block + "attn_sinks.weight"] = TensorSpec((attention.n_heads,))
-    return tensors
+    return {**tensors, **scales(block, "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output")}
 
 
 def projections(block: str, attention: Attention, kind: str, cols: tuple[int, ...]) -> dict[str, TensorSpec]:
@@ -121,14 +123,11 @@ def expert_tensors(block: str, experts: Experts, dim: int) -> dict[str, TensorSp
         block + "ffn_down_exps.weight": TensorSpec((n, dim, hidden), read_share=share),
     }
     if experts.shared is not None:
-        shared, ending = (
-            dense_tensors(block, experts.shared, dim),
-            ".weight" if experts.norms_apart else "_shexp.weight",
-        )
-        tensors |= {name.replace(".weight", ending): spec for name, spec in shared.items()}
+        shared, kind = dense_tensors(block, experts.shared, dim), "" if experts.norms_apart else "_shexp"
+        tensors |= {f"{name.rpartition('.')[0]}{kind}.{name.rpartition('.')[2]}": one for name, one in shared.items()}
     if experts.norms_apart:
         tensors |= {block + name: TensorSpec((dim,)) for name in decoder.NORMS_APART}
-        tensors[block + "ffn_down_exps.scale"] = TensorSpec((n,), required=False)
+    tensors |= scales(block, "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps", n=n)
     if experts.shared_is_gated:
         tensors[block + "ffn_gate_inp_shexp.weight"] = TensorSpec((dim,))
     return tensors
@@ -166,6 +165,7 @@ def dense_tensors(block: str, feed_forward: Dense, dim: int) -> dict[str, Tensor
         **{block + f"ffn_{name}.weight": TensorSpec((n, dim)) for name, n in widths.items()},
         **{block + name: spec for name, spec in norm.items()},
         block + "ffn_down.weight": TensorSpec((dim, hidden)),
+        **scales(block, "ffn_gate", "ffn_up", "ffn_down"),
     }
 
 
@@ -200,10 +200,13 @@ def other_biases(config: ModelConfig, required: bool = False) -> dict[str, Tenso
     return tensors
 
 
-def scales(config: ModelConfig) -> dict[str, TensorSpec]:
-    """Factors of the products with a layer's matrices, one number for each matrix that has one."""
-    names = [f"attn_{name}" for name in ("q", "k", "v", "output")] + [f"ffn_{name}" for name in ("gate", "up", "down")]
-    return {f"blk.{n}.{name}.scale": TensorSpec((1,), required=False) for n in range(config.n_layers) for name in names}
+def scales(block: str, *names: str, n: int = 1) -> dict[str, TensorSpec]:
+    """Factors of the products with matrices, a number for each that has one; those of inputs are not read."""
+    specs = {
+        "scale": TensorSpec((n,), False),
+        "input_scale": TensorSpec((n,), False, read_share=0.0, stays_in_file=True),
+    }
+    return {f"{block}{name}.{kind}": spec for name in names for kind, spec in specs.items()}
 
 
 def norm_biases(config: ModelConfig) -> dict[str, TensorSpec]:

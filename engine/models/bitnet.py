@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from engine.config import Attention, Dense, Layer
 from engine.models import reading
-from engine.models.base import Architecture, decoder_tensors, scales
+from engine.models.base import Architecture, decoder_tensors
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
     from engine.gguf.hyperparameters import Hyperparameters
-    from engine.weights.weights import TensorSpec
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -28,8 +27,4 @@ def _read(read: Hyperparameters) -> ModelConfig:
     return reading.decoder_config(read, layer, neighbours=False)
 
 
-def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {**decoder_tensors(config), **scales(config)}
-
-
-ARCHITECTURE = Architecture(_read, _tensors)
+ARCHITECTURE = Architecture(_read, decoder_tensors)

@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from engine.config import Attention, Experts
-from engine.models import experts, recurrent
+from engine.models import experts, latent, recurrent
 from engine.plan.buffers import Activations, Buffers
 
 if TYPE_CHECKING:
@@ -213,6 +213,9 @@ def residual(d: Decoder, branch: Activations, behind: Tensor | None = None) -> N
 
 def mix(d: Decoder, layer: int, mixer: Mixer, x: Activations) -> Activations | None:
     """Apply a layer's mixer to x; None as for ``self_attention``."""
+    if isinstance(mixer, Attention) and mixer.latent is not None:
+        heads = latent.attend(d, layer, mixer, mixer.latent, x)
+        return None if heads is None else product(d, d.weight(layer, "attn_output.weight"), heads)
     if isinstance(mixer, Attention):
         return self_attention(d, layer, mixer, x)
     return product(d, *recurrent.mix(d, layer, mixer, x))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from engine.plan.expert_rows import ExpertRows
 
 if TYPE_CHECKING:
@@ -31,8 +33,8 @@ def routed_feed_forward(
     gate_and_up, down = _products(d, layer, experts, rows), d.weight(layer, "ffn_down_exps.weight")
     readers = [weights for weights, *_ in gate_and_up]
     shared_gate = _score(d, layer, x, readers if plan.one_column else [], experts, routed or x)
-    products, factors = d.buffers.vector("router", experts.n_experts), d.optional(layer, "ffn_down_exps.scale")
-    rows.choose(products, d.optional(layer, "exp_probs_b.bias"), factors)
+    products = d.buffers.vector("router", experts.n_experts)
+    rows.choose(products, d.optional(layer, "exp_probs_b.bias"), _factors(d, layer))
     plan.barrier()
     plan.phase = "feed-forward"
     if d.weights.exceeds_memory:
@@ -44,6 +46,8 @@ def routed_feed_forward(
     for weights, first, out, bias in gate_and_up:
         rows.matmul(weights, first, experts.hidden_dim, spread, out, bias)
     plan.barrier()
+    if (scales := d.optional(layer, "ffn_gate_exps.scale")) is not None:
+        rows.scale_gate(scales)
     rows.activate()
     rows.quantize(rows.gate, down)
     plan.barrier()
@@ -53,6 +57,13 @@ def routed_feed_forward(
     rows.join(shared, shared_gate, out)
     plan.barrier()
     return out
+
+
+def _factors(d: Decoder, layer: int) -> int:
+    """Address of each expert's factor, or 0: up and down are linear, so both scales may come last."""
+    names = [f"blk.{layer}.ffn_{name}_exps.scale" for name in ("up", "down")]
+    found = [d.weights.float32(name) for name in names if d.weights.get(name) is not None]
+    return d.buffers.constant(names[0], np.prod(found, axis=0)) if found else 0
 
 
 def _products(

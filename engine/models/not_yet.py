@@ -13,7 +13,6 @@ NOT_YET: dict[str, tuple[str, str]] = {
     "deci": ("Nemotron NAS", "Llama 3"),
     "nemotron_h_moe": ("Nemotron 3 with experts", "a dense Nemotron H"),
     "deepseek": ("DeepSeek 1 with experts", "Qwen 3"),
-    "deepseek2": ("DeepSeek 2 and 3", "a distilled DeepSeek R1 (llama or qwen2)"),
     "falcon": ("Falcon", "Falcon 3 (llama)"),
     "olmo": ("OLMo 1", "OLMo 2"),
     "glm4moe": ("GLM 4.5 with experts", "Qwen 3"),

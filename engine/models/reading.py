@@ -45,6 +45,7 @@ def decoder_config(
     has_bare_mixers: bool = False,
     has_predictors: bool = False,
     has_experts: bool = False,
+    mixers: list[Attention] | None = None,
     **more: float | None,
 ) -> ModelConfig:
     """Read what every decoder has.
@@ -58,6 +59,7 @@ def decoder_config(
         has_bare_mixers: some layers have no feed-forward: it comes to ``layer`` with a width of 0.
         has_predictors: files may hold blocks behind the layers that predict further tokens.
         has_experts: ``layer`` reads them; else a model with experts is refused.
+        mixers: attention of each block, where the shared keys do not describe it.
         more: fields of ``ModelConfig`` that have a default.
     """
     refuse_what_is_no_whole_model(read)
@@ -66,7 +68,7 @@ def decoder_config(
     n_blocks, dim = read.integer("block_count", 1, MAX_LAYERS), width(read)
     ignored = read.integer("nextn_predict_layers", 0, n_blocks - 1, default=0) if has_predictors else 0
     n_layers = n_blocks - ignored
-    mixers = attentions(read, n_blocks, dim, neighbours, factors, is_hybrid)
+    mixers = mixers or attentions(read, n_blocks, dim, neighbours, factors, is_hybrid)
     hidden = read.per_layer("feed_forward_length", n_blocks, 0 if has_bare_mixers else 1, MAX_DIM)
     return ModelConfig(
         architecture=read.architecture,

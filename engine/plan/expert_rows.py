@@ -55,12 +55,12 @@ class ExpertRows:
         n = n_tokens * self._experts.n_used
         return n + (COLUMNS_AT_ONCE - 1) * min(n, self._experts.n_experts)
 
-    def choose(self, logits: Activations, bias: Tensor | None, factors: Tensor | None = None) -> None:
+    def choose(self, logits: Activations, bias: Tensor | None, factors: int = 0) -> None:
         """Choose each token's experts, and group tokens by them; a barrier must follow.
 
         Args:
             bias: of each expert, for the choice alone.
-            factors: what each expert's result is multiplied by.
+            factors: address of what each expert's result is multiplied by, or 0.
         """
         plan, one, router = self._plan, self._experts, self._experts.router
         plan.row(
@@ -68,7 +68,7 @@ class ExpertRows:
             n_experts=one.n_experts, n_used=one.n_used, score=SCORES.index(router.score),
             renormalised=int(router.renormalised), scale=bits(router.scale), n_groups=router.n_groups,
             n_groups_used=router.n_groups_used, ids=self._ids, weights=self._weights,
-            scratch=plan.scratch[0], scratch_bytes=plan.scratch[1], factors=factors.address if factors else 0,
+            scratch=plan.scratch[0], scratch_bytes=plan.scratch[1], factors=factors,
         )  # fmt: skip
         if not plan.one_column:  # else the first thread does both
             plan.barrier()
@@ -131,6 +131,13 @@ class ExpertRows:
             operation.n_parts = self._most
             self._run_for_each(operation, patches)
             self._products.append(operation)
+
+    def scale_gate(self, scales: Tensor) -> None:
+        """gate *= each expert's number; barriers stand before and behind."""
+        self._plan.scale(self.gate, 1.0)
+        self._plan.operations[-1].arguments["by"] = scales.address
+        self._run_for_each(self._plan.operations[-1], {"x": (0, 4 * self.gate.n, 0), "by": (4, 0, 0)})
+        self._plan.barrier()
 
     def activate(self) -> None:
         """gate = function(gate) * up of each expert."""

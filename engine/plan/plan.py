@@ -212,6 +212,25 @@ class Plan:
         """Pick the step's column of a block."""
         self._add("take column", records.TAKE_COLUMN, x=x.address, out=out.address, dim=x.n)
 
+    def copy(
+        self,
+        x: Activations,
+        first: tuple[int, int],
+        out: Activations,
+        out_first: tuple[int, int],
+        n: int,
+        n_heads: int = 1,
+    ) -> None:
+        """Copy n elements of each head, a multiple of 8.
+
+        Args:
+            first, out_first: (element of the first head's part, from one head to the next) in each vector.
+        """
+        self._add(
+            "copy", records.COPY, x=x.address + 4 * first[0], x_stride=x.n, x_step=first[1],
+            out=out.address + 4 * out_first[0], out_stride=out.n, out_step=out_first[1], n=n, n_heads=n_heads,
+        )  # fmt: skip
+
     def rmsnorm(
         self, x: Activations, weight: Tensor | int, out: Activations, eps: float, bias: Tensor | None = None
     ) -> None:
@@ -242,22 +261,29 @@ class Plan:
         return form
 
     def matmul(
-        self, weight: Tensor, x: Activations, out: Activations, bias: Tensor | None = None, columns: int = 0
+        self,
+        weight: Tensor,
+        x: Activations,
+        out: Activations,
+        bias: Tensor | None = None,
+        columns: int = 0,
+        first: int = 0,
     ) -> None:
         """out = weight @ x, plus a bias.
 
         Args:
+            first: element of ``out`` that the product begins with.
             columns: the most that a walk has of them, where they are not its tokens.
         """
         form = x.form(self.form(weight))
-        n_before = len(self.operations)
+        n_before, begin = len(self.operations), out.address + 4 * first
         part = self._rows_at_once(weight, columns or self._columns)
         for first in range(0, weight.n_rows, part):
             self._add(
                 f"{self.products} {weight.quant}", records.MATMUL, weight,
                 weights=weight.address + first * weight.row_bytes, row_bytes=weight.row_bytes,
                 n_rows=min(part, weight.n_rows - first), n_cols=weight.n_cols, q=form.q, d=form.d, sums=form.sums,
-                out=out.address + 4 * first, out_stride=weight.n_rows,
+                out=begin + 4 * first, out_stride=out.n,
                 add=0 if bias is None else bias.address + 4 * first, add_stride=0,
                 scratch=self.scratch[0], scratch_bytes=self.scratch[1], ahead=0,
             )  # fmt: skip

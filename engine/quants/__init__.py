@@ -30,6 +30,7 @@ QUANTS: dict[str, str] = {
     "IQ1_M": "engine.quants.iq1_m",
     "IQ1_S": "engine.quants.iq1_s",
     "MXFP4": "engine.quants.mxfp4",
+    "NVFP4": "engine.quants.nvfp4",
     "Q1_0": "engine.quants.q1_0",
     "Q2_0": "engine.quants.q2_0",
     "TQ1_0": "engine.quants.tq1_0",

@@ -366,6 +366,51 @@ def halves_of_two(typingctx, a, b):
 
 
 @intrinsic
+def load_small_floats(typingctx, a, b):
+    """Half of four floats of seven bits (NVFP4) at each of two addresses: two of each, then the other two of each.
+
+    As halves they are 2^8 too small; 0x7F stands for 0.
+    """
+
+    def emit(context, builder, signature, args):
+        both = [_read(builder, at, ir.VectorType(ir.IntType(8), 4)) for at in args]
+        bits = builder.zext(shuffle(builder, tuple(both), [0, 1, 4, 5, 2, 3, 6, 7]), ir.VectorType(I16, 8))
+
+        def same(x):
+            return ir.Constant(bits.type, [x] * 8)
+
+        halves = builder.shl(builder.and_(bits, same(0x7F)), same(7))
+        halves = builder.select(builder.icmp_unsigned("==", bits, same(0x7F)), same(0), halves)
+        return builder.fmul(_widen_halves(builder, halves, 8), ir.Constant(f32x8.ir, [128.0] * 8))
+
+    return f32x8(types.intp, types.intp), emit
+
+
+@intrinsic
+def spread_scales(typingctx, address):
+    """Four f32 as lanes 0, 0, 2, 2, 1, 1, 3, 3: scales of 32 activations for what ``load_small_floats`` reads."""
+
+    def emit(context, builder, signature, args):
+        return shuffle(builder, _read(builder, args[0], f32x4.ir), [0, 0, 2, 2, 1, 1, 3, 3])
+
+    return f32x8(types.intp), emit
+
+
+def _quads(first):
+    @intrinsic
+    def quads(typingctx, a, b):
+        """Every second eight bytes of two registers, in turn."""
+        signature, at = i8x32(i8x32, i8x32), (8 * first, 32 + 8 * first, 16 + 8 * first, 48 + 8 * first)
+        lanes = [start + k for start in at for k in range(8)]
+        return signature, lambda context, builder, signature, args: shuffle(builder, tuple(args), lanes)
+
+    return quads
+
+
+even_quads, odd_quads = _quads(0), _quads(1)
+
+
+@intrinsic
 def halves_of_four(typingctx, a, b, c, d):
     """Four halves as f32, each in two lanes."""
     signature = f32x8(*[types.intp] * 4)

@@ -33,7 +33,13 @@ class RoundedTwin(Twin):
         return super().project(rounded.reshape(x.shape), name, rows)
 
 
-@pytest.mark.parametrize(("architecture", "quant"), [*((name, "Q8_0") for name in ARCHITECTURES), ("glm4", "Q4_K")])
+# Gemma 4's thin random models amplify the rounding of activations, layer by layer: with Q4_K_M llama.cpp and we differ
+# by an NMSE of 1.2e-2 and more. Each is as far from the exact result (E2B's shape: 1.7e-2 both; E4B's: 0.14 and 0.15;
+# 26B's: 9.1e-3 and 9.6e-3), so the bound is that distance: no more than FARTHEST times what rounding alone leaves.
+FOUR_BITS = [("glm4", "Q4_K"), ("gemma4", "Q4_K")]
+
+
+@pytest.mark.parametrize(("architecture", "quant"), [*((name, "Q8_0") for name in ARCHITECTURES), *FOUR_BITS])
 def test_results_are_as_near_to_the_exact_ones_as_rounded_activations_let_them(
     architecture: str, quant: str, tmp_path: Path
 ) -> None:

@@ -453,6 +453,9 @@ def random_blocks(quant: str, n_elements: int, std: float, rng: np.random.Genera
     if quant == "IQ1_M":
         _put_nibbles(blocks, std * _scales("IQ1_S")[0])
         return blocks.tobytes()
+    if quant == "NVFP4":
+        blocks[:, :4] = quants.NVFP4.fp32_to_ue4m3(std / 2.7 * rng.uniform(0.7, 1.3, (len(blocks), 4)))
+        return blocks.tobytes()
     for at, value in zip(layout.halves, _scales(quant), strict=True):
         blocks[:, at : at + 2] = np.frombuffer(np.float16(std * value).tobytes(), np.uint8)
     return blocks.tobytes()

@@ -215,3 +215,15 @@ def test_a_text_that_takes_long_to_count_is_left_alone_until_the_next_turn(engin
     assert prepare(engine, "short", read_ahead=False).tokens == 5
     engine.ask("hello")
     assert prepare(engine, FORTY, read_ahead=False).ready_tokens == 0
+
+
+def test_documents_are_read_ahead_however_long_they_take_to_count(engine, monkeypatch):
+    monkeypatch.setattr("app.chat.read_ahead.MAX_COUNT_S", -1.0)
+    assert prepare(engine, FORTY).read_tokens == 0  # the first of a model is slow by itself
+    prepare(engine, f"{FORTY} and more")  # slow: what is as long is left alone from here on
+    documents = " ".join(f"d{i}" for i in range(80))
+    assert engine.bridge.send(Prepare(documents, True, is_settled=True))
+    idle(engine)
+    engine.messages += engine.bridge.drain()
+    counted = [one for one in engine.messages if isinstance(one, PromptCounted) and one.text == documents]
+    assert [one.read_tokens for one in counted] == [0, 81 - 2]

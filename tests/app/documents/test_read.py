@@ -8,6 +8,7 @@ import pytest
 
 from app.documents import convert, read
 from app.documents.convert import docx_text, html_text, pdf_text
+from app.documents.kinds import KINDS
 from app.documents.read import read_documents, referred, split_wanted
 from app.program.refusals import Refusal
 
@@ -81,8 +82,9 @@ def test_pages_of_a_pdf_are_numbered() -> None:
         pdf_text(pdf(""))
 
 
-@pytest.mark.parametrize("kind", [".pdf", ".docx", ".html"])
+@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_noise_is_refused_or_is_text(kind: str) -> None:
+    assert set(convert.CONVERTERS) == KINDS
     for raw in (b"", b"\0" * 100, b"PK\x03\x04" + b"x" * 50, b"%PDF-1.7\n" + bytes(range(256))):
         with contextlib.suppress(Refusal):  # and nothing else
             assert isinstance(convert.converted(kind, io.BytesIO(raw)), str)

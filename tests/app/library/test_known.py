@@ -53,6 +53,14 @@ def test_the_sizes_in_the_names_are_those_of_the_data() -> None:
         assert model.parameters == pytest.approx(wanted, rel=0.5)  # makers leave the embedding out
 
 
+def test_a_mixture_takes_the_memory_of_all_and_the_time_of_what_a_token_reads() -> None:
+    by_name = {model.name: model for model in known_models()}
+    mixture, dense = by_name["gpt-oss 20B"], by_name["Qwen3 14B"]
+    assert mixture.needs("Q4_K_M").weights_bytes > dense.needs("Q4_K_M").weights_bytes
+    assert 3 * sum(mixture.needs("Q4_K_M").read_bytes.values()) < sum(dense.needs("Q4_K_M").read_bytes.values())
+    assert {model.architecture for model in known_models() if model.active} == {"gpt-oss", "lfm2moe", "gemma4"}
+
+
 def test_only_what_fits_is_offered_the_advised_one_first() -> None:
     rows_8 = offers(lister(6), [])
     assert {entry.outlook.verdict for entry in rows_8 if entry.outlook is not None} == {"yes", "tight"}

@@ -124,8 +124,10 @@ def inputs_of_layers(twin: Twin, x: Array, ids: list[int]) -> Array:
 def experts(twin: Twin, block: str, x: Array) -> Array:
     """What a layer's experts leave, normed: they and their router read the stream through norms of their own."""
     routed = twin.norm(x, block + "ffn_gate_inp", ".scale") / np.sqrt(x.shape[-1])
-    weights, scale = twin.routes(block, routed, is_renormalised=True), twin.tensor(block + "ffn_down_exps.scale")
-    weights = weights if scale is None else weights * scale
+    weights = twin.routes(block, routed, is_renormalised=True)
+    for name in ("up", "down"):
+        scale = twin.tensor(f"{block}ffn_{name}_exps.scale")
+        weights = weights if scale is None else weights * scale
     h = twin.norm(x, block + "pre_ffw_norm_2")
     return twin.norm(twin.experts(block, h, weights, lambda gate, up: gelu(gate) * up), block + "post_ffw_norm_2")
 

@@ -15,6 +15,7 @@ from engine.saved_state import StateWriter, restore_state
 from tests.engine import tiny_gguf
 from tests.engine.reference import Array, Twin, causal_convolution, rmsnorm, silu
 from tests.engine.refusals import refusal
+from tests.engine.second_turn import N_OPENING, second_turn
 from tests.engine.test_config import config_of
 from tests.engine.test_models import IDS, nmse
 
@@ -200,4 +201,14 @@ def test_a_model_whose_layers_are_all_recurrent_computes_and_is_saved(tmp_path: 
     saving.close()
     assert restore_state(back, tmp_path / "kv.state").tokens == len(IDS)
     assert back.feed([5]).tobytes() == session.feed([5]).tobytes()
+    model.close()
+
+
+@pytest.mark.parametrize("n_thought", [0, 8])
+def test_a_second_turn_reads_no_message_again(n_thought: int, tmp_path: Path) -> None:
+    model = Model.open(tiny(context_length=512).write(tmp_path / "m.gguf"), threads=2)
+    turn = second_turn(model, 300, n_thought)
+    n_new = turn.n_prompt - 300
+    assert turn.n_read_again == turn.n_prompt
+    assert turn.n_computed <= n_new + N_OPENING
     model.close()

@@ -1,0 +1,134 @@
+"""Latent attention (DeepSeek-V2, arXiv:2405.04434): what is kept of a token is one vector for all heads.
+
+Keys and values of a head are products with that vector, which are not made: queries are multiplied by the keys' matrix
+instead, and what a head attended to by the values'. So attention has one head of keys, which are the values too: first
+the part that is turned, behind it the latent vector.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.weights.weights import TensorSpec
+
+if TYPE_CHECKING:
+    from engine.config import Attention, Latent
+    from engine.models.decoder import Decoder
+    from engine.plan.buffers import Activations
+    from engine.weights.weights import Tensor
+
+
+def tensors(block: str, attention: Attention, latent: Latent, dim: int) -> dict[str, TensorSpec]:
+    """Projections of one layer's attention; those of keys and values are a matrix for each head."""
+    n, rank = attention.n_heads, latent.rank
+    queries = {"attn_q.weight": TensorSpec((n * latent.key_dim, dim))}
+    if latent.query_rank:
+        queries = {
+            "attn_q_a.weight": TensorSpec((latent.query_rank, dim)),
+            "attn_q_a_norm.weight": TensorSpec((latent.query_rank,)),
+            "attn_q_b.weight": TensorSpec((n * latent.key_dim, latent.query_rank)),
+        }
+    others = {
+        "attn_kv_a_mqa.weight": TensorSpec((attention.key_dim, dim)),
+        "attn_kv_a_norm.weight": TensorSpec((rank,)),
+        "attn_k_b.weight": TensorSpec((n, rank, latent.plain_dim(attention))),
+        "attn_v_b.weight": TensorSpec((n, latent.value_dim, rank)),
+        "attn_output.weight": TensorSpec((dim, n * latent.value_dim)),
+    }
+    return {block + name: spec for name, spec in {**queries, **others}.items()}
+
+
+def attend(d: Decoder, layer: int, attention: Attention, latent: Latent, x: Activations) -> Activations | None:
+    """The heads' results side by side, behind a barrier; None where what is kept of x is all that is wanted."""
+    plan, n = d.plan, attention.n_heads
+    asks, stores = d.asks(layer), d.stores(layer, attention)
+    queries = d.buffers.vector("queries", n * latent.key_dim)
+    compressed = d.buffers.vector("compressed queries", latent.query_rank) if latent.query_rank else queries
+    both = d.buffers.vector("latent and turned", attention.key_dim)
+    first = d.weight(layer, "attn_q_a.weight" if latent.query_rank else "attn_q.weight")
+    products = [(first, compressed)] if asks else []
+    products += [(d.weight(layer, "attn_kv_a_mqa.weight"), both)] if stores else []
+    plan.quantize(x, *(weight for weight, _ in products))
+    plan.barrier()
+    plan.phase = "qkv"
+    for weight, out in products:
+        plan.matmul(weight, x, out)
+    plan.barrier()
+    if asks and latent.query_rank:
+        normed, second = d.buffers.vector("normed queries", latent.query_rank), d.weight(layer, "attn_q_b.weight")
+        plan.rmsnorm(compressed, d.weight(layer, "attn_q_a_norm.weight"), normed, d.config.norm_eps)
+        plan.quantize(normed, second)
+        plan.barrier()
+        plan.matmul(second, normed, queries)
+        plan.barrier()
+    if stores:
+        _store(d, layer, attention, latent, both)
+    if not asks:
+        return None
+    q = _absorbed(d, layer, attention, latent, queries)
+    plan.phase = "attention"
+    attended = d.buffers.vector("attended", attention.out_dim)
+    plan.attention(d.cache, layer, attention, q, attended)
+    plan.barrier()
+    out, turned = d.buffers.vector("heads", n * latent.value_dim), attention.key_dim - latent.rank
+    _each_head(
+        d, d.weight(layer, "attn_v_b.weight"), (attended, attention.key_dim, turned), (out, latent.value_dim, 0), n
+    )
+    return out
+
+
+def _store(d: Decoder, layer: int, attention: Attention, latent: Latent, both: Activations) -> None:
+    """Norm the latent vector, turn the other part, and keep them in the order of the cache."""
+    plan, rank, rope = d.plan, latent.rank, attention.rope
+    assert rope is not None
+    turned = attention.key_dim - rank
+    raw, normed = d.buffers.vector("latent", rank), d.buffers.vector("normed latent", rank)
+    keys = d.buffers.vector("k", attention.key_dim)
+    plan.copy(both, (0, 0), raw, (0, 0), rank)
+    plan.copy(both, (rank, 0), keys, (0, 0), turned)
+    plan.barrier()
+    plan.rmsnorm(raw, d.weight(layer, "attn_kv_a_norm.weight"), normed, d.config.norm_eps)
+    plan.barrier()
+    plan.copy(normed, (0, 0), keys, (turned, 0), rank)
+    plan.barrier()
+    plan.rope(
+        keys, attention.key_dim, d.rotations[rope], d.angles(rope)
+    )  # the threads have the same tokens: no barrier
+    plan.store_kv(d.cache, layer, keys, keys)
+    plan.barrier()
+
+
+def _absorbed(d: Decoder, layer: int, attention: Attention, latent: Latent, queries: Activations) -> Activations:
+    """Queries as the cache's keys are: the turned part, and the rest times the keys' matrix of its head."""
+    plan, n, width, rope = d.plan, attention.n_heads, attention.key_dim, attention.rope
+    assert rope is not None
+    q, plain, turned = d.buffers.vector("q", n * width), latent.plain_dim(attention), width - latent.rank
+    plan.copy(queries, (plain, latent.key_dim), q, (0, width), turned, n)
+    _each_head(d, d.weight(layer, "attn_k_b.weight"), (queries, latent.key_dim, 0), (q, width, turned), n)
+    plan.rope(q, width, d.rotations[rope], d.query_angles(rope))
+    plan.barrier()
+    return q
+
+
+def _each_head(
+    d: Decoder, weights: Tensor, source: tuple[Activations, int, int], target: tuple[Activations, int, int], n: int
+) -> None:
+    """Multiply a part of every head by a matrix of the head's own.
+
+    Args:
+        source, target: (vector, from one head in it to the next, first element of a head's part).
+    """
+    plan, (x, step, first), (out, out_step, out_first) = d.plan, source, target
+    parts = [d.buffers.vector(f"head {head}", weights.n_cols) for head in range(n)]
+    for head, part in enumerate(parts):
+        plan.copy(x, (head * step + first, 0), part, (0, 0), weights.n_cols)
+    plan.barrier()
+    before = len(plan.operations)
+    for part in parts:
+        plan.quantize(part, weights)
+    if len(plan.operations) > before:
+        plan.barrier()
+    n_rows = weights.n_rows // n
+    for head, part in enumerate(parts):
+        plan.matmul(weights.part(head * n_rows, n_rows), part, out, first=head * out_step + out_first)
+    plan.barrier()

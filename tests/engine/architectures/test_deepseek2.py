@@ -1,0 +1,175 @@
+"""The deepseek2 architecture: twin, tiny model, latent attention and what is kept of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import Model
+from engine.cache.kv_cache import memory_needs
+from engine.cache.kv_types import KV_TYPES
+from engine.saved_state import StateWriter, restore_state
+from tests.engine import tiny_gguf
+from tests.engine.reference import Array, Twin, causal_attention
+from tests.engine.refusals import refusal
+from tests.engine.test_models import IDS, nmse
+
+RANK, TURNED, PLAIN, VALUE, N_HEADS = 32, 8, 32, 16, 4
+KEYS = {
+    "attention.head_count_kv": 1, "attention.key_length": RANK + TURNED, "attention.value_length": RANK,
+    "attention.kv_lora_rank": RANK, "attention.key_length_mla": PLAIN + TURNED, "attention.value_length_mla": VALUE,
+    "rope.dimension_count": TURNED, "expert_feed_forward_length": 64, "expert_shared_count": 2,
+    "leading_dense_block_count": 1,
+}  # fmt: skip
+YARN = {
+    "rope.scaling.type": "yarn", "rope.scaling.factor": 40.0, "rope.scaling.original_context_length": 16,
+    "rope.scaling.yarn_log_multiplier": 0.0707,
+}  # fmt: skip
+SIGMOID = {"expert_gating_func": 2, "expert_weights_norm": True, "expert_weights_scale": 1.5}
+
+
+def tiny(*, query_rank: int = 0, keys: dict[str, Any] | None = None, quant: str = "F32", **arguments: Any) -> Any:
+    """Queries are made of the token, or of ``query_rank`` numbers of it; ``keys`` are set beside the usual ones."""
+    wide = 256 if quant.endswith("_K") else RANK  # all rows are whole blocks
+    described = tiny_gguf.decoder("deepseek2", quant, **{"vocabulary": "bpe", "n_heads": N_HEADS, **arguments})
+    dim, rng = described.value("deepseek2.embedding_length"), np.random.default_rng(1)
+    described.with_experts(first=1, choice_biases=bool(keys), shared_dim=128)
+    for name, value in {**KEYS, **(keys or {})}.items():
+        described.set(f"deepseek2.{name}", value)
+    if wide > RANK:
+        described.set("deepseek2.attention.kv_lora_rank", wide)
+
+    def matrix(name: str, rows: int, cols: int, n: int = 1) -> None:
+        entry = tiny_gguf.quantised(name, quant if cols % wide == 0 else "Q8_0", n * rows, cols, cols**-0.5, rng)
+        entry.dims = [cols, rows, n] if n > 1 else [cols, rows]
+        described.tensors.append(entry)
+
+    for number in range(described.value("deepseek2.block_count")):
+        block = f"blk.{number}."
+        described.drop_tensors(*(f"{block}attn_{name}.weight" for name in ("q", "k", "v", "output")))
+        q_dim = N_HEADS * (PLAIN + TURNED)
+        if query_rank:
+            matrix(block + "attn_q_a.weight", query_rank, dim)
+            described.add_vector(block + "attn_q_a_norm.weight", 1 + 0.1 * rng.standard_normal(query_rank))
+            matrix(block + "attn_q_b.weight", q_dim, query_rank)
+        else:
+            matrix(block + "attn_q.weight", q_dim, dim)
+        matrix(block + "attn_kv_a_mqa.weight", wide + TURNED, dim)
+        described.add_vector(block + "attn_kv_a_norm.weight", 1 + 0.1 * rng.standard_normal(wide))
+        matrix(block + "attn_k_b.weight", wide, PLAIN, N_HEADS)
+        matrix(block + "attn_v_b.weight", VALUE, wide, N_HEADS)
+        matrix(block + "attn_output.weight", dim, N_HEADS * VALUE)
+    if query_rank:
+        described.set("deepseek2.attention.q_lora_rank", query_rank)
+    return described
+
+
+def attention(twin: Twin, block: str, h: Array) -> Array:
+    """Every head's keys and values are products with the latent vector, in the order that the engine rounds them."""
+    n, rank, n_heads = len(h), twin.key("attention.kv_lora_rank"), twin.key("attention.head_count")
+    plain = twin.key("attention.key_length_mla") - twin.key("rope.dimension_count")
+    value = twin.key("attention.value_length_mla")
+    if twin.tensor(block + "attn_q_a.weight") is None:
+        q = twin.project(h, block + "attn_q").reshape(n, n_heads, -1)
+    else:
+        inner = twin.norm(twin.project(h, block + "attn_q_a"), block + "attn_q_a_norm")
+        q = twin.project(inner, block + "attn_q_b").reshape(n, n_heads, -1)
+    kept = twin.project(h, block + "attn_kv_a_mqa")
+    latent, turned = twin.norm(kept[:, :rank], block + "attn_kv_a_norm"), kept[:, None, rank:]
+    scale = twin.key("attention.key_length_mla") ** -0.5
+    turn = twin.turner(n, neighbours=True)
+    if twin.key("rope.scaling.type") == "yarn":
+        stretch, multiplier = np.log(twin.key("rope.scaling.factor")), twin.key("rope.scaling.yarn_log_multiplier")
+        magnitude = (1 + 0.1 * stretch) / (1 + 0.1 * multiplier * stretch)  # which YaRN has elsewhere
+        stretched, scale = twin.yarn_turner(n, neighbours=True), scale * (1 + multiplier * stretch) ** 2
+        turn = lambda heads: stretched(heads) / magnitude  # noqa: E731
+    key, keys = turn(turned), [slice(head * rank, (head + 1) * rank) for head in range(n_heads)]
+    absorbed = [twin.project(q[:, head, :plain], block + "attn_k_b", rows) for head, rows in enumerate(keys)]
+    queries = np.concatenate([np.stack(absorbed, 1), turn(q[..., plain:])], -1) * scale
+    attended = causal_attention(queries, np.concatenate([latent[:, None], key], -1), latent[:, None])
+    values = [
+        twin.project(attended[:, head], block + "attn_v_b", slice(head * value, (head + 1) * value))
+        for head in range(n_heads)
+    ]
+    return twin.project(np.concatenate(values, -1), block + "attn_output")
+
+
+def logits(twin: Twin, ids: list[int]) -> Array:
+    score = {2: "sigmoid"}.get(twin.key("expert_gating_func", 1), "softmax")
+
+    def feed_forward(block: str, h: Array) -> Array:
+        if twin.tensor(block + "ffn_gate_inp.weight") is None:
+            return twin.feed_forward(block, h)
+        weights = twin.routes(
+            block, h, score=score, is_renormalised=twin.key("expert_weights_norm", False),
+            scale=twin.key("expert_weights_scale", 1.0),
+        )  # fmt: skip
+        return twin.experts(block, h, weights) + twin.shared_expert(block, h)
+
+    return twin.head(twin.pre_norm_layers(twin.embed(ids), lambda *one: attention(twin, *one), feed_forward))
+
+
+def test_queries_of_a_vector_yarn_and_choices_by_sigmoid_equal_the_numpy_twin(tmp_path: Path) -> None:
+    model = Model.open(tiny(query_rank=64, keys={**YARN, **SIGMOID}).write(tmp_path / "m.gguf"), threads=2)
+    session = model.session(n_ctx=64, kv="f32")
+    wanted = logits(Twin(model._checked), IDS)
+    assert nmse(session.feed(IDS, every=True), wanted) < 1e-9
+    session.truncate(0)
+    assert nmse(np.stack([session.feed([token]) for token in IDS]), wanted) < 1e-9
+    model.close()
+
+
+def test_absorbed_queries_score_as_each_heads_own_keys_would(tmp_path: Path) -> None:
+    model = Model.open(tiny().write(tmp_path / "m.gguf"))
+    twin, rng = Twin(model._checked), np.random.default_rng(2)
+    by_head = twin.tensor("blk.0.attn_k_b.weight").reshape(N_HEADS, RANK, PLAIN)
+    q, latent = rng.standard_normal((N_HEADS, PLAIN)), rng.standard_normal((9, RANK))
+    own = np.einsum("hp,nr,hrp->hn", q, latent, by_head)
+    absorbed = [twin.project(q[None, h], "blk.0.attn_k_b", slice(h * RANK, (h + 1) * RANK))[0] for h in range(N_HEADS)]
+    assert np.allclose(np.stack(absorbed) @ latent.T, own)
+    model.close()
+
+
+def test_only_the_latent_vector_and_the_turned_part_are_kept(tmp_path: Path) -> None:
+    model = Model.open(tiny().write(tmp_path / "m.gguf"))
+    n_layers, width = model.config.n_layers, RANK + TURNED
+    assert memory_needs(model.config, KV_TYPES["f16"]).position_bytes == n_layers * 2 * width * 2
+    model.close()
+
+
+def test_keys_move_with_dropped_tokens_and_come_back_from_a_file(tmp_path: Path) -> None:
+    model = Model.open(tiny(context_length=256).write(tmp_path / "m.gguf"), threads=2)
+    moved, fresh, restored = (model.session(n_ctx=128, kv="f32") for _ in range(3))
+    ids = np.random.default_rng(3).integers(3, 200, 60).tolist()
+    moved.feed(ids)
+    moved.shift(8, 16)
+    fresh.feed(ids[:8] + ids[24:])
+    found, wanted = (one._pipeline._cache.layers[0].keys.read_tiles(0, 44) for one in (moved, fresh))
+    assert np.abs(found - wanted).max() < 1e-5  # of the first layer, keys depend on token and position alone
+    saving = StateWriter(fresh, tmp_path / "kv.state")
+    saving.note()
+    assert saving.flush(60)
+    saving.close()
+    assert restore_state(restored, tmp_path / "kv.state").tokens == 44
+    assert restored.feed([7]).tobytes() == fresh.feed([7]).tobytes()
+    model.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("attention.key_length_mla", None, "attention.key_length_mla is missing: an old file"),
+        ("attention.kv_lora_rank", 1024, "attention.kv_lora_rank is 1024: with 8 turned elements at most 1024"),
+        ("attention.kv_lora_rank", 33, "attention.kv_lora_rank is 33: must be a multiple of 8"),
+        ("rope.dimension_count", 40, "rope.dimension_count is 40: must be less than the 40 of a head"),
+        ("attention.value_length_mla", 24, "blk.0.attn_v_b.weight has shape"),
+        ("attention.temperature_scale", 0.1, "attention.temperature_scale is not supported"),
+    ],
+)
+def test_widths_that_do_not_fit_are_refused(key: str, value: Any, problem: str, tmp_path: Path) -> None:
+    described = tiny()
+    described.drop(f"deepseek2.{key}") if value is None else described.set(f"deepseek2.{key}", value)
+    assert problem in refusal(described.write(tmp_path / "model.gguf"))
