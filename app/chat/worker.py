@@ -275,7 +275,7 @@ class EngineWorker:
         chat.thinking = ThinkingMode.parse(self._options.recall_thinking(path))
         self._wire.thinking = str(chat.thinking)
         if self._options.generation is not None:
-            self._options.generation.recall(path)
+            self._options.generation.recall(path, model.sampling_advice)
         kv_type = self._tuning.note_model(model)
         session = model.session(self._context_size(model, chat), kv_type)
         return Opened(path, model, session, LiveConversation(model, session, chat, self._options.least_reply_tokens))

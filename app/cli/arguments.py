@@ -31,6 +31,7 @@ COMMANDS = (
     "sessions",
     "states",
     "serve",
+    "report",
     "completion",
     "help",
 )
@@ -52,6 +53,7 @@ commands:
   jalopy states [prune]          what was read once and is kept for the next time
   jalopy serve [MODEL]           an API for other programs, as OpenAI's
   jalopy doctor [MODEL]          what this machine does for speed, and what fits
+  jalopy report [MODEL]          a card with machine, model and speeds, to show to others
   jalopy completion SHELL        words for bash, zsh or fish to complete
   jalopy help [TOPIC]            the manual
 
@@ -241,6 +243,13 @@ def _completion_parser(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def _report_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Print a card with machine, model and speeds; nothing on it is private.")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("--out", default="", metavar="FILE", help="write it there: as a picture if it ends in .svg")
+    return parser
+
+
 def _help_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Show what the manual says on a topic, or which topics there are.")
     parser.add_argument("topic", nargs="?", metavar="TOPIC", help="such as threads or thinking")
@@ -426,6 +435,7 @@ _BUILDERS = {
     "sessions": _sessions_parser,
     "states": _states_parser,
     "serve": _serve_parser,
+    "report": _report_parser,
     "completion": _completion_parser,
     "help": _help_parser,
 }

@@ -39,6 +39,7 @@ _COMMANDS = {
     "sessions": "app.cli.sessions:SessionsOptions",
     "states": "app.cli.states:StatesOptions",
     "serve": "app.server.command:ServeOptions",
+    "report": "app.cli.report:ReportOptions",
     "completion": "app.cli.completion:CompletionOptions",
     "help": "app.cli.help:HelpOptions",
 }

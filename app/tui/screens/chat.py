@@ -223,7 +223,12 @@ class ChatScreen(Screen[None]):
             ThoughtGenerated: (replies.show_thought,),
             ThinkingFinished: (replies.fold_thinking,),
             ReplyReopened: (replies.reopen_reply,),
-            GenerationFinished: (talks.drop_old_states, talks.announce_full_context, replies.finish_reply),
+            GenerationFinished: (
+                talks.drop_old_states,
+                talks.announce_full_context,
+                replies.finish_reply,
+                models.tell_machine,
+            ),
             GenerationFailed: (replies.show_failure,),
             PromptCounted: (self.drafting.note_count,),
             PromptStopped: (replies.show_stop,),
