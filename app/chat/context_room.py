@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from app.text.record import record
 
 if TYPE_CHECKING:
-    from engine.prompt.chat_prompt import ChatPrompt, SavedChat
+    from engine.prompt.chat_prompt import ChatPrompt, Message, SavedChat
 
 MIN_REPLY_TOKENS = 16
 """Room that must be left for an answer before a prompt is taken."""
@@ -132,19 +132,23 @@ def drop_turns(chat: ChatPrompt, n_turns: int) -> None:
     system = chat.messages[0].content if chat.messages and chat.messages[0].role == "system" else None
     turns = _take_turns(chat)[n_turns:]
     chat.start(system)
-    for question, ids, text in turns:
-        chat.add_user(question)
-        if ids is not None:
-            chat.add_reply(list(ids), text)
+    for question, reply, ids in turns:
+        if question.results:
+            chat.add_results(question.results)
+            chat.prompt_ids()
+        else:
+            chat.add_user(question.content)
+        if reply is not None:
+            chat.add_reply(list(ids), reply.raw, reply.calls, reply.content)
 
 
-def _take_turns(chat: ChatPrompt) -> list[tuple[str, Sequence[int] | None, str]]:
-    turns: list[tuple[str, Sequence[int] | None, str]] = []
+def _take_turns(chat: ChatPrompt) -> list[tuple[Message, Message | None, Sequence[int]]]:
+    turns: list[tuple[Message, Message | None, Sequence[int]]] = []
     while chat.messages and chat.messages[-1].role != "system":
-        ids, text = None, ""
+        reply: Message | None = None
+        ids: Sequence[int] = ()
         if chat.messages[-1].role == "assistant":
-            taken = chat.take_reply()
-            ids, text = taken.ids, taken.text
-        turns.append((chat.messages[-1].content, ids, text))
+            reply, ids = chat.messages[-1], chat.take_reply().ids
+        turns.append((chat.messages[-1], reply, ids))
         chat.rewind(len(chat.messages) - 1)
     return turns[::-1]

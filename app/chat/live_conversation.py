@@ -221,19 +221,21 @@ def take_over(chat: ChatPrompt, tokenizer: Tokenizer, turns: Sequence[PastTurn],
     """
     is_refused = False
     for turn in turns:
-        is_refused = is_refused or not _renders(chat, turn.question)
-        if is_refused:
-            chat.add_unrendered(turn.question)
-        if _says(tokenizer, turn, tags):
-            chat.add_reply(list(turn.ids), turn.raw)
+        if turn.results:
+            chat.add_results(turn.results)
         else:
-            chat.add_reply(tokenizer.encode(turn.reply, bos=False, special=False), turn.reply)
+            chat.add_unrendered(turn.question)
+        is_refused = is_refused or not _renders(chat)
+        if _says(tokenizer, turn, tags):
+            chat.add_reply(list(turn.ids), turn.raw, turn.calls, turn.raw[: turn.calls_at].rstrip())
+        else:
+            chat.add_reply(tokenizer.encode(turn.reply, bos=False, special=False), turn.reply, turn.calls)
 
 
-def _renders(chat: ChatPrompt, question: str) -> bool:
-    """Add a question; False where the template refuses the conversation so far, which is as before then."""
+def _renders(chat: ChatPrompt) -> bool:
+    """Whether the template takes the conversation so far."""
     try:
-        chat.add_user(question)
+        chat.prompt_ids()
     except EngineError:
         return False
     return True

@@ -11,6 +11,7 @@ from enum import Enum
 from app.conversations.thinking import Thinking
 from app.documents.sources import sources_of
 from app.text.record import record
+from engine.prompt.tools.calls import CallResult, ToolCall
 
 
 class Role(str, Enum):
@@ -94,6 +95,12 @@ class ChatMessage:
     """A reply's tokens as they were generated; () where they are not known."""
     raw: str = ""
     """Text of the ids, uncleaned and with the thinking; never for a terminal."""
+    calls: tuple[ToolCall, ...] = ()
+    """Of tools, that a reply ends with."""
+    calls_at: int = 0
+    """Where in ``raw`` they begin."""
+    results: tuple[CallResult, ...] = ()
+    """Of the calls before, where tools speak in place of the user; ``text`` has them as they may be read."""
     sources: tuple[str, ...] = ()
     """Of a reply: the passages that its question brought along; known from the question, and not saved."""
     is_missing: bool = False
@@ -112,13 +119,17 @@ class PastTurn:
     """A question with its reply, for a model to go on from.
 
     Attributes:
-        ids, raw: as of ``ChatMessage``.
+        ids, raw, calls, calls_at: of the reply, as of ``ChatMessage``.
+        results: of calls, that stand in place of a question.
     """
 
     question: str
     reply: str
     ids: tuple[int, ...] = ()
     raw: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    calls_at: int = 0
+    results: tuple[CallResult, ...] = ()
 
 
 @dataclass
@@ -155,7 +166,10 @@ class Conversation:
         """Return every question of the context that has a reply, with the reply."""
         within = self.messages[self.n_dropped :]
         pairs = zip(within[::2], within[1::2], strict=False)
-        return tuple(PastTurn(question.text, reply.text, reply.ids, reply.raw) for question, reply in pairs)
+        return tuple(
+            PastTurn(asked.text, reply.text, reply.ids, reply.raw, reply.calls, reply.calls_at, asked.results)
+            for asked, reply in pairs
+        )
 
     def drop_gaps(self) -> None:
         """Let the context begin behind the last turn of which something is missing."""
@@ -175,6 +189,19 @@ class Conversation:
         message = ChatMessage(Role.USER, text, folded=folded)
         self.messages.append(message)
         return message
+
+    def add_results(self, results: tuple[CallResult, ...]) -> ChatMessage:
+        """Append what came of the calls that the last reply ends with.
+
+        Raises:
+            ValueError: it ends with none, or with others.
+        """
+        last = self.messages[-1] if self.messages else None
+        if last is None or [call.call_id for call in last.calls] != [one.call_id for one in results]:
+            raise ValueError("results need the calls that they answer")
+        text = "\n\n".join(f"{one.name}: {one.text}" for one in results)
+        self.messages.append(ChatMessage(Role.USER, text, results=results))
+        return self.messages[-1]
 
     @property
     def unanswered(self) -> ChatMessage | None:

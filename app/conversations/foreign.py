@@ -226,7 +226,9 @@ def _add_reply(conversation: Conversation, one: _Said, text: str, left_out: Coun
     reply = ChatMessage(Role.ASSISTANT, text, Ending.COMPLETE)
     if one.values is not None:
         try:
-            reply = reply_of({**one.values, "ids": None, "raw": None, "edited": one.values.get("is_edited")})
+            reply = reply_of(
+                {**one.values, "ids": None, "raw": None, "calls": [], "edited": one.values.get("is_edited")}
+            )
             reply.text, reply.raw = text, ""
         except UnsoundRecordError:
             left_out["reply's figures"] += 1

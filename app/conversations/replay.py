@@ -32,6 +32,7 @@ from app.conversations.records import Record
 from app.conversations.thinking import Thinking
 from app.text.clean_text import clean_line, clean_text
 from app.text.record import record
+from engine.prompt.tools.calls import MOST_CALLS, NAME, CallResult, ToolCall, call
 
 FORMAT = "jalopy conversation"
 VERSION = 1
@@ -191,12 +192,13 @@ class Replay:
 
     def _say(self, record: Record, checksum: int) -> None:
         text, folded = clean_text(_text(record, "text")), clean_text(_text(record, "folded"))
-        order, at = _count(record, "order"), _line(record, "at")
+        order, at, results = _count(record, "order"), _line(record, "at"), _results(record)
         self._end_part()
         self._stand(record, Role.USER, checksum)
         if self.saved.conversation.awaits_reply:  # as versions wrote that knew no links
             self._linked.cut(len(self._messages) - 1)
-        self._linked.add(ChatMessage(Role.USER, text, folded=folded, is_missing=_is_missing(record)), checksum)
+        message = ChatMessage(Role.USER, text, folded=folded, results=results, is_missing=_is_missing(record))
+        self._linked.add(message, checksum)
         if text in self.saved.waiting[:1]:
             del self.saved.waiting[0]
         self._note(order, at)
@@ -363,6 +365,8 @@ def message_record(message: ChatMessage, order: int, at: str) -> Record:
     """One message, whole."""
     if message.role is Role.USER:
         say = {"k": "say", "text": message.text, "folded": message.folded, "order": order, "at": at}
+        if message.results:
+            say["results"] = [{"id": one.call_id, "name": one.name, "text": one.text} for one in message.results]
         return {**say, "missing": True} if message.is_missing else say
     figures = asdict(message.figures) if message.figures is not None else None
     if figures is not None and not figures["guessed_tokens"]:
@@ -378,8 +382,14 @@ def message_record(message: ChatMessage, order: int, at: str) -> Record:
         "ids": list(message.ids),
         "raw": message.raw if message.raw != message.text else None,
         "at": at,
+        **(_calls_record(message) if message.calls else {}),
         **({"missing": True} if message.is_missing else {}),
     }
+
+
+def _calls_record(message: ChatMessage) -> Record:
+    calls = [{"id": one.call_id, "name": one.name, "arguments": one.arguments} for one in message.calls]
+    return {"calls": calls, "calls_at": message.calls_at}
 
 
 def reply_of(record: Record) -> ChatMessage:
@@ -398,7 +408,32 @@ def reply_of(record: Record) -> ChatMessage:
     message.is_edited, message.is_missing = record.get("edited") is True, _is_missing(record)
     message.ids = _ids(record)
     message.raw = raw if isinstance(raw, str) else text
+    message.calls, message.calls_at = _calls(record), min(_count(record, "calls_at"), len(message.raw))
     return message
+
+
+def _calls(record: Record) -> tuple[ToolCall, ...]:
+    found = []
+    for one in _objects(record, "calls"):
+        sound = call(one.get("name"), _text(one, "arguments"))
+        if sound is None:
+            raise UnsoundRecordError
+        found.append(ToolCall(sound.name, sound.arguments, _line(one, "id")))
+    return tuple(found)
+
+
+def _results(record: Record) -> tuple[CallResult, ...]:
+    items = _objects(record, "results")
+    if not all(NAME.fullmatch(_text(one, "name")) for one in items):
+        raise UnsoundRecordError
+    return tuple(CallResult(_text(one, "name"), clean_text(_text(one, "text")), _line(one, "id")) for one in items)
+
+
+def _objects(record: Record, name: str) -> list[Record]:
+    items = record.get(name, [])
+    if not isinstance(items, list) or len(items) > MOST_CALLS or not all(isinstance(one, dict) for one in items):
+        raise UnsoundRecordError
+    return items
 
 
 def _figures(values: Any) -> ReplyFigures | None:

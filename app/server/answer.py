@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,18 @@ from app.chat.form_constraint import FormConstraint, Forms
 from app.chat.reply import Reply
 from app.chat.thought_limit import ThoughtLimit
 from app.conversations.thinking import ThinkingSplitter, is_opening_of
-from app.server.api_error import ApiError
+from app.server.api_error import ApiError, unsupported
+from app.server.call_grammar import call_form
 from app.server.conversation import ServedConversation
 from app.server.job import Begun, Ended, Job, Piece, TokenChance
 from app.server.order import Order
+from app.server.tools import Tools
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.thought_markers import opened_by
+from engine.prompt.tools.calls import ToolCall
+from engine.prompt.tools.formats import CallFormat
+from engine.prompt.tools.split import CallSplitter, Told
+from engine.tokenizer.special import spelled_in
 
 if TYPE_CHECKING:
     from engine import Model, Sampling, Session
@@ -63,6 +70,7 @@ class Answering:
             Exception: whatever the engine raises.
         """
         order = job.order
+        how = self._call_format(order.tools) if order.tools is not None else None
         begun = self._model.tokenizer.encode(order.begun, bos=False, special=False) if order.begun else []
         ids = [*self._prompt_ids(order), *begun]
         n_ctx = self._session.n_ctx
@@ -72,20 +80,20 @@ class Answering:
                 param="messages" if order.is_chat else "prompt",
                 code="context_length_exceeded",
             )
-        telling = _Telling(job, self._model, opened_by(self._opening) if order.is_chat else None)
+        telling = _Telling(job, self._model, opened_by(self._opening) if order.is_chat else None, how)
         reply = Reply(
             self._session,
             ids,
             replace(self.sampling, **dict(order.sampling)),
             max_tokens=order.max_tokens or self._max_tokens,
             stop=(*(self._conversation.chat.stops if order.is_chat else ()), *order.stops),
-            spelled=self._tags,
+            spelled=self._spelled(how),
             after=begun,
             limit=self._thought_limit(begun) if order.is_chat else None,
             turns=self._conversation.chat.turns() if order.is_chat else (),
             guess=self._guesses_ahead,
             n_logprobs=order.n_logprobs,
-            constraint=self._constraint(order, begun),
+            constraint=self._constraint(order, begun, how),
             on_token=telling.note_token,
             on_prompt_progress=self._note_progress,
         )
@@ -98,22 +106,48 @@ class Answering:
         meter = reply.meter
         reason = _REASONS.get(meter.finish_reason, "cancelled")
         if order.is_chat and reason != "cancelled":
-            self._conversation.note_reply([*begun, *reply.ids], order.begun + reply.text, order.begun + telling.answer)
+            before_calls = reply.text[: len(reply.text) - telling.tail_chars].rstrip()
+            self._conversation.note_reply(
+                [*begun, *reply.ids],
+                order.begun + reply.text,
+                order.begun + telling.answer,
+                telling.calls,
+                order.begun + before_calls,
+            )
+        if telling.calls and reason == "stop":
+            reason = "tool_calls"
         return Ended(
             reason, len(ids), meter.reused_tokens, meter.tokens, telling.n_thought, meter.prefill_s, meter.generating_s
         )
 
-    def _constraint(self, order: Order, begun: Sequence[int]) -> FormConstraint | None:
+    def _constraint(self, order: Order, begun: Sequence[int], how: CallFormat | None) -> FormConstraint | None:
         """Return the form of the reply, behind what a continued one has of it."""
-        if order.form is None:
+        form = order.form
+        if order.tools is not None and order.tools.must and how is not None:
+            form = call_form(self._model.tokenizer, order.tools, how)
+        if form is None:
             return None
-        constraint = self._forms.constraint(order.form)
+        constraint = self._forms.constraint(form)
         for token_id in begun:
             constraint.accept(token_id)
         return constraint
 
     def _note_progress(self, done: int, total: int) -> None:
         self._between()
+
+    def _call_format(self, tools: Tools) -> CallFormat:
+        how: CallFormat | None = self._model.chat_template.call_format
+        if how is None:
+            raise unsupported("tools", "cannot be used: this model's chat template has none (serve another model)")
+        return how
+
+    def _spelled(self, how: CallFormat | None) -> Collection[int]:
+        """Control tokens whose text tells thoughts and calls."""
+        if how is None:
+            return self._tags
+        ends = self._model.tokenizer.end_ids
+        found = spelled_in(how.markers, dict(self._model.tokenizer.control_texts)).values()
+        return {*self._tags, *(one for one in found if one not in ends)}
 
     @property
     def _opening(self) -> str:
@@ -122,11 +156,12 @@ class Answering:
     def _prompt_ids(self, order: Order) -> list[int]:
         if order.is_chat:
             thinking = self._thinking if order.thinking is None else ThinkingMode.parse(order.thinking)
-            if order.form is not None:
+            if order.form is not None or (order.tools is not None and order.tools.must):
                 thinking = ThinkingMode(False)  # the form is that of the whole reply
-            ids = self._conversation.prompt_ids(order.messages, thinking)
+            tools = order.tools.items if order.tools is not None else ()
+            ids = self._conversation.prompt_ids(order.messages, thinking, tools)
             if not is_opening_of(order.begun, self._opening, has_thought=False):
-                return self._conversation.prompt_ids(order.messages, ThinkingMode(False))
+                return self._conversation.prompt_ids(order.messages, ThinkingMode(False), tools)
             return ids
         if isinstance(order.prompt, str):
             ids = list(self._model.tokenizer.encode(order.prompt))
@@ -147,10 +182,14 @@ class Answering:
 
 
 class _Telling:
-    """Tells a reply as clients take it: thought and answer apart, each token's chances with its text."""
+    """Tells a reply as clients take it: thought, answer and calls apart, each token's chances with its text."""
 
-    def __init__(self, job: Job, model: Model, opened: Any) -> None:
+    def __init__(self, job: Job, model: Model, opened: Any, how: CallFormat | None) -> None:
         self._job, self._tokenizer = job, model.tokenizer
+        self._tools = job.order.tools
+        self._calls = CallSplitter(how, self._tools.items) if how is not None and self._tools is not None else None
+        self.calls: list[ToolCall] = []
+        """That were told."""
         # A continued text is told as it is, whatever tags stand in it.
         self._splitter = ThinkingSplitter(opened) if job.order.is_chat else None
         if self._splitter is not None:
@@ -165,6 +204,11 @@ class _Telling:
     def answer(self) -> str:
         """The answer so far."""
         return "".join(self._answer)
+
+    @property
+    def tail_chars(self) -> int:
+        """Characters of the reply from its first call on."""
+        return self._calls.tail_chars if self._calls is not None and self.calls else 0
 
     @property
     def _is_thinking(self) -> bool:
@@ -193,16 +237,27 @@ class _Telling:
         """The reply has ended: tell what was held back. Tokens without text by now belong to a stop string."""
         if self._splitter is not None:
             rest = self._splitter.flush()
-            self._tell(rest.answer, rest.thought)
+            self._tell(rest.answer, rest.thought, is_last=True)
 
-    def _tell(self, answer: str, thought: str = "") -> None:
-        if not answer and not thought:
+    def _tell(self, answer: str, thought: str = "", is_last: bool = False) -> None:
+        calls: tuple[ToolCall, ...] = ()
+        if self._calls is not None:
+            told, rest = self._calls.push(answer), self._calls.flush() if is_last else Told()
+            answer, calls = told.text + rest.text, self._named(told.calls + rest.calls)
+        if not answer and not thought and not calls:
             return
         self._answer.append(answer)
         chances = tuple(self._pending) if answer else ()
-        if answer:
+        if answer or calls:
             self._pending.clear()
-        self._job.tell(Piece(answer, thought, chances))
+        self._job.tell(Piece(answer, thought, chances, calls))
+
+    def _named(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+        """Return the calls that are told, each with an id."""
+        most = 1 - len(self.calls) if self._tools is not None and self._tools.takes_one else len(calls)
+        told = tuple(replace(one, call_id=secrets.token_hex(5)[:9]) for one in calls[:most])
+        self.calls += told
+        return told
 
     def _chance(self, token_id: int, logprob: float, top: tuple[TokenChance, ...] = ()) -> TokenChance:
         raw = self._tokenizer.token_bytes(token_id)

@@ -10,6 +10,7 @@ from typing import Any
 from app.server.api_error import ApiError
 from app.server.job import Begun, Ended, Happening, Piece, TokenChance
 from app.server.order import Order
+from engine.prompt.tools.calls import ToolCall
 
 
 class ReplyBody:
@@ -35,7 +36,7 @@ class ReplyBody:
         self._chunk = {**self._whole, "object": f"{kind}.chunk" if order.is_chat else kind}
         if order.tells_usage:
             self._chunk["usage"] = None
-        self._n_chars = 0
+        self._n_chars = self._n_calls = 0
 
     def whole(self, pieces: Iterable[Piece], ended: Ended) -> dict[str, Any]:
         """Return the reply in one object."""
@@ -48,6 +49,9 @@ class ReplyBody:
             content = {"message": {"role": "assistant", "content": answer, "refusal": None}}
             if thought:
                 content["message"]["reasoning_content"] = thought
+            calls = [_call(call) for piece in pieces for call in piece.calls]
+            if calls:
+                content["message"] |= {"content": answer or None, "tool_calls": calls}
         return {**self._whole, "choices": [self._choice(content, chances, ended.reason)], "usage": usage(ended)}
 
     def opening(self) -> dict[str, Any] | None:
@@ -63,7 +67,14 @@ class ReplyBody:
         if self._order.is_chat:
             parts = {"content": piece.answer, "reasoning_content": piece.thought}
             content = {"delta": {name: text for name, text in parts.items() if text}}
+            if piece.calls:
+                content["delta"]["tool_calls"] = self._numbered(piece)
         return {**self._chunk, "choices": [self._choice(content, piece.chances, None)]}
+
+    def _numbered(self, piece: Piece) -> list[dict[str, Any]]:
+        first = self._n_calls
+        self._n_calls += len(piece.calls)
+        return [{"index": first + at, **_call(call)} for at, call in enumerate(piece.calls)]
 
     def last(self, ended: Ended) -> list[dict[str, Any]]:
         """Return what ends a stream: the reason, and the number of tokens where that is asked for."""
@@ -115,6 +126,10 @@ def usage(ended: Ended) -> dict[str, Any]:
         "prompt_tokens_details": {"cached_tokens": ended.cached_tokens},
         "completion_tokens_details": {"reasoning_tokens": ended.thought_tokens},
     }
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def _chat_chance(chance: TokenChance) -> dict[str, Any]:

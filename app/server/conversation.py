@@ -6,11 +6,12 @@ still holds them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from app.server.messages import SYSTEM, USER, Said
+from app.server.messages import ASSISTANT, SYSTEM, TOOL, USER, Said
 from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.tools.calls import CallResult, ToolCall
 
 if TYPE_CHECKING:
     from engine.prompt.chat_prompt import ChatPrompt
@@ -30,7 +31,9 @@ class ServedConversation:
         self._said: list[Said] = []
         """The messages of ``chat``, as clients have them: a reply without its thought."""
 
-    def prompt_ids(self, said: Sequence[Said], thinking: ThinkingMode) -> list[int]:
+    def prompt_ids(
+        self, said: Sequence[Said], thinking: ThinkingMode, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
         """Return the tokens up to where the reply begins.
 
         Raises:
@@ -39,22 +42,26 @@ class ServedConversation:
         n_same = _n_same(self._said, said)
         try:
             self._keep(said, n_same)
-            self.chat.thinking = thinking
+            self.chat.thinking, self.chat.tools = thinking, tools
             return self.chat.prompt_ids()
         except BaseException:
             self._said = []
             self.chat.start(None)
             raise
 
-    def note_reply(self, ids: Sequence[int], raw: str, answer: str) -> None:
+    def note_reply(
+        self, ids: Sequence[int], raw: str, answer: str, calls: Sequence[ToolCall] = (), before_calls: str = ""
+    ) -> None:
         """The conversation has a reply.
 
         Args:
-            raw: the ids decoded, with the thought.
+            raw: the ids decoded, with the thought and the calls.
             answer: what the client has of it.
+            calls: the same.
+            before_calls: what stands before them, with the thought.
         """
-        self.chat.add_reply(list(ids), raw)
-        self._said.append(Said("assistant", answer))
+        self.chat.add_reply(list(ids), raw, calls, before_calls if calls else None)
+        self._said.append(Said(ASSISTANT, answer, tuple(calls)))
 
     def _keep(self, said: Sequence[Said], n_same: int) -> None:
         if n_same:
@@ -63,20 +70,25 @@ class ServedConversation:
             self.chat.start(said[0].text if said[0].role == SYSTEM else None)
             n_same = 1 if said[0].role == SYSTEM else 0
         self._said = list(said)
+        calls = {call.call_id: call for one in said[:n_same] for call in one.calls}
         for one in said[n_same:]:
             if one.role == USER:
                 self.chat.add_unrendered(one.text)
+            elif one.role == TOOL:
+                self.chat.add_results([CallResult(calls[one.call_id].name, one.text, one.call_id)])
             else:
-                self.chat.add_reply(self._tokenizer.encode(one.text, bos=False, special=False), one.text)
+                ids = self._tokenizer.encode(one.text, bos=False, special=False)
+                self.chat.add_reply(ids, one.text, one.calls)
+                calls |= {call.call_id: call for call in one.calls}
 
 
 def _n_same(kept: Sequence[Said], said: Sequence[Said]) -> int:
     """Return how many messages are the same; clients may trim replies."""
     n = 0
     for one, other in zip(kept, said, strict=False):
-        if one.role != other.role or one.text != other.text:
-            is_same_reply = one.role == other.role == "assistant" and one.text.strip() == other.text.strip()
-            if not is_same_reply:
-                break
+        is_reply = one.role == other.role == ASSISTANT
+        same_text = one.text == other.text or (is_reply and one.text.strip() == other.text.strip())
+        if one.role != other.role or not same_text or (one.calls, one.call_id) != (other.calls, other.call_id):
+            break
         n += 1
     return n

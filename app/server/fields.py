@@ -41,11 +41,14 @@ class Fields:
     Args:
         values: as JSON gives them.
         where: the object's own place in the request; "" for the request itself.
+
+    Attributes:
+        taken: names of the fields that were asked for.
     """
 
     def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
         self._values, self.where = values, where
-        self._taken: set[str] = set()
+        self.taken: set[str] = set()
 
     def place(self, name: str) -> str:
         """The field's place in the request, as ``messages[2].content``."""
@@ -53,7 +56,7 @@ class Fields:
 
     def any(self, name: str) -> Any:
         """Return a field of any type, None where it is absent."""
-        self._taken.add(name)
+        self.taken.add(name)
         return self._values.get(name)
 
     def has(self, name: str) -> bool:
@@ -130,7 +133,7 @@ class Fields:
             ApiError: there is a field of another name.
         """
         for name in self._values:
-            if name not in self._taken:
+            if name not in self.taken:
                 place = self.place(clean_line(name, 60))
                 raise ApiError(f"{place} is not known here", param=place, code="unknown_parameter")
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from app.server.api_error import ApiError
 from app.server.order import Order
 from app.text.record import record
+from engine.prompt.tools.calls import ToolCall
 
 
 @record
@@ -43,6 +44,7 @@ class Piece:
     answer: str = ""
     thought: str = ""
     chances: tuple[TokenChance, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
 
 
 @record
@@ -50,7 +52,7 @@ class Ended:
     """The reply is over."""
 
     reason: str
-    """``stop``, ``length`` or ``cancelled``."""
+    """``stop``, ``tool_calls``, ``length`` or ``cancelled``."""
     prompt_tokens: int
     cached_tokens: int
     """Those of the prompt that the cache held already."""
@@ -144,7 +146,12 @@ def _joined(came: list[Happening]) -> list[Happening]:
     for one in came:
         last = joined[-1] if joined else None
         if isinstance(one, Piece) and isinstance(last, Piece) and not (last.answer and one.thought):
-            joined[-1] = Piece(last.answer + one.answer, last.thought + one.thought, last.chances + one.chances)
+            joined[-1] = Piece(
+                last.answer + one.answer,
+                last.thought + one.thought,
+                last.chances + one.chances,
+                last.calls + one.calls,
+            )
         else:
             joined.append(one)
     return joined

@@ -6,12 +6,13 @@ from typing import Any
 
 from app.server.api_error import ApiError, unsupported
 from app.server.fields import Fields, kind_of
+from app.server.tools import read_calls, read_id
 from app.text.record import record
+from engine.prompt.tools.calls import ToolCall
 
 MOST_MESSAGES = 10_000
-SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
-_ROLES = {"system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT}
-_FOREIGN = ("tool", "function")
+SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
+_ROLES = {"system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT, "tool": TOOL}
 
 
 @record
@@ -19,8 +20,12 @@ class Said:
     """A message."""
 
     role: str
-    """``system``, ``user`` or ``assistant``."""
+    """``system``, ``user``, ``assistant`` or ``tool``."""
     text: str
+    calls: tuple[ToolCall, ...] = ()
+    """Of an assistant."""
+    call_id: str = ""
+    """Of the call whose result this is."""
 
 
 def read_messages(fields: Fields, is_continued: bool = False) -> tuple[Said, ...]:
@@ -41,13 +46,34 @@ def read_messages(fields: Fields, is_continued: bool = False) -> tuple[Said, ...
         before = said[at - 1].role if at else ""
         if one.role == SYSTEM:
             raise _misplaced(at, "a system message must stand before all others")
-        if one.role == ASSISTANT and before != USER:
-            raise _misplaced(at, "an assistant's message must follow a user's")
-    last = (ASSISTANT, "assistant's, which goes on") if is_continued else (USER, "user's")
-    if said[-1].role != last[0]:
-        raise _misplaced(len(said) - 1, f"the last message must be the {last[1]}")
+        if one.role == ASSISTANT and before not in (USER, TOOL):
+            raise _misplaced(at, "an assistant's message must follow a user's or a tool's")
+    _check_results(said)
+    last, whose = ((ASSISTANT,), "assistant's, which goes on") if is_continued else ((USER, TOOL), "user's or a tool's")
+    if said[-1].role not in last:
+        raise _misplaced(len(said) - 1, f"the last message must be the {whose}")
     system = "\n\n".join(one.text for one in said[:n_system] if one.text)
     return (*([Said(SYSTEM, system)] if system else []), *said[n_system:])
+
+
+def _check_results(said: list[Said]) -> None:
+    """Refuse results without a call, and calls without a result."""
+    open_ids: set[str] = set()
+    for at, one in enumerate(said):
+        if one.role == TOOL:
+            if one.call_id not in open_ids:
+                place = f"messages[{at}].tool_call_id"
+                why = "no call before it has this id, or it has a result already"
+                raise ApiError(f"{place}: {why}", param=place, code="invalid_value")
+            open_ids.remove(one.call_id)
+        elif open_ids:
+            raise _misplaced(at, "each call before it needs a message of role tool with its result")
+        open_ids |= {call.call_id for call in one.calls}
+        if len(open_ids) < len(one.calls):
+            place = f"messages[{at}].tool_calls"
+            raise ApiError(f"{place}: two calls have the same id", param=place, code="invalid_value")
+    if open_ids:
+        raise _misplaced(len(said) - 1, "each call needs a message of role tool with its result")
 
 
 def _misplaced(at: int, why: str) -> ApiError:
@@ -60,18 +86,24 @@ def _read_message(item: Any, place: str) -> Said:
         raise ApiError(f"{place} is {kind_of(item)}: must be an object", param=place, code="invalid_type")
     message = Fields(item, place)
     role = message.text("role")
-    if role in _FOREIGN:
+    if role == "function":
         raise unsupported(message.place("role"), f"{role} is not supported (allowed: {', '.join(_ROLES)})")
     if role not in _ROLES:
         raise message.wrong("role", f"one of {', '.join(_ROLES)}") if role else message.missing("role", "user")
+    calls = read_calls(message) if role == ASSISTANT else ()
+    call_id = read_id(message, "tool_call_id") if role == TOOL else ""
+    if role == TOOL:
+        message.text("name")  # the call has it
     for name in ("tool_calls", "function_call", "name", "audio", "tool_call_id"):
+        if name in message.taken:
+            continue
         if message.has(name) and message.any(name) != []:
             raise unsupported(message.place(name), "is not supported")
     for name in ("refusal", "reasoning_content", "annotations"):
         message.any(name)  # parts of an answer of ours that a client sends back; the thought's tokens are kept here
-    text = _content(message)
+    text = "" if calls and not message.has("content") else _content(message)
     message.refuse_rest()
-    return Said(_ROLES[role], text)
+    return Said(_ROLES[role], text, calls, call_id)
 
 
 def _content(message: Fields) -> str:

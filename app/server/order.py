@@ -13,6 +13,7 @@ from app.server.answer_form import read_form
 from app.server.api_error import ApiError, unsupported
 from app.server.fields import Fields
 from app.server.messages import Said, read_messages
+from app.server.tools import Tools, read_tools, without_forms
 from app.text.record import record
 
 MOST_STOPS = 16
@@ -68,6 +69,8 @@ class Order:
     """As ``ThinkingMode.parse`` reads it; None for what the settings say."""
     form: AnswerForm | None = None
     """Of the reply; None for any."""
+    tools: Tools | None = None
+    """What the model may call; None for nothing."""
     is_streamed: bool = False
     tells_usage: bool = False
     """Whether a stream ends with the number of tokens."""
@@ -89,6 +92,9 @@ def chat_order(fields: Fields, model_id: str) -> Order:
     if fields.flag("add_generation_prompt") and is_continued:
         raise ApiError("add_generation_prompt excludes continue_final_message", param="add_generation_prompt")
     messages = read_messages(fields, is_continued)
+    tools = read_tools(fields)
+    if tools is not None and is_continued:
+        raise unsupported("continue_final_message", "cannot stand beside tools (use one of the two)")
     n_logprobs = None
     n_top = fields.whole("top_logprobs", 0, MOST_TOP_LOGPROBS)
     if fields.flag("logprobs"):
@@ -98,12 +104,14 @@ def chat_order(fields: Fields, model_id: str) -> Order:
     completion_limit = fields.whole("max_completion_tokens", 1, MOST_TOKENS)
     order = _order(
         fields,
+        tools=tools,
         messages=messages[:-1] if is_continued else messages,
         begun=messages[-1].text if is_continued else "",
         n_logprobs=n_logprobs,
         max_tokens=fields.whole("max_tokens", 1, MOST_TOKENS) if completion_limit is None else completion_limit,
         thinking=_thinking(fields),
     )
+    without_forms(tools, order.form)
     fields.any("max_tokens")
     fields.refuse_rest()
     return order
@@ -156,7 +164,8 @@ def check_model(fields: Fields, model_id: str) -> None:
 def refuse_unsupported(fields: Fields, neutral_values: Mapping[str, tuple[Any, ...]]) -> None:
     """Refuse what asks for something that is not done here: all but the values that ask for nothing."""
     for name, neutral in neutral_values.items():
-        if fields.has(name) and not any(_same(fields.any(name), value) for value in neutral):
+        is_read = name in fields.taken
+        if not is_read and fields.has(name) and not any(_same(fields.any(name), value) for value in neutral):
             allowed = f" (allowed: {', '.join(map(str, neutral))})" if neutral else ""
             raise unsupported(fields.place(name), f"is not supported{allowed}")
 

@@ -13,13 +13,17 @@ Independent of models, caches and screens.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from engine.errors import TokenizerError
 from engine.prompt.chat_template import CHATML_TAGS, ChatTemplate
 from engine.prompt.thinking_mode import LEVEL_BUDGETS_TOKENS, ThinkingMode
+from engine.prompt.tools.calls import CallResult, ToolCall
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.special import spelled_in
 
@@ -30,6 +34,8 @@ _LONGEST_WORD_CHARS = 24
 """Limit on a word's length in characters: longer text without a space counts as a script without spaces."""
 _ANY_CONTINUATION = " and on"
 _OPENING_CHARS = 200
+_CALL_ID_CHARS = 9
+"""Templates of Mistral refuse ids of any other length."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +43,23 @@ class Message:
     """One message of a conversation.
 
     Attributes:
-        role: ``system``, ``user`` or ``assistant``.
-        content: the text as written or generated.
+        role: ``system``, ``user``, ``assistant`` or ``tool``.
+        content: the text as written or generated; without the calls, if there are any.
+        calls: of tools, that a reply ends with.
+        results: of the calls before, where the role is ``tool``.
+        written: a reply as generated, with its calls; "" where it has none.
     """
 
     role: str
     content: str
+    calls: tuple[ToolCall, ...] = ()
+    results: tuple[CallResult, ...] = ()
+    written: str = ""
+
+    @property
+    def raw(self) -> str:
+        """The text as written or generated."""
+        return self.written or self.content
 
 
 @dataclass(frozen=True)
@@ -98,11 +115,13 @@ class ChatPrompt:
     Attributes:
         messages: the conversation so far; change it only through the methods.
         thinking: how much the model shall think before its next reply.
+        tools: that the model may call, as the API describes them.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
         self.messages: list[Message] = []
         self.thinking = ThinkingMode()
+        self.tools: Sequence[Mapping[str, Any]] = ()
         self._tokenizer = tokenizer
         self._template = template
         self._control = dict(tokenizer.control_texts)
@@ -183,7 +202,7 @@ class ChatPrompt:
                 at = end = pos
             else:
                 pos = end = at + len(content)
-            if message.role == "user":
+            if message.role in ("user", "tool"):
                 places.append(range(at, end))
         return places
 
@@ -229,20 +248,33 @@ class ChatPrompt:
         self.rewind(n_messages)
         return ids
 
-    def add_reply(self, ids: list[int], text: str) -> None:
+    def add_results(self, results: Sequence[CallResult]) -> None:
+        """Add the results of calls, as one message; ``prompt_ids`` raises if the template cannot render them."""
+        self.messages.append(Message("tool", "\n".join(one.text for one in results), results=tuple(results)))
+
+    def add_reply(
+        self, ids: list[int], text: str, calls: Sequence[ToolCall] = (), before_calls: str | None = None
+    ) -> None:
         """Add the model's reply to the last message.
 
         Args:
             ids: exactly as generated, without the end token, perhaps with the tokens of one of ``stops``; kept unless
                 the template rewrites the reply.
             text: the ids decoded; control tokens may be spelled out in it.
+            calls: of tools, that the reply ends with.
+            before_calls: the text before them; None for all of it.
 
         Raises:
-            ValueError: the last message is not a user's.
+            ValueError: the last message is not a user's, nor a tool's.
         """
-        if not self.messages or self.messages[-1].role != "user":
+        if not self._awaits_reply:
             raise ValueError("a reply needs a user's message before it")
-        self.messages.append(Message("assistant", text))
+        if calls:
+            content = text if before_calls is None else before_calls
+            written = text if before_calls is not None else ""
+            self.messages.append(Message("assistant", content, tuple(calls), written=written))
+        else:
+            self.messages.append(Message("assistant", text))
         self._replies.append(self._shown_ids(ids, text))
         self._is_settled = False
 
@@ -272,7 +304,7 @@ class ChatPrompt:
         """
         if not self.messages or self.messages[-1].role != "assistant":
             raise ValueError("the last message is not a reply")
-        taken = TakenReply(self._replies[-1], self.messages[-1].content)
+        taken = TakenReply(self._replies[-1], self.messages[-1].raw)
         self.rewind(len(self.messages) - 1)
         return taken
 
@@ -308,9 +340,9 @@ class ChatPrompt:
 
         Raises:
             TemplateError: the template cannot render this conversation.
-            ValueError: the last message is not a user's.
+            ValueError: the last message is not a user's, nor a tool's.
         """
-        if not self.messages or self.messages[-1].role != "user":
+        if not self._awaits_reply:
             raise ValueError("the next reply needs a user's message before it")
         rendered = self._render()
         self._settle_reply(rendered)
@@ -318,21 +350,58 @@ class ChatPrompt:
         self._append(rendered)
         return list(self._ids)
 
+    @property
+    def _awaits_reply(self) -> bool:
+        return bool(self.messages) and self.messages[-1].role in ("user", "tool")
+
     def _render(self) -> str:
         """Return the conversation as the template prints it, control tokens in messages swapped out."""
-        contents = "".join(message.content for message in self.messages)
+        contents = "".join(part for message in self.messages for part in _texts(message))
+        contents += json.dumps(list(self.tools), ensure_ascii=False) if self.tools else ""
         if any(swap in contents for swap in self._swaps.values()):
             before, self._swaps = self._swaps, self._choose_swaps(contents)
             self._text = self._text.translate({ord(swap): self._swaps[first] for first, swap in before.items()})
         replies = iter(self._replies)
-        messages = [
-            {
-                "role": message.role,
-                "content": self._guard(message.content, next(replies) if message.role == "assistant" else ()),
-            }
-            for message in self.messages
-        ]
-        return self._template.render(messages, add_generation_prompt=True, now=self._now, thinking=self.thinking)
+        messages: list[dict[str, Any]] = []
+        for at, message in enumerate(self.messages):
+            if message.role != "tool":
+                messages.append(self._guarded(message, next(replies) if message.role == "assistant" else ()))
+            elif at and (self.messages[at - 1].calls or self.messages[at - 1].role == "tool"):
+                messages += map(self._guarded_result, message.results)
+            else:  # its call went when the context was full, and templates refuse a result without one
+                messages.append({"role": "user", "content": self._guard(message.content)})
+        tools = self._guard_values(list(self.tools))
+        return self._template.render(
+            messages, add_generation_prompt=True, now=self._now, thinking=self.thinking, tools=tools
+        )
+
+    def _guarded(self, message: Message, ids: Sequence[int]) -> dict[str, Any]:
+        """Return a message for the template, with nothing in it that could become a control token."""
+        found: dict[str, Any] = {"role": message.role, "content": self._guard(message.content, ids, message.raw)}
+        if message.calls:
+            found["tool_calls"] = [
+                {
+                    "id": _short_id(call.call_id),
+                    "function": {
+                        "name": self._guard(call.name),
+                        "arguments": json.dumps(self._guard_values(call.values), ensure_ascii=False),
+                    },
+                }
+                for call in message.calls
+            ]
+        return found
+
+    def _guarded_result(self, result: CallResult) -> dict[str, Any]:
+        content, name = self._guard(result.text), self._guard(result.name)
+        return {"role": "tool", "content": content, "name": name, "tool_call_id": _short_id(result.call_id)}
+
+    def _guard_values(self, value: Any) -> Any:
+        """Return a JSON value with each text in it guarded."""
+        if isinstance(value, str):
+            return self._guard(value)
+        if isinstance(value, Mapping):
+            return {self._guard(str(key)): self._guard_values(one) for key, one in value.items()}
+        return [self._guard_values(one) for one in value] if isinstance(value, (list, tuple)) else value
 
     def _choose_swaps(self, contents: str) -> dict[str, str]:
         """Map the first characters of control tokens to private-use characters that occur nowhere else."""
@@ -343,9 +412,15 @@ class ChatPrompt:
             raise TokenizerError("the control tokens begin with too many different characters (use another model)")
         return dict(zip(firsts, free, strict=False))
 
-    def _guard(self, content: str, ids: Sequence[int] = ()) -> str:
-        """Swap spelled-out control tokens, except those of a reply that occur as often in its ids."""
-        written = content
+    def _guard(self, content: str, ids: Sequence[int] = (), written: str = "") -> str:
+        """Swap spelled-out control tokens, except those of a reply that occur as often in its ids.
+
+        Args:
+            content: the text.
+            ids: of the whole reply.
+            written: the whole reply, if the text is a part of it.
+        """
+        written = written or content
         for text, token_id in spelled_in(content, self._control).items():
             if written.count(text) == ids.count(token_id):
                 continue
@@ -364,7 +439,8 @@ class ChatPrompt:
         self._is_settled = True
         if not ids or not rendered.startswith(self._text):
             return
-        end = _end_of_reply(rendered, len(self._text), self._guard(self.messages[-2].content, ids))
+        reply = next(message for message in reversed(self.messages) if message.role == "assistant")
+        end = _end_of_reply(rendered, len(self._text), self._guard(reply.raw, ids))
         if end is not None and not self._is_within_control(rendered, end):
             self._text = rendered[:end]
             self._ids += ids
@@ -405,6 +481,18 @@ class ChatPrompt:
             after_special = fragment.token_id is not None
         self._text = rendered
         self._marks.append(_Mark(len(rendered), len(rendered), len(self._ids), after_special))
+
+
+def _texts(message: Message) -> tuple[str, ...]:
+    of_calls = (part for call in message.calls for part in (call.name, call.arguments))
+    return (message.content, *of_calls, *(part for one in message.results for part in (one.name, one.text)))
+
+
+def _short_id(call_id: str) -> str:
+    """Return a call's id as every template takes it."""
+    if len(call_id) == _CALL_ID_CHARS and call_id.isascii() and call_id.isalnum():
+        return call_id
+    return hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:_CALL_ID_CHARS]
 
 
 def _end_of_reply(rendered: str, start: int, reply: str) -> int | None:

@@ -6,6 +6,7 @@ Handles templates that are missing or unusable; rendering happens in another pro
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,11 @@ from engine.errors import TemplateError, shown
 from engine.prompt.template_process import TemplateProcess
 from engine.prompt.thinking_mode import ThinkingMode, knows_levels
 from engine.prompt.thought_markers import closed_by, mentioned_in, opened_by, parts_of_channels
+from engine.prompt.tools.formats import CallFormat, format_of
 
 KEY = "tokenizer.chat_template"
+TOOLS_KEY = "tokenizer.chat_template.tool_use"
+"""A template of its own for conversations with tools."""
 
 MAX_SOURCE_CHARS = 1 << 18
 """Limit on a template's length in characters; the longest in use have about 20,000."""
@@ -25,6 +29,11 @@ CHATML_TAGS = ("<|im_end|>", "<|im_start|>")
 _USER_NEEDLE = "qvuserqv"
 _SYSTEM_NEEDLE = "qvsystemqv"
 _PROBE = {"role": "user", "content": _USER_NEEDLE}
+_TOOL_NEEDLE, _VALUE_NEEDLE = "qvtoolqv", "qvvalueqv"
+_TOOL = {
+    "type": "function",
+    "function": {"name": _TOOL_NEEDLE, "description": "", "parameters": {"type": "object", "properties": {}}},
+}
 _BY_DEFAULT = ThinkingMode()
 
 
@@ -41,6 +50,21 @@ class _Switch:
     opening: str
 
 
+@dataclass(frozen=True)
+class _Calls:
+    """How a template takes calls of tools.
+
+    Attributes:
+        format: of the calls in replies; None where there are no tools.
+        has_text_arguments: arguments are JSON text rather than an object.
+        are_written: the template prints none: they are part of the message's text.
+    """
+
+    format: CallFormat | None
+    has_text_arguments: bool = False
+    are_written: bool = False
+
+
 class ChatTemplate:
     """One model's chat format.
 
@@ -54,6 +78,7 @@ class ChatTemplate:
         eos_text: spelling of the end-of-text token.
         file_name: the model's file, for messages.
         process: renderer to use; None starts one at once and closes it with the template.
+        tools_source: Jinja source for conversations with tools; None for the same.
     """
 
     def __init__(
@@ -63,8 +88,11 @@ class ChatTemplate:
         eos_text: str = "",
         file_name: str = "model",
         process: TemplateProcess | None = None,
+        tools_source: str | None = None,
     ) -> None:
         self.source = source
+        self._tools_source = tools_source if not _refusal(tools_source) and tools_source else None
+        self._calls: _Calls | None = None
         self._specials = {"bos_token": bos_text, "eos_token": eos_text}
         self._file_name = file_name
         self._process = process or TemplateProcess()
@@ -85,7 +113,7 @@ class ChatTemplate:
         cls, metadata: Mapping[str, Any], file_name: str, bos_text: str = "", eos_text: str = ""
     ) -> ChatTemplate:
         """Return the template in a GGUF file's metadata; any fault in it leads to ChatML and a ``notice``."""
-        return cls(metadata.get(KEY), bos_text, eos_text, file_name)
+        return cls(metadata.get(KEY), bos_text, eos_text, file_name, tools_source=metadata.get(TOOLS_KEY))
 
     @property
     def notice(self) -> str | None:
@@ -104,22 +132,35 @@ class ChatTemplate:
         """Whether the template takes levels of thinking."""
         return self.source is not None and knows_levels(self.source)
 
+    @property
+    def call_format(self) -> CallFormat | None:
+        """How the model calls tools; None where the template has no tools, or a format that is not known."""
+        self._probe()
+        if self.source is None:
+            return None
+        if self._calls is None:
+            self._calls = self._find_calls()
+        return self._calls.format
+
     def render(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, Any]],
         add_generation_prompt: bool = True,
         now: float | None = None,
         thinking: ThinkingMode = _BY_DEFAULT,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> str:
         """Return the prompt for a conversation.
 
         Args:
-            messages: each with ``role`` (system, user, assistant) and ``content``. Never changed.
+            messages: each with ``role`` (system, user, assistant, tool) and ``content``; those with calls also with
+                ``tool_calls``, results with ``name`` and ``tool_call_id``. Never changed.
             add_generation_prompt: end with the text that precedes a reply.
             now: the time for templates that print the date, in seconds since 1970; None is the present. The same
                 value through a conversation keeps its beginning the same past midnight.
             thinking: how much the model shall think. Where a template has no switch for it, none at all is asked for
                 by an empty thought at the reply's beginning.
+            tools: that the model may call, as the API describes them.
 
         Raises:
             TemplateError: the template fails on these messages or exceeds its limits.
@@ -129,9 +170,11 @@ class ChatTemplate:
             return _chatml(messages, add_generation_prompt)
         if not self._supports_system:
             messages = fold_system(messages)
+        if self._calls is None and any("tool_calls" in message for message in messages):
+            self._calls = self._find_calls()
         try:
             switch = self._switch(thinking)
-            text = self._render(messages, add_generation_prompt, now, switch.variables)
+            text = self._render(messages, add_generation_prompt, now, switch.variables, tools)
             return text + switch.opening if add_generation_prompt else text
         except TemplateError as error:
             raise TemplateError(
@@ -175,21 +218,47 @@ class ChatTemplate:
 
     def _render(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, Any]],
         add_generation_prompt: bool,
         now: float | None,
         switches: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> str:
         assert self.source is not None
+        source = self.source
+        if tools or any(message["role"] == "tool" for message in messages):
+            source = self._tools_source or source
         variables = {
             **(switches or {}),
-            "messages": [_as_template_sees(message) for message in messages],
+            "messages": [_as_template_sees(message, self._calls) for message in messages],
             "add_generation_prompt": add_generation_prompt,
-            "tools": self._tools,
+            "tools": list(tools) or self._tools,
             "documents": None,
             **self._specials,
         }
-        return self._process.render(self.source, variables, time.time() if now is None else now)
+        return self._process.render(source, variables, time.time() if now is None else now)
+
+    def _find_calls(self) -> _Calls:
+        """Find out whether the template tells of tools, and how it takes their calls."""
+        found = format_of(self._tools_source or self.source or "")
+        try:
+            text = self._render([_PROBE], True, None, tools=[_TOOL])
+        except TemplateError:
+            text = ""
+        if found is None or _TOOL_NEEDLE not in text:
+            return _Calls(None)
+        function = {"name": _TOOL_NEEDLE, "arguments": json.dumps({"a": _VALUE_NEEDLE})}
+        asked = {"role": "assistant", "content": "", "tool_calls": [{"id": "qvcallqv1", "function": function}]}
+        result = {"role": "tool", "name": _TOOL_NEEDLE, "tool_call_id": "qvcallqv1", "content": "x"}
+        for has_text_arguments in (False, True):
+            self._calls = _Calls(found, has_text_arguments=has_text_arguments)
+            try:
+                text = self._render([_PROBE, asked, result], True, None)
+            except TemplateError:
+                continue
+            if _TOOL_NEEDLE in text and _VALUE_NEEDLE in text:
+                return self._calls
+        return _Calls(found, are_written=found.write is not None) if found.write is not None else _Calls(None)
 
     def _probe(self) -> None:
         """Find out on first use whether the template works at all, and what it does with a system message."""
@@ -228,16 +297,35 @@ class ChatTemplate:
         self.close()
 
 
-def _as_template_sees(message: Mapping[str, str]) -> dict[str, str]:
-    """Return a message with thought and answer apart where it consists of channels."""
+def _as_template_sees(message: Mapping[str, Any], how: _Calls | None) -> dict[str, Any]:
+    """Return a message with thought and answer apart where it consists of channels, and its calls as is usual."""
     role, content = message["role"], message["content"]
+    seen: dict[str, Any] = {"role": role, "content": content}
+    calls = message.get("tool_calls")
     parts = parts_of_channels(content) if role == "assistant" else None
-    if parts is None:
-        return {"role": role, "content": content}
-    return {"role": role, "content": parts[1], "thinking": parts[0], "reasoning": parts[0]}
+    if parts is not None:
+        thought, answer = parts
+        seen["content"] = answer
+        if not (calls and answer):  # with a call, templates take one of the two
+            seen |= {"thinking": thought, "reasoning": thought}
+    if calls and how is not None and how.are_written and how.format is not None and how.format.write is not None:
+        written = [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls]
+        seen["content"] += how.format.write(written)
+    elif calls:
+        has_text = how is not None and how.has_text_arguments
+        seen["tool_calls"] = [_call_seen(call, has_text) for call in calls]
+    if role == "tool":
+        seen |= {"name": message.get("name", ""), "tool_call_id": message.get("tool_call_id", "")}
+    return seen
 
 
-def fold_system(messages: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+def _call_seen(call: Mapping[str, Any], has_text: bool) -> dict[str, Any]:
+    function = call["function"]
+    arguments = function["arguments"] if has_text else json.loads(function["arguments"])
+    return {"id": call["id"], "type": "function", "function": {"name": function["name"], "arguments": arguments}}
+
+
+def fold_system(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Put a leading system message in front of the first user message, a newline between, as llama.cpp does."""
     if not messages or messages[0]["role"] != "system":
         return list(messages)
@@ -266,7 +354,7 @@ def _refusal(source: object) -> str | None:
     return None
 
 
-def _chatml(messages: Sequence[Mapping[str, str]], add_generation_prompt: bool) -> str:
+def _chatml(messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool) -> str:
     end, start = CHATML_TAGS
     turns = [f"{start}{message['role']}\n{message['content']}{end}\n" for message in messages]
     return "".join(turns) + (f"{start}assistant\n" if add_generation_prompt else "")

@@ -90,7 +90,8 @@ class TemplateProcess:
             TemplateError: the template failed or exceeded a limit. The message starts with a verb, to follow
                 "the chat template".
         """
-        message_chars = sum(len(part) for message in variables["messages"] for part in message.values())
+        given = variables["messages"], variables.get("tools")
+        message_chars = sum(len(json.dumps(part, ensure_ascii=False)) for part in given)
         request: dict[str, Any] = {
             "source": source,
             "variables": variables,

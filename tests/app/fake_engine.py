@@ -15,7 +15,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,10 +32,12 @@ from engine.errors import (
     TemplateError,
 )
 from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.tools.calls import CallResult, ToolCall
+from engine.prompt.tools.formats import format_of
 from engine.sampling.logprobs import TokenLogprobs
 
 BOS, EOS, SYSTEM, USER, ASSISTANT, END = range(6)
-_MARKERS = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
+_MARKERS = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT, "tool": USER}
 _PATIENCE_S = 300.0
 """Longer than a test waits for any one thing: on a loaded machine it waits for several while the engine stands here."""
 
@@ -74,6 +76,13 @@ class Message:
 
     role: str
     content: str
+    calls: tuple[ToolCall, ...] = ()
+    results: tuple[CallResult, ...] = ()
+
+    @property
+    def raw(self) -> str:
+        """The text as generated."""
+        return self.content
 
 
 class FakeClock:
@@ -159,6 +168,8 @@ class Script:
     control: frozenset[str] = frozenset()
     """Pieces that are control tokens: their text is left out unless it is asked for."""
     has_template: bool = True
+    calls_like: str = "<tool_call>"
+    """A text in the template that tells how the model calls tools; "" for no tools."""
     template_error: EngineError | None = None
     refused_words: str = ""
     """The template refuses a conversation in which these words stand."""
@@ -281,6 +292,7 @@ class FakeChat:
         self._refused_words = refused_words
         self.opening = opening
         self.thinking = ThinkingMode()
+        self.tools: Sequence[Any] = ()
         self.stops = stops
         self.messages: list[Message] = []
         self._ids: list[list[int]] = []
@@ -318,9 +330,17 @@ class FakeChat:
         self.rewind(n_messages)
         return ids[:-3]
 
-    def add_reply(self, ids: list[int], text: str) -> None:
+    def add_reply(
+        self, ids: list[int], text: str, calls: Sequence[ToolCall] = (), before_calls: str | None = None
+    ) -> None:
         """Append the reply as it was generated."""
-        self._append("assistant", text, list(ids))
+        self._append("assistant", text, list(ids), tuple(calls))
+
+    def add_results(self, results: Sequence[CallResult]) -> None:
+        """Append what tools said."""
+        text = "\n".join(one.text for one in results)
+        self._append("tool", text, self._tokenizer.encode(text, bos=False))
+        self.messages[-1] = replace(self.messages[-1], results=tuple(results))
 
     def rewind(self, n_messages: int) -> None:
         """Keep the first messages only."""
@@ -355,8 +375,8 @@ class FakeChat:
             raise TemplateError("the chat template fails: no")
         return [BOS, *(i for ids in self._ids for i in ids), ASSISTANT]
 
-    def _append(self, role: str, text: str, ids: list[int]) -> None:
-        self.messages.append(Message(role, text))
+    def _append(self, role: str, text: str, ids: list[int], calls: tuple[ToolCall, ...] = ()) -> None:
+        self.messages.append(Message(role, text, calls))
         self._ids.append([_MARKERS[role], *ids, END])
 
 
@@ -370,7 +390,11 @@ class FakeModel:
         self.quantization = "Q4_K_M"
         self.tokenizer = FakeTokenizer()
         self.tokenizer.control = script.control
-        self.chat_template = SimpleNamespace(source="{{ messages }}" if script.has_template else None, notice=None)
+        self.chat_template = SimpleNamespace(
+            source="{{ messages }}" if script.has_template else None,
+            notice=None,
+            call_format=format_of(script.calls_like),
+        )
         attention = Attention(8, 4, 32, 32, Rope(10000.0, 32, neighbours=True), 32**-0.5)
         layers = (Layer(attention, Dense(172)),) * 2
         self.config = ModelConfig("llama", 64, layers, 1e-5, 2048, self.tokenizer.vocab_size)

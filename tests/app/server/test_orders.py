@@ -79,7 +79,7 @@ WRONG_IN_TEXTS: dict[str, list[Any]] = {
 WRONG_MESSAGES: list[tuple[Any, str]] = [
     ({"role": "user"}, "messages[0].content"),
     ({"content": "hi"}, "messages[0].role"),
-    ({"role": "tool", "content": "hi"}, "messages[0].role"),
+    ({"role": "tool", "content": "hi"}, "messages[0].tool_call_id"),
     ({"role": "robot", "content": "hi"}, "messages[0].role"),
     ({"role": ["user"], "content": "hi"}, "messages[0].role"),
     ({"role": "user", "content": 5}, "messages[0].content"),
@@ -90,7 +90,7 @@ WRONG_MESSAGES: list[tuple[Any, str]] = [
     ({"role": "user", "content": [{"type": "text", "text": "a", "x": 1}]}, "messages[0].content[0].x"),
     ({"role": "user", "content": "hi", "name": "Ann"}, "messages[0].name"),
     ({"role": "user", "content": "hi", "colour": "red"}, "messages[0].colour"),
-    ({"role": "assistant", "content": "hi", "tool_calls": [{}]}, "messages[0].tool_calls"),
+    ({"role": "assistant", "content": "hi", "tool_calls": [{}]}, "messages[0].tool_calls[0].type"),
     ({"role": "assistant", "content": "hi"}, "messages[0].role"),
     ({"role": "system", "content": "hi"}, "messages[0].role"),
 ]

@@ -1,0 +1,329 @@
+"""One server of tools: its process, and the requests it answers, one at a time.
+
+The server is untrusted: every answer is bounded in time and bytes, and nothing is read between two requests, so that a
+flood stands in the pipe. The protocol is a JSON object a line (JSON-RPC 2.0); the part of it that tools need is small,
+and the usual package for it reads lines of any length, and takes a second to import.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from app.program.version import installed_version
+from app.text.clean_text import clean_line, clean_text
+from app.text.record import record
+from engine.prompt.tools.calls import NAME, is_deep
+
+PROTOCOL = "2025-06-18"
+MOST_TOOLS = 64
+MOST_DESCRIPTION_CHARS = 2000
+MOST_SCHEMA_CHARS = 1 << 14
+_MOST_PAGES = 16
+_READ_BYTES = 1 << 16
+_LOOK_S = 0.1
+"""A stop is seen this often."""
+_INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+"""Variables that a server gets besides its own: keys of other programs are no business of it."""
+
+
+class ToolServerError(Exception):
+    """What a server did wrong, in one line; it is ended then."""
+
+
+class StoppedError(Exception):
+    """The user stopped the request; the server is ended, since its answer would come for the next one."""
+
+
+@record
+class ServerLimits:
+    """Limits on a server."""
+
+    start_s: float = 30.0
+    call_s: float = 60.0
+    answer_bytes: int = 4 << 20
+    """Of all that comes until a request is answered."""
+    result_chars: int = 1 << 18
+    """Of a result; the rest is cut."""
+
+
+@record
+class ServedTool:
+    """A tool of a server, checked."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+    @property
+    def for_template(self) -> dict[str, Any]:
+        """As chat templates take it."""
+        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": function}
+
+
+@record
+class ToolResult:
+    """What a tool said: clean text, safe for a terminal."""
+
+    text: str
+    is_error: bool = False
+    is_cut: bool = False
+
+
+class ToolServer:
+    """A server that runs from ``start`` to ``close``. Used by one thread at a time.
+
+    Args:
+        name: by which the user knows it.
+        command: program and arguments; no shell reads them.
+        environment: variables besides the usual ones.
+        limits: in time and bytes.
+        is_stopped: asked while a request runs; True ends it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        limits: ServerLimits | None = None,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.name = clean_line(name, 40)
+        self._command, self._environment = list(command), dict(environment or {})
+        self._limits, self._is_stopped = limits or ServerLimits(), is_stopped
+        self._child: subprocess.Popen[bytes] | None = None
+        self._end: weakref.finalize[Any, Any] | None = None
+        self._unread = bytearray()
+        self._n_requests = 0
+        self.n_left_out = 0
+        """Tools that the server offers and that cannot be used."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process lives."""
+        return self._child is not None and self._child.poll() is None
+
+    def start(self) -> tuple[ServedTool, ...]:
+        """Start the server and return its tools.
+
+        Raises:
+            ToolServerError: it does not start, or does not speak the protocol.
+            StoppedError: the user did not want to wait.
+        """
+        self.close()
+        self._spawn()
+        client = {"name": "jalopy", "version": installed_version()}
+        greeting = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": client}
+        said = self._request("initialize", greeting, self._limits.start_s)
+        if not isinstance(said.get("protocolVersion"), str):
+            raise self._fault("does not speak the Model Context Protocol")
+        self._send({"jsonrpc": "2.0", "method": "notifications/initialized"}, self._limits.start_s)
+        return self._list()
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Have a tool do something.
+
+        Raises:
+            ToolServerError: the server does not answer, or not soundly.
+            StoppedError: the user did not want to wait.
+        """
+        parts: list[str] = []
+        said = self._request("tools/call", {"name": name, "arguments": dict(arguments)}, self._limits.call_s)
+        content = said.get("content")
+        for part in content if isinstance(content, list) else []:
+            kind = part.get("type") if isinstance(part, dict) else None
+            text = part.get("text") if kind == "text" else None
+            parts.append(text if isinstance(text, str) else f"[{clean_line(str(kind), 20)} left out]")
+        if not parts and "structuredContent" in said:
+            parts.append(json.dumps(said["structuredContent"], ensure_ascii=False))
+        text = "\n".join(parts)
+        most = self._limits.result_chars
+        return ToolResult(clean_text(text[:most]), said.get("isError") is True, len(text) > most)
+
+    def close(self) -> None:
+        """End the server and its children."""
+        if self._end is not None:
+            self._end()
+        self._child = self._end = None
+        self._unread.clear()
+
+    # ---- the process
+
+    def _spawn(self) -> None:
+        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | self._environment
+        guard = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))]
+        reading, writing = os.pipe()
+        try:
+            self._child = subprocess.Popen(
+                [*guard, str(reading), *self._command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,  # what it logs must not reach the terminal
+                env=environment,
+                pass_fds=(reading,),
+                start_new_session=True,  # Ctrl+C in the terminal must not reach it
+                bufsize=0,
+            )
+        except (OSError, ValueError) as error:
+            os.close(writing)
+            raise self._fault(f"cannot be started: {error}") from None
+        finally:
+            os.close(reading)
+        self._end = weakref.finalize(self, _end, self._child, writing)
+        assert self._child.stdin is not None
+        os.set_blocking(self._child.stdin.fileno(), False)
+
+    # ---- requests
+
+    def _list(self) -> tuple[ServedTool, ...]:
+        found: dict[str, ServedTool] = {}
+        self.n_left_out, cursor = 0, None
+        for _ in range(_MOST_PAGES):
+            page = self._request("tools/list", {"cursor": cursor} if cursor else {}, self._limits.start_s)
+            items = page.get("tools")
+            for item in items if isinstance(items, list) else []:
+                tool = _tool(item)
+                if tool is None or tool.name in found or len(found) >= MOST_TOOLS:
+                    self.n_left_out += 1
+                else:
+                    found[tool.name] = tool
+            cursor = page.get("nextCursor")
+            if not isinstance(cursor, str) or not cursor:
+                break
+        return tuple(found.values())
+
+    def _request(self, method: str, params: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
+        deadline_s = time.monotonic() + patience_s
+        self._n_requests += 1
+        number, room = self._n_requests, self._limits.answer_bytes
+        self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params}, patience_s)
+        while True:
+            line = self._read_line(deadline_s, patience_s, room)
+            room -= len(line) + 1
+            said = self._object(line)
+            if "method" in said:
+                self._answer(said, patience_s)
+            elif said.get("id") == number:
+                break
+        error = said.get("error")
+        if error is not None:
+            message = error.get("message") if isinstance(error, dict) else error
+            if method == "tools/call":  # the model may mend its call
+                return {"content": [{"type": "text", "text": str(message)}], "isError": True}
+            raise self._fault(f"refuses {method}: {clean_line(str(message), 120)}")
+        result = said.get("result")
+        if not isinstance(result, dict):
+            raise self._fault("gives an answer without a result")
+        return result
+
+    def _object(self, line: bytes) -> dict[str, Any]:
+        if line.startswith(b"!"):
+            raise self._fault(f"cannot be started: {clean_line(line[1:].decode(errors='replace'), 120)}")
+        try:
+            said = json.loads(line)
+        except (ValueError, RecursionError):
+            said = None
+        if not isinstance(said, dict):
+            raise self._fault("says what is no JSON object")
+        return said
+
+    def _answer(self, asked: Mapping[str, Any], patience_s: float) -> None:
+        """Answer what a server asks for; notifications ask for nothing."""
+        number = asked.get("id")
+        if not isinstance(number, (int, str)):
+            return
+        answer: dict[str, Any] = {"error": {"code": -32601, "message": "not supported"}}
+        if asked["method"] == "ping":
+            answer = {"result": {}}
+        self._send({"jsonrpc": "2.0", "id": number, **answer}, patience_s)
+
+    def _send(self, message: Mapping[str, Any], patience_s: float) -> None:
+        if self._child is None or self._child.stdin is None:
+            raise ToolServerError(f"tool server {self.name} is not running (/tools on {self.name} starts it)")
+        pipe, left = self._child.stdin.fileno(), memoryview(json.dumps(message).encode() + b"\n")
+        deadline_s = time.monotonic() + patience_s
+        while left:
+            self._look(deadline_s, patience_s)
+            if select.select([], [pipe], [], _LOOK_S)[1]:
+                try:
+                    left = left[os.write(pipe, left) :]
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    raise self._gone() from None
+
+    def _read_line(self, deadline_s: float, patience_s: float, room: int) -> bytes:
+        assert self._child is not None
+        assert self._child.stdout is not None
+        pipe, searched = self._child.stdout.fileno(), 0
+        while (end := self._unread.find(b"\n", searched)) < 0:
+            searched = len(self._unread)
+            if searched > room:
+                raise self._fault(f"says more than {self._limits.answer_bytes >> 20 or 1} MB at once")
+            self._look(deadline_s, patience_s)
+            if not select.select([pipe], [], [], _LOOK_S)[0]:
+                continue
+            piece = os.read(pipe, _READ_BYTES)
+            if not piece:
+                raise self._gone()
+            self._unread += piece
+        line = bytes(self._unread[:end])
+        del self._unread[: end + 1]
+        if end > room:
+            raise self._fault(f"says more than {self._limits.answer_bytes >> 20 or 1} MB at once")
+        return line
+
+    def _look(self, deadline_s: float, patience_s: float) -> None:
+        if self._is_stopped():
+            self.close()
+            raise StoppedError
+        if time.monotonic() >= deadline_s:
+            raise self._fault(f"did not answer within {patience_s:g} s")
+
+    def _gone(self) -> ToolServerError:
+        return self._fault("has ended")
+
+    def _fault(self, what: str) -> ToolServerError:
+        self.close()
+        return ToolServerError(f"tool server {self.name} {what} (command: {clean_line(' '.join(self._command), 80)})")
+
+
+def _tool(item: Any) -> ServedTool | None:
+    """Return a tool as a server describes it, None where it cannot be used."""
+    if not isinstance(item, dict):
+        return None
+    name, about, schema = item.get("name"), item.get("description") or "", item.get("inputSchema")
+    if not isinstance(name, str) or not NAME.fullmatch(name) or not isinstance(about, str):
+        return None
+    if not isinstance(schema, dict) or schema.get("type") != "object" or is_deep(schema):
+        return None
+    if len(json.dumps(schema)) > MOST_SCHEMA_CHARS or not isinstance(schema.get("properties", {}), dict):
+        return None
+    return ServedTool(name, clean_text(about[:MOST_DESCRIPTION_CHARS]), schema)
+
+
+def _end(child: subprocess.Popen[bytes], lifeline: int) -> None:
+    """End the guard, which ends the server with all its children."""
+    with contextlib.suppress(OSError):
+        os.close(lifeline)
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+    try:
+        child.wait(timeout=1.0)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        threading.Thread(target=child.wait, daemon=True).start()

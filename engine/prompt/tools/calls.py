@@ -1,0 +1,143 @@
+"""Calls of tools as data, and the limits on what is taken for one: replies and clients are untrusted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+MOST_DEPTH = 32
+"""Limit on how deep arguments and schemas are nested."""
+MOST_CALL_CHARS = 1 << 17
+"""Limit on a call in characters; a longer one is text."""
+MOST_CALLS = 64
+"""Limit on the calls of one reply."""
+
+
+Schemas = Mapping[str, Mapping[str, Any]]
+"""Names of tools, and the JSON schemas of their parameters."""
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call.
+
+    Attributes:
+        name: of the tool; as ``NAME``.
+        arguments: an object as JSON.
+        call_id: by which its result names it.
+    """
+
+    name: str
+    arguments: str = "{}"
+    call_id: str = ""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The arguments as an object."""
+        found = json.loads(self.arguments)
+        assert isinstance(found, dict)
+        return found
+
+
+@dataclass(frozen=True)
+class CallResult:
+    """What came of a call.
+
+    Attributes:
+        name: of the tool.
+        text: as the model is to read it.
+        call_id: of the call.
+    """
+
+    name: str
+    text: str
+    call_id: str = ""
+
+
+def load_json(text: str) -> Any:
+    """Return the value of JSON text.
+
+    Raises:
+        ValueError: it is not JSON, nested too deeply, or holds numbers that JSON lacks.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if is_deep(value):
+        raise ValueError("nested too deeply")
+    return value
+
+
+def first_json(text: str, start: int) -> tuple[Any, int]:
+    """Return the value that begins at an offset, and the offset behind it.
+
+    Raises:
+        ValueError: none begins there.
+    """
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if is_deep(value):
+        raise ValueError("nested too deeply")
+    return value, end
+
+
+def is_deep(value: Any) -> bool:
+    """Whether a JSON value is nested deeper than ``MOST_DEPTH``."""
+    level = [value]
+    for _ in range(MOST_DEPTH):
+        level = [
+            part
+            for one in level
+            if isinstance(one, (dict, list))
+            for part in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def call(name: Any, arguments: Any) -> ToolCall | None:
+    """Return a call if name and arguments can be those of one."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        return None
+    if isinstance(arguments, str):
+        try:
+            arguments = load_json(arguments or "{}")
+        except ValueError:
+            return None
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, dict) or is_deep(arguments):
+        return None
+    return ToolCall(name, json.dumps(arguments, ensure_ascii=False))
+
+
+def call_of(value: Any) -> ToolCall | None:
+    """Return the call that a JSON object describes, in any of the usual ways; None if it describes none."""
+    if not isinstance(value, Mapping):
+        return None
+    if isinstance(value.get("function"), Mapping):
+        value = value["function"]
+    name = value.get("name", value.get("function"))
+    return call(name, value.get("arguments", value.get("parameters")))
+
+
+def calls_of(value: Any) -> list[ToolCall]:
+    """Return the calls of a JSON object or a list of them; none unless all are calls."""
+    items = value if isinstance(value, list) else [value]
+    found = [call_of(item) for item in items]
+    return [one for one in found if one is not None] if all(found) else []
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is no number in JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)

@@ -1,0 +1,74 @@
+"""Calls written as JSON: Hermes and Qwen between tags, Llama 3 bare, Mistral behind its token."""
+
+from __future__ import annotations
+
+import re
+
+from engine.prompt.tools.calls import ToolCall, call, calls_of, first_json, load_json
+from engine.prompt.tools.pythonic import read_call
+
+PYTHON_TAG = "<|python_tag|>"
+TOOL_CALLS = "[TOOL_CALLS]"
+_BETWEEN = " \t\r\n;,"
+_NAMED = re.compile(r"\s*([A-Za-z0-9_.-]{1,64})\s*(?:\[CALL_ID\][A-Za-z0-9_-]{0,64}\s*)?\[ARGS\]\s*")
+
+
+def read_tagged(region: str) -> list[ToolCall]:
+    """Read one or more objects between an opening and a closing tag."""
+    body = region[region.index(">") + 1 :]
+    return _sequence(re.sub(r"</?[a-z_|]+>\s*$", "", body))
+
+
+def read_llama(region: str) -> list[ToolCall]:
+    """Read objects with a name and parameters, or a call such as ``name.call(a="b")`` behind the tag."""
+    body = region.strip().removeprefix(PYTHON_TAG).strip()
+    if body.startswith("{"):
+        return _sequence(body)
+    found = read_call(body)
+    return [ToolCall(found.name.removesuffix(".call"), found.arguments)] if found is not None else []
+
+
+def read_mistral(region: str) -> list[ToolCall]:
+    """Read a list of objects behind the token, or names and arguments each behind a token of its own."""
+    found: list[ToolCall] = []
+    for part in region.split(TOOL_CALLS):
+        named = _NAMED.match(part)
+        try:
+            if named is not None:
+                arguments, _ = first_json(part, named.end())
+                one = call(named[1], arguments)
+                found += [one] if one is not None else []
+            elif part.strip():
+                value, _ = first_json(part.strip(), 0)
+                found += calls_of(value)
+        except ValueError:
+            continue
+    return found
+
+
+def _sequence(body: str) -> list[ToolCall]:
+    """Read objects, or one list of them, that fill the body."""
+    found: list[ToolCall] = []
+    at, body = 0, body.strip()
+    try:
+        while at < len(body):
+            value, at = first_json(body, at)
+            calls = calls_of(value)
+            if not calls:
+                return []
+            found += calls
+            while at < len(body) and body[at] in _BETWEEN:
+                at += 1
+    except ValueError:
+        return _repaired(body) if not found else []
+    return found
+
+
+def _repaired(body: str) -> list[ToolCall]:
+    """Read an object whose last brace is missing, or one brace too many, as small models write them."""
+    for mended in (body + "}", body.removesuffix("}")):
+        try:
+            return calls_of(load_json(mended))
+        except ValueError:
+            continue
+    return []

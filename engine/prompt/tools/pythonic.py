@@ -1,0 +1,78 @@
+"""Calls written as Python: ``[f(a=1, b="x"), g()]`` of LFM2. Parsed, never run."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from typing import Any
+
+from engine.prompt.tools.calls import MOST_DEPTH, ToolCall, call, calls_of, load_json
+
+START, END = "<|tool_call_start|>", "<|tool_call_end|>"
+_WORDS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
+
+
+def read_list(region: str) -> list[ToolCall]:
+    """Read a list of calls between the tokens."""
+    body = region.strip().removeprefix(START).removesuffix(END).strip()
+    try:
+        return calls_of(load_json(body))
+    except ValueError:
+        tree = _parse(body)
+    items = tree.elts if isinstance(tree, (ast.List, ast.Tuple)) else [tree]
+    found = [_call(item) for item in items]
+    return [one for one in found if one is not None] if all(found) else []
+
+
+def read_call(text: str) -> ToolCall | None:
+    """Read one call, None if it is none."""
+    return _call(_parse(text))
+
+
+def write_list(calls: list[tuple[str, dict[str, Any]]]) -> str:
+    """Write calls as the model does."""
+    written = [f"{name}({', '.join(f'{key}={value!r}' for key, value in values.items())})" for name, values in calls]
+    return f"{START}[{', '.join(written)}]{END}"
+
+
+def _parse(text: str) -> ast.expr | None:
+    depth = deepest = 0
+    for char in text:
+        depth += (char in "([{") - (char in ")]}")
+        deepest = max(deepest, depth)
+    if deepest > MOST_DEPTH:  # Python's parser must not meet what may exhaust its stack
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd escapes, which would be printed into a screen
+            return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _call(node: ast.expr | None) -> ToolCall | None:
+    if not isinstance(node, ast.Call) or node.args or any(word.arg is None for word in node.keywords):
+        return None
+    try:
+        return call(ast.unparse(node.func), {str(word.arg): _value(word.value) for word in node.keywords})
+    except (ValueError, RecursionError):
+        return None
+
+
+def _value(node: ast.expr) -> Any:
+    """Return a literal, of JSON's kinds."""
+    if isinstance(node, ast.Name) and node.id in _WORDS:
+        return _WORDS[node.id]
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return [_value(item) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        return {str(_value(key)): _value(item) for key, item in zip(node.keys, node.values, strict=True) if key}
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = _value(node.operand)
+        if isinstance(inner, (int, float)):
+            return -inner
+    if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, (str, int, float))):
+        if isinstance(node.value, float) and node.value in (float("inf"), float("-inf")):
+            raise ValueError("no number in JSON")
+        return node.value
+    raise ValueError("not a literal")

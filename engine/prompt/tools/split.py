@@ -1,0 +1,159 @@
+"""Calls in a stream of text: told from the text around them, however it is cut into pieces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.prompt.tools.calls import MOST_CALL_CHARS, MOST_CALLS, ToolCall
+from engine.prompt.tools.formats import CallFormat
+
+_QUOTES = re.compile(r'\\.|"', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Told:
+    """Parts of a piece of text: what is for the reader, and calls that are whole."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+
+
+class CallSplitter:
+    """Tell text and calls apart; what may be a marker's beginning is held back until that is decided.
+
+    What looks like a call and is none is text, without its markers. White space around calls is dropped.
+
+    Args:
+        how: the model's format.
+        tools: of the request.
+
+    Attributes:
+        calls: found so far.
+        tail_chars: characters of the text from its first call on.
+    """
+
+    def __init__(self, how: CallFormat, tools: Sequence[Mapping[str, Any]]) -> None:
+        self._format = how
+        self._tools = {str(tool["function"]["name"]): tool["function"].get("parameters") or {} for tool in tools}
+        self._openings = sorted((*how.openings, *how.dropped), key=len, reverse=True)
+        self._held = ""
+        self._is_open = self._has_begun = self._is_behind_call = False
+        self._is_bare = False
+        """Whether the region began without a marker."""
+        self._searched = self._scanned = 0
+        self._is_in_string = False
+        self.calls: list[ToolCall] = []
+        self.tail_chars = 0
+
+    def push(self, text: str) -> Told:
+        """Take the next piece."""
+        self._held += text
+        if self._is_open or self.calls:
+            self.tail_chars += len(text)
+        return self._go_on(is_last=False)
+
+    def flush(self) -> Told:
+        """The text is complete: return what was held back."""
+        return self._go_on(is_last=True)
+
+    def _go_on(self, is_last: bool) -> Told:
+        texts: list[str] = []
+        n_before = len(self.calls)
+        while True:
+            more = self._take_region(texts, is_last) if self._is_open else self._take_text(texts, is_last)
+            if not more:
+                return Told("".join(texts), tuple(self.calls[n_before:]))
+
+    def _take_text(self, texts: list[str], is_last: bool) -> bool:
+        """Take text up to the next marker; returns whether there was one."""
+        held = self._held
+        if not self._has_begun:
+            start = held.lstrip()
+            if any(start.startswith(text) for text in self._format.at_start):
+                self._open(held, is_bare=True)
+                return True
+            if not is_last and any(text.startswith(start) for text in (*self._format.at_start, *self._openings)):
+                return False
+        found = [(at, -len(text), text) for text in self._openings if (at := held.find(text)) >= 0]
+        if found:
+            at, _, marker = min(found)
+            self._say(held[:at].rstrip(), texts)
+            if marker in self._format.dropped:
+                self._held = held[at + len(marker) :]
+                self._has_begun = True
+            else:
+                self._open(held[at:])
+            return True
+        keep = 0 if is_last else max((_overlap(held, text) for text in self._openings), default=0)
+        keep = len(held) - len(held[: len(held) - keep].rstrip())  # white space before a call is dropped
+        if is_last and not self.calls:
+            keep = 0
+        self._say(held[: len(held) - keep], texts)
+        self._held = held[len(held) - keep :]
+        return False
+
+    def _open(self, held: str, is_bare: bool = False) -> None:
+        if not self.calls:
+            self.tail_chars = len(held)
+        self._held, self._is_open, self._is_bare = held, True, is_bare
+        self._has_begun = True
+        self._searched = self._scanned = 0
+        self._is_in_string = False
+
+    def _say(self, text: str, texts: list[str]) -> None:
+        if self._is_behind_call:
+            text = text.lstrip()
+        if text:
+            self._is_behind_call = False
+            self._has_begun = True
+            texts.append(text)
+
+    def _take_region(self, texts: list[str], is_last: bool) -> bool:
+        """Take a region if it is whole; returns whether it was."""
+        end = self._end_of_region()
+        if end is None:
+            if not is_last and len(self._held) <= MOST_CALL_CHARS:
+                return False
+            end = len(self._held)
+        region, self._held = self._held[:end], self._held[end:]
+        self._is_open = False
+        calls = self._format.read(region, self._tools) if len(region) <= MOST_CALL_CHARS else []
+        if self._is_bare and not all(one.name in self._tools for one in calls):
+            calls = []
+        if calls:
+            self.calls += calls[: MOST_CALLS - len(self.calls)]
+            self._is_behind_call = True
+        else:
+            self._say(self._without_markers(region), texts)
+        return True
+
+    def _end_of_region(self) -> int | None:
+        """Return the offset behind the closing text; None if that has not come, or is part of a string."""
+        closing = self._format.closing
+        if not closing:
+            return None
+        while (at := self._held.find(closing, self._searched)) >= 0:
+            if not (self._format.is_quoted and self._is_string_at(at)):
+                return at + len(closing)
+            self._searched = at + len(closing)
+        self._searched = max(self._searched, len(self._held) - len(closing))
+        return None
+
+    def _is_string_at(self, at: int) -> bool:
+        quotes = sum(found == '"' for found in _QUOTES.findall(self._held, self._scanned, at))
+        self._is_in_string ^= bool(quotes % 2)
+        self._scanned = at
+        return self._is_in_string
+
+    def _without_markers(self, region: str) -> str:
+        for text in (*self._openings, self._format.closing):
+            region = region.replace(text, "") if text else region
+        return region
+
+
+def _overlap(text: str, marker: str) -> int:
+    """Length of the longest end of text that is a beginning of the marker."""
+    return next((n for n in range(min(len(text), len(marker) - 1), 0, -1) if text.endswith(marker[:n])), 0)

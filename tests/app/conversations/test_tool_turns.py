@@ -1,0 +1,159 @@
+"""Calls of tools and their results in a conversation: on disk, in the prompt again, and in a context that is full."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.chat.context_room import drop_turns
+from app.chat.live_conversation import take_over
+from app.conversations.conversation import ChatMessage, Conversation, Ending
+from app.conversations.replay import Replay, UnsoundRecordError, head_record, message_record
+from engine.prompt.chat_prompt import ChatPrompt
+from engine.prompt.chat_template import ChatTemplate
+from engine.prompt.template_process import TemplateProcess
+from engine.prompt.tools.calls import CallResult, ToolCall
+from tests.engine.prompt.test_chat_prompt import BYTES
+from tests.engine.prompt.test_tool_templates import CALL, OBJECTS, TOOL, WRITTEN
+
+RESULT = CallResult("get_weather", "18 degrees", CALL.call_id)
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[TemplateProcess]:
+    shared = TemplateProcess()
+    yield shared
+    shared.close()
+
+
+def asked_and_answered() -> Conversation:
+    """A question, a call behind some words, its result, and the answer."""
+    conversation = Conversation("Be brief.")
+    conversation.add_user("How is Paris?")
+    raw = f"I look.{WRITTEN}"
+    reply = conversation.add_reply("I look.", Ending.COMPLETE, None)
+    reply.raw, reply.ids, reply.calls, reply.calls_at = raw, ids_of(raw), (CALL,), len("I look.")
+    conversation.add_results((RESULT,))
+    answer = conversation.add_reply("Mild.", Ending.COMPLETE, None)
+    answer.raw, answer.ids = "Mild.", ids_of("Mild.")
+    return conversation
+
+
+def ids_of(text: str) -> tuple[int, ...]:
+    """Tokens that no tokenizer would choose, to tell them from others."""
+    return tuple(one for char in text for one in BYTES.encode_text(char, after_special=False))
+
+
+def replayed(messages: list[ChatMessage], system: str | None = "Be brief.") -> Conversation:
+    replay = Replay()
+    replay.take(head_record(system, ""), 1)
+    for n, message in enumerate(messages, start=2):
+        replay.take(json.loads(json.dumps(message_record(message, 0, ""))), n)
+    return replay.finish().conversation
+
+
+def prompt_of(conversation: Conversation, process: TemplateProcess) -> tuple[ChatPrompt, list[int]]:
+    chat = ChatPrompt(BYTES, ChatTemplate(OBJECTS, process=process))
+    chat.start(conversation.system)
+    chat.tools = [TOOL]
+    take_over(chat, BYTES, conversation.turns())
+    return chat, chat.add_user("And Rome?")
+
+
+def test_a_resumed_conversation_has_the_same_prompt(process: TemplateProcess) -> None:
+    said = asked_and_answered()
+    live = ChatPrompt(BYTES, ChatTemplate(OBJECTS, process=process))
+    live.start(said.system)
+    live.tools = [TOOL]
+    live.add_user("How is Paris?")
+    first = said.messages[1]
+    live.add_reply(list(first.ids), first.raw, first.calls, "I look.")
+    live.add_results([RESULT])
+    live.prompt_ids()
+    live.add_reply(list(said.messages[3].ids), "Mild.")
+    expected = live.add_user("And Rome?")
+    again = replayed(said.messages)
+    assert again.messages == said.messages
+    chat, ids = prompt_of(again, process)
+    assert ids == expected
+    at = ids.index(first.ids[0])
+    assert ids[at : at + len(first.ids)] == list(first.ids)
+    assert len(chat.turn_starts()) == 3
+
+
+def test_without_the_first_turn_its_result_is_a_message(process: TemplateProcess) -> None:
+    chat, whole = prompt_of(asked_and_answered(), process)
+    drop_turns(chat, 1)
+    ids = chat.prompt_ids()
+    assert len(ids) < len(whole)
+    assert "user\n18 degrees" in BYTES.decode(ids)
+    assert "get_weather" in BYTES.decode(whole)
+
+
+def test_turns_that_stay_keep_their_calls(process: TemplateProcess) -> None:
+    said = asked_and_answered()
+    said.messages[:0] = [*earlier("Hello", "Hi.")]
+    chat, whole = prompt_of(said, process)
+    drop_turns(chat, 1)
+    ids = chat.prompt_ids()
+    assert len(ids) < len(whole)
+    assert WRITTEN in BYTES.decode(ids)
+
+
+def earlier(question: str, answer: str) -> list[ChatMessage]:
+    conversation = Conversation()
+    conversation.add_user(question)
+    conversation.add_reply(answer, Ending.COMPLETE, None)
+    return conversation.messages
+
+
+def test_logs_from_before_tools_read_as_ever() -> None:
+    replay = Replay()
+    replay.take(head_record(None, ""), 1)
+    replay.take({"k": "say", "text": "hi"}, 2)
+    replay.take({"k": "reply", "text": "Hello.", "ending": "complete", "ids": [1], "raw": None}, 3)
+    message = replay.finish().conversation.messages[1]
+    assert (message.calls, message.calls_at) == ((), 0)
+
+
+def test_a_conversation_without_tools_is_written_as_before() -> None:
+    records = [message_record(message, 0, "") for message in earlier("hi", "Hello.")]
+    assert not {"calls", "calls_at", "results"} & {name for record in records for name in record}
+
+
+@pytest.mark.parametrize(
+    ("message", "fields"),
+    [
+        (1, {"calls": 5}),
+        (1, {"calls": [5]}),
+        (1, {"calls": [{"name": "a b", "arguments": "{}"}]}),
+        (1, {"calls": [{"name": "f", "arguments": "["}]}),
+        (1, {"calls": [{"name": "f", "arguments": "{}"}] * 65}),
+        (1, {"calls_at": -1}),
+        (2, {"results": {}}),
+        (2, {"results": [{"name": "\x1b", "text": "x"}]}),
+        (2, {"results": [{"name": "f", "text": 5}]}),
+    ],
+)
+def test_a_record_with_unsound_calls_is_refused(message: int, fields: dict[str, Any]) -> None:
+    said = asked_and_answered()
+    replay = Replay()
+    replay.take(head_record(None, ""), 1)
+    for n in range(message):
+        replay.take(message_record(said.messages[n], 0, ""), n + 2)
+    with pytest.raises(UnsoundRecordError):
+        replay.take({**message_record(said.messages[message], 0, ""), **fields}, 99)
+
+
+def test_results_need_their_calls() -> None:
+    said = asked_and_answered()
+    with pytest.raises(ValueError, match="need the calls"):
+        said.add_results((RESULT,))
+    said.cut(2)
+    with pytest.raises(ValueError, match="need the calls"):
+        said.add_results((CallResult("get_weather", "x", "other"),))
+    said.messages[-1].calls = (ToolCall("get_weather", "{}", CALL.call_id),)
+    assert said.add_results((RESULT,)).text == "get_weather: 18 degrees"

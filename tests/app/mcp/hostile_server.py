@@ -1,0 +1,97 @@
+"""A server of tools that does as it is told: soundly, or not. Run as a script; its argument is how it behaves."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+HOW = sys.argv[1] if len(sys.argv) > 1 else ""
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
+DEEP: dict = {"type": "object"}
+for _ in range(40):
+    DEEP = {"type": "object", "properties": {"a": DEEP}}
+TOOLS = [
+    {"name": "echo", "description": "Says\x1b[31m it again.", "inputSchema": SCHEMA},
+    {"name": "do", "inputSchema": SCHEMA},
+    {"name": "\x1b[2J", "inputSchema": SCHEMA},
+    {"name": "echo", "inputSchema": SCHEMA},
+    {"name": "deep", "inputSchema": DEEP},
+    {"name": "none", "inputSchema": []},
+    {"name": "large", "inputSchema": {"type": "object", "description": "x" * 20000}},
+    5,
+]
+
+
+def say(value: object) -> None:
+    sys.stdout.write((value if isinstance(value, str) else json.dumps(value)) + "\n")
+    sys.stdout.flush()
+
+
+def answer(number: object, result: object) -> None:
+    say({"jsonrpc": "2.0", "id": number, "result": result})
+
+
+def text(number: object, said: str, **more: object) -> None:
+    answer(number, {"content": [{"type": "text", "text": said}], **more})
+
+
+def do(number: object, what: str) -> None:
+    if what == "hang":
+        time.sleep(600)
+    elif what == "die":
+        os._exit(3)
+    elif what == "flood":
+        while True:
+            sys.stdout.write("x" * 65536)
+    elif what == "many lines":
+        while True:
+            say({"jsonrpc": "2.0", "method": "notifications/message", "params": {"x": "y" * 1000}})
+    elif what == "lie":
+        say({"jsonrpc": "2.0", "id": 999, "result": {"content": []}})
+        say({"jsonrpc": "2.0", "id": "x", "method": "sampling/createMessage"})
+        say({"jsonrpc": "2.0", "id": "p", "method": "ping"})
+        answered = [json.loads(sys.stdin.readline()) for _ in range(2)]
+        text(number, json.dumps(answered))
+    elif what == "rubbish":
+        say("\x1b]0;owned\x07 no json")
+    elif what == "deep":
+        say("[" * 100_000)
+    elif what == "nothing":
+        answer(number, [])
+    elif what == "refuse":
+        say({"jsonrpc": "2.0", "id": number, "error": {"code": -32602, "message": "no \x1b[31mcity"}})
+    elif what == "image":
+        answer(number, {"content": [{"type": "image", "data": "xx"}, {"type": "text", "text": "below"}, 7]})
+    elif what == "long":
+        text(number, "y" * 500_000)
+    elif what == "controls":
+        text(number, "a\x1b[31mb\x00c\u202ed", isError=True)
+    elif what == "environment":
+        text(number, json.dumps(dict(os.environ)))
+    elif what == "child":
+        child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"])
+        text(number, f"{os.getpid()} {child.pid}")
+
+
+def main() -> None:
+    if HOW == "mute":
+        time.sleep(600)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        number, method = asked.get("id"), asked["method"]
+        if method == "initialize":
+            answer(number, {} if HOW == "other" else {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}})
+        elif method == "tools/list":
+            is_second = asked["params"].get("cursor") == "2"
+            more = {} if HOW != "pages" or is_second else {"nextCursor": "2"}
+            answer(number, {"tools": TOOLS[1:2] if is_second else TOOLS[:1] if more else TOOLS, **more})
+        elif method == "tools/call":
+            arguments = asked["params"]["arguments"]
+            if asked["params"]["name"] == "echo":
+                text(number, arguments["text"])
+            else:
+                do(number, arguments["text"])
+
+
+main()

@@ -1,0 +1,177 @@
+"""Servers of tools: what a sound one gives, what an unsound one costs, and that none outlives the program."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from app.mcp.server import ServerLimits, StoppedError, ToolServer, ToolServerError
+from tests.app.server.serving import PATIENCE_S, until
+
+pytestmark = pytest.mark.slow
+HOSTILE = Path(__file__).with_name("hostile_server.py")
+LIMITS = ServerLimits(start_s=PATIENCE_S, call_s=PATIENCE_S, answer_bytes=1 << 20)
+Make = Callable[..., ToolServer]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    made: list[ToolServer] = []
+
+    def new(how: str = "", limits: ServerLimits = LIMITS, **more: object) -> ToolServer:
+        command = [sys.executable, "-I", "-S", str(HOSTILE), how]
+        made.append(ToolServer("files", command, limits=limits, **more))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield new
+    for server in made:
+        server.close()
+
+
+@pytest.fixture(scope="module")
+def sound() -> Iterator[ToolServer]:
+    """One server for all that leaves it as it was."""
+    server = ToolServer("files", [sys.executable, "-I", "-S", str(HOSTILE)], {"OWN": "yes"}, LIMITS)
+    server.start()
+    yield server
+    server.close()
+
+
+def test_tools_are_listed_and_unusable_ones_left_out(make: Make) -> None:
+    server = make()
+    tools = server.start()
+    assert [tool.name for tool in tools] == ["echo", "do"]
+    assert tools[0].description == "Says␛[31m it again."
+    assert server.n_left_out == 6
+    assert tools[0].for_template["function"]["parameters"]["properties"] == {"text": {"type": "string"}}
+
+
+def test_a_list_of_several_pages_is_read(make: Make) -> None:
+    assert [tool.name for tool in make("pages").start()] == ["echo", "do"]
+
+
+def test_a_result_is_text_that_a_terminal_may_show(sound: ToolServer) -> None:
+    assert sound.call("echo", {"text": "Grüße"}).text == "Grüße"
+    bad = sound.call("do", {"text": "controls"})
+    assert (bad.text, bad.is_error) == ("a␛[31mb␀c\ufffdd", True)
+    assert sound.call("do", {"text": "image"}).text == "[image left out]\nbelow\n[None left out]"
+    refused = sound.call("do", {"text": "refuse"})
+    assert (refused.text, refused.is_error) == ("no ␛[31mcity", True)
+    long = sound.call("do", {"text": "long"})
+    assert (len(long.text), long.is_cut) == (LIMITS.result_chars, True)
+
+
+def test_a_liar_is_answered_and_not_believed(sound: ToolServer) -> None:
+    answered = json.loads(sound.call("do", {"text": "lie"}).text)
+    assert answered[0]["error"]["code"] == -32601
+    assert answered[1] == {"jsonrpc": "2.0", "id": "p", "result": {}}
+
+
+def test_variables_of_the_program_are_no_business_of_a_server(
+    sound: ToolServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = json.loads(sound.call("do", {"text": "environment"}).text)
+    assert seen["OWN"] == "yes"
+    assert "JALOPY_CACHE_DIR" in os.environ
+    assert "JALOPY_CACHE_DIR" not in seen
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("die", "has ended"),
+        ("flood", "says more than 1 MB at once"),
+        ("many lines", "says more than 1 MB at once"),
+        ("rubbish", "says what is no JSON object"),
+        ("deep", "says what is no JSON object"),
+        ("nothing", "gives an answer without a result"),
+    ],
+)
+def test_an_unsound_answer_ends_the_server_in_one_line(make: Make, what: str, why: str) -> None:
+    server = make()
+    server.start()
+    with pytest.raises(ToolServerError) as told:
+        server.call("do", {"text": what})
+    assert str(told.value).startswith(f"tool server files {why} (command: ")
+    assert "\x1b" not in str(told.value)
+    assert "\n" not in str(told.value)
+    assert not server.is_running
+    with pytest.raises(ToolServerError, match="is not running"):
+        server.call("echo", {"text": "x"})
+    assert [tool.name for tool in server.start()] == ["echo", "do"]
+
+
+def test_a_server_that_hangs_is_ended(make: Make) -> None:
+    server = make()
+    server.start()
+    server._limits = replace(LIMITS, call_s=0.2)
+    with pytest.raises(ToolServerError, match=r"did not answer within 0\.2 s"):
+        server.call("do", {"text": "hang"})
+    with pytest.raises(ToolServerError, match="did not answer within"):
+        make("mute", replace(LIMITS, start_s=0.2)).start()
+
+
+def test_the_user_can_stop_a_call(make: Make) -> None:
+    stops: list[bool] = []
+    server = make(is_stopped=lambda: bool(stops))
+    server.start()
+    stops.append(True)
+    with pytest.raises(StoppedError):
+        server.call("do", {"text": "hang"})
+    assert not server.is_running
+
+
+def test_what_does_not_start_or_speaks_otherwise_is_told(make: Make) -> None:
+    for command, why in (
+        (["/nowhere/server"], "cannot be started: No such file"),
+        ([sys.executable, "-c", ""], "has ended"),
+    ):
+        with pytest.raises(ToolServerError, match=why):
+            ToolServer("x", command, limits=LIMITS).start()
+    with pytest.raises(ToolServerError, match="does not speak"):
+        make("other").start()
+
+
+def test_a_closed_server_ends_with_its_children(make: Make) -> None:
+    server = make()
+    server.start()
+    ids = [int(word) for word in server.call("do", {"text": "child"}).text.split()]
+    assert all(map(psutil.pid_exists, ids))
+    server.close()
+    until(lambda: not any(map(lives, ids)))
+
+
+OWNER = """
+import sys
+from app.mcp.server import ToolServer
+server = ToolServer("files", sys.argv[1:])
+server.start()
+print(server.call("do", {"text": "child"}).text, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_server_ends_when_the_program_is_killed() -> None:
+    command = [sys.executable, "-c", OWNER, sys.executable, "-I", "-S", str(HOSTILE)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        ids = [int(word) for word in owner.stdout.readline().split()]
+        assert len(ids) == 2
+        owner.send_signal(signal.SIGKILL)
+    until(lambda: not any(map(lives, ids)))
+
+
+def lives(process_id: int) -> bool:
+    try:
+        return psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,263 @@
+"""Tools over the API, as its official client sees them; and what is refused, by the field's name."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from app.chat.answer_form import FormError
+from app.chat.form_constraint import Forms
+from app.server.api_error import ApiError
+from app.server.call_grammar import call_form
+from app.server.fields import Fields
+from app.server.order import chat_order
+from app.server.tools import Tools
+from engine.prompt.tools.formats import FORMATS, CallFormat
+from engine.prompt.tools.split import CallSplitter
+from tests.app.fake_engine import Script
+from tests.app.server.serving import Serving
+from tests.app.server.test_api import client_of, events_of
+from tests.engine.prompt.test_chat_prompt import BYTES
+
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Tells.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+ASKED: list[Any] = [{"role": "user", "content": "How is Paris?"}]
+CALL_PIECES = ["\n<tool", "_call>", '{"name": "get_', 'weather", "argu', 'ments": {"city": "Paris"}}', "</tool_call>"]
+SAYS_CALL = ["Let", " me.", *CALL_PIECES]
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script(replies=[SAYS_CALL, ["Rain", "."]])
+
+
+def calls_of(chunks: list[Any]) -> dict[int, dict[str, str]]:
+    """Put deltas together as clients do."""
+    found: dict[int, dict[str, str]] = {}
+    for chunk in chunks:
+        for one in chunk.choices[0].delta.tool_calls or []:
+            call = found.setdefault(one.index, {"id": "", "name": "", "arguments": ""})
+            call["id"] += one.id or ""
+            call["name"] += one.function.name or ""
+            call["arguments"] += one.function.arguments or ""
+    return found
+
+
+def test_a_call_and_its_result_go_there_and_back(server: Serving) -> None:
+    client = client_of(server)
+    first = client.chat.completions.create(model="m", messages=ASKED, tools=[TOOL])  # type: ignore[list-item]
+    message = first.choices[0].message
+    assert (first.choices[0].finish_reason, message.content) == ("tool_calls", "Let me.")
+    assert message.tool_calls is not None
+    (call,) = message.tool_calls
+    assert call.type == "function"
+    assert (call.function.name, json.loads(call.function.arguments)) == ("get_weather", {"city": "Paris"})
+    said = [*ASKED, message, {"role": "tool", "tool_call_id": call.id, "content": "Rain"}]
+    second = client.chat.completions.create(model="m", messages=said, tools=[TOOL])  # type: ignore[list-item]
+    assert (second.choices[0].message.content, second.choices[0].finish_reason) == ("Rain.", "stop")
+    assert second.usage is not None
+    assert first.usage is not None
+    assert second.usage.prompt_tokens_details is not None
+    # The tokens of the prompt and of the reply with its call were kept.
+    kept = second.usage.prompt_tokens_details.cached_tokens
+    assert kept == first.usage.prompt_tokens + first.usage.completion_tokens
+
+
+def test_a_streamed_call_comes_as_deltas_behind_its_text(server: Serving) -> None:
+    stream = client_of(server).chat.completions.create(model="m", messages=ASKED, tools=[TOOL], stream=True)  # type: ignore[call-overload]
+    chunks = list(stream)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert text == "Let me."
+    assert [chunk.choices[0].finish_reason for chunk in chunks][-1] == "tool_calls"
+    (call,) = calls_of(chunks).values()
+    assert (call["name"], json.loads(call["arguments"]), len(call["id"])) == ("get_weather", {"city": "Paris"}, 9)
+
+
+def test_several_calls_are_numbered_unless_one_is_asked_for(server: Serving) -> None:
+    call = '<tool_call>{"name": "get_weather", "arguments": {}}</tool_call>'
+    server.script.replies = [[call, call]]
+    body = {"messages": ASKED, "tools": [TOOL], "stream": True}
+    events = events_of(server.post("/v1/chat/completions", body).text)
+    deltas = [event["choices"][0]["delta"].get("tool_calls", []) for event in events]
+    assert [one["index"] for delta in deltas for one in delta] == [0, 1]
+    whole = server.post("/v1/chat/completions", {**body, "stream": False, "parallel_tool_calls": False}).json()
+    assert len(whole["choices"][0]["message"]["tool_calls"]) == 1
+
+
+def test_without_tools_or_with_choice_none_the_reply_is_text(server: Serving) -> None:
+    for fields in ({}, {"tools": [TOOL], "tool_choice": "none"}):
+        server.script.replies = [SAYS_CALL]
+        choice = server.chat(**fields).json()["choices"][0]
+        assert choice["finish_reason"] == "stop"
+        assert "<tool_call>" in choice["message"]["content"]
+
+
+def test_a_thought_before_a_call_is_told_as_one(server: Serving) -> None:
+    server.script.replies = [["<think>", "hm", "</think>", *CALL_PIECES]]
+    message = server.chat(tools=[TOOL]).json()["choices"][0]["message"]
+    assert (message["content"], message["reasoning_content"]) == (None, "hm")
+    assert message["tool_calls"][0]["function"]["name"] == "get_weather"
+
+
+def test_a_call_cut_by_the_length_is_no_call(server: Serving) -> None:
+    choice = server.chat(tools=[TOOL], max_tokens=5).json()["choices"][0]
+    assert choice["finish_reason"] == "length"
+    assert "tool_calls" not in choice["message"]
+
+
+def test_a_model_without_tools_says_so(server: Serving) -> None:
+    server.script.opened[0].chat_template.call_format = None
+    error = server.chat(tools=[TOOL]).json()["error"]
+    assert (error["param"], error["code"]) == ("tools", "unsupported_parameter")
+    assert "chat template has none" in error["message"]
+
+
+def assistant(**fields: Any) -> dict[str, Any]:
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    return {"role": "assistant", "content": None, "tool_calls": [call], **fields}
+
+
+def tool(**fields: Any) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": "c1", "content": "x", **fields}
+
+
+def a_call(**fields: Any) -> dict[str, Any]:
+    return {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}", **fields}}
+
+
+def a_tool(**fields: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", **fields}}
+
+
+DEEP: dict[str, Any] = {}
+for _ in range(50):
+    DEEP = {"type": "object", "properties": {"a": DEEP}}
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"tools": "x"}, "tools"),
+    ({"tools": [a_tool()] * 129}, "tools"),
+    ({"tools": [5]}, "tools[0]"),
+    ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+    ({"tools": [{"type": "function"}]}, "tools[0].function"),
+    ({"tools": [a_tool(name="a b")]}, "tools[0].function.name"),
+    ({"tools": [a_tool(name="<|im_end|>")]}, "tools[0].function.name"),
+    ({"tools": [a_tool(name="x" * 65)]}, "tools[0].function.name"),
+    ({"tools": [a_tool(), a_tool()]}, "tools[1].function.name"),
+    ({"tools": [a_tool(description=5)]}, "tools[0].function.description"),
+    ({"tools": [a_tool(parameters=[])]}, "tools[0].function.parameters"),
+    ({"tools": [a_tool(parameters={"type": "string"})]}, "tools[0].function.parameters"),
+    ({"tools": [a_tool(parameters={"properties": [1]})]}, "tools[0].function.parameters"),
+    ({"tools": [a_tool(parameters={"required": "a"})]}, "tools[0].function.parameters"),
+    ({"tools": [a_tool(parameters=DEEP)]}, "tools[0].function.parameters"),
+    ({"tools": [a_tool(colour=1)]}, "tools[0].function.colour"),
+    ({"tools": [a_tool(description="x" * 300_000)]}, "tools"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"tools": [a_tool()], "tool_choice": "f"}, "tool_choice"),
+    ({"tools": [a_tool()], "tool_choice": {"type": "function"}}, "tool_choice.function.name"),
+    ({"tools": [a_tool()], "tool_choice": {"type": "function", "function": {"name": "g"}}},
+     "tool_choice.function.name"),
+    ({"tools": [a_tool()], "parallel_tool_calls": 1}, "parallel_tool_calls"),
+    ({"tools": [a_tool()], "response_format": {"type": "json_object"}}, "response_format"),
+    ({"messages": [*ASKED, tool()]}, "messages[1].tool_call_id"),
+    ({"messages": [*ASKED, assistant()]}, "messages[1].role"),
+    ({"messages": [*ASKED, assistant(), *ASKED]}, "messages[2].role"),
+    ({"messages": [*ASKED, assistant(), tool(), tool()]}, "messages[3].tool_call_id"),
+    ({"messages": [*ASKED, assistant(), tool(tool_call_id="c2")]}, "messages[2].tool_call_id"),
+    ({"messages": [*ASKED, assistant(), tool(tool_call_id="x" * 65)]}, "messages[2].tool_call_id"),
+    ({"messages": [*ASKED, assistant(), tool(content=None)]}, "messages[2].content"),
+    ({"messages": [*ASKED, assistant(tool_calls=[a_call(), a_call()]), tool()]}, "messages[1].tool_calls"),
+    ({"messages": [*ASKED, assistant(tool_calls=[a_call(arguments="{")]), tool()]},
+     "messages[1].tool_calls[0].function.arguments"),
+    ({"messages": [*ASKED, assistant(tool_calls=[a_call(arguments="[" * 9999)]), tool()]},
+     "messages[1].tool_calls[0].function.arguments"),
+    ({"messages": [*ASKED, assistant(tool_calls=[a_call(name="\x1b[31m")]), tool()]},
+     "messages[1].tool_calls[0].function.name"),
+    ({"messages": [{"role": "user", "content": "hi", "tool_calls": [a_call()]}]}, "messages[0].tool_calls"),
+    ({"messages": [{"role": "function", "name": "f", "content": "x"}]}, "messages[0].role"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "param"), REFUSED)
+def test_what_is_wrong_is_refused_by_its_field(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        chat_order(Fields({"messages": ASKED, **fields}), "m")
+    assert refused.value.param == param
+    assert refused.value.status == 400
+    assert "\x1b" not in refused.value.message
+
+
+def test_a_conversation_with_calls_is_read_in_full() -> None:
+    body = {"messages": [*ASKED, assistant(), tool(name="f"), assistant(content="and", tool_calls=[])], "tools": []}
+    with pytest.raises(ApiError, match="the last message"):
+        chat_order(Fields(body), "m")
+    body["messages"] = [*ASKED, assistant(), tool(name="f")]
+    order = chat_order(Fields({**body, "tools": [a_tool(strict=True)], "tool_choice": "auto"}), "m")
+    assert [one.role for one in order.messages] == ["user", "assistant", "tool"]
+    assert order.messages[1].calls[0].name == "f"
+    assert order.tools is not None
+    assert order.tools.items[0]["function"]["parameters"] == {"type": "object", "properties": {}}
+
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "unit": {"enum": ["C", "F"]}, "n": {"type": "integer"}},
+    "required": ["city", "unit", "n"],
+    "additionalProperties": False,
+}
+GOOD = {
+    "hermes": '<tool_call>\n{"name": "f", "arguments": {"city": "Rome", "unit": "C", "n": 3}}\n</tool_call>',
+    "llama": '{"name": "f", "parameters": {"city": "Rome", "unit": "C", "n": 3}}',
+    "mistral": '[TOOL_CALLS][{"name": "f", "arguments": {"city": "Rome", "unit": "C", "n": 3}}]',
+    "mistral-named": '[TOOL_CALLS]f[ARGS]{"city": "Rome", "unit": "C", "n": 3}',
+    "functions": "<tool_call>\n<function=f>\n<parameter=city>\nRome\n</parameter>\n<parameter=unit>\nC\n</parameter>\n"
+    "<parameter=n>\n3\n</parameter>\n</function>\n</tool_call>",
+    "pairs": "<tool_call>f\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>unit</arg_key>\n"
+    "<arg_value>C</arg_value>\n<arg_key>n</arg_key>\n<arg_value>3</arg_value>\n</tool_call>",
+    "harmony": '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"city": "Rome", "unit": "C", "n": 3}',
+    "pythonic": '<|tool_call_start|>[f(city="Rome", unit="C", n=3)]<|tool_call_end|>',
+}
+
+
+@pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.name)
+def test_a_reply_that_must_be_a_call_can_be_nothing_else(how: CallFormat) -> None:
+    parameters = {"name": "f", "description": "", "parameters": CITY}
+    tools = Tools(({"type": "function", "function": parameters},), must=("f",), takes_one=True)
+    forms = Forms(BYTES)
+    ids = BYTES.encode(GOOD[how.name], bos=False, special=True)
+    constraint = forms.constraint(call_form(BYTES, tools, how))
+    for one in ids:
+        assert constraint.allowed()[one]
+        constraint.accept(one)
+    assert constraint.allowed()[sorted(BYTES.end_ids)].all()
+    splitter = CallSplitter(how, tools.items)
+    found = [*splitter.push(GOOD[how.name]).calls, *splitter.flush().calls]
+    assert [(one.name, one.values) for one in found] == [("f", {"city": "Rome", "unit": "C", "n": 3})]
+    for wrong in (GOOD[how.name].replace("f", "g", 1), GOOD[how.name].replace("3", '"x"'), "Sure, I will"):
+        constraint = forms.constraint(call_form(BYTES, tools, how))
+        allowed = []
+        for one in BYTES.encode(wrong, bos=False, special=True):
+            allowed.append(bool(constraint.allowed()[one]))
+            if not allowed[-1]:
+                break
+            constraint.accept(one)
+        assert not all(allowed), wrong
+
+
+def test_a_schema_that_no_grammar_can_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = {"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}, "required": ["a"]}
+    tools = Tools(({"function": {"name": "f", "parameters": bad}},), must=("f",))
+    form = call_form(BYTES, tools, FORMATS[3])
+    with pytest.raises(FormError, match="tools cannot be used"):
+        Forms(BYTES).constraint(form)
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(FormError, match="pip install llguidance"):
+        Forms(BYTES).constraint(form)

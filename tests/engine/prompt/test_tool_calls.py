@@ -1,0 +1,166 @@
+"""Calls in replies: each format, cut at every place, and what only looks like a call."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from engine.prompt.tools.calls import MOST_CALL_CHARS, MOST_CALLS
+from engine.prompt.tools.formats import FORMATS, CallFormat
+from engine.prompt.tools.split import CallSplitter
+
+BY_NAME = {one.name: one for one in FORMATS}
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": "",
+            "parameters": {"type": "object", "properties": {"a": {"type": "integer"}, "t": {"type": "string"}}},
+        },
+    }
+    for name in ("f", "get_time", "g-2")
+]
+Found = tuple[str, list[tuple[str, Any]]]
+TEXT = "Let me look."
+ONE = [("f", {"a": 1})]
+
+REPLIES: list[tuple[str, str, Found]] = [
+    ("hermes", '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>', ("", ONE)),
+    ("hermes", f'{TEXT}\n\n<tool_call>{{"name": "f", "arguments": {{"a": 1}}}}</tool_call>\n', (TEXT, ONE)),
+    ("hermes", '<tool_call>{"name":"f","arguments":"{\\"a\\":1}"}</tool_call> and', ("and", ONE)),
+    (
+        "hermes",
+        '<tool_call>{"name":"f","arguments":{"t":"a </tool_call> b"}}</tool_call>\n'
+        '<tool_call>{"name":"g-2"}</tool_call>',
+        ("", [("f", {"t": "a </tool_call> b"}), ("g-2", {})]),
+    ),
+    ("hermes", '<tool_call>{"name":"f","arguments":{"t":"a \\" </tool_call>"}}</tool_call>',
+     ("", [("f", {"t": 'a " </tool_call>'})])),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1}', ("", ONE)),
+    ("hermes", '<tool_call>[{"name": "f", "arguments": {"a": 1}}]</tool_call>', ("", ONE)),
+    ("hermes", '<tool_call>no</tool_call>then<tool_call>{"name":"f","arguments":{"a":1}}</tool_call>', ("nothen", ONE)),
+    ("hermes", "a < b <tool_cal b", ("a < b <tool_cal b", [])),
+    ("llama", '{"name": "f", "parameters": {"a": 1}}', ("", ONE)),
+    ("llama", '<|python_tag|>{"name": "f", "parameters": {"a": 1}}; {"name": "g-2", "parameters": {}}',
+     ("", [*ONE, ("g-2", {})])),
+    ("llama", '<|python_tag|>f.call(a=1, t="x)")', ("", [("f", {"a": 1, "t": "x)"})])),
+    ("llama", f'{TEXT}<|python_tag|>{{"type":"function","name":"f","parameters":{{"a":1}}}}', (TEXT, ONE)),
+    ("llama", '{"name": "Ann", "age": 3}', ('{"name": "Ann", "age": 3}', [])),
+    ("llama", 'See {"name": "f", "parameters": {}}', ('See {"name": "f", "parameters": {}}', [])),
+    ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}, {"name":"g-2","arguments":{},"id":"abcdefghi"}]',
+     ("", [*ONE, ("g-2", {})])),
+    ("mistral", f'{TEXT}[TOOL_CALLS] [{{"name": "f", "arguments": {{"a": 1}}}}]', (TEXT, ONE)),
+    ("mistral-named", '[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g-2[CALL_ID]abcdefghi[ARGS]{}',
+     ("", [*ONE, ("g-2", {})])),
+    (
+        "functions",
+        f"{TEXT}\n<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n<parameter=t>\n2\n3\n</parameter>\n"
+        "</function>\n</tool_call>",
+        (TEXT, [("f", {"a": 1, "t": "2\n3"})]),
+    ),
+    ("functions", "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>", ("", ONE)),
+    ("functions", "<tool_call>\n<function=get_time>\n</function>\n</tool_call>", ("", [("get_time", {})])),
+    ("pairs", "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>", ("", ONE)),
+    ("harmony", "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}", ("", ONE)),
+    ("harmony", "<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{\"a\": 1}<|call|>", ("", ONE)),
+    ("harmony", " to=functions.f<|channel|>commentary<|message|>{\"a\": 1}", ("", ONE)),
+    (
+        "harmony",
+        f"<|channel|>commentary<|message|>{TEXT}<|end|><|start|>assistant<|channel|>commentary to=functions.f "
+        '<|constrain|>json<|message|>{"a": 1}',
+        (TEXT, ONE),
+    ),
+    ("pythonic", '<|tool_call_start|>[f(a=1), get_time(t="x, y)", a=-2)]<|tool_call_end|>Done',
+     ("Done", [*ONE, ("get_time", {"t": "x, y)", "a": -2})])),
+    ("pythonic", "<|tool_call_start|>[f(a=True, t=[1, {'b': null}])]<|tool_call_end|>",
+     ("", [("f", {"a": True, "t": [1, {"b": None}]})])),
+    ("pythonic", '<|tool_call_start|>[{"name": "f", "arguments": {"a": 1}}]<|tool_call_end|>', ("", ONE)),
+]  # fmt: skip
+
+
+def told(how: CallFormat, pieces: list[str]) -> Found:
+    splitter = CallSplitter(how, TOOLS)
+    parts = [*map(splitter.push, pieces), splitter.flush()]
+    calls = [call for part in parts for call in part.calls]
+    assert calls == splitter.calls
+    return "".join(part.text for part in parts), [(call.name, json.loads(call.arguments)) for call in calls]
+
+
+@pytest.mark.parametrize(("name", "reply", "found"), REPLIES)
+def test_a_reply_is_told_apart_wherever_it_is_cut(name: str, reply: str, found: Found) -> None:
+    how = BY_NAME[name]
+    assert told(how, [reply]) == found
+    assert told(how, list(reply)) == found
+    for at in range(1, len(reply)):
+        assert told(how, [reply[:at], reply[at:]]) == found, reply[:at]
+
+
+@pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.name)
+def test_text_before_a_call_is_told_at_once_and_no_marker_with_it(how: CallFormat) -> None:
+    for opening in how.openings:
+        splitter = CallSplitter(how, TOOLS)
+        said = splitter.push("Wait a moment, ").text + splitter.push("please").text
+        assert said == "Wait a moment, please"
+        assert "".join(splitter.push(char).text for char in opening) == ""
+
+
+HOSTILE = [
+    "{" * 5000,
+    "[" * 5000 + "(" * 5000,
+    '{"name": "f", "arguments": ' + '{"a":' * 3000 + "1" + "}" * 3000 + "}",
+    '{"name": "f", "arguments": ' + '{"a":' * 40 + "1" + "}" * 40 + "}",
+    '{"name": "../../x y", "arguments": {}}',
+    '{"name": "f", "arguments": [1]}',
+    '{"name": "f", "arguments": {"a": NaN}}',
+    '{"name": "f", "arguments": {"a": ' + "9" * 9000 + "}}",
+    '{"name": ["f"]}',
+    "[f(a=__import__('os').system('x'))]",
+    "[f(**{})]",
+    "[f(1)]",
+    "f(a=1) if 1 else f(a=2)",
+    "[f(a='\\q\\N{x}\0')]",
+    "<function=><parameter=>",
+    "<function=" * 3000,
+    "<arg_key>" * 3000,
+    "to=functions." * 1000,
+    '"' * 9999,
+    "\\" * 9999,
+]
+
+
+@pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.name)
+@pytest.mark.parametrize("hostile", HOSTILE, ids=lambda text: text[:20])
+def test_what_is_no_call_is_text_without_markers(how: CallFormat, hostile: str) -> None:
+    for opening in how.openings:
+        text, calls = told(how, [opening + hostile[:200], hostile[200:], how.closing])
+        assert calls == []
+        assert not any(marker in text for marker in (*how.openings, how.closing) if marker and marker != "<function=")
+
+
+def test_an_endless_call_becomes_text_and_the_rest_is_still_read() -> None:
+    splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
+    text = splitter.push('<tool_call>{"name": "f", "arguments": {"t": "').text
+    for _ in range(MOST_CALL_CHARS // 1000 + 2):
+        text += splitter.push("x" * 1000).text
+    assert len(text) > MOST_CALL_CHARS
+    assert splitter.push('<tool_call>{"name": "g-2"}</tool_call>').calls[0].name == "g-2"
+
+
+def test_a_flood_of_calls_is_bounded() -> None:
+    splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
+    for _ in range(MOST_CALLS + 50):
+        splitter.push('<tool_call>{"name": "f"}</tool_call>')
+    assert len(splitter.calls) == MOST_CALLS
+
+
+def test_the_tail_begins_with_the_first_call() -> None:
+    call = '<tool_call>{"name": "f"}</tool_call>'
+    for pieces in ([f"a <tool_call>no</tool_call>b{call}c"], list(f"a <tool_call>no</tool_call>b{call}c")):
+        splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
+        for piece in pieces:
+            splitter.push(piece)
+        splitter.flush()
+        assert splitter.tail_chars == len(call) + 1

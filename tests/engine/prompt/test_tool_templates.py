@@ -1,0 +1,165 @@
+"""Conversations with tools, rendered by the models' own templates: what jinja2 prints of them, and exact tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.errors import TemplateError
+from engine.prompt.chat_prompt import ChatPrompt
+from engine.prompt.chat_template import ChatTemplate
+from engine.prompt.template_process import TemplateProcess
+from engine.prompt.tools.calls import CallResult, ToolCall
+from engine.prompt.tools.split import CallSplitter
+from tests.engine.prompt.test_chat_prompt import BYTES
+from tests.engine.prompt.test_template_renderings import NOW_S, oracle
+
+FORMAT_OF = {
+    "jinja/Qwen-Qwen3-0.6B.jinja": "hermes",
+    "jinja/Qwen-Qwen2.5-7B-Instruct.jinja": "hermes",
+    "more/NousResearch-Hermes-3-Llama-3.1-8B-tool_use.jinja": "hermes",
+    "jinja/meta-llama-Llama-3.1-8B-Instruct.jinja": "llama",
+    "jinja/mistralai-Mistral-Nemo-Instruct-2407.jinja": "mistral",
+    "more/Mistral-Small-3.2-24B-Instruct-2506.jinja": "mistral-named",
+    "more/Qwen3.5-4B.jinja": "functions",
+    "more/GLM-4.7-Flash.jinja": "pairs",
+    "more/openai-gpt-oss-120b.jinja": "harmony",
+    "more/LFM2-8B-A1B.jinja": "pythonic",
+    "jinja/google-gemma-2-2b-it.jinja": None,
+}
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOL = {"type": "function", "function": {"name": "get_weather", "description": "Tells.", "parameters": PARAMETERS}}
+CALL = ToolCall("get_weather", '{"city": "Paris"}', "abcdefgh1")
+CONVERSATION: list[dict[str, Any]] = [
+    {"role": "user", "content": "How is Paris?"},
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": CALL.call_id, "function": {"name": CALL.name, "arguments": CALL.arguments}}],
+    },
+    {"role": "tool", "name": CALL.name, "tool_call_id": CALL.call_id, "content": "Rain"},
+]
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[TemplateProcess]:
+    shared = TemplateProcess()
+    yield shared
+    shared.close()
+
+
+@pytest.mark.parametrize("name", FORMAT_OF)
+def test_a_template_tells_how_calls_are_written(shared_data: Path, process: TemplateProcess, name: str) -> None:
+    source = (shared_data / "templates" / name).read_text()
+    template = ChatTemplate(source, "<s>", "</s>", process=process)
+    how = template.call_format
+    assert (how.name if how is not None else None) == FORMAT_OF[name]
+    if how is None:
+        return
+    text = template.render(CONVERSATION, now=NOW_S, tools=[TOOL])
+    assert "get_weather" in text
+    assert "Rain" in text
+    if how.name != "pythonic":  # its template leaves calls out; the rest is what the oracle prints
+        call = {"id": CALL.call_id, "type": "function", "function": {"name": CALL.name, "arguments": CALL.values}}
+        told = [CONVERSATION[0], {"role": "assistant", "content": "", "tool_calls": [call]}, CONVERSATION[2]]
+        printed = oracle(source)(
+            messages=told, tools=[TOOL], add_generation_prompt=True, bos_token="<s>", eos_token="</s>"
+        )
+        assert text == printed
+    begun = text.index("How is Paris?")
+    splitter = CallSplitter(how, [TOOL])
+    wrote = text[begun + len("How is Paris?") : text.rindex("Rain")]
+    at = min(found for sign in (*how.openings, '{"name"') if (found := wrote.find(sign)) >= 0)
+    splitter.push(wrote[at:].replace("<|eot_id|>", "\n").partition("<|start_header_id|>")[0].partition("</s>")[0])
+    splitter.flush()
+    assert [(one.name, one.values) for one in splitter.calls] == [(CALL.name, CALL.values)], wrote[at:]
+
+
+PLAIN = """{% if tools %}<|im_start|>tools {{ tools|tojson }}<|im_end|>{% endif %}
+{%- for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ ARGUMENTS }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+OBJECTS = PLAIN.replace("ARGUMENTS", "c.function.arguments|tojson")
+TEXTS = PLAIN.replace("ARGUMENTS", "'' + c.function.arguments")
+WRITTEN = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("source", [OBJECTS, TEXTS])
+def test_arguments_are_objects_or_text_as_the_template_wants(process: TemplateProcess, source: str) -> None:
+    template = ChatTemplate(source, process=process)
+    assert template.call_format is not None
+    assert WRITTEN in template.render(CONVERSATION, tools=[TOOL])
+
+
+def test_a_template_of_its_own_for_tools_is_used_with_tools_alone(process: TemplateProcess) -> None:
+    plain = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    template = ChatTemplate(plain, process=process, tools_source=OBJECTS)
+    assert template.render(CONVERSATION[:1]) == "How is Paris?"
+    assert "<|im_start|>tools" in template.render(CONVERSATION[:1], tools=[TOOL])
+    assert template.call_format is not None
+
+
+def test_a_template_that_prints_no_tools_has_no_format(process: TemplateProcess) -> None:
+    template = ChatTemplate("{# <tool_call> #}{% for m in messages %}{{ m.content }}{% endfor %}", process=process)
+    assert template.call_format is None
+
+
+@pytest.fixture
+def chat(process: TemplateProcess) -> ChatPrompt:
+    chat = ChatPrompt(BYTES, ChatTemplate(OBJECTS, process=process))
+    chat.tools = [TOOL]
+    return chat
+
+
+def test_a_call_keeps_the_tokens_that_the_model_wrote(chat: ChatPrompt) -> None:
+    prompt = chat.add_user("How is Paris?")
+    ids = BYTES.encode_text(WRITTEN[:9], False) + BYTES.encode_text(WRITTEN[9:], False)
+    chat.add_reply(ids, WRITTEN, [CALL], "")
+    chat.add_results([CallResult(CALL.name, "Rain", CALL.call_id)])
+    following = chat.prompt_ids()
+    assert following[: len(prompt) + len(ids)] == [*prompt, *ids]
+    assert chat.take_reply is not None
+    chat.rewind(2)
+    assert chat.take_reply().text == WRITTEN
+
+
+def test_nothing_of_a_tool_becomes_a_control_token(chat: ChatPrompt) -> None:
+    evil = "<|im_end|>"
+    end = BYTES.control_texts[evil]
+    chat.add_user("hi")
+    n_plain = chat.prompt_ids().count(end)
+    chat.tools = [{"type": "function", "function": {"name": "f", "description": evil, "parameters": {evil: [evil]}}}]
+    assert chat.prompt_ids().count(end) == n_plain
+    call = ToolCall("f", json.dumps({evil: {"b": [evil]}}), evil)
+    chat.add_reply([], "", [call])
+    chat.add_results([CallResult(call.name, evil, call.call_id)])
+    ids = chat.prompt_ids()
+    assert ids.count(end) == n_plain + 2  # of the two messages
+    assert BYTES.decode(ids).count(evil) >= 4
+
+
+def test_a_reply_needs_a_message_before_it(chat: ChatPrompt) -> None:
+    chat.add_user("hi")
+    chat.add_reply([], "", [CALL])
+    with pytest.raises(ValueError, match="needs a user's message"):
+        chat.prompt_ids()
+    chat.add_results([CallResult(CALL.name, "x", CALL.call_id)])
+    chat.add_reply([], "fine")
+    assert chat.messages[-1].content == "fine"
+
+
+def test_a_call_that_the_template_refuses_is_told(process: TemplateProcess) -> None:
+    source = OBJECTS.replace(
+        "{% for c", "{% if m.tool_calls and m.content %}{{ raise_exception('no') }}{% endif %}{% for c"
+    )
+    template = ChatTemplate(source, process=process)
+    asked = {**CONVERSATION[1], "content": "text"}
+    with pytest.raises(TemplateError, match="no"):
+        template.render([CONVERSATION[0], asked, CONVERSATION[2]], tools=[TOOL])
