@@ -166,7 +166,7 @@ def test_messages_that_come_and_go_when_a_log_is_gone_on_with_are_found(monkeypa
 
 
 def test_text_that_becomes_a_control_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ChatPrompt, "_guard", lambda self, content, ids=(): content)
+    monkeypatch.setattr(ChatPrompt, "_guard", lambda self, content, ids=(), written="": content)
     data = chat_templates.seeds()[0]
     assert "control tokens" in execute(load("template"), data, enforces=False).fault
 
