@@ -2,7 +2,7 @@
 
 The server is untrusted: every answer is bounded in time and bytes, and nothing is read between two requests, so that a
 flood stands in the pipe. The protocol is a JSON object a line (JSON-RPC 2.0); the part of it that tools need is small,
-and the usual package for it reads lines of any length, and takes a second to import.
+and the usual package for it (mcp 2.3) gathers a line of any length and takes 0.6 s of a processor to import.
 """
 
 from __future__ import annotations
