@@ -32,6 +32,8 @@ from app.chat.events import (
     ThinkingFinished,
     ThoughtGenerated,
     ThreadsChanged,
+    ToolsAnswered,
+    ToolsTold,
     TuningDoubted,
     TuningEnded,
     TurnsDropped,
@@ -66,6 +68,7 @@ from app.tui.screens.notes import Notes
 from app.tui.screens.offering import Offering
 from app.tui.screens.prompt_flow import PromptFlow
 from app.tui.screens.reply_flow import ReplyFlow
+from app.tui.screens.tool_flow import ToolFlow
 from app.tui.screens.turn_views import TurnViews
 from app.tui.speed.watch import PerformanceWatch
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
@@ -177,6 +180,7 @@ class ChatScreen(Screen[None]):
         self.acting = MessageActions(parts, self.editing, self.copying, self.talks.fork_at)
         self.sending = PromptFlow(parts, self.editing, self._carry_out)
         self.attaching: Attaching = Attaching(parts, self.editing, self.take_prompt)
+        self.tools: ToolFlow = ToolFlow(parts, self.replies.ask_next)
         self.engine = EngineFlow(parts, self._clock, self._pace, self._download_word)
         self.offering = Offering(parts)
         self._shown_by = self._list_event_handlers()
@@ -214,7 +218,7 @@ class ChatScreen(Screen[None]):
     def _list_event_handlers(self) -> dict[type, tuple[Callable[[Any], Awaitable[None] | None], ...]]:
         replies, talks, models = self.replies, self.talks, self.models
         return {
-            ModelLoaded: (models.show_model,),
+            ModelLoaded: (models.show_model, self.tools.note_model),
             ModelFailed: (models.show_load_failure,),
             ModelKept: (models.show_kept_model,),
             ConversationReread: (models.end_rereading,),
@@ -223,7 +227,12 @@ class ChatScreen(Screen[None]):
             ThoughtGenerated: (replies.show_thought,),
             ThinkingFinished: (replies.fold_thinking,),
             ReplyReopened: (replies.reopen_reply,),
-            GenerationFinished: (talks.drop_old_states, talks.announce_full_context, replies.finish_reply),
+            GenerationFinished: (
+                talks.drop_old_states,
+                talks.announce_full_context,
+                replies.finish_reply,
+                self.tools.ask_about_calls,
+            ),
             GenerationFailed: (replies.show_failure,),
             PromptCounted: (self.drafting.note_count,),
             PromptStopped: (replies.show_stop,),
@@ -234,6 +243,8 @@ class ChatScreen(Screen[None]):
             ThinkingChosen: (models.show_thinking,),
             TuningDoubted: (models.doubt_tuning,),
             TuningEnded: (models.end_tuning,),
+            ToolsTold: (self.tools.tell,),
+            ToolsAnswered: (self.tools.go_on,),
         }
 
     # ---- the user's side
@@ -339,6 +350,7 @@ class ChatScreen(Screen[None]):
     action_model = _handed_to(lambda chat: chat.models.open_wanted)
     action_set = _handed_to(lambda chat: chat.models.set_generation)
     action_schema = _handed_to(lambda chat: chat.models.set_form)
+    action_tools = _handed_to(lambda chat: chat.tools.obey)
     action_threads = _handed_to(lambda chat: chat.models.wish_threads)
     action_edit = _handed_to(lambda chat: chat.editing.edit)
     action_regenerate = _handed_to(lambda chat: chat.acting.regenerate)

@@ -48,7 +48,7 @@ class MessageEditing:
     def edit(self, argument: str = "") -> None:
         """Edit a message: the last one, the one of this number, or the last reply."""
         messages = self._turns.conversation.messages
-        questions = [i for i, message in enumerate(messages) if message.role is Role.USER]
+        questions = [i for i, message in enumerate(messages) if message.role is Role.USER and not message.results]
         if not questions:
             self._notes.note("there is no message to edit yet")
         elif not argument:
@@ -72,8 +72,11 @@ class MessageEditing:
             gone = "this message is no part of the context any more"
             self._notes.note(f"{gone}: {key} on it goes on from there with a copy")
             return
-        self.cancel()
         message = self._turns.conversation.messages[index]
+        if message.results:
+            self._notes.note("results of tools cannot be edited: edit the message before them")
+            return
+        self.cancel()
         view = self._transcript.view_of(message)
         if view is None:
             return
