@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from app.chat.events import Event, ReplyReopened, TextGenerated, ThinkingFinished, ThoughtGenerated
 from app.chat.reply import ReplyMeter
 from app.conversations.thinking import Split, Thinking, ThinkingSplitter
 from app.text.clean_text import TextCleaner
 from engine.prompt.thought_markers import opened_by
-from engine.prompt.tools.split import CallSplitter
+
+if TYPE_CHECKING:
+    from engine.prompt.tools.split import CallSplitter
 
 TextEvent = TextGenerated | ThoughtGenerated | ThinkingFinished | ReplyReopened
 

@@ -11,7 +11,6 @@ from engine.prompt.tools.harmony import read_messages
 from engine.prompt.tools.json_calls import PYTHON_TAG, TOOL_CALLS, read_llama, read_mistral, read_tagged
 from engine.prompt.tools.pythonic import END, START, read_list, write_list
 from engine.prompt.tools.xml_calls import read_functions, read_pairs
-from engine.tokenizer.special import spelled_in
 
 if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
@@ -70,6 +69,8 @@ class CallFormat:
 
     def marker_ids(self, tokenizer: Tokenizer) -> set[int]:
         """Return the control tokens among its texts, but for those that end a reply."""
+        from engine.tokenizer.special import spelled_in  # with numpy, which the app's first frame must not wait for
+
         found = spelled_in(self.markers, dict(tokenizer.control_texts)).values()
         return {one for one in found if one not in tokenizer.end_ids}
 
