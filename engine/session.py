@@ -115,7 +115,6 @@ class Session:
         n_guessed: tokens of the last ``generate`` that were guessed and chosen.
         model: the model that computes.
         cached: the tokens in the cache, for a state writer.
-        origin: opaque tag of the state writer.
     """
 
     def __init__(self, model: Host, pipeline: Pipeline, n_ctx: int) -> None:
@@ -124,7 +123,6 @@ class Session:
         self.n_ctx = n_ctx
         self.finish_reason = ""
         self.n_guessed = 0
-        self.origin: object = None
         self.cached = CachedTokens()
         self._tokens = self.cached.ids
         self._is_closed = False

@@ -44,7 +44,7 @@ from app.program.background import in_background
 from app.tuning.threads_in_use import ThreadsInUse
 
 if TYPE_CHECKING:
-    from app.chat.answer_form import FormChoice
+    from app.chat.form_choice import FormChoice
     from app.chat.generation import GenerationChoice
     from app.chat.tools import ToolBox
     from engine.tuning.report import TuningReport
@@ -141,11 +141,6 @@ class EngineBridge:
     def keep_state(self, path: Path | None) -> None:
         """Say where the state of the cache belongs from the next token on; None keeps none."""
         self._wire.state_path = path
-
-    @property
-    def state_file(self) -> Path | None:
-        """The file that the state of the cache is kept in; None for none."""
-        return self._wire.state_file
 
     @property
     def state_trouble(self) -> str:

@@ -12,7 +12,7 @@ from app.conversations.recent import model_key
 from app.program import state
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace
-from app.program.settings import SamplingSettings, Settings, SettingsError, override
+from app.program.settings import SamplingSettings, Settings, SettingsError, Source, override
 from app.text.clean_text import clean_line
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class GenerationChoice:
     def __init__(self, settings: Settings) -> None:
         self._usual = self._now = settings
         self._chosen: Mapping[str, float] = {}
+        self._advice: Mapping[str, float] = {}
         self._path: ModelPlace | None = None
 
     @property
@@ -53,12 +54,33 @@ class GenerationChoice:
         """Return how tokens are chosen now. Called in the engine's thread."""
         return opening.make_sampling(self._now, model)
 
-    def recall(self, path: ModelPlace) -> None:
-        """Take what is remembered for a model. Called in the engine's thread."""
-        self._path = path
+    def source(self, name: str) -> tuple[float, Source]:
+        """Return the value in use, and where it comes from."""
+        if name in self._chosen:
+            return self._chosen[name], Source.CHOSEN
+        sampling = self._usual.sampling
+        if name in self._advice and name not in sampling.given:
+            return self._advice[name], Source.MODEL
+        return getattr(sampling, name), self._usual.sources.get(f"sampling.{name}", Source.DEFAULT)
+
+    def use(self, settings: Settings) -> None:
+        """Take other settings; what was chosen stays."""
+        chosen, self._usual = self._chosen, settings
+        self._lay(settings, {})
+        for name, value in chosen.items():
+            self._lay(override(self._now, f"sampling.{name}", value, name), {**self._chosen, name: value})
+
+    def recall(self, path: ModelPlace, advice: Mapping[str, float] | None = None) -> None:
+        """Take what is remembered for a model, unless the command line says otherwise. Called in the engine's thread.
+
+        Args:
+            advice: values that the model's file recommends.
+        """
+        self._path, self._advice = path, advice or {}
         self._lay(self._usual, {})
+        given = {key for key, source in self._usual.sources.items() if source is Source.COMMAND_LINE}
         for name, value in state.load_state()[0].generation.get(model_key(path), {}).items():
-            if name in self.names:
+            if name in self.names and f"sampling.{name}" not in given:
                 self._lay(override(self._now, f"sampling.{name}", value, name), {**self._chosen, name: value})
 
     def adopt(self, parameters: Mapping[str, float]) -> None:
@@ -108,10 +130,11 @@ class GenerationChoice:
             near = difflib.get_close_matches(name, self.names, n=1, cutoff=0.0)[0]
             raise Refusal(f"there is no parameter {clean_line(name, 40)!r} (nearest: {near}); {USAGE}")
         if len(words) != 1:
-            raise Refusal(f"{name} is {getattr(self._now.sampling, name):g}; /set {name} VALUE changes it")
-        value = _number(words[0])
+            value, source = self.source(name)
+            raise Refusal(f"{name} is {value:g} ({source.value}); /set {name} VALUE changes it")
+        wanted = _number(words[0])
         try:
-            changed = override(self._now, f"sampling.{name}", value, f"/set {name}: the value")
+            changed = override(self._now, f"sampling.{name}", wanted, f"/set {name}: the value")
         except SettingsError as error:
             raise Refusal(str(error)) from None
         self._lay(changed, {**self._chosen, name: getattr(changed.sampling, name)})

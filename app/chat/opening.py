@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -202,17 +203,18 @@ def state_files(settings: Settings, may_read_prefix: Callable[[], bool] = bool) 
     quota_bytes = settings.kv_states_quota_bytes
     if not quota_bytes:
         return None
+    from app.conversations.quota import earlier_states
     from app.conversations.store import Store
     from engine import saved_state
 
     return StateFiles(
         restore=saved_state.restore_state,
         restorable=saved_state.restorable,
-        writer=lambda session, path: saved_state.StateWriter(session, path, quota_bytes),
+        writer=lambda session, place, on_segment: saved_state.StateWriter(session, place, quota_bytes, on_segment),
         fingerprint=lambda model: str(model.fingerprint),
-        prefixes=paths.prefixes_dir(),
+        root=paths.states_dir(),
         may_read_prefix=may_read_prefix,
-        kept=Store().states_of_kind,
+        earlier=partial(earlier_states, Store()),
     )
 
 

@@ -16,8 +16,8 @@ from app.text.record import record
 from app.tuning.remembered import Recalled
 
 if TYPE_CHECKING:
-    from app.chat.answer_form import FormChoice
     from app.chat.commands import Worker
+    from app.chat.form_choice import FormChoice
     from app.chat.generation import GenerationChoice
     from app.chat.saved_states import StateFiles
     from app.chat.tools import ToolBox

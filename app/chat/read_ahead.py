@@ -51,12 +51,12 @@ class ReadAhead:
         session: Session,
         chat: ChatPrompt,
         command: Prepare,
-        take_over: Callable[[Sequence[int]], object] = lambda ids: None,
+        bring_back: Callable[[Sequence[int]], object] = lambda ids: None,
     ) -> None:
         """Count the text, and read it ahead if that is wanted, until it is dropped.
 
         Args:
-            take_over: fills the cache with what a saved state has of a prompt.
+            bring_back: fills the cache with what a saved state has of a prompt.
         """
         text = clean_text(command.text)
         if not text:
@@ -79,7 +79,7 @@ class ReadAhead:
         if command.read_ahead and len(ids) < session.n_ctx and not (is_slow or self._wire.idle_work.is_dropped):
             opening = chat.opening_ids(text)
             if command.is_settled:
-                take_over(opening)
+                bring_back(opening)
             self._read(session, command.text, opening, ids)
 
     def _read(self, session: Session, given: str, opening: list[int], ids: list[int]) -> None:

@@ -1,39 +1,41 @@
-"""The state of the cache on disk, in the engine's thread: kept for the live conversation, brought back at the start.
+"""What the cache held, on disk, in the engine's thread: kept for the live conversation, brought back where it serves.
 
-A conversation has a state for each model and type of cache that it was had with, so that going back to one finds its
-own; the quota lets those used longest ago go. A state is a disposable cache: whatever is wrong with one costs a line
-and the reading of what it held. It is compared with the conversation token by token, as the cache itself always is, so
-one that is older or longer does no harm.
+All conversations had with one model and type of cache share one directory, a tree of prefixes (``engine.saved_state``):
+what was read once, in whichever conversation, is not read again. A state is a disposable cache: whatever is wrong with
+it costs the reading of what it held. It is compared with the conversation token by token, as the cache itself always
+is. Which segments a conversation left there is noted beside it, so that they go when it is deleted. Files that earlier
+versions kept of single conversations still serve until the first one that needs them has them in the tree.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-import secrets
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app.chat.wire import FLUSH_S
+from app.conversations.model_names import note_model_name
+from app.conversations.segment_notes import SegmentNotes
 from app.program import paths
 from app.program.refusals import exit_code_of, log_without_text
 from app.text.clean_text import clean_line
 from app.text.record import record
+from engine.errors import EngineError
 
 if TYPE_CHECKING:
     from engine import Session
 
 ASIDE_SUFFIX = ".refused"
 LEAST_PREFIX_TOKENS = 32
-"""A shorter system prompt is read sooner than a file is opened."""
+"""A shorter system prompt is read sooner than files are opened."""
 LEAST_TAKEN_TOKENS = 64
-"""Fewer tokens than that are read sooner than the states of other conversations are looked through."""
+"""Fewer tokens than that are read sooner than saved ones are looked for."""
 MOST_LOOKED_THROUGH = 64
-"""States of other conversations that are looked through, those changed last: about 2 ms each."""
+"""Files of earlier versions that are looked through, those changed last: about 2 ms each."""
 NEW_PREFIX_FLUSH_S = 5.0
-_PREFIX_SUFFIX = ".state"
 
 
 class StateWriter(Protocol):
@@ -54,16 +56,14 @@ class StateWriter(Protocol):
 
 
 class Place(Protocol):
-    """Where the live conversation's state belongs.
+    """Where the live conversation is.
 
     Attributes:
-        state_path: what the names of its files begin with; None keeps nothing.
-        state_file: the one that is kept; None before it is known.
+        state_path: what the names of files about its states begin with; None keeps nothing.
         state_trouble: why nothing is kept; "" if all is well.
     """
 
     state_path: Path | None
-    state_file: Path | None
     state_trouble: str
 
 
@@ -76,22 +76,22 @@ class StateFiles:
     """How states are written and read.
 
     Attributes:
-        restore: fills an empty session from a file as far as it is wanted; returns what has ``tokens`` and ``seconds``.
-        restorable: says how many tokens of those wanted a file would bring back.
-        writer: begins to keep a session's state in a file.
+        restore: fills an empty session with what a place has of a prompt; returns what has ``tokens`` and ``seconds``.
+        restorable: says how many tokens of those wanted a place would bring back.
+        writer: begins to keep a session's state in a directory, and hands over the names of its segments.
         fingerprint: names a model by its contents.
-        prefixes: where the states of system prompts are; None keeps none.
+        root: where the directories of all models are; None where the platform has no place.
         may_read_prefix: whether the engine may work before anything was asked.
-        kept: lists the places of all conversations' states for one model and type of cache; some may not exist.
+        earlier: lists files of earlier versions for one model and type of cache; some may not exist.
     """
 
     restore: Callable[[Any, Path, Sequence[int]], Any]
     restorable: Callable[[Any, Path, Sequence[int]], int]
-    writer: Callable[[Any, Path], StateWriter]
+    writer: Callable[[Any, Path, Callable[[str], object]], StateWriter]
     fingerprint: Callable[[Any], str]
-    prefixes: Path | None = None
+    root: Path | None
     may_read_prefix: Callable[[], bool] = bool
-    kept: Callable[[str], Iterable[Path]] = _none_kept
+    earlier: Callable[[str], Iterable[Path]] = _none_kept
 
 
 @record
@@ -111,18 +111,27 @@ class SavedStates:
     """States of one session.
 
     Args:
-        place: says which file belongs to the live conversation.
+        place: says where the live conversation is.
         files: how; None keeps nothing.
         is_wanted: whether the thread has something else to do.
+        notes: whether the conversation's segments are noted beside it.
     """
 
-    def __init__(self, place: Place, files: StateFiles | None, is_wanted: Callable[[], bool] = lambda: False) -> None:
-        self._place, self._files, self._is_wanted = place, files, is_wanted
+    def __init__(
+        self,
+        place: Place,
+        files: StateFiles | None,
+        is_wanted: Callable[[], bool] = lambda: False,
+        notes: bool = True,
+    ) -> None:
+        self._place, self._files, self._is_wanted, self._notes = place, files, is_wanted, notes
         self._session: Session | None = None
         self._model: Any = None
         self._writer: StateWriter | None = None
         self._path: Path | None = None
         """The place's, whose state the writer keeps."""
+        self._replaced: Path | None = None
+        """A file of an earlier version that is not needed once the writer has written all."""
 
     def note_opened(self, model: Any, session: Session) -> None:
         """Another session is there."""
@@ -140,7 +149,9 @@ class SavedStates:
         """Another conversation comes next: what the cache holds of this one is kept as far as that takes no time."""
         if self._writer is not None:
             with suppress(Exception):
-                self._writer.flush(patience_s)
+                if self._writer.flush(patience_s) and self._replaced is not None:
+                    self._replaced.unlink()
+        self._replaced = None
         self._drop_writer()
 
     def note_progress(self) -> None:
@@ -157,142 +168,90 @@ class SavedStates:
             self._writer = None
             self._place.state_trouble = reason_in_a_line(error)
 
-    def bring_back(self, path: Path | None, ids: Sequence[int]) -> BroughtBack:
-        """Fill the cache with a conversation's state for this model, if that holds more of it than the cache does.
-
-        Args:
-            path: what the names of its states begin with; None for none.
-            ids: the conversation.
-        """
-        if self._files is None or self._session is None or path is None:
-            return BroughtBack()
-        try:
-            file = self._place.state_file = self._file_of(path)
-        except Exception as error:
-            return BroughtBack(trouble=f"the saved state is not used: {reason_in_a_line(error)}")
-        return self._restore(file, ids)
-
     def reusable(self, ids: Sequence[int]) -> int:
-        """Return the tokens of a prompt that need not be computed: the cache holds them, or the file kept from it."""
+        """Return the tokens of a prompt that need not be computed: the cache holds them, or the disk."""
         session = self._session
         assert session is not None
-        n_cached = session.reusable(ids)
-        if (file := self._file_of_lost(ids)) is not None and self._files is not None:
-            with suppress(Exception):  # what is wrong with the file is said where it is restored
-                return max(n_cached, min(self._files.restorable(session, file, ids), len(ids) - 1))
-        return n_cached
+        n_held = session.reusable(ids)
+        return max(n_held, min(self._most_saved(ids, n_held + LEAST_TAKEN_TOKENS)[1], len(ids) - 1))
 
-    def go_back(self, ids: Sequence[int]) -> None:
-        """Read from the file what a prompt needs and the layers' memory does not hold any more.
+    def bring_back(self, ids: Sequence[int], path: Path | None = None) -> BroughtBack:
+        """Fill the cache with what is saved of a prompt, if that is more than the cache holds of it.
 
-        A sliding layer keeps the end of the conversation only: an edit or another reply may begin before that.
-        """
-        if (file := self._file_of_lost(ids)) is not None:
-            self.leave()
-            self._restore(file, ids)
+        It is another conversation's where that begins alike, and this one's where it was had before, or where sliding
+        and recurrent layers cannot go back to what an edit or another reply begins from.
 
-    def take_over(self, ids: Sequence[int]) -> int:
-        """Fill the cache from another conversation that begins with more of a prompt than the cache holds.
-
-        The same document, asked about anew, is read once only. What is taken over is this conversation's from then on.
-
-        Returns:
-            Number of tokens that need not be computed now and had to be before; 0 where nothing was taken over.
+        Args:
+            path: what the names of files about the conversation's states begin with, where it is taken up again.
         """
         session, files = self._session, self._files
         if session is None or files is None:
-            return 0
+            return BroughtBack()
         n_held = session.reusable(ids)
-        if len(ids) - n_held < LEAST_TAKEN_TOKENS:
-            return 0
-        best, most = None, n_held + LEAST_TAKEN_TOKENS - 1
-        for path in self._changed_last(files):
-            with suppress(Exception):  # whoever goes on with it says what is wrong with it
-                n = min(files.restorable(session, path, ids), len(ids) - 1)
-                if n > most:
-                    best, most = path, n
-        if best is None:
-            return 0
+        place, _, trouble = self._most_saved(ids, n_held + (LEAST_TAKEN_TOKENS if path is None else 1))
+        if place is None:
+            return BroughtBack(trouble=trouble)
         self.leave()
         session.truncate(0)
-        with suppress(Exception):
-            files.restore(session, best, ids)
-        return max(0, session.reusable(ids) - n_held)
-
-    def _changed_last(self, files: StateFiles) -> list[Path]:
-        """Other conversations' states, those changed last first."""
-        changed_s = {}
-        for path in files.kept(self._kind()):
-            with suppress(OSError):
-                changed_s[path] = path.stat().st_mtime
-        newest = sorted(changed_s, key=lambda path: changed_s[path], reverse=True)
-        return [path for path in newest if path != self._place.state_file][:MOST_LOOKED_THROUGH]
-
-    def _file_of_lost(self, ids: Sequence[int]) -> Path | None:
-        """Return the file that may hold what the layers' memory lost of a prompt; None where nothing was lost."""
-        if self._writer is None or self._session is None or not self._session.has_lost(ids):
-            return None
-        return self._place.state_file
-
-    def _restore(self, path: Path, ids: Sequence[int]) -> BroughtBack:
-        session, files = self._session, self._files
-        assert files is not None
-        assert session is not None
-        self._drop_writer()
         try:
-            if not path.exists():
-                return BroughtBack()
-            if files.restorable(session, path, ids) <= session.reusable(ids):
-                return BroughtBack()
-            session.truncate(0)
-            restored = files.restore(session, path, ids)
-            return BroughtBack(restored.tokens, restored.seconds)
+            restored = files.restore(session, place, ids)
         except Exception as error:
-            if not getattr(error, "is_newer", False):  # a newer version may still want its own
-                with suppress(OSError):
-                    os.replace(path, path.with_name(path.name + ASIDE_SUFFIX))
-            return BroughtBack(trouble=f"the saved state is not used: {reason_in_a_line(error)}")
+            return BroughtBack(trouble=_put_aside(place, error))
+        if path is not None and place == path.with_name(f"{path.name}.{self._kind()}"):
+            self._replaced = place
+        return BroughtBack(restored.tokens, restored.seconds)
+
+    def _most_saved(self, ids: Sequence[int], least: int) -> tuple[Path | None, int, str]:
+        """Return where most of a prompt is saved, how much, and what was wrong; None and 0 for less than ``least``."""
+        session, files = self._session, self._files
+        best: Path | None = None
+        most, trouble = 0, ""
+        if files is None or len(ids) < least:
+            return None, 0, ""
+        try:
+            for place in self._places(files):
+                try:
+                    n = files.restorable(session, place, ids)
+                except EngineError as error:
+                    trouble = _put_aside(place, error)
+                    continue
+                if n > most:
+                    best, most = place, n
+        except Exception as error:
+            trouble = f"the saved state is not used: {reason_in_a_line(error)}"
+        return (best, most, trouble) if most >= least else (None, 0, trouble)
+
+    def _places(self, files: StateFiles) -> list[Path]:
+        """The directory, and files of earlier versions, those changed last first."""
+        changed_s = {}
+        for path in files.earlier(self._kind()):
+            with suppress(OSError):
+                changed_s[path] = path.lstat().st_mtime
+        newest = sorted(changed_s, key=lambda path: changed_s[path], reverse=True)
+        directory = self._directory()
+        return [*([directory] if directory is not None else []), *newest[:MOST_LOOKED_THROUGH]]
 
     # ---- system prompts
 
     def begin_with(self, ids: Sequence[int]) -> None:
         """A conversation begins with these tokens: bring them back, or read and keep them while nothing is asked."""
         files, session = self._files, self._session
-        if files is None or session is None or files.prefixes is None or len(ids) < LEAST_PREFIX_TOKENS:
+        if files is None or session is None or len(ids) < LEAST_PREFIX_TOKENS:
             return
         self._drop_writer()
         if session.reusable([*ids, -1]) == len(ids):
             return
-        directory = paths.private_directory(files.prefixes)
-        if directory is None:
-            return
         try:
-            path = directory / self._prefix_name(ids)
-            if path.exists():
-                self._restore(path, ids)
-            elif files.may_read_prefix():
-                self._read_and_keep(ids, path)
+            if files.restorable(session, self._kept_in(), ids) > session.reusable(ids):
+                session.truncate(0)
+                files.restore(session, self._kept_in(), ids)
+            if session.reusable([*ids, -1]) < len(ids) and files.may_read_prefix():
+                self._read_and_keep(ids)
         except Exception as error:
             if exit_code_of(error) is None:
                 log_without_text(error)
 
-    def _prefix_name(self, ids: Sequence[int]) -> str:
-        assert self._files is not None
-        assert self._session is not None
-        tokens = zlib.crc32(b"".join(int(one).to_bytes(4, "little") for one in ids))
-        return f"{self._kind()}-{tokens:08x}-{len(ids)}{_PREFIX_SUFFIX}"
-
-    def _file_of(self, path: Path) -> Path:
-        """The state of a conversation for the present model and type of cache."""
-        return path.with_name(f"{path.name}.{self._kind()}")
-
-    def _kind(self) -> str:
-        """Whose keys and values these are: states of another kind are of no use here."""
-        assert self._files is not None
-        assert self._session is not None
-        return f"{self._files.fingerprint(self._model)[:16]}-{self._session.kv_type}"
-
-    def _read_and_keep(self, ids: Sequence[int], path: Path) -> None:
+    def _read_and_keep(self, ids: Sequence[int]) -> None:
         assert self._files is not None
         assert self._session is not None
         session = self._session
@@ -304,33 +263,62 @@ class SavedStates:
         if self._is_wanted():
             return
         session.prefill(ids, on_progress=give_way)
-        own = path.with_name(f".{path.name}.{secrets.token_hex(4)}")  # another program may be keeping the same prompt
-        writer = self._files.writer(session, own)
+        writer = self._files.writer(session, self._kept_in(), str)
         try:
             writer.note()
-            is_whole = writer.flush(NEW_PREFIX_FLUSH_S)
+            writer.flush(NEW_PREFIX_FLUSH_S)
         finally:
             writer.close()
-        if is_whole:
-            os.replace(own, path)
-        else:
-            own.unlink(missing_ok=True)
+
+    # ---- where
+
+    def _kind(self) -> str:
+        """Whose keys and values these are: states of another kind are of no use here."""
+        assert self._files is not None
+        assert self._session is not None
+        return f"{self._files.fingerprint(self._model)[:16]}-{self._session.kv_type}"
+
+    def _directory(self) -> Path | None:
+        """The directory of the present kind; None where none can be had."""
+        assert self._files is not None
+        root = paths.private_directory(self._files.root)
+        return paths.private_directory(root / self._kind()) if root is not None else None
+
+    def _kept_in(self) -> Path:
+        """The same, with the model's name beside the segments.
+
+        Raises:
+            OSError: none can be had.
+        """
+        directory = self._directory()
+        if directory is None:
+            raise PermissionError(errno.EACCES, "the directory for saved states is not writable")
+        note_model_name(directory, str(self._model.name))
+        return directory
 
     # ---- the writer
 
     def _follow(self, path: Path | None) -> None:
         self._drop_writer()
-        self._path, self._place.state_file = path, None
+        self._path = path
         if path is not None:
             assert self._files is not None
-            file = self._place.state_file = self._file_of(path)
-            self._writer = self._files.writer(self._session, file)
+            on_segment = SegmentNotes(path, self._kind()).note if self._notes else str
+            self._writer = self._files.writer(self._session, self._kept_in(), on_segment)
 
     def _drop_writer(self) -> None:
         writer, self._writer, self._path = self._writer, None, None
         if writer is not None:
             with suppress(Exception):
                 writer.close()
+
+
+def _put_aside(place: Path, error: Exception) -> str:
+    """Say what is wrong; a file of an earlier version that is refused is not looked at again."""
+    if place.is_file() and getattr(error, "is_newer", None) is False:
+        with suppress(OSError):
+            os.replace(place, place.with_name(place.name + ASIDE_SUFFIX))
+    return f"the saved state is not used: {reason_in_a_line(error)}"
 
 
 def reason_in_a_line(error: Exception) -> str:

@@ -228,7 +228,7 @@ class Talk:
         trouble = self.turns.journal.close(patience_s)
         store, quota_bytes = self._at_hand.store, self._at_hand.quota_bytes
         if store is not None and quota_bytes and not is_hurried:
-            drop_oldest_states(store, self._at_hand.prefixes, quota_bytes, self.bridge.state_file)
+            drop_oldest_states(store, quota_bytes)
         return trouble
 
     # ---- events

@@ -124,9 +124,7 @@ class Wire:
         self.sweep: Sweep | None = None
         """The running one."""
         self.state_path: Path | None = None
-        """Where the states of the cache are kept for the conversation that is live."""
-        self.state_file: Path | None = None
-        """The one of them that belongs to the present model; None before it is known."""
+        """What the names of files about the live conversation's states begin with; None where none are kept."""
         self.state_trouble = ""
         """Why it is not; "" if it is."""
         self.rereading: Session | None = None

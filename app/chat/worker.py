@@ -157,7 +157,7 @@ class EngineWorker:
     def _read_ahead(self, command: Prepare) -> None:
         try:
             if self._opened is not None:
-                self._ahead.prepare(self._opened.session, self._opened.live.chat, command, self._states.take_over)
+                self._ahead.prepare(self._opened.session, self._opened.live.chat, command, self._states.bring_back)
         finally:
             self._wire.idle_work.end()
 
@@ -289,7 +289,7 @@ class EngineWorker:
         self._wire.thinking = str(chat.thinking)
         chat.tools = self._tools.known(model)
         if self._options.generation is not None:
-            self._options.generation.recall(path)
+            self._options.generation.recall(path, model.sampling_advice)
         kv_type = self._tuning.note_model(model)
         session = model.session(self._context_size(model, chat), kv_type)
         return Opened(path, model, session, LiveConversation(model, session, chat, self._options.least_reply_tokens))
@@ -321,7 +321,7 @@ class EngineWorker:
         """Go on with a saved conversation; what of it is not in the cache is read with what is asked next."""
         try:
             ids = opened.live.take_up(turns, n_dropped)
-            back = self._states.bring_back(state, ids)
+            back = self._states.bring_back(ids, state)
             ready = opened.session.reusable([*ids, -1])
             restored = min(back.tokens, ready)
             tps = self._measures.usual_prefill_tps(opened.model)
@@ -336,7 +336,7 @@ class EngineWorker:
         """Let the model read a conversation that another one had; what goes wrong does not cost the model."""
         try:
             ids = opened.live.take_up(turns, n_dropped)
-            back = self._states.bring_back(state, ids)  # this model may have had the conversation before
+            back = self._states.bring_back(ids, state)  # this model may have had the conversation before
             restored = min(back.tokens, opened.session.reusable([*ids, -1]))
             reread = Rereading(self._wire, opened.session).run(ids, MIN_REPLY_TOKENS)
             reread = replace(reread, restored_tokens=restored, trouble=reread.trouble or back.trouble)
@@ -358,7 +358,7 @@ class EngineWorker:
             return
         try:
             ids = opened.live.chat.opening_ids(command.text)
-            n_taken = self._states.take_over(ids)
+            n_taken = self._states.bring_back(ids).tokens
             reread = Rereading(self._wire, opened.session, self._states.note_progress).run(ids, MIN_REPLY_TOKENS)
             reread = replace(reread, restored_tokens=n_taken)
         except BaseException as error:
@@ -435,8 +435,7 @@ class EngineWorker:
         prompt, fitted = begun
         if fitted is not None and fitted.dropped_turns:
             self._tell_dropped(session, fitted)
-        self._states.go_back(prompt.all_ids)
-        self._states.take_over(prompt.all_ids)
+        self._states.bring_back(prompt.all_ids)
         calls = self._tools.splitter(opened.model, live.chat) if prompt.chat is not None else None
         return EngineTurn(self._wire, session, prompt, self._options, self._note_progress, live.tags, calls)
 

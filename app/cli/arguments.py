@@ -4,6 +4,7 @@ import argparse
 import difflib
 import math
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -28,7 +29,9 @@ COMMANDS = (
     "doctor",
     "compare",
     "sessions",
+    "states",
     "serve",
+    "report",
     "completion",
     "help",
 )
@@ -47,8 +50,10 @@ commands:
   jalopy verify MODEL            is the file whole, does it write sense
   jalopy compare MODEL           against an installed llama-cpp-python
   jalopy sessions [WORDS]        the saved conversations; jalopy sessions import FILE takes others over
+  jalopy states [prune]          what was read once and is kept for the next time
   jalopy serve [MODEL]           an API for other programs, as OpenAI's
   jalopy doctor [MODEL]          what this machine does for speed, and what fits
+  jalopy report [MODEL]          a card with machine, model and speeds, to show to others
   jalopy completion SHELL        words for bash, zsh or fish to complete
   jalopy help [TOPIC]            the manual
 
@@ -126,7 +131,7 @@ def options_of(command: str | None) -> list[str]:
 def _refuse_mistyped(argv: Sequence[str]) -> None:
     """Say which command a word means that is neither a command nor a file."""
     word = argv[0] if argv else ""
-    if not word.isalpha() or os.path.exists(word):
+    if not word.isalpha() or word == "starter" or os.path.exists(word):
         return
     near = difflib.get_close_matches(word.lower(), COMMANDS, n=1)
     if near:
@@ -238,6 +243,13 @@ def _completion_parser(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def _report_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "Print a card with machine, model and speeds; nothing on it is private.")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("--out", default="", metavar="FILE", help="write it there: as a picture if it ends in .svg")
+    return parser
+
+
 def _help_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Show what the manual says on a topic, or which topics there are.")
     parser.add_argument("topic", nargs="?", metavar="TOPIC", help="such as threads or thinking")
@@ -326,6 +338,24 @@ def _sessions_parser(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def _states_parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _new_parser(command, "List the saved states of the KV cache, or delete those used longest ago.")
+    parser.add_argument(
+        "action",
+        nargs="?",
+        default="",
+        choices=("", "prune"),
+        metavar="prune",
+        help="delete: without an option to the quota",
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--older", type=_days, metavar="DAYS", help="prune: what was not used for so long")
+    how.add_argument("--to", type=_size, metavar="SIZE", help="prune: down to this size (500M, 2G)")
+    how.add_argument("--all", action="store_true", help="prune: everything")
+    _add_json(parser)
+    return parser
+
+
 def _inspect_parser(command: str | None) -> argparse.ArgumentParser:
     parser = _new_parser(command, "Check a model file and show what it holds.")
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
@@ -403,7 +433,9 @@ _BUILDERS = {
     "doctor": _doctor_parser,
     "compare": _compare_parser,
     "sessions": _sessions_parser,
+    "states": _states_parser,
     "serve": _serve_parser,
+    "report": _report_parser,
     "completion": _completion_parser,
     "help": _help_parser,
 }
@@ -455,6 +487,23 @@ def _count(text: str) -> int:
     if not 1 <= value <= 1 << 20:
         raise argparse.ArgumentTypeError(f"{text}: must be a whole number from 1 to {1 << 20}")
     return value
+
+
+def _days(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 36500:
+        raise argparse.ArgumentTypeError(f"{text}: must be a number of days, 0 to 36500")
+    return value
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([KMGT]?)B?", text.strip(), re.ASCII | re.IGNORECASE)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text}: must be a size, such as 500M or 2G")
+    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
 
 
 def _port(text: str) -> int:

@@ -18,7 +18,9 @@ from app.chat.engine_thread import EngineThread
 from app.chat.reply import Clock, Reply
 from app.cli.progress_line import ProgressLine
 from app.documents.text_file import read_text_file
-from app.program import exit_codes
+from app.library.report_card import bench_identity
+from app.machine.reply_history import PastReply, ReplyHistory, history_key
+from app.program import exit_codes, paths
 from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal, exit_code_of, say
 from app.program.settings import Settings
@@ -174,6 +176,7 @@ def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings
     finally:
         session.close()
     written = text_speed(model, options, kv_type, clock) if options.text else {}
+    remember(model, threads, options.n_gen, measured)
     decode_gbps = statistics.median(measured.decode_tps) * model.bytes_per_token / 1e9
     return {
         "engine": "jalopy",
@@ -197,6 +200,14 @@ def _measure(model: Any, threads: int, options: BenchOptions, settings: Settings
         "cpu": engine_access.cpu_level(),
         "versions": versions(),
     }
+
+
+def remember(model: Any, threads: int, n_gen: int, measured: Measured) -> None:
+    """Keep the figures for ``jalopy report``."""
+    identity = bench_identity(model.name, model.quantization, model.weights_bytes)
+    decode_tps, prefill_tps = statistics.median(measured.decode_tps), statistics.median(measured.prefill_tps)
+    past = PastReply(time.time(), n_gen, decode_tps, prefill_tps, 0.0)
+    ReplyHistory(paths.speeds_file()).add(history_key(identity, threads), past)
 
 
 def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) -> dict[str, Any]:

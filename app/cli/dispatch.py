@@ -37,7 +37,9 @@ _COMMANDS = {
     "doctor": "app.cli.doctor:DoctorOptions",
     "compare": "app.cli.compare.command:CompareOptions",
     "sessions": "app.cli.sessions:SessionsOptions",
+    "states": "app.cli.states:StatesOptions",
     "serve": "app.server.command:ServeOptions",
+    "report": "app.cli.report:ReportOptions",
     "completion": "app.cli.completion:CompletionOptions",
     "help": "app.cli.help:HelpOptions",
 }

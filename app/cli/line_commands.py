@@ -23,6 +23,7 @@ from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.rows import moment_text
 from app.documents.for_message import announcement, fit, for_message, with_question
 from app.documents.read import Document, read_documents, referred, split_wanted
+from app.library.report_card import as_text, report_of_chat, write_card
 from app.program import clipboard
 from app.program.bundled_model import model_path
 from app.program.manual import page
@@ -260,6 +261,14 @@ class LineCommands:
             return
         for event in self._talk.wish_threads(replace(in_use, now=parse_threads(wanted, in_use))):
             self._dialogue.tell(event)
+
+    def report(self, wanted: str = "") -> None:
+        """Show a card with machine, model and speeds, or write it into a file."""
+        card = report_of_chat(self._talk.bridge, self._talk.turns)
+        if wanted:
+            say(write_card(card, wanted))
+        else:
+            say_text(as_text(card))
 
     # ---- the program
 

@@ -14,7 +14,7 @@ from app.conversations.log_file import IN_USE, LogRefusedError
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.store import Opened, Store
 from app.conversations.summary import remembered_title
-from app.program import exit_codes, paths
+from app.program import exit_codes
 from app.program.refusals import Refusal, say
 from app.program.settings import Settings
 from app.text.clean_text import clean_line
@@ -50,7 +50,7 @@ class SavingWatch:
 def session_at_hand(settings: Settings) -> AtHand:
     """Return the saved conversations, whatever the settings say of the chat's: the user names one."""
     store = Store()
-    return AtHand(Journal(store), store, False, settings.kv_states_quota_bytes, paths.prefixes_dir())
+    return AtHand(Journal(store), store, False, settings.kv_states_quota_bytes)
 
 
 def go_on_with(name: str, talk: Talk) -> Opened | None:

@@ -54,7 +54,7 @@ def _lines(hits: Sequence[Hit], is_search: bool) -> list[str]:
         if hit.snippet:
             lines.append(f"        ... {hit.snippet[: max(20, columns - 16)]} ...")
     log_bytes = sum(hit.entry.log_bytes for hit in hits)
-    state_bytes = sum(hit.entry.state_bytes for hit in hits)
+    state_bytes = Store().state_bytes(hit.entry.id for hit in hits)
     noun = "conversation" if len(hits) == 1 else "conversations"
     lines += ["", f"{len(hits)} {noun}: text {size(log_bytes)}, saved states {size(state_bytes)}"]
     return lines

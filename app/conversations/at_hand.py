@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import field
-from pathlib import Path
 
 from app.conversations.journal import Journal
 from app.conversations.store import Store
-from app.program import paths
 from app.program.settings import Settings
 from app.text.record import record
 
@@ -24,8 +22,6 @@ class AtHand:
     """Whether to go on with the last one at the start."""
     quota_bytes: int = 0
     """Limit on all saved states together; 0 keeps none."""
-    prefixes: Path | None = None
-    """Where the states of system prompts are."""
 
 
 def conversations_at_hand(settings: Settings) -> AtHand:
@@ -34,4 +30,4 @@ def conversations_at_hand(settings: Settings) -> AtHand:
         return AtHand()
     store = Store()
     resumes, quota_bytes = settings.resume == "last", settings.kv_states_quota_bytes
-    return AtHand(Journal(store), store, resumes, quota_bytes, paths.prefixes_dir())
+    return AtHand(Journal(store), store, resumes, quota_bytes)

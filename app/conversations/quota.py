@@ -1,58 +1,93 @@
-"""Quota on the disk for the saved states of all conversations: those used longest ago go first."""
+"""Quota on the disk for all saved states: those used longest ago go first."""
 
 from __future__ import annotations
 
+import heapq
 import os
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from app.conversations.log_file import is_in_use
-from app.conversations.store import LOG_NAME, Store, size_of
+from app.conversations.segment_notes import SUFFIX
+from app.conversations.store import LOG_NAME, Store
+from app.program import paths
+from app.text.record import record
 
 
-def drop_oldest_states(store: Store, prefixes: Path | None, quota_bytes: int, live: Path | None) -> int:
-    """Delete states until the rest fits; texts stay. Returns the bytes that were deleted.
+@record
+class SavedFile:
+    """One file of the saved states.
 
-    Args:
-        prefixes: where the states of system prompts are; these go after those of conversations.
-        live: the state that stays, because it is being kept; None for none.
+    Attributes:
+        used_s: wall time of its last use.
     """
+
+    used_s: float
+    path: Path
+    n_bytes: int
+
+
+def drop_oldest_states(store: Store, quota_bytes: int) -> int:
+    """Delete states until the rest fits; texts stay. Returns the bytes that were deleted."""
     store.sweep(time.time())
-    entries = sorted(store.entries(), key=lambda entry: entry.last_use)
-    files = [file for entry in entries for file in sorted(store.state_files(entry.id), key=_changed_s)]
-    files += _prefixes_in(prefixes)
-    sizes = {file: size_of(file) for file in files}
-    excess = sum(sizes.values()) - quota_bytes
-    dropped = 0
+    files = saved_files(store)
+    return drop(files, sum(file.n_bytes for file in files) - quota_bytes)
+
+
+def saved_files(store: Store) -> list[SavedFile]:
+    """Return all saved states in the order in which they may be dropped."""
+    earlier = [file for one in store.ids() for file in store.state_files(one) if not file.name.endswith(SUFFIX)]
+    earlier += _files_in(paths.prefixes_dir())
+    found = sorted(filter(None, map(_about, earlier)), key=lambda one: one.used_s)
+    return list(heapq.merge(found, *map(_segments_in, kinds()), key=lambda one: one.used_s))
+
+
+def drop(files: Iterable[SavedFile], excess_bytes: int) -> int:
+    """Delete states, the first ones first, until enough is free; returns the bytes that were deleted."""
+    dropped_bytes = 0
     for file in files:
-        if dropped >= excess:
+        if dropped_bytes >= excess_bytes:
             break
-        # A program that goes on with it would only write all of it anew, again and again.
-        if not _is_part_of(file, live) and not is_in_use(file.parent / LOG_NAME):
+        if not is_in_use(file.path.parent / LOG_NAME):  # an earlier version would only write all of it anew
             with suppress(OSError):
-                file.unlink()
-                dropped += sizes[file]
-    return dropped
+                file.path.unlink()
+                dropped_bytes += file.n_bytes
+    return dropped_bytes
 
 
-def _is_part_of(file: Path, live: Path | None) -> bool:
-    """Whether a file is the live state, or one that is being written to become it."""
-    return live is not None and file.parent == live.parent and file.name.lstrip(".").startswith(live.name)
+def kinds() -> list[Path]:
+    """Return the directories of segments: one for each model and type of cache."""
+    root = paths.states_dir()
+    with suppress(OSError):
+        if root is not None:
+            return sorted(Path(one.path) for one in os.scandir(root) if one.is_dir(follow_symlinks=False))
+    return []
 
 
-def _prefixes_in(directory: Path | None) -> list[Path]:
-    if directory is None:
-        return []
+def earlier_states(store: Store, kind: str) -> list[Path]:
+    """Return files that earlier versions kept for a model and type of cache; some may not exist."""
+    prefixes = [path for path in _files_in(paths.prefixes_dir()) if path.name.startswith(f"{kind}-")]
+    return [*store.states_of_kind(kind), *prefixes]
+
+
+def _segments_in(place: Path) -> Iterator[SavedFile]:
+    from engine.saved_state import stored_in  # NumPy, which no first frame waits for
+
+    return (SavedFile(one.used_s, one.path, one.n_bytes) for one in stored_in(place))
+
+
+def _files_in(directory: Path | None) -> list[Path]:
+    with suppress(OSError):
+        if directory is not None:
+            return [Path(one.path) for one in os.scandir(directory) if one.is_file(follow_symlinks=False)]
+    return []
+
+
+def _about(path: Path) -> SavedFile | None:
     try:
-        found = [Path(one.path) for one in os.scandir(directory) if one.is_file(follow_symlinks=False)]
+        found = path.lstat()
     except OSError:
-        return []
-    return sorted(found, key=_changed_s)
-
-
-def _changed_s(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+        return None
+    return SavedFile(found.st_mtime, path, found.st_size)

@@ -12,7 +12,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from app.conversations.lock import HOLDER_NAME, Held, lock, unlock
 from app.conversations.log_file import LogFile, LogRefusedError, ReadLog, read_only
 from app.conversations.records import write_record
 from app.conversations.replay import MOST_TITLE_CHARS, Saved, head_record
+from app.conversations.segment_notes import SUFFIX, noted_in
 from app.conversations.summary import FILE_NAME as SUMMARY_NAME
 from app.conversations.summary import Summary, read_summary, remembered_title, summary_of, write_summary
 from app.program import paths
@@ -47,7 +48,7 @@ class Entry:
     """One conversation of the list.
 
     Attributes:
-        log_bytes, state_bytes: sizes of the conversation and of the saved states of its cache.
+        log_bytes, state_bytes: sizes of the conversation and of the saved states of its cache, shared ones included.
         trouble: why it cannot be opened; "" if it can.
     """
 
@@ -85,13 +86,15 @@ class Store:
 
     Args:
         root: the directory; None for the platform's place.
+        states: where the segments of their saved states are; None for the platform's place.
 
     Attributes:
         root: the directory; None where the platform has no place.
     """
 
-    def __init__(self, root: Path | None = None) -> None:
+    def __init__(self, root: Path | None = None, states: Path | None = None) -> None:
         self.root = root or paths.conversations_dir()
+        self._states = states or paths.states_dir()
 
     # ---- finding
 
@@ -120,7 +123,7 @@ class Store:
         summary, trouble = read_summary(directory, found.st_size), ""
         if summary is None:
             summary, trouble = self._summarize(directory, found.st_size)
-        return Entry(conversation_id, summary, found.st_size, self._state_bytes(conversation_id), trouble)
+        return Entry(conversation_id, summary, found.st_size, self.state_bytes([conversation_id]), trouble)
 
     def newest(self, model_path: str = "") -> str | None:
         """Return the conversation that was used last, of all or of one model's; None if none exists."""
@@ -198,7 +201,7 @@ class Store:
         return self._path(conversation_id) / STATE_NAME
 
     def state_files(self, conversation_id: str) -> list[Path]:
-        """Return a conversation's states, what was refused, and what a writer left unfinished."""
+        """Return the files about a conversation's states: notes of its segments, and what earlier versions kept."""
         directory = self._path(conversation_id)
         try:
             names = sorted(os.listdir(directory))
@@ -301,6 +304,7 @@ class Store:
         """
         directory = self._directory(conversation_id)
         log = LogFile.open(directory / LOG_NAME)
+        self._drop_segments(conversation_id)
         if os.name == "nt":  # what is open cannot be deleted there
             log.close()
         try:
@@ -329,8 +333,31 @@ class Store:
                         (directory / name).unlink()
                     directory.rmdir()
 
-    def _state_bytes(self, conversation_id: str) -> int:
-        return sum(size_of(file) for file in self.state_files(conversation_id))
+    def segments(self, conversation_id: str) -> set[Path]:
+        """Return where the segments of a conversation's states are; some may not exist."""
+        found: set[Path] = set()
+        for file in self.state_files(conversation_id):
+            kind = file.name[len(STATE_NAME) + 1 : -len(SUFFIX)]
+            if self._states is not None and file.name.endswith(SUFFIX) and kind.strip("."):
+                found |= {self._states / kind / name for name in noted_in(file)}
+        return found
+
+    def _drop_segments(self, conversation_id: str) -> None:
+        """Delete the segments that no other conversation has."""
+        own = self.segments(conversation_id)
+        for other in self.ids() if own else []:
+            if other != conversation_id:
+                own -= self.segments(other)
+        for path in own:
+            with suppress(OSError):
+                path.unlink()
+
+    def state_bytes(self, ids: Iterable[str]) -> int:
+        """Return what the saved states of some conversations take, what they share counted once."""
+        files: set[Path] = set()
+        for one in ids:
+            files |= {file for file in self.state_files(one) if not file.name.endswith(SUFFIX)} | self.segments(one)
+        return sum(map(size_of, files))
 
     def _path(self, conversation_id: str) -> Path:
         if self.root is None or not _ID.fullmatch(conversation_id):

@@ -15,8 +15,6 @@ OK, WEAK, BAD = "ok", "!", "x"
 FEW_COLUMNS, FEW_ROWS = 60, 20
 SLOW_MEMORY_GBPS = 13.0
 """One channel of DDR3-1600 carries 12.8 GB/s at best; two channels read more than this."""
-BUSY_SHARE = 0.7
-"""Of the best memory speed; below it something else is reading now."""
 GB_PER_TOKEN_8B = 4.62
 """Weights that an 8B model as Q4_K_M reads for each token, in GB."""
 COMPILATION = "about half a minute on a fast machine, minutes on an old one"
@@ -177,7 +175,7 @@ def bandwidth(readings: Readings) -> Iterable[Finding]:
     gbps = engine.read_gbps
     with_threads = "1 thread" if engine.threads == 1 else f"{engine.threads} threads"
     found = f"{gbps:.1f} GB/s read with {with_threads}"
-    if engine.best_gbps and gbps < BUSY_SHARE * engine.best_gbps:
+    if engine.is_machine_busy:
         found = f"{gbps:.1f} GB/s read with {with_threads} now, {engine.best_gbps:.1f} at best"
         yield Finding(
             WEAK, "bandwidth", found, "the machine is busy now; speeds are estimated from the best",

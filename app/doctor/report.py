@@ -115,7 +115,8 @@ def advice_lines(examination: Examination) -> list[str]:
         lines += ["", "What suits this machine now: estimates for a short conversation, > is the advice"]
         lines += _suggestion_lines(examination.suggestions, examination.best)
         lines += [f"    {one}" for one in known_lines(examination)]
-    lines += ["", "The largest models by memory, > is this machine"]
+    total = size(examination.memory.total_bytes)
+    lines += ["", f"The largest models by memory, > has room in this machine's {total}"]
     return lines + _memory_table_lines(examination.memory_rows, examination.memory_row)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.library.listing import ADVISED, Lister, ModelEntry
+from app.library.rates import known_read_gbps
 from app.program import paths
 from app.text import figures
 from app.text.record import record
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from engine.measure.fit import MachineMemory, MachineRates, ModelNeeds
 
 
+_SMALL = "1B"
+"""A size that most machines can compare themselves by."""
 _TYPE = re.compile(r"[-._](i?q[1-9]_\w+|b?f16|f32)$", re.IGNORECASE)
 """At the end of a file's name."""
 
@@ -132,6 +135,22 @@ def advice_line(lister: Lister) -> str:
     speed = f", {lister.rates.read_gbps:.0f} GB/s" if lister.rates.read_gbps else ""
     tps = f", about {figures.rate(best.fit.decode_tps)} tok/s" if best.fit.decode_tps else ""
     return f"({figures.size(lister.memory.available_bytes)} free{speed}): {best.size} {best.quantization}{tps}"
+
+
+def machine_line(threads: int) -> str:
+    """Say how fast this machine's memory is, and what sizes are comfortable for that; "" while it is not measured."""
+    from app.library import advice
+    from app.library.measure import memory_for_models
+    from engine.measure.fit import MachineRates
+
+    gbps = known_read_gbps(threads)
+    found = advice.suggestions(memory_for_models(), MachineRates(gbps or None))
+    best = advice.best_suggestion(found)
+    if not gbps or best is None:
+        return ""
+    shown = list(dict.fromkeys([*[one for one in found if one.size == _SMALL], best]))
+    speeds = ", ".join(f"~{figures.rate(one.fit.decode_tps or 0)} tok/s with {one.size}" for one in shown)
+    return f"This machine reads memory at {gbps:.0f} GB/s: {speeds}. Models up to {best.size} are comfortable"
 
 
 def _plain(name: str) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 COMMON_TYPE = "Q4_K"
 """The type that most models for small machines are made of."""
+BUSY_SHARE = 0.7
+"""Of the best memory speed."""
 LEAST_FREE_BYTES = 700 << 20
 """Measuring takes memory for a moment; where less than this is free, it would push a model out."""
 
@@ -45,6 +47,11 @@ class EngineReadings:
     error: str = ""
     best_gbps: float | None = None
     """The best that reading memory was ever measured at here; another program can only make it slower."""
+
+    @property
+    def is_machine_busy(self) -> bool:
+        """Whether something else must be reading memory now."""
+        return bool(self.read_gbps and self.best_gbps and self.read_gbps < BUSY_SHARE * self.best_gbps)
 
 
 def measure(

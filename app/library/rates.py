@@ -11,7 +11,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from app.machine.reply_history import history_key, identity_of
+from app.machine.reply_history import ReplyHistory, history_key, identity_of
 from app.program import paths
 from app.program.settings import MOST_THREADS
 from app.program.small_file import JsonFile
@@ -60,6 +60,12 @@ def load_rates(threads: int, path: Path | None = None) -> KnownRates:
     nearest_first = sorted(range(1, MOST_THREADS + 1), key=lambda count: abs(count - threads))
     keys = (history_key(identity, count) for count in nearest_first)
     return next((_checked(known[key]) for key in keys if key in known), KnownRates())
+
+
+def known_read_gbps(threads: int) -> float:
+    """Return the best speed at which this machine's memory was read; 0 where that was never measured."""
+    in_chat = ReplyHistory(paths.speeds_file()).read_gbps(history_key(identity_of("memory"), threads))
+    return max(in_chat or 0.0, load_rates(threads).read_gbps or 0.0)
 
 
 def remember_rates(threads: int, rates: Any, path: Path | None = None) -> KnownRates:

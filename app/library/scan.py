@@ -17,7 +17,7 @@ from app.library.header_cache import HeaderCache
 from app.library.known import advice_line, offers
 from app.library.listing import ModelEntry, in_order, make_lister, read_models
 from app.library.places import places
-from app.library.rates import TYPICAL_READ_GBPS, KnownRates, load_rates, usual_threads
+from app.library.rates import TYPICAL_READ_GBPS, KnownRates, known_read_gbps, load_rates, usual_threads
 from app.program.background import in_background
 from app.program.refusals import bug_line
 from app.text.clean_text import clean_line
@@ -84,8 +84,9 @@ class Scan:
 
     def _look(self) -> None:
         settings = self._settings
-        measured = load_rates(usual_threads(settings))
-        rates = measured if measured.read_gbps else KnownRates(TYPICAL_READ_GBPS)
+        threads = usual_threads(settings)
+        measured, gbps = load_rates(threads), known_read_gbps(threads)
+        rates = measured if measured.read_gbps else KnownRates(gbps or TYPICAL_READ_GBPS)
         lister = make_lister(rates, settings.kv_type_or_default, settings.weights_or_default)
         looked_in = places(settings.model_directories)
         files = find_files(looked_in)
@@ -103,7 +104,7 @@ class Scan:
                 n_read=n_read,
                 looked_in=labels,
                 advice=advice_line(lister),
-                read_gbps=measured.read_gbps,
+                read_gbps=gbps or None,
                 available_bytes=lister.memory.available_bytes,
                 is_done=is_done,
             )

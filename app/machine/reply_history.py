@@ -90,6 +90,15 @@ class ReplyHistory:
         ]
         return max(speeds, key=lambda speed: speed.decode_tps, default=None)
 
+    def last(self, identity: str) -> tuple[PastReply, int] | None:
+        """Return the newest reply of any thread count, with that count; None where there was none."""
+        found = [
+            (replies[-1], int(key.rpartition(".")[2]))
+            for key, replies in self._replies.items()
+            if key.startswith(f"{identity}.") and replies
+        ]
+        return max(found, key=lambda one: one[0].finished_unix_s, default=None)
+
     def add(self, key: str, reply: PastReply) -> None:
         """Remember a reply, unless it was too short to say anything."""
         if reply.tokens < LEAST_TOKENS or _past_reply(list(vars(reply).values())) is None:

@@ -21,6 +21,7 @@ UNSENT_NAME = "unsent.jsonl"
 LOG_NAME = "jalopy.log"
 SPEEDS_NAME = "speeds.json"
 CONVERSATIONS_NAME = "conversations"
+STATES_NAME = "states"
 PREFIXES_NAME = "prefixes"
 
 
@@ -84,8 +85,14 @@ def conversations_dir() -> Path | None:
     return directory / CONVERSATIONS_NAME if directory else None
 
 
+def states_dir() -> Path | None:
+    """Return the directory for the KV cache's saved states, one below it for each model and type of cache."""
+    directory = cache_dir()
+    return directory / STATES_NAME if directory else None
+
+
 def prefixes_dir() -> Path | None:
-    """Return the directory for the KV cache's state of system prompts."""
+    """Return the directory in which earlier versions kept the KV cache's state of system prompts."""
     directory = cache_dir()
     return directory / PREFIXES_NAME if directory else None
 

@@ -9,13 +9,14 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field, fields, is_dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
 from app.program.remote_model import server_address
-from app.program.small_file import read_toml
+from app.program.small_file import parse_toml, read_toml
 from app.text.record import record
 from engine import KV_TYPES
 from engine.prompt.thinking_mode import MOST_BUDGET_TOKENS, ThinkingMode
@@ -24,13 +25,24 @@ MOST_THREADS = 128
 """``engine.plan.crew.MOST_THREADS``, which is dear to import; a test compares them."""
 _MAX_COUNT = 2**31 - 1
 _MOST_SHOWN = 10**40
-_GIVEN = "given"
+_GIVEN, _SOURCES = "given", "sources"
 _TOOL_SERVER_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 AUTO = "auto"
 """Leaves a choice to the program."""
 THINKING_WORDS = "auto, on, off, low, medium, high, or the most tokens of a thought"
 DEFAULT_WEIGHTS, DEFAULT_KV_TYPE = "mmap", "f16"
 """Format of the KV cache before anything was measured."""
+
+
+class Source(str, Enum):
+    """Where the value of a setting comes from."""
+
+    DEFAULT = "default"
+    FILE = "your file"
+    COMMAND_LINE = "command line"
+    MODEL = "the model"
+    """Its file recommends the value."""
+    CHOSEN = "/set"
 
 
 class SettingsError(Refusal):
@@ -142,6 +154,8 @@ class Settings:
     """How the next token is chosen, and how many."""
     tools: ToolSettings = field(kw_only=True)
     """Tools that a model may ask for in the chat."""
+    sources: Mapping[str, Source] = field(default_factory=dict, kw_only=True)
+    """Where values come from, by dotted key, that are not the defaults."""
 
     @property
     def kv_states_quota_bytes(self) -> int:
@@ -184,6 +198,15 @@ def load_settings(user_file: Path | None = None) -> Settings:
     return merge(settings, read_toml(path, "settings file", SettingsError), str(path))
 
 
+def settings_of(text: str, source: str) -> Settings:
+    """Return the defaults with a settings file's text laid over them.
+
+    Raises:
+        SettingsError: as of a file.
+    """
+    return merge(built_in_settings(), parse_toml(text.encode("utf-8"), source, SettingsError), source)
+
+
 def merge(settings: Settings, values: Mapping[str, Any], source: str) -> Settings:
     """Lay the values of a TOML table over settings.
 
@@ -193,7 +216,7 @@ def merge(settings: Settings, values: Mapping[str, Any], source: str) -> Setting
     """
     merged = _merge_table(settings, values, source, prefix="")
     assert isinstance(merged, Settings)
-    return merged
+    return dataclasses.replace(merged, sources={**settings.sources, **dict.fromkeys(_keys_in(values), Source.FILE)})
 
 
 def override(settings: Settings, key: str, value: object, source: str) -> Settings:
@@ -210,7 +233,59 @@ def override(settings: Settings, key: str, value: object, source: str) -> Settin
         raise SettingsError(str(error), exit_codes.USAGE) from None
     if table:
         changes = {table: _changed(holder, changes)}
-    return dataclasses.replace(settings, **changes)
+    return dataclasses.replace(settings, **changes, sources={**settings.sources, key: Source.COMMAND_LINE})
+
+
+def value_of(settings: Settings, key: str) -> Any:
+    """Return the value of a dotted key."""
+    table, _, name = key.rpartition(".")
+    return getattr(getattr(settings, table) if table else settings, name)
+
+
+def taken_from(settings: Settings, key: str, other: Settings) -> Settings:
+    """Return the settings with one value of others, and its source."""
+    sources = {name: source for name, source in settings.sources.items() if name != key}
+    if key in other.sources:
+        sources[key] = other.sources[key]
+    table, _, name = key.rpartition(".")
+    changes: dict[str, Any] = {name: value_of(other, key)}
+    if table:
+        given = {one for one in settings.sampling.given if one != name} | ({name} & other.sampling.given)
+        changes = {table: dataclasses.replace(settings.sampling, **changes, given=frozenset(given))}
+    return dataclasses.replace(settings, **changes, sources=sources)
+
+
+def written(value: object) -> str:
+    """Write a value as a user types it: text without quotation marks, a list by its elements."""
+    if isinstance(value, tuple):
+        return ", ".join(one.name if isinstance(one, ToolServer) else one for one in value)
+    return str(value)
+
+
+def typed_value(settings: Settings, key: str, text: str) -> object:
+    """Return the value that a user's text means; whether it is allowed, ``override`` says."""
+    wanted = type(value_of(settings, key))
+    text = text.strip()
+    if wanted is tuple:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if wanted is str:
+        return text
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def choices_of(key: str) -> tuple[str, ...]:
+    """Return the words among which a setting chooses; none where it is a number, a text or a list."""
+    return _field_of(key).metadata["choices"] or ()
+
+
+def allowed_of(key: str) -> str:
+    """Say which values a setting takes."""
+    return _allowed(_type_of(key), _field_of(key).metadata)
 
 
 def setting_keys(table: type = Settings, prefix: str = "") -> Iterator[str]:
@@ -221,6 +296,14 @@ def setting_keys(table: type = Settings, prefix: str = "") -> Iterator[str]:
             yield from setting_keys(types[one.name], f"{prefix}{one.name}.")
         else:
             yield prefix + one.name
+
+
+def _keys_in(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and prefix + name not in setting_keys():
+            yield from _keys_in(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name
 
 
 def _build(table: Any, values: Mapping[str, Any], source: str) -> Any:
@@ -261,7 +344,7 @@ def _changed(table: Any, changes: dict[str, Any]) -> Any:
 
 def _fields(table: Any) -> list[Any]:
     """Return the fields that stand in the file."""
-    return [one for one in fields(table) if one.name != _GIVEN]
+    return [one for one in fields(table) if one.name not in (_GIVEN, _SOURCES)]
 
 
 def _nearest(dotted: str, name: str) -> str:
@@ -273,6 +356,19 @@ def _nearest(dotted: str, name: str) -> str:
     short_names = {key.rpartition(".")[2]: key for key in keys}
     near = near or [short_names[n] for n in difflib.get_close_matches(name, short_names, n=1, cutoff=0.5)]
     return f" (nearest: {near[0]})" if near else f" (known: {', '.join(keys)})"
+
+
+def _field_of(key: str) -> Any:
+    return next(one for one in fields(_table_of(key)) if one.name == key.rpartition(".")[2])
+
+
+def _type_of(key: str) -> Any:
+    return get_type_hints(_table_of(key))[key.rpartition(".")[2]]
+
+
+def _table_of(key: str) -> Any:
+    table = key.rpartition(".")[0]
+    return get_type_hints(Settings)[table] if table else Settings
 
 
 def _checked(table: Any, name: str, value: object, where: str) -> Any:
@@ -369,6 +465,8 @@ def _allowed(wanted: Any, rules: Mapping[str, Any]) -> str:
         return THINKING_WORDS
     if rules["is_server"]:
         return "an address of http or https without a password, as https://host:8000/v1"
+    if rules["are_tool_servers"]:
+        return "tables in your file: [tools.servers.NAME] with command and environment"
     if rules["choices"]:
         return ", ".join(f'"{choice}"' for choice in rules["choices"])
     if wanted is str:

@@ -165,8 +165,6 @@ def read_toml(path: Path, kind: str, error: type[Refusal] = Refusal) -> dict[str
     Raises:
         Refusal: it cannot be read, is too large, not UTF-8 or not sound TOML.
     """
-    import tomli
-
     try:
         if not path.is_file():
             raise error(f"{path}: is not a file (remove it or name another one)", exit_codes.UNREADABLE)
@@ -176,6 +174,13 @@ def read_toml(path: Path, kind: str, error: type[Refusal] = Refusal) -> dict[str
         raise error(f"{path}: {reason.strerror} (the {kind})", exit_codes.UNREADABLE) from reason
     if len(raw) > _MAX_FILE_BYTES:
         raise error(f"{path}: is larger than 1 MiB, which no {kind} is", exit_codes.BAD_DATA)
+    return parse_toml(raw, str(path), error)
+
+
+def parse_toml(raw: bytes, path: str, error: type[Refusal] = Refusal) -> dict[str, Any]:
+    """Return the tables of a file's content; errors as in ``read_toml``."""
+    import tomli
+
     try:
         return tomli.loads(raw.decode("utf-8"))
     except UnicodeDecodeError as reason:

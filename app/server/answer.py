@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.chat.form_constraint import FormConstraint, Forms
 from app.chat.reply import Reply
+from app.chat.saved_states import SavedStates
 from app.chat.thought_limit import ThoughtLimit
 from app.conversations.thinking import ThinkingSplitter, is_opening_of
 from app.server.api_error import ApiError, unsupported
@@ -42,6 +43,7 @@ class Answering:
         tags: control tokens that are part of the text.
         guesses_ahead: compute what repeats several tokens at a time.
         between: called between two steps of the computation.
+        states: bring back what was read before.
     """
 
     def __init__(
@@ -55,10 +57,11 @@ class Answering:
         tags: Collection[int],
         guesses_ahead: bool,
         between: Callable[[], object],
+        states: SavedStates,
     ) -> None:
         self._model, self._session, self._conversation = model, session, conversation
         self.sampling, self._thinking, self._max_tokens = sampling, thinking, max_tokens
-        self._tags, self._guesses_ahead, self._between = tags, guesses_ahead, between
+        self._tags, self._guesses_ahead, self._between, self._states = tags, guesses_ahead, between, states
         self._forms = Forms(model.tokenizer)
 
     def answer(self, job: Job) -> Ended:
@@ -79,6 +82,7 @@ class Answering:
                 param="messages" if order.is_chat else "prompt",
                 code="context_length_exceeded",
             )
+        self._states.bring_back(ids)
         telling = _Telling(job, self._model, opened_by(self._opening) if order.is_chat else None, how)
         reply = Reply(
             self._session,

@@ -6,18 +6,24 @@ A plain daemon thread: a compilation cannot be cancelled, and must not hold up t
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from app.chat import opening
 from app.chat.answer_form import FormError
+from app.chat.saved_states import SavedStates
+from app.conversations.quota import drop_oldest_states
+from app.conversations.store import Store
 from app.conversations.thinking import tag_ids
-from app.program import garbage
+from app.program import garbage, paths
+from app.program.background import in_background
 from app.program.refusals import bug_line, exit_code_of, line_of
 from app.program.settings import Settings
 from app.server.answer import Answering
@@ -32,6 +38,8 @@ from engine.prompt.thinking_mode import ThinkingMode
 
 T = TypeVar("T")
 
+DROP_STATES_PERIOD_S = 60.0
+"""Seconds between two checks of the saved states against their quota."""
 MOST_ASIDES = 32
 """Limit on the pieces of short work that wait."""
 
@@ -55,6 +63,14 @@ class Served:
     eos_text: str
     notices: tuple[str, ...]
     threads: int
+
+
+class _Place:
+    """Where the conversation of the requests is: in no file, but its states are kept if conversations are."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.state_path = paths.states_dir() if settings.save_conversations == "on" else None
+        self.state_trouble = ""
 
 
 class EngineThread:
@@ -84,6 +100,8 @@ class EngineThread:
         self._wake = threading.Event()
         self._is_closing = False
         self._model: Any = None
+        self._states = SavedStates(_Place(settings), opening.state_files(settings), notes=False)
+        self._dropped_states_s = 0.0
         self.served: Served | None = None
         self.running: Job | None = None
         self._thread = threading.Thread(target=self._run, name="jalopy-engine", daemon=True)
@@ -167,6 +185,7 @@ class EngineThread:
             while not self._is_closing and (job := self._line.take()) is not None:
                 self._answer(answering, job)
                 self._do_asides()
+        self._states.note_closing()
         self._model.close()
 
     def _open(self) -> Answering:
@@ -179,6 +198,7 @@ class EngineThread:
         finally:
             garbage.settle()
         self._session = session
+        self._states.note_opened(model, session)
         return Answering(
             model,
             session,
@@ -188,7 +208,8 @@ class EngineThread:
             settings.sampling.max_tokens,
             tag_ids(model.tokenizer.control_texts),
             settings.guess_ahead == "on",
-            self._do_asides,
+            self._step,
+            self._states,
         )
 
     def _describe(self, answering: Answering) -> Served:
@@ -225,7 +246,20 @@ class EngineThread:
             ended = _broken_off(_error_of(error))
         finally:
             self.running = None
+            self._states.note_progress()
         job.end(ended)
+        self._drop_old_states()
+
+    def _step(self) -> None:
+        """Between two steps of the computation."""
+        self._do_asides()
+        self._states.note_progress()
+
+    def _drop_old_states(self) -> None:
+        quota_bytes, now_s = self._settings.kv_states_quota_bytes, time.monotonic()
+        if quota_bytes and now_s - self._dropped_states_s >= DROP_STATES_PERIOD_S:
+            self._dropped_states_s = now_s
+            in_background(partial(drop_oldest_states, Store(), quota_bytes), "quota")
 
     def _do_asides(self) -> None:
         with suppress(IndexError):

@@ -41,6 +41,7 @@ from app.tui.bindings import bindings, scope_of
 from app.tui.chat_options import chat_options, may_read_ahead
 from app.tui.draft import MAX_PASTE_CHARS
 from app.tui.keymap import Keymap
+from app.tui.live_settings import LiveSettings
 from app.tui.messages import PasteRefused, PasteUnended
 from app.tui.screens.chat import ChatScreen
 from app.tui.screens.drafting import PromptHabits
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 
     from app.downloads.job import PullJob
     from app.library.listing import Outlook
+    from engine.prompt.tools.calls import ToolCall
 
 QUIT_WINDOW_S = 3.0
 """A second ctrl+c within this time quits."""
@@ -118,8 +120,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         teach_alt_enter()
         ignore_impossible_keys()
         self.stylesheet = ThriftyStylesheet(self.get_css_variables())
-        self.settings = settings
         self.bridge = EngineBridge(options or chat_options(settings), clock)
+        self.live = LiveSettings(settings, self.bridge, self._show_theme)
         self.crash_line: str | None = None
         """Line for stderr after a crash."""
         self.crash_code = exit_codes.INTERNAL
@@ -131,8 +133,12 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._is_lent = False
         self.keymap = keymap or Keymap()
         self._theme_error = self._set_up_theme(remembered_theme)
-        keeps_history, notifies = settings.prompt_history == "on", settings.notify == "on"
-        habits = PromptHabits(self.keymap, keeps_history, notifies, partial(may_read_ahead, settings))
+        habits = PromptHabits(
+            self.keymap,
+            settings.prompt_history == "on",
+            lambda: self.settings.notify == "on",
+            lambda: may_read_ahead(self.settings),
+        )
         pace = InterfacePace(WEAK_DIVISOR if is_weak_machine() else 1)
         self.watch_performance = PerformanceWatch(self.bridge, pace=pace)
         self.chat = ChatScreen(
@@ -145,6 +151,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             conversations_at_hand(settings),
             self.open_model,
             self.downloads.word,
+            self._ask_about_call,
         )
         self.unsent_line = ""
         """Line for stderr on unsent messages, after an end that the user did not ask for."""
@@ -154,7 +161,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         # As a mode the chat is the first screen, and no empty one is ever laid out below it.
         self.add_mode(CHAT, lambda: self.chat)
         around = Surroundings(
-            settings,
+            self.live,
             self.keymap,
             self.bridge,
             self.chat.turns,
@@ -171,6 +178,11 @@ class JalopyApp(App[None], inherit_bindings=False):
         for action in ACTIONS.values():
             if action.shows and action.mode != CHAT:
                 self.add_mode(action.mode, partial(make_screen, action.shows, around))
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in effect."""
+        return self.live.now
 
     def on_mount(self) -> None:
         """Take over the signals that Textual leaves to their defaults."""
@@ -246,6 +258,10 @@ class JalopyApp(App[None], inherit_bindings=False):
 
             self.push_screen(Palette())
 
+    async def action_report(self, wanted: str = "") -> None:
+        """Copy a card with machine, model and speeds, or write it into a file."""
+        await self.chat.copying.report(wanted)
+
     def action_theme(self, name: str = "") -> None:
         """Choose the colours: by name, or from the list that shows each at once."""
         if not name:
@@ -304,6 +320,11 @@ class JalopyApp(App[None], inherit_bindings=False):
             if self.current_mode != CHAT:
                 self.switch_mode(CHAT)
             self.chat.call_later(self.chat.models.switch_model, path, answer == "keep")
+
+    async def _ask_about_call(self, server: str, call: ToolCall) -> str | None:
+        from app.tui.screens.question import QuestionScreen
+
+        return await self.push_screen_wait(QuestionScreen(server, call, self.keymap, self.bridge.now_s))
 
     def _open_conversation(self, conversation_id: str) -> None:
         self.chat.call_later(self.chat.talks.open_conversation, conversation_id)
@@ -383,6 +404,10 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.chat.note(f"theme: {name}, until you leave: your settings name {self.settings.theme}")
         else:
             self.chat.note(f"theme: {name}")
+
+    def _show_theme(self, name: str) -> None:
+        if name in self.available_themes:
+            self.theme = name
 
     def _set_up_theme(self, remembered: str) -> str | None:
         try:

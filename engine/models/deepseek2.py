@@ -51,6 +51,7 @@ def _attention(read: Hyperparameters) -> Attention:
     rank, key_dim, value_dim = (
         _width(read, f"attention.{name}") for name in ("kv_lora_rank", "key_length_mla", "value_length_mla")
     )
+    n_kv_heads = read.integer("attention.head_count_kv", 1, 1, default=1)  # the latent vector, which all heads share
     turned = _width(read, "rope.dimension_count")
     if turned >= key_dim:
         raise read.fail(f"{read.key('rope.dimension_count')} is {turned}: must be less than the {key_dim} of a head")
@@ -64,7 +65,7 @@ def _attention(read: Hyperparameters) -> Attention:
         Latent(rank, key_dim, value_dim, query_rank),
     )
     width = turned + rank
-    return Attention(n_heads, 1, width, width, rope, sharpness**2 * key_dim**-0.5, latent=latent)
+    return Attention(n_heads, n_kv_heads, width, width, rope, sharpness**2 * key_dim**-0.5, latent=latent)
 
 
 def _width(read: Hyperparameters, name: str) -> int:

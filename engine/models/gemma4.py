@@ -35,7 +35,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
     dim, window, slides = reading.width(read), reading.window(read), _slides(read)
     n_storing = len(slides) - read.integer(f"attention.{SHARED}", 0, max(0, len(slides) - 2), default=0)
     kv_heads: list[int] = []
-    widths = read.per_layer("expert_feed_forward_length", len(slides), 0, reading.MAX_DIM, default=0)
+    widths = _expert_widths(read, len(slides))
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         assert attention.rope is not None
@@ -61,6 +61,13 @@ def _read(read: Hyperparameters) -> ModelConfig:
         logit_soft_cap=read.positive(reading.LOGIT_CAP) if read.number(reading.LOGIT_CAP, 0.0) else None,
     )
     return replace(config, per_layer_width=width)
+
+
+def _expert_widths(read: Hyperparameters, n_layers: int) -> list[int]:
+    """The width of each layer's experts, 0 for none; a file without a router may say anything."""
+    if not any(name.endswith(".ffn_gate_inp.weight") for name in read.tensors):
+        return [0] * n_layers
+    return read.per_layer("expert_feed_forward_length", n_layers, 0, reading.MAX_DIM, default=0)
 
 
 def _feed_forward(read: Hyperparameters, number: int, dense: Dense, widths: list[int]) -> Dense | Experts:

@@ -1,19 +1,23 @@
-"""A session's keys and values in a file: written while the session grows, checked and restored at the next start.
+"""What was computed once: prefixes of tokens with their keys and values on disk, written while a session grows.
 
-The file is a disposable cache: token ids, keys and values, no text. ``layout`` describes the format. If a file is
-refused, move it aside and compute the tokens again. Importing this package does not import numba.
+The files are a disposable cache: token ids, keys and values, no text. ``layout`` describes a file, ``segments`` how
+files form a tree. Importing this package does not import numba.
 """
 
-from engine.saved_state.layout import StateRefusedError, StateSummary
-from engine.saved_state.restore import Restored, read_summary, restorable, restore_state
+from engine.saved_state.layout import StateRefusedError
+from engine.saved_state.pruning import Prefix, Stored, drop_stored, prefixes_in, stored_in
+from engine.saved_state.restore import Restored, restorable, restore_state
 from engine.saved_state.writer import StateWriter
 
 __all__ = [
+    "Prefix",
     "Restored",
     "StateRefusedError",
-    "StateSummary",
     "StateWriter",
-    "read_summary",
+    "Stored",
+    "drop_stored",
+    "prefixes_in",
     "restorable",
     "restore_state",
+    "stored_in",
 ]

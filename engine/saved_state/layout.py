@@ -1,27 +1,21 @@
-"""The file format: one header, then records that are only ever appended.
+"""The file format of a segment: up to 64 positions of a saved prefix, as ``segments`` arranges them in a tree.
 
 ::
 
-    header   256 bytes   which model, which kind of cache; ends with the SHA-256 of the bytes before it
-    record   64 bytes    first position, number of positions, size and CRC-32 of the payload, chained digest
+    header   256 bytes   which model, which kind of cache, key of the prefix before; ends with the SHA-256 of all that
+    record   64 bytes    first position, number of positions, size and CRC-32 of the payload, digest
              token ids   int32, padded to 64 bytes
              payload     K and V of those positions, all layers, as the cache keeps them (``LayerMemory.copy_out``);
                          behind the last of them perhaps the recurrent layers' state
-    record   ...
 
-A record means: *the positions of earlier records up to ``first``, then these positions.* A growing conversation
-appends records; one that was cut and continues differently appends a record that begins at the cut, and older records
-behind the cut are dead. Nothing is rewritten in place: an interrupted write leaves the state unchanged, with a torn
-tail at which the next reader stops. Since K lies in tiles of eight positions, ``first`` is a multiple of eight, and the
-record that continues an incomplete tile writes the whole tile again.
+The digest covers the header's, the record's fields and its token ids, the CRC covers the payload. CRC-32 of zlib was
+chosen for its speed of 1.9 GB/s (Adler-32 1.6, SHA-256 0.9, BLAKE2b 0.5): 0.14 s for 2,000 tokens of an 8B model. A
+64-bit hash of our own reaches 6.5, but would have to be compiled.
 
-The digest of a record covers the digest before it (the header's at first), its own fields and its token ids, the CRC
-covers the payload: a record of another file, an older one, or one behind a damaged one is never accepted. CRC-32 of
-zlib was chosen for its speed of 1.9 GB/s (Adler-32 1.6, SHA-256 0.9, BLAKE2b 0.5): 0.14 s for 2,000 tokens of an 8B
-model. A 64-bit hash of our own reaches 6.5, but would have to be compiled.
-
-A recurrent state cannot be cut: one that is to be gone back to ends a record, and counts as long as the tokens before
-it are those that the chain says, though the record's keys and values may have been written again since.
+Earlier versions kept a file per conversation (``FILE_VERSION``), which is still read: one header, then records that
+were only ever appended, each digest covering the one before. There a record means *the positions of earlier records up
+to ``first``, then these positions*: one that begins earlier than the last one ended replaces what stood behind, and
+``first`` is a multiple of eight.
 
 Numbers are little-endian; keys and values are in the machine's byte order, which the header states. The context size is
 not stored: a state fits any context that holds its tokens. In every version the first 16 bytes are magic, version and
@@ -45,9 +39,9 @@ if TYPE_CHECKING:
     from engine.config import ModelConfig
     from engine.session import Session
 
-MAGIC, VERSION = b"JALOPYKV", 1
+MAGIC, FILE_VERSION, SEGMENT_VERSION = b"JALOPYKV", 1, 2
 RECORD_POSITIONS = 64
-"""Limit on the positions of one record, and so on the loss by a torn tail or a flipped bit."""
+"""Limit on the positions of one record, and so on the loss by a flipped bit; segments begin at multiples of it."""
 HEADER_BYTES, HEADER_DIGEST_BYTES = 256, 32
 LONGEST_HEADER_BYTES = 4096
 """Bytes read to recognise a file of a newer version, whose header may be longer."""
@@ -71,25 +65,10 @@ class StateRefusedError(EngineError):
 
 
 @dataclass(frozen=True)
-class StateSummary:
-    """Description of a state file, without checking its payloads.
-
-    Attributes:
-        n_tokens: number of tokens that the records claim.
-        n_bytes: size of the file.
-        model_fingerprint: of the model it belongs to, 64 hexadecimal digits.
-        kv_type: a key of ``engine.KV_TYPES``.
-    """
-
-    n_tokens: int
-    n_bytes: int
-    model_fingerprint: str
-    kv_type: str
-
-
-@dataclass(frozen=True)
 class Header:
     """Model and memory layout of the keys and values. States with equal headers, except ``file_id``, are compatible.
+
+    ``file_id`` is the key of the prefix before a segment, and a random number in files of earlier versions.
 
     Heads and rope are those of the first attention layer. The other layers are covered by the fingerprint, which
     includes the metadata, and by ``frequencies_digest``, which includes all rotations if they differ.
@@ -134,10 +113,10 @@ class Header:
             file_id,
         )
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, version: int = SEGMENT_VERSION) -> bytes:
         """Return the header as 256 bytes, checksum included."""
         fields = _HEADER.pack(
-            MAGIC, VERSION, HEADER_BYTES, _BYTE_ORDER, self.layout_version, self.n_layers, self.n_kv_heads,
+            MAGIC, version, HEADER_BYTES, _BYTE_ORDER, self.layout_version, self.n_layers, self.n_kv_heads,
             self.head_dim, self.vocab_size, RECORD_POSITIONS, POSITIONS, self.kv_type.encode(),
             bytes.fromhex(self.fingerprint), self.frequencies_digest, self.rope_theta, self.rope_scaling_factor,
             self.rope_dim, self.pair_step, self.pair_distance, self.file_id,
@@ -160,7 +139,7 @@ def _rotations_digest(config: ModelConfig, rotations: Mapping[Rope, Rotation]) -
 
 
 def read_header(raw: bytes, name: str) -> Header:
-    """Check and read the first bytes of a file.
+    """Check and read the first bytes of a file of an earlier version.
 
     Args:
         raw: the file's first ``LONGEST_HEADER_BYTES``, or all of a shorter file.
@@ -172,9 +151,14 @@ def read_header(raw: bytes, name: str) -> Header:
     if len(raw) < _START.size or not raw.startswith(MAGIC):
         raise StateRefusedError(f"{name}: is not a saved state")
     _, version, header_bytes = _START.unpack_from(raw)
-    if version != VERSION and len(raw) >= header_bytes >= HEADER_BYTES and _sound(raw[:header_bytes]):
-        raise StateRefusedError(f"{name}: was saved by another version (format {version})", version > VERSION)
-    if version != VERSION or header_bytes != HEADER_BYTES or len(raw) < HEADER_BYTES or not _sound(raw[:HEADER_BYTES]):
+    if version != FILE_VERSION and len(raw) >= header_bytes >= HEADER_BYTES and _sound(raw[:header_bytes]):
+        raise StateRefusedError(f"{name}: was saved by another version (format {version})", version > FILE_VERSION)
+    if (
+        version != FILE_VERSION
+        or header_bytes != HEADER_BYTES
+        or len(raw) < HEADER_BYTES
+        or not _sound(raw[:HEADER_BYTES])
+    ):
         raise StateRefusedError(f"{name}: is damaged in its header")
     (
         _, _, _, byte_order, layout_version, n_layers, n_kv_heads, head_dim, vocab_size, record_positions, positions,

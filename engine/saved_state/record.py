@@ -1,4 +1,4 @@
-"""One record of a state file: the token ids of a few positions, and the place of their keys and values."""
+"""One record of a state file or segment: the token ids of a few positions, and the place of their keys and values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.cache.layer_cache import POSITIONS
 from engine.saved_state.layout import HEADER_BYTES, RECORD_POSITIONS
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ class Record:
     """Positions ``first`` to ``last`` and the place of their payload.
 
     Attributes:
-        first: first position, a multiple of eight.
+        first: first position, a multiple of 64 in a segment, of eight in a file of an earlier version.
         token_ids: (last - first,) int32.
         payload_bytes: size of the payload.
         payload_crc: CRC-32 of the payload.
@@ -62,18 +61,18 @@ def head_bytes(count: int) -> int:
     return RECORD_BYTES + (4 * count + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
 
 
-def file_bytes(memory: LayerMemory, n_tokens: int) -> int:
-    """Return the size in bytes of a file with ``n_tokens`` tokens and no dead records."""
-    total, last = HEADER_BYTES, 0
+def saved_bytes(memory: LayerMemory, n_tokens: int) -> int:
+    """Return the size in bytes of the segments of ``n_tokens`` tokens."""
+    total, last = 0, 0
     while last < n_tokens:
-        first, last = next_record(memory, last, n_tokens)
-        total += head_bytes(last - first) + memory.copied_bytes(first, last)
+        first, last = next_segment(memory, last, n_tokens)
+        total += HEADER_BYTES + head_bytes(last - first) + memory.copied_bytes(first, last)
     return total
 
 
-def next_record(memory: LayerMemory, saved: int, n_tokens: int) -> tuple[int, int]:
-    """Return the first position of the record behind ``saved`` tokens, and one past its last."""
-    first = saved // POSITIONS * POSITIONS
+def next_segment(memory: LayerMemory, saved: int, n_tokens: int) -> tuple[int, int]:
+    """Return the first position of the segment that goes on behind ``saved`` tokens, and one past its last."""
+    first = saved // RECORD_POSITIONS * RECORD_POSITIONS
     return first, memory.stop(saved, min(n_tokens, first + RECORD_POSITIONS))
 
 

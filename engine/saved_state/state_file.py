@@ -1,10 +1,11 @@
-"""Opening a state file safely (no links, own files only), and reading its chain of records."""
+"""Opening a state file safely (no links, own files only), and reading the chain of records of an earlier version."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,10 +26,46 @@ from engine.saved_state.layout import (
 from engine.saved_state.record import Record, head_bytes, parse_record
 
 if TYPE_CHECKING:
-    from engine.cache.layer_memory import LayerMemory
+    from engine.cache.layer_memory import Copied, LayerMemory
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Saved positions that may be copied into a session.
+
+    Attributes:
+        first, last: its positions.
+        n_bytes: size of their keys and values.
+        read: fills a view of that size; False where they are damaged or gone.
+        replaces: whether pieces before it may hold other tokens at its positions.
+    """
+
+    first: int
+    last: int
+    n_bytes: int
+    read: Callable[[memoryview], bool]
+    replaces: bool = False
+
+    @property
+    def copied(self) -> Copied:
+        """Its positions and size."""
+        return self.first, self.last, self.n_bytes
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is saved of a sequence of tokens.
+
+    Attributes:
+        n: tokens that agree.
+        pieces: in the order in which they are copied.
+    """
+
+    n: int
+    pieces: list[Piece]
 
 
 @dataclass(frozen=True)
@@ -112,13 +149,13 @@ def read_chain(fd: int, name: str, memory: LayerMemory | None) -> Chain:
         StateRefusedError: see ``read_header``.
     """
     size_bytes = os.fstat(fd).st_size
-    start = _read_at(fd, 0, LONGEST_HEADER_BYTES)
+    start = read_at(fd, 0, LONGEST_HEADER_BYTES)
     header = read_header(start, name)
     chain = Chain(header, [], [], HEADER_BYTES, start[HEADER_BYTES - HEADER_DIGEST_BYTES : HEADER_BYTES])
     records, token_ids, end, digest = chain.records, chain.token_ids, chain.end, chain.digest
     standing: list[Record] = []
     while True:
-        record = parse_record(_read_at(fd, end, head_bytes(RECORD_POSITIONS)), end, digest)
+        record = parse_record(read_at(fd, end, head_bytes(RECORD_POSITIONS)), end, digest)
         if record is None or not _fits(record, header, len(token_ids), size_bytes, memory):
             return Chain(header, records, token_ids, end, digest, standing)
         agreed = record.first + common_prefix(token_ids[record.first :], record.token_ids.tolist())
@@ -153,7 +190,13 @@ def read_into(fd: int, at: int, view: memoryview) -> bool:
     return True
 
 
-def _read_at(fd: int, at: int, most_bytes: int) -> bytes:
+def is_sound(fd: int, record: Record, payload: memoryview) -> bool:
+    """Read a record's payload and check it."""
+    return read_into(fd, record.payload_at, payload) and zlib.crc32(payload) == record.payload_crc
+
+
+def read_at(fd: int, at: int, most_bytes: int) -> bytes:
+    """Read from offset ``at``: fewer bytes where the file ends before."""
     os.lseek(fd, at, os.SEEK_SET)
     found = b""
     while len(found) < most_bytes:

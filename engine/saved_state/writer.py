@@ -1,13 +1,13 @@
-"""Saves a session's keys and values while it runs: a thread copies finished positions and appends them to a file."""
+"""Saves a session's keys and values while it runs: a thread copies finished positions into segments."""
 
 from __future__ import annotations
 
-import secrets
+import os
 import shutil
 import threading
 import time
-import zlib
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,70 +15,78 @@ import numpy as np
 
 from engine.cache.layer_cache import POSITIONS
 from engine.errors import EngineError, shown
+from engine.machine.directories import make_private, sync_directory
 from engine.machine.memory import shown_bytes
-from engine.saved_state.appending import RESERVE_BYTES, NoRoomError, StateFile, refuse_newer
 from engine.saved_state.layout import RECORD_POSITIONS, Header
-from engine.saved_state.origin import Origin, forget_origin
-from engine.saved_state.record import file_bytes, head_bytes, next_record
+from engine.saved_state.record import next_segment, saved_bytes
+from engine.saved_state.segments import PrefixKeys, Segment, note_use, write_segment
+from engine.saved_state.state_file import unsafe
 
 if TYPE_CHECKING:
     from engine.session import Session
 
 FEWEST_NEW = 16
-"""Least number of new tokens written as one record while the session grows."""
+"""Least number of new tokens written as one segment while the session grows."""
 QUIET_S = 3.0
 """Seconds without a note after which the rest is written."""
-SYNC_S = 5.0
-"""Least seconds between two flushes to the device (fsync), except for ``flush``."""
 RETRY_S = 5.0
 """Seconds that notes wait after a failure; ``flush`` does not wait."""
-SLACK_BYTES = 8 << 20
-DEAD_SHARE = 0.5
-"""A file is rewritten once its dead records exceed ``SLACK_BYTES`` plus this share of the live ones."""
-DEAD_STATES = 6
-"""Recurrent states that may be dead in it beside that: each turn leaves one or two."""
+RESERVE_BYTES = 64 << 20
+"""Free space in bytes that saved states leave on the device, so that conversations can still be saved."""
+MOST_ENDS = 6
+"""Recurrent states that are kept of places where the conversation ended for a while, beside its turns."""
+
+
+class NoRoomError(OSError):
+    """Writing more would exceed the quota or leave less than ``RESERVE_BYTES`` free on the device."""
 
 
 class StateWriter:
-    """Keeps a file up to date with a session, from a thread of its own.
+    """Keeps a directory of segments up to date with a session, from a thread of its own.
 
     Decode writes behind the session's length, so positions below it can be copied meanwhile. A watch on the session
-    reports cuts; it is checked after every copy, before the copy counts. Close the writer before using the session for
-    another conversation.
+    reports cuts; it is checked after every copy, before the copy counts. What is there already is not written again.
+    Close the writer before using the session for another conversation.
 
     Args:
         session: must stay open until after ``close``.
-        path: of the file, in a private directory. No other process may write it meanwhile: hold a lock.
-        quota_bytes: limit on the file's size; None for no limit.
+        place: the directory, private; other programs may use it at the same time.
+        quota_bytes: limit on what the session takes; None for no limit.
+        on_segment: called in the thread with the name of each segment before the session relies on it.
 
     Attributes:
         quota_bytes: the limit; may be changed at any time.
+        written_bytes: size of all segments that were written.
 
     Raises:
         EngineError: the model file was changed since it was opened.
     """
 
-    def __init__(self, session: Session, path: Path, quota_bytes: int | None = None) -> None:
-        self.quota_bytes = quota_bytes
-        self._session = session
-        self._path = path
+    def __init__(
+        self,
+        session: Session,
+        place: Path,
+        quota_bytes: int | None = None,
+        on_segment: Callable[[str], object] = str,
+    ) -> None:
+        self.quota_bytes, self.written_bytes = quota_bytes, 0
+        self._session, self._place, self._on_segment = session, place, on_segment
         self._memory = session.memory  # keeps the memory alive even if the session is closed
         self._header = Header.of(session, bytes(16))
+        self._keys = PrefixKeys(self._header)
         self._watch = session.cached.watch()
-        self._file: StateFile | None = None
         self._saved = self._ended = 0
-        """Tokens in the file, and those up to the last recurrent state in it."""
+        """Tokens that are saved, and those up to the last recurrent state that is."""
+        self._tails: list[Segment] = []
+        """Segments of the present conversation that end between two multiples of 64."""
+        self._has_looked = False
         self._buffer = np.empty(0, np.uint8)
-        self._margin_bytes = self._memory.copied_bytes(0, POSITIONS, is_end=True) + head_bytes(
-            RECORD_POSITIONS
-        )  # a tile that is written again, and the end's state
         self._problem: str | None = None
         self._changed = threading.Condition()
         self._noted_s: float | None = None
         self._flushes = self._flushes_done = 0
         self._is_closing = self._is_abandoned = False
-        self._retry_s = self._synced_s = 0.0
-        self._resume()
+        self._retry_s = 0.0
         self._thread = threading.Thread(target=self._run, name="state-writer", daemon=True)
         self._thread.start()
 
@@ -89,15 +97,8 @@ class StateWriter:
 
     @property
     def saved_tokens(self) -> int:
-        """Number of tokens in the published file; a power cut may lose those not flushed yet."""
-        file = self._file
-        return min(self._saved, self._watch.stands()) if file is not None and file.is_published else 0
-
-    @property
-    def file_bytes(self) -> int:
-        """Size of the file in bytes, dead records included; 0 before it exists."""
-        file = self._file
-        return file.end if file is not None else 0
+        """Number of the session's tokens that are saved."""
+        return min(self._saved, self._watch.stands())
 
     def note(self) -> None:
         """Report that the session grew or was cut; takes microseconds."""
@@ -116,7 +117,7 @@ class StateWriter:
             return self._flushes_done >= wanted and self._problem is None
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """End the thread; tokens not flushed may be missing in the file. Closing twice is harmless."""
+        """End the thread; tokens not flushed may not be saved. Closing twice is harmless."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -125,24 +126,10 @@ class StateWriter:
             self._is_abandoned = True
             return
         self._session.cached.unwatch(self._watch)
-        file, self._file = self._file, None
-        if file is not None and file.is_published and not self._is_abandoned:
-            length, watch = min(self._saved, self._watch.take()), self._session.cached.watch()
-            Origin(self._path, self._header, file.end, file.digest, length, watch).remember(self._session)
-
-    def _resume(self) -> None:
-        """Continue the file that a restore or an earlier writer left, up to where the session was cut since."""
-        origin = forget_origin(self._session)
-        if origin is not None and origin.path == self._path:
-            self._file = StateFile.resume(origin)
-            if self._file is not None:
-                self._header, self._saved = origin.header, min(origin.length, origin.watch.take())
 
     def _run(self) -> None:
         while (job := self._next_job()) is not None:
             self._attempt(*job)
-        if self._file is not None:
-            self._file.close()
 
     def _next_job(self) -> tuple[int, bool] | None:
         """Sleep until there is something to do.
@@ -181,8 +168,6 @@ class StateWriter:
             problem = f"the conversation's state is not saved: {error}"
         except Exception as error:
             problem = f"the conversation's state is not saved: {type(error).__name__}: {shown(str(error))}"
-        if self._file is not None and not self._file.is_published:
-            self._let_go()  # frees the space for others, conversations first of all
         with self._changed:
             self._problem = problem
             self._retry_s = time.monotonic() + RETRY_S if problem else 0.0
@@ -192,90 +177,101 @@ class StateWriter:
             self._changed.notify_all()
 
     def _save(self, everything: bool, is_flush: bool) -> None:
-        """Append missing positions, up to the last full tile or to the end, and flush the file."""
+        """Write missing positions, up to the last full tile or to the end."""
+        make_private(self._place)
+        before_bytes = self.written_bytes
         while not self._is_abandoned and (is_flush or not self._is_closing):
-            self._saved = min(self._saved, self._watch.take())
+            stands = self._watch.take()
+            self._saved, self._ended = min(self._saved, stands), min(self._ended, stands)
+            self._keys.cut(self._saved)
+            self._tails = [tail for tail in self._tails if tail.last <= stands]
             token_ids = self._session.cached.settled()
             goal = len(token_ids) if everything else len(token_ids) // POSITIONS * POSITIONS
-            file = self._file_for(goal, may_rewrite=not is_flush)
-            if file is None or goal <= self._saved:
+            if goal <= self._saved:
                 break
-            self._ended = min(self._ended, self._saved)
-            ends = is_flush or (everything and goal - self._ended >= FEWEST_NEW)
-            self._append_next(file, token_ids, goal, ends)
-        else:
-            return
-        self._finish(everything)
+            self._refuse_too_much(goal)
+            self._save_next(token_ids, goal, is_flush or (everything and goal - self._ended >= FEWEST_NEW))
+        if everything and self.written_bytes > before_bytes:
+            sync_directory(self._place)
 
-    def _append_next(self, file: StateFile, token_ids: list[int], goal: int, ends: bool) -> None:
-        """Append a record.
+    def _save_next(self, token_ids: list[int], goal: int, ends: bool) -> None:
+        """Have one more segment.
 
         Args:
             ends: one that ends at the goal shall carry the state there, which may be large.
         """
-        first, last = next_record(self._memory, self._saved, goal)
+        first, last = next_segment(self._memory, self._saved, goal)
+        segment = Segment(self._keys.at(token_ids, first), last, self._keys.at(token_ids, last))
         is_end = ends and last == goal
-        n_bytes = self._memory.copied_bytes(first, last, is_end)
-        if len(self._buffer) < n_bytes:
-            self._buffer = np.empty(n_bytes, np.uint8)
-        payload = self._buffer.data[: self._memory.copy_out(first, last, self._buffer, is_end)]
-        if self._watch.stands() >= last:  # else positions were cut, and perhaps rewritten, during the copy
-            file.append(first, token_ids[first:last], payload, zlib.crc32(payload))
-            self._saved = last
-            if self._memory.has_state((first, last, len(payload))):
-                self._ended = last
+        most_bytes = self._memory.copied_bytes(first, last, is_end)
+        self._on_segment(segment.name)
+        kept_bytes = self._kept_bytes(segment)
+        if kept_bytes:
+            note_use(self._place / segment.name)
+        if kept_bytes < most_bytes:
+            if len(self._buffer) < most_bytes:
+                self._buffer = np.empty(most_bytes, np.uint8)
+            payload = self._buffer.data[: self._memory.copy_out(first, last, self._buffer, is_end)]
+            if self._watch.stands() < last:  # positions were cut, and perhaps rewritten, during the copy
+                return
+            if kept_bytes < len(payload):
+                self._write(segment, token_ids[first:last], payload)
+                kept_bytes = len(payload)
+        self._saved = last
+        if self._memory.has_state((first, last, kept_bytes)):
+            self._ended = last
+        if kept_bytes >= most_bytes:  # else layers with a window are missing, which a shorter one may have
+            self._drop_needless(segment, token_ids)
 
-    def _finish(self, everything: bool) -> None:
-        file = self._file
-        if file is None or not file.length:
-            return
+    def _kept_bytes(self, segment: Segment) -> int:
+        """Return the size of the keys and values of a segment that is there; 0 if none is."""
+        path = self._place / segment.name
         try:
-            if not file.is_published:
-                file.publish()
-            elif everything or time.monotonic() >= self._synced_s + SYNC_S:
-                file.sync()
+            found = path.lstat()
+            n_bytes = found.st_size - segment.head_bytes
+            if unsafe(found) or not self._memory.is_copy(segment.first, segment.last, n_bytes):
+                return 0
         except OSError:
-            self._let_go()  # its content is unknown now; the file in its place is protected by its checksums
-            raise
-        self._synced_s = time.monotonic()
+            return 0
+        return n_bytes
 
-    def _file_for(self, goal: int, may_rewrite: bool) -> StateFile | None:
-        """Return the file to append to; a new one if none exists or too much of it is dead.
+    def _write(self, segment: Segment, token_ids: list[int], payload: memoryview) -> None:
+        n_bytes = segment.head_bytes + len(payload)
+        if shutil.disk_usage(self._place).free < n_bytes + RESERVE_BYTES:
+            raise NoRoomError("the disk is nearly full")
+        write_segment(self._place, segment, self._header, token_ids, payload)
+        self.written_bytes += n_bytes
 
-        Raises:
-            OSError: not enough space.
-        """
-        needed_bytes = file_bytes(self._memory, goal) + self._margin_bytes
+    def _drop_needless(self, new: Segment, token_ids: list[int]) -> None:
+        """Delete segments that end within the new one, unless recurrent layers may go on from there."""
+        if not self._has_looked:
+            self._has_looked = True
+            self._tails = self._tails_left(token_ids)
+        ends = []
+        for tail in [one for one in self._tails if one.last < new.last]:
+            if self._memory.stop(tail.last - 1, tail.last + 1) != tail.last:  # the conversation does not turn there
+                if self._memory.has_state((tail.first, tail.last, self._kept_bytes(tail))):
+                    ends.append(tail)
+                elif tail.parent == new.parent:
+                    self._drop(tail)
+        for tail in ends[:-MOST_ENDS]:
+            self._drop(tail)
+        if new.last % RECORD_POSITIONS and new not in self._tails:
+            self._tails.append(new)
+
+    def _tails_left(self, token_ids: list[int]) -> list[Segment]:
+        """Return what an earlier writer left of the same tokens."""
+        named = filter(None, map(Segment.of_name, os.listdir(self._place)))
+        tails = [one for one in named if one.last % RECORD_POSITIONS and one.last <= len(token_ids)]
+        return sorted((one for one in tails if self._keys.at(token_ids, one.last) == one.key), key=lambda one: one.last)
+
+    def _drop(self, segment: Segment) -> None:
+        self._tails.remove(segment)
+        with suppress(OSError):
+            (self._place / segment.name).unlink()
+
+    def _refuse_too_much(self, goal: int) -> None:
+        needed_bytes = saved_bytes(self._memory, goal)
         if self.quota_bytes is not None and needed_bytes > self.quota_bytes:
-            raise self._over_quota(needed_bytes)
-        if self._file is not None and not self._is_worth_keeping(self._file, goal, may_rewrite):
-            self._let_go()
-        if self._file is None and goal:
-            refuse_newer(self._path)
-            self._header, self._saved = replace(self._header, file_id=secrets.token_bytes(16)), 0
-            self._file = StateFile.create(self._path, self._header)
-        return self._file
-
-    def _is_worth_keeping(self, file: StateFile, goal: int, may_rewrite: bool) -> bool:
-        if not file.is_in_place():
-            return False
-        live_bytes = file_bytes(self._memory, self._saved)
-        to_come_bytes = file_bytes(self._memory, goal) - live_bytes + self._margin_bytes
-        if self.quota_bytes is not None and file.end + to_come_bytes > self.quota_bytes:
-            if file.end < live_bytes + SLACK_BYTES // 8:
-                raise self._over_quota(file.end + to_come_bytes)
-            return False
-        slack_bytes = SLACK_BYTES + DEAD_STATES * self._memory.state_bytes
-        is_mostly_dead = file.end > (1 + DEAD_SHARE) * live_bytes + slack_bytes
-        has_room = shutil.disk_usage(self._path.parent).free > live_bytes + 2 * RESERVE_BYTES
-        return not (may_rewrite and is_mostly_dead and file.is_published and has_room)
-
-    def _over_quota(self, needed_bytes: int) -> NoRoomError:
-        return NoRoomError(
-            f"its {shown_bytes(needed_bytes)} are more than the {shown_bytes(self.quota_bytes or 0)} allowed"
-        )
-
-    def _let_go(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        self._file, self._saved = None, 0
+            needed, most = shown_bytes(needed_bytes), shown_bytes(self.quota_bytes)
+            raise NoRoomError(f"its {needed} are more than the {most} allowed")

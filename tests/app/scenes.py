@@ -305,6 +305,7 @@ SCENES: dict[str, Scene] = {
         after(priced, press("enter", sees="stops"), press("escape", sees="shows the download")), "ModelsScreen"
     ),
     "switch": Scene(after(talk, press("f3", sees="Qwen3 4B"), press("enter", sees="Another")), "SwitchModelScreen"),
+    "settings": Scene(say("/settings", sees="model_directories"), "SettingsScreen"),
     "doctor": Scene(press("f5", sees="What suits"), "DoctorScreen"),
     "threads": threads("laptop", LAPTOP_SPEEDS),
     "threads-hybrid": threads("hybrid"),

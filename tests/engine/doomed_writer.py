@@ -1,8 +1,8 @@
 """Writers that are killed: ``python -m tests.engine.doomed_writer DIRECTORY [--kills N] [--seed N]``.
 
 Children save a conversation that grows, is cut and grows on, until SIGKILL ends each after a few milliseconds; the next
-goes on with what it left. After every one the file must restore to token ids with exactly their keys and values, or
-not be there yet. Ends with 1 where it does not, and where no kill left a file to look at.
+goes on with what it left. After every one each prefix that is there must restore to exactly its keys and values. Ends
+with 1 where it does not, and where no kill left anything to look at.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine.saved_state import StateRefusedError, StateWriter, appending, restore_state, writer
+from engine.saved_state import StateWriter, drop_stored, restore_state, stored_in, writer
+from tests.engine.saved_state.held import prefixes_in
 from tests.engine.scripted_session import ScriptedSession
 
 WRONG = 3
+MOST_BYTES = 1 << 20
+"""Of what the writers leave; the rest is dropped after each."""
 
 
-def restored(path: Path) -> Any:
-    """A session as the file leaves it; exits with ``WRONG`` where the file is not as good as it says."""
-    session: Any = ScriptedSession()
-    try:
-        restore_state(session, path)
-    except FileNotFoundError:
-        return session
-    except StateRefusedError as error:
-        sys.exit(f"refused: {error}")
-    if session.wrong_positions():
-        sys.exit(f"wrong keys and values at {session.wrong_positions()} of {session.length}")
+def restored(place: Path) -> Any:
+    """A session with the longest prefix; exits with ``WRONG`` where one is not as good as its head says."""
+    for tokens in prefixes_in(place, ScriptedSession(n_ctx=400)):
+        session: Any = ScriptedSession(n_ctx=400)
+        if tokens and restore_state(session, place, tokens).tokens != len(tokens):
+            sys.exit(f"of {len(tokens)} tokens {session.length} came back")
+        if session.wrong_positions():
+            sys.exit(f"wrong keys and values at {session.wrong_positions()} of {session.length}")
     return session
 
 
@@ -59,13 +59,13 @@ def converse(path: Path, seed: int, begun: int, saves_first: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="kill writers of state files and look at what they leave")
+    parser = argparse.ArgumentParser(description="kill writers of saved states and look at what they leave")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    writer.QUIET_S, writer.SYNC_S, writer.SLACK_BYTES, appending.RESERVE_BYTES = 0.002, 0.01, 1 << 16, 0
-    path = arguments.directory / "kv.state"
+    writer.QUIET_S, writer.RESERVE_BYTES = 0.002, 0
+    path = arguments.directory / "states"
     choose = random.Random(arguments.seed)
     lengths = []
     for number in range(arguments.kills):
@@ -83,6 +83,7 @@ def main() -> None:
         if not os.WIFSIGNALED(status):
             sys.exit(f"a child ended by itself after {number} kills")
         lengths.append(restored(path).length)
+        drop_stored(stored_in(path), sum(one.n_bytes for one in stored_in(path)) - MOST_BYTES)
     found = sum(length > 0 for length in lengths)
     if not found:
         sys.exit("no kill left a state")

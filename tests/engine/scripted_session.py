@@ -49,7 +49,6 @@ class ScriptedSession:
         self.rotations = rotations_of(config)
         self.cache = KVCache(config, kv_type_of(kv, config), n_ctx, self.rotations)
         self.memory, self.kv_type = self.cache, kv
-        self.origin: object = None
         self.cached = CachedTokens()
         self._tokens = self.cached.ids
 

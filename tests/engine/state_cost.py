@@ -1,8 +1,8 @@
 """Cost and gain of keeping a conversation's state: ``python -m tests.engine.state_cost MODEL... [--tokens N]``.
 
 For each model: the prompt is computed, a reply written without and with a writer beside it, the file is restored into
-an empty session, and the next tokens are compared. The file lies in a temporary directory (``TMPDIR``), and the restore
-reads it from the system's file cache, as at a restart soon after.
+an empty session, and the next tokens are compared. The segments lie in a temporary directory (``TMPDIR``), and the
+restore reads them from the system's file cache, as at a restart soon after.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -
     started_s = time.perf_counter()
     _ = model.fingerprint
     fingerprint_ms = 1000 * (time.perf_counter() - started_s)
-    session, place = model.session(n_ctx=n_tokens + 2 * n_reply + 8, kv=kv), directory / "kv.state"
+    session, place = model.session(n_ctx=n_tokens + 2 * n_reply + 8, kv=kv), directory / "states"
     ids = np.random.default_rng(0).integers(0, model.config.vocab_size, n_tokens).tolist()
     session.feed(ids[:64])
     session.truncate(0)
@@ -56,7 +56,7 @@ def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -
     started_s = time.perf_counter()
     saving.note()
     saved = saving.flush(600)
-    save_s, n_bytes = time.perf_counter() - started_s, saving.file_bytes
+    save_s, n_bytes = time.perf_counter() - started_s, saving.written_bytes
     beside = reply_ms(session, n_reply, saving)
     started_s = time.perf_counter()
     saved = saving.flush(600) and saved
@@ -66,12 +66,12 @@ def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -
     wanted = session.feed([1])
     session.close()
     fresh = model.session(n_ctx=len(tokens) + 8, kv=kv)
-    restored = restore_state(fresh, place)
+    restored = restore_state(fresh, place, tokens)
     is_equal = fresh.tokens == tokens and bool((fresh.feed([1]) == wanted).all())
     size, save_ms = f"{n_bytes / 1e6:.1f} MB, {n_bytes / n_tokens / 1e3:.1f} kB a token", 1e3 * save_s / n_tokens
     print(f"\n{path.name}, {kv} cache, {n_tokens} tokens, {model.threads} threads")
     print(f"  fingerprint        {fingerprint_ms:.0f} ms")
-    print(f"  file               {size}; saved: {saved} {problem or ''}")
+    print(f"  segments           {size}; saved: {saved} {problem or ''}")
     print(f"  saving it at once  {save_s:.2f} s with fsync, {save_ms:.3f} ms a token")
     print(f"  reply alone        {shown(alone)}")
     print(f"  reply being saved  {shown(beside)}; flush at its end {flush_ms:.0f} ms")

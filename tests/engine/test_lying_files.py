@@ -98,8 +98,17 @@ CONTRADICTIONS: dict[str, tuple[Any, ...]] = {
 }
 """Values that are numbers of the right kind and cannot be: other keys or the tensors say so."""
 UNREAD = {
-    "feed_forward_length": {"qwen3moe", "gpt-oss", "ernie4_5-moe", "bailingmoe2", "dots1", "nemotron_h", "lfm2moe"},
-    "nextn_predict_layers": {"qwen35", "qwen35moe", "qwen3next", "nemotron_h"},
+    "feed_forward_length": {
+        "qwen3moe",
+        "gpt-oss",
+        "ernie4_5-moe",
+        "bailingmoe2",
+        "dots1",
+        "nemotron_h",
+        "lfm2moe",
+        "deepseek2",
+    },
+    "nextn_predict_layers": {"deepseek2", "qwen35", "qwen35moe", "qwen3next", "nemotron_h"},
 }
 """Keys that say nothing about some or all layers of these."""
 NAMED_INSTEAD = {

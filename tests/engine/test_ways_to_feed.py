@@ -152,7 +152,7 @@ def test_a_restored_state_goes_on_to_the_bit(fed: Fed, length: int, tmp_path: Pa
     saving = StateWriter(saved, tmp_path / "kv.state")
     assert saving.flush(60), saving.problem
     saving.close()
-    assert restore_state(restored, tmp_path / "kv.state").tokens == length
+    assert restore_state(restored, tmp_path / "kv.state", saved.tokens).tokens == length
     assert restored.feed(IDS[length:], every=True).tobytes() == fed.rows[length:].tobytes()
 
 

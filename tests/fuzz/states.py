@@ -1,7 +1,8 @@
-"""Damaged saved KV states: what comes back is bit for bit what was saved for the tokens it claims, or it is refused.
+"""Damaged saved states: what comes back is bit for bit what was saved for the tokens it claims, or it is refused.
 
-An input is one letter and a state file. ``D``: damaged by accident, checksums as they fell. ``F``: forged, with sound
-checksums over any fields; whoever can do that can write any keys and values, so only refusals and crashes are judged.
+An input is a letter, a number and a file. ``D``: the file of an earlier version, damaged by accident, checksums as they
+fell. ``S``: one segment of a tree, the number says which, its neighbours sound. ``F``, ``G``: the same, forged, with
+sound checksums over any fields; whoever can do that can write any keys and values, so refusals and crashes are judged.
 """
 
 from __future__ import annotations
@@ -16,73 +17,68 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from engine.saved_state import StateRefusedError, StateWriter, read_summary, restore_state
-from engine.saved_state.appending import StateFile
-from engine.saved_state.layout import HEADER_BYTES, HEADER_DIGEST_BYTES, RECORD_POSITIONS, Header
+from engine.saved_state import StateRefusedError, StateWriter, restore_state, stored_in
+from engine.saved_state.layout import HEADER_BYTES, HEADER_DIGEST_BYTES, RECORD_POSITIONS
 from engine.saved_state.record import RECORD_BYTES, Record, head_bytes, parse_record, record_head
+from tests.engine.saved_state.earlier_file import STEPS, write_earlier
 from tests.engine.scripted_session import ScriptedSession
 from tests.fuzz.mutation import edge, mutate_bytes
 from tests.fuzz.target import Fault, Target, Watch, require_clean_line
 
-DAMAGED, FORGED = b"D", b"F"
+FORGED = {b"D": b"F", b"S": b"G", b"F": b"F", b"G": b"G"}
 _CPU_S, _MEMORY_BYTES = 2.0, 64 << 20
 _SAVING_PATIENCE_S = 120.0
 _MOST_BYTES = 1 << 20
-_STEPS = (((0, 20),), ((0, 70), (70, 13), (40, 20), (60, 90)), ((0, 64), (64, 64), (8, 9), (16, 3)))
-"""Steps of each state: (tokens kept, tokens added), saved after each step."""
+_STEPS = (((0, 20),), STEPS, ((0, 64), (64, 64), (8, 9), (16, 3)))
+"""Steps of each earlier file: (tokens kept, tokens added), saved after each step."""
 
 
 @lru_cache(maxsize=1)
 def saved() -> tuple[list[bytes], list[list[int]]]:
-    """Sound files, and everything that was ever saved in one of them."""
+    """Sound files of earlier versions, and everything that was ever saved in one of them."""
     files, histories = [], []
     for number, steps in enumerate(_STEPS):
         with tempfile.TemporaryDirectory(prefix="jalopy-fuzz-") as name:
             path = Path(name) / "kv.state"
-            histories += _write(path, number, steps)
+            histories += write_earlier(path, ScriptedSession(), steps, number)
             files.append(path.read_bytes())
     return files, histories
 
 
-def _write(path: Path, number: int, steps: Sequence[tuple[int, int]]) -> list[list[int]]:
-    import numpy as np
-
-    session: Any = ScriptedSession()
-    file = StateFile.create(path, Header.of(session, bytes([number]) * 16))
-    buffer, histories = np.empty(session.memory.copied_bytes(0, RECORD_POSITIONS), np.uint8), []
-    for cut, n in steps:
-        session.truncate(cut)
-        start = session.length
-        session.feed([(3 * i + n + number) % 300 for i in range(n)])
-        for first in range(start // 8 * 8, session.length, RECORD_POSITIONS):
-            last = min(session.length, first + RECORD_POSITIONS)
-            payload = buffer.data[: session.memory.copy_out(first, last, buffer)]
-            file.append(first, session.tokens[first:last], payload, zlib.crc32(payload))
-        histories.append(session.tokens)
-    file.publish()
-    file.close()
-    return histories
+@lru_cache(maxsize=1)
+def grown() -> tuple[list[tuple[str, bytes]], list[int]]:
+    """Names and contents of a tree's segments, and the tokens of the longest way through it."""
+    with tempfile.TemporaryDirectory(prefix="jalopy-fuzz-") as name:
+        for tokens in ([*range(70), *range(30)], list(range(150))):
+            session: Any = ScriptedSession()
+            session.feed(tokens)
+            writer = StateWriter(session, Path(name))
+            assert writer.flush(_SAVING_PATIENCE_S)
+            writer.close()
+        found = sorted(stored_in(Path(name)), key=lambda one: one.segment.last)
+        return [(one.path.name, one.path.read_bytes()) for one in found], tokens
 
 
 def seeds() -> list[bytes]:
     """The sound files."""
-    return [DAMAGED + file for file in saved()[0]]
+    segments = [b"S%d" % number + raw for number, (_, raw) in enumerate(grown()[0])]
+    return [b"D0" + file for file in saved()[0]] + segments
 
 
 def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Damage bytes, or move, copy and forge records."""
-    kind, raw = data[:1], data[1:]
+    kind, number, raw = data[:1], data[1:2], data[2:]
     choice = rng.randrange(6)
     if choice == 0:
-        sound = [other[1:] for other in others if other[:1] == DAMAGED]
-        return kind + mutate_bytes(rng, raw, sound)[:_MOST_BYTES]
+        sound = [other[2:] for other in others if other[:1] in b"DS"]
+        return data[:2] + mutate_bytes(rng, raw, sound)[:_MOST_BYTES]
     if choice == 1:
-        return kind + mutate_bytes(rng, raw, (), within=HEADER_BYTES + RECORD_BYTES)
+        return data[:2] + mutate_bytes(rng, raw, (), within=HEADER_BYTES + RECORD_BYTES)
     if choice in (2, 3):
         other = rng.choice(others)
-        is_forged = FORGED in (kind, other[:1])  # what takes from a forged file is one
-        return ((FORGED if is_forged else DAMAGED) + _shuffled(rng, raw, other[1:]))[:_MOST_BYTES]
-    return FORGED + (_forged_header(rng, raw) if choice == 4 else _forged_record(rng, raw))
+        is_forged = other[:1] in b"FG"  # what takes from a forged file is one
+        return ((FORGED[kind] if is_forged else kind) + number + _shuffled(rng, raw, other[2:]))[:_MOST_BYTES]
+    return FORGED[kind] + number + (_forged_header(rng, raw) if choice == 4 else _forged_record(rng, raw))
 
 
 def _records(raw: bytes) -> list[Record]:
@@ -149,26 +145,40 @@ def _forged_record(rng: Random, raw: bytes) -> bytes:
 
 
 def run(data: bytes, place: Path, watch: Watch) -> str:
-    """Restore the file into an empty session, and go on with it."""
-    path = place / "kv.state"
-    path.write_bytes(data[1:])
-    session: Any = ScriptedSession()
-    with watch.bounded("restoring", _CPU_S, _MEMORY_BYTES):
-        outcome = _restored(session, path)
-    _summarised(path)
-    if session.length > session.n_ctx:
-        raise Fault(f"{session.length} tokens came back into a context of {session.n_ctx}")
-    if data[:1] != DAMAGED:
-        return f"forged: {outcome}"
-    _require_saved(session)
-    if session.length and zlib.crc32(data) % 4 == 0:
-        _go_on(session, path)
-    return outcome
+    """Restore into empty sessions, and go on from there."""
+    is_tree, is_forged = data[:1] in b"SG", data[:1] in b"FG"
+    where = _plant(data, place) if is_tree else place / "kv.state"
+    if not is_tree:
+        where.write_bytes(data[2:])
+    outcomes = []
+    for wanted in [grown()[1]] if is_tree else saved()[1][-1:] + saved()[1][:1]:
+        session: Any = ScriptedSession()
+        with watch.bounded("restoring", _CPU_S, _MEMORY_BYTES):
+            outcomes.append(_restored(session, where, wanted))
+        if session.length > session.n_ctx or session.tokens != wanted[: session.length]:
+            raise Fault(f"{session.length} tokens came back, not those wanted")
+        if not is_forged and (wrong := session.wrong_positions()):
+            raise Fault(f"keys and values of other tokens at positions {wrong[:10]}")
+    if is_tree and not is_forged and zlib.crc32(data) % 4 == 0:
+        _go_on(session, where)
+    return ("forged: " if is_forged else "") + ", ".join(outcomes)
 
 
-def _restored(session: Any, path: Path) -> str:
+def _plant(data: bytes, place: Path) -> Path:
+    """Lay out the tree with one file replaced."""
+    where = place / "tree"
+    where.mkdir(mode=0o700, exist_ok=True)
+    files = grown()[0]
+    for number, (name, raw) in enumerate(files):
+        is_meant = number == data[1] % len(files)
+        (where / name).write_bytes(data[2:] if is_meant else raw)
+        (where / name).chmod(0o600)
+    return where
+
+
+def _restored(session: Any, where: Path, wanted: list[int]) -> str:
     try:
-        restored = restore_state(session, path)
+        restored = restore_state(session, where, wanted)
     except StateRefusedError as error:
         if session.length:
             raise Fault(f"refused, but {session.length} tokens stayed in the session") from error
@@ -178,32 +188,21 @@ def _restored(session: Any, path: Path) -> str:
     return "restored" + (" in part" if restored.lost else "") if session.length else "nothing"
 
 
-def _summarised(path: Path) -> None:
-    try:
-        read_summary(path)
-    except StateRefusedError as error:
-        require_clean_line(str(error))
-
-
-def _require_saved(session: Any) -> None:
-    tokens = session.tokens
-    if not any(history[: len(tokens)] == tokens for history in saved()[1]):
-        raise Fault(f"{len(tokens)} tokens came back that were never saved together: {tokens[:20]}")
-    if wrong := session.wrong_positions():
-        raise Fault(f"keys and values of other tokens at positions {wrong[:10]}")
-
-
-def _go_on(session: Any, path: Path) -> None:
-    """Save more behind what came back; all of it must come back then."""
+def _go_on(session: Any, where: Path) -> None:
+    """Save what came back and more; all of it must come back then."""
     session.feed([1, 2, 3])
-    writer = StateWriter(session, path)
+    writer = StateWriter(session, where)
     if not writer.flush(_SAVING_PATIENCE_S):
         raise Fault(f"cannot be gone on with: {writer.problem}")
     writer.close()
     again: Any = ScriptedSession()
-    restore_state(again, path)
-    if again.tokens != session.tokens or again.wrong_positions():
-        raise Fault(f"of {session.length} tokens that were saved behind the damage {again.length} came back")
+    restore_state(again, where, session.tokens)
+    if again.wrong_positions():
+        raise Fault("keys and values of other tokens behind the damage")
+    if again.tokens != session.tokens:  # damage of the right size is found only where it is read
+        restore_state(again := ScriptedSession(), where, session.tokens)  # type: ignore[arg-type]
+        if again.wrong_positions():
+            raise Fault("keys and values of other tokens once the damage is gone")
 
 
 TARGET = Target(seeds, mutate, run, source=("engine/saved_state",))

@@ -20,7 +20,7 @@ from app.downloads.part_file import PartFile
 from app.tui import external_editor
 from app.tui.widgets.prompt import Prompt
 from engine.prompt.chat_prompt import ChatPrompt
-from engine.saved_state import restore
+from engine.saved_state import restore, segments, state_file
 from tests.fuzz import __main__ as command
 from tests.fuzz import chat_templates, gguf_files, kept, keys, planted, servers
 from tests.fuzz.campaign import Campaign
@@ -82,12 +82,11 @@ def found_in(name: str, most: int = 300) -> Result:
 
 
 def test_keys_and_values_that_nobody_checked_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    read_into = restore.read_into
+    def unchecked(fd: int, record: Any, payload: memoryview) -> bool:
+        return state_file.read_into(fd, record.payload_at, payload)
 
-    def unchecked(fd: int, record: Any, buffer: memoryview) -> bool:
-        return read_into(fd, record.payload_at, buffer[: record.payload_bytes])
-
-    monkeypatch.setattr(restore, "_sound_payload", unchecked)
+    for module in (restore, segments):
+        monkeypatch.setattr(module, "is_sound", unchecked)
     assert "keys and values of other tokens" in found_in("state").fault
 
 
@@ -167,7 +166,7 @@ def test_messages_that_come_and_go_when_a_log_is_gone_on_with_are_found(monkeypa
 
 
 def test_text_that_becomes_a_control_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ChatPrompt, "_guard", lambda self, content, ids=(): content)
+    monkeypatch.setattr(ChatPrompt, "_guard", lambda self, content, ids=(), written="": content)
     data = chat_templates.seeds()[0]
     assert "control tokens" in execute(load("template"), data, enforces=False).fault
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock, reference
+from markdown_it.rules_inline import StateInline
 from markdown_it.tree import SyntaxTreeNode
 
 AS_WRITTEN = "as_written"
 """The type of a block that is shown as it came."""
+_MATH = re.compile(
+    r"\$\$[^$]{1,2000}\$\$"
+    r"|\\\([^\n]{1,500}?\\\)|\\\[.{1,2000}?\\\]"
+    r"|\$(?=\S)[^$\n]{0,300}?[\\^_][^$\n]{0,300}?(?<=\S)\$(?!\d)",
+    re.DOTALL,
+)
+"""Formulas between the delimiters that models use; between single signs only what looks like one: prices do not."""
 _DEEPEST_LEVEL = 18
 """The parser leaves out what lies two levels deeper, and all after it; an item of a list takes two."""
 
@@ -20,6 +29,7 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("gfm-like", {"html": False, "linkify": False})
     parser.block.ruler.at("reference", _reference)
     parser.block.ruler.before("table", "too_deep", _too_deep)
+    parser.inline.ruler.before("escape", "math", _math)
     return parser
 
 
@@ -46,6 +56,17 @@ def _too_deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         after += 1
     _show_as_written(state, start, after)
     state.line = after
+    return True
+
+
+def _math(state: StateInline, silent: bool) -> bool:
+    """Take a formula: it is shown as its source, backslashes, stars and underscores included."""
+    found = _MATH.match(state.src, state.pos)
+    if found is None or found.end() > state.posMax:
+        return False
+    if not silent:
+        state.push("text", "", 0).content = found[0]
+    state.pos = found.end()
     return True
 
 

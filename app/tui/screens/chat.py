@@ -68,7 +68,7 @@ from app.tui.screens.notes import Notes
 from app.tui.screens.offering import Offering
 from app.tui.screens.prompt_flow import PromptFlow
 from app.tui.screens.reply_flow import ReplyFlow
-from app.tui.screens.tool_flow import ToolFlow
+from app.tui.screens.tool_flow import AskAboutCall, ToolFlow
 from app.tui.screens.turn_views import TurnViews
 from app.tui.speed.watch import PerformanceWatch
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
@@ -100,6 +100,7 @@ class ChatScreen(Screen[None]):
     Args:
         open_model: opens a file after asking what becomes of the conversation; False while the engine is busy.
         download_word: what the status line says of a running download; "" for none.
+        ask_about_call: asks whether a tool may run.
 
     Attributes:
         turns: whose turn it is.
@@ -122,6 +123,7 @@ class ChatScreen(Screen[None]):
         conversations: AtHand,
         open_model: Callable[[ModelPlace, str], bool],
         download_word: Callable[[], str],
+        ask_about_call: AskAboutCall,
     ) -> None:
         super().__init__()
         draw_thriftily(self)
@@ -129,7 +131,7 @@ class ChatScreen(Screen[None]):
         self.turns = Turns(bridge, system, conversations.journal)
         self._bridge, self._model_path, self._clock, self._pace = bridge, model_path, clock, watch.pace
         self._habits, self._keymap = habits, habits.keymap
-        self._open_model, self._download_word = open_model, download_word
+        self._open_model, self._download_word, self._ask_about_call = open_model, download_word, ask_about_call
         self._strip = StripDisplay(self, watch, "#middle")
         self._was_shown = False
 
@@ -180,7 +182,7 @@ class ChatScreen(Screen[None]):
         self.acting = MessageActions(parts, self.editing, self.copying, self.talks.fork_at)
         self.sending = PromptFlow(parts, self.editing, self._carry_out)
         self.attaching: Attaching = Attaching(parts, self.editing, self.take_prompt)
-        self.tools: ToolFlow = ToolFlow(parts, self.replies.ask_next)
+        self.tools: ToolFlow = ToolFlow(parts, self._ask_about_call, self.replies.ask_next)
         self.engine = EngineFlow(parts, self._clock, self._pace, self._download_word)
         self.offering = Offering(parts)
         self._shown_by = self._list_event_handlers()
@@ -232,6 +234,7 @@ class ChatScreen(Screen[None]):
                 talks.announce_full_context,
                 replies.finish_reply,
                 self.tools.ask_about_calls,
+                models.tell_machine,
             ),
             GenerationFailed: (replies.show_failure,),
             PromptCounted: (self.drafting.note_count,),

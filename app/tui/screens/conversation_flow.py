@@ -84,8 +84,7 @@ class ConversationFlow:
         if at_hand.store is None or now_s - self._dropped_states_s < DROP_STATES_PERIOD_S:
             return
         self._dropped_states_s = now_s
-        arguments = at_hand.store, at_hand.prefixes, at_hand.quota_bytes, self._bridge.state_file
-        in_background(partial(drop_oldest_states, *arguments), "quota")
+        in_background(partial(drop_oldest_states, at_hand.store, at_hand.quota_bytes), "quota")
 
     # ---- going on with one
 

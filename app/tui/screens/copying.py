@@ -17,6 +17,7 @@ class Copying:
 
     def __init__(self, parts: ChatParts) -> None:
         self._screen, self._turns, self._notes = parts.screen, parts.turns, parts.notes
+        self._bridge = parts.bridge
 
     async def copy(self, what: str = "") -> None:
         """Copy the last reply, its n-th code block, or its thinking; with "file" into a file."""
@@ -29,6 +30,20 @@ class Copying:
             self._notes.note(str(refusal))
         else:
             await self.copy_out(found.text, found.to_file, found.name)
+
+    async def report(self, wanted: str = "") -> None:
+        """Copy a card with machine, model and speeds, or write it into a file."""
+        from app.library.report_card import as_text, report_of_chat, write_card  # no first frame waits for it
+
+        try:
+            card = report_of_chat(self._bridge, self._turns)
+            if wanted:
+                self._notes.note(write_card(card, wanted))
+            else:
+                self._notes.note(as_text(card))
+                await self.copy_out(as_text(card))
+        except Refusal as refusal:
+            self._notes.note(str(refusal), is_error=True)
 
     async def copy_message(self, view: MessageView) -> None:
         """Copy what a message says."""

@@ -37,8 +37,8 @@ class PromptHabits:
 
     keymap: Keymap = field(default_factory=Keymap)
     keeps_history: bool = False
-    notifies: bool = False
-    """Whether the desktop is told of a long reply's end."""
+    notifies: Callable[[], bool] = bool
+    """Whether the desktop is told of a long reply's end; consulted each time."""
     may_read_ahead: Callable[[], bool] = bool
     """Whether to use the engine while nothing was asked; consulted each time."""
 

@@ -32,6 +32,8 @@ _FRAME_COLUMNS = 6
 _WIDE_COLUMNS, DETAIL_COLUMNS = 120, 46
 """From this width on the details stand beside the rows."""
 _LEAST_COLUMNS = 20
+_SHORT_ROWS = 16
+"""Below this height the rows have the room of frame and details."""
 
 Item = TypeVar("Item")
 
@@ -153,6 +155,7 @@ class ListScreen(Screen[None], Generic[Item]):
 
     def on_resize(self) -> None:
         """Write the rows anew."""
+        self.set_class(self.size.height < _SHORT_ROWS, "-short")
         self.call_after_refresh(self.show)
 
     def begin(self) -> None:
@@ -222,7 +225,7 @@ class ListScreen(Screen[None], Generic[Item]):
         widget, width = self.query_one("#list-detail", FigureLines), _detail_columns(self.size.width) or self.size.width
         most = self.size.height if _detail_columns(self.size.width) else self.size.height // 3
         drawn: list[Line] = []
-        if item is not None and most > FRAME_ROWS + 1:
+        if item is not None and self.size.height >= _SHORT_ROWS:
             body = self._listing.detail_lines(item, max(1, width - FRAME_COLUMNS))[: most - FRAME_ROWS]
             drawn = panel(self._listing.detail_name(item), body, width, self._glyphs)
         widget.display = bool(drawn)

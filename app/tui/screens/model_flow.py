@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from asyncio import wrap_future
+from asyncio import sleep, wrap_future
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 from textual.content import Content
 from textual.widgets import Static
 
-from app.chat.answer_form import FormChoice
-from app.chat.commands import Think
+from app.chat.commands import MeasureBandwidth, Think
 from app.chat.events import (
     ConversationReread,
+    GenerationFinished,
     ModelFailed,
     ModelKept,
     ModelLoaded,
@@ -23,8 +24,10 @@ from app.chat.events import (
     TuningDoubted,
     TuningEnded,
 )
+from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice
 from app.chat.thinking_command import chosen_thinking, describe_thinking, parse_thinking
+from app.program.background import in_background
 from app.program.bundled_model import WHAT_IT_IS, is_starter, model_path
 from app.program.refusals import Refusal, shown_line
 from app.program.remote_model import ModelPlace
@@ -38,6 +41,10 @@ from app.tui.screens.notes import greeting
 from app.tui.screens.reply_flow import ReplyFlow
 from app.tui.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING
 from app.tuning.thread_command import USAGE, ThreadsRefused, describe, describe_in_use, parse_threads
+
+MEASURING_PATIENCE_S = 60.0
+"""Limit on the wait for the memory's speed, which gives way to whatever is asked."""
+_LOOK_S = 0.5
 
 
 class ModelFlow:
@@ -58,7 +65,7 @@ class ModelFlow:
         self._prompt, self._drafting, self._focus = parts.prompt, parts.drafting, parts.focus
         self._notes, self._note = parts.notes, parts.notes.note
         self._conversations, self._replies, self._open = conversations, replies, open_model
-        self._is_greeted = False
+        self._is_greeted = self._has_told_machine = False
         self._goes_on = False
         """Whether the model is opened for the conversation of the last start, which has a line of its own."""
         self._name = parts.screen.query_one("#model-name", Static)
@@ -83,11 +90,34 @@ class ModelFlow:
         self._drafting.note_model()
         self._replies.ask_next()
         self._screen.call_after_refresh(_import_reply_widgets)
+        self.tell_machine()
 
     def greet(self) -> None:
         """Greet whoever starts with the starter model, while it is opened."""
         self._is_greeted = True
         self._notes.note(greeting(self._keymap), kind="greeting")
+
+    def tell_machine(self, reply: GenerationFinished | None = None) -> None:
+        """Say to whoever was greeted what suits this machine; behind the first reply it is measured, if need be."""
+        if self._is_greeted and not self._has_told_machine:
+            self._screen.run_worker(self._tell_machine(reply is not None), group="machine", exclusive=True)
+
+    async def _tell_machine(self, may_measure: bool) -> None:
+        line = await self._machine_line()
+        give_up_s = self._bridge.now_s() + MEASURING_PATIENCE_S
+        if not line and may_measure and self._bridge.send(MeasureBandwidth()):
+            while not self._bridge.figures.read_gbps and self._bridge.now_s() < give_up_s:
+                await sleep(_LOOK_S)
+            line = await self._machine_line()
+        if line and not self._has_told_machine:
+            self._has_told_machine = True
+            self._note(f"{line}: {where_models_are(self._keymap)}")
+
+    async def _machine_line(self) -> str:
+        in_use = self._bridge.threads
+        return await wrap_future(
+            in_background(partial(_line_of_machine, in_use.now.decode if in_use else 0), "machine")
+        )
 
     def _introduce(self, message: ModelLoaded) -> None:
         """Say what was opened."""
@@ -263,6 +293,12 @@ def how_to_load(keymap: Keymap) -> str:
     """Return the line for a chat without a model."""
     shown = where_models_are(keymap)
     return f"No model is loaded: {shown} shows what is on this machine and what fits; /model PATH opens a file"
+
+
+def _line_of_machine(threads: int) -> str:
+    from app.library.known import machine_line  # no first frame waits for it
+
+    return machine_line(threads)
 
 
 def _import_reply_widgets() -> None:

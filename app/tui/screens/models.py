@@ -44,7 +44,7 @@ class ModelList:
     """The models that were found."""
 
     def __init__(self, around: Surroundings) -> None:
-        self._settings, self._keymap, self._bridge = around.settings, around.keymap, around.bridge
+        self._around, self._keymap, self._bridge = around, around.keymap, around.bridge
         self._turns, self._downloads = around.turns, around.downloads
         self._glyphs = choose_glyphs()
         self.typed = self.said = ""
@@ -57,9 +57,9 @@ class ModelList:
     def begin(self) -> None:
         """Look again: files come and go, and the last reply may have been the first with its model."""
         self.end()
-        if self._settings.server:
-            self._served = in_background(partial(_served_models, self._settings.server), "server")
-        self._scan = Scan(self._settings, self._elsewhere()).start()
+        if self._around.settings.server:
+            self._served = in_background(partial(_served_models, self._around.settings.server), "server")
+        self._scan = Scan(self._around.settings, self._elsewhere()).start()
 
     def _elsewhere(self) -> dict[Path, str]:
         """Name the model that is open and the one that was last, which may lie in none of the folders."""
@@ -86,10 +86,15 @@ class ModelList:
     def look(self) -> bool:
         """Take what the scan has found; after a measurement, begin a new one."""
         if self._measurement is not None and self._measurement.done():
-            error = self._measurement.exception()
-            self._measurement = None
+            measured, self._measurement = self._measurement, None
+            error = measured.exception()
             if error is not None:
                 self.said = clean_line(f"not measured: {type(error).__name__}: {error}", 120)
+            elif measured.result() is not None and (engine := measured.result().engine).is_machine_busy:
+                self.said = (
+                    f"machine busy now: memory reads {engine.read_gbps:.1f} GB/s, {engine.best_gbps:.1f} at best; "
+                    "speeds are estimated from the best"
+                )
             self.begin()
         if self._served is not None and self._served.done() and (error := self._served.exception()) is not None:
             self.said, self._served = shown_line(error), None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from app.chat.events import (
     GenerationFailed,
     GenerationFinished,
@@ -33,7 +35,7 @@ class ReplyFlow:
         notify: tell the desktop of a long reply's end where the terminal has not the focus.
     """
 
-    def __init__(self, parts: ChatParts, editing: MessageEditing, notify: bool) -> None:
+    def __init__(self, parts: ChatParts, editing: MessageEditing, notify: Callable[[], bool]) -> None:
         self._notify = notify
         self._turns, self._views, self._transcript = parts.turns, parts.views, parts.transcript
         self._prompt, self._drafting, self._editing = parts.prompt, parts.drafting, editing
@@ -67,7 +69,7 @@ class ReplyFlow:
     def finish_reply(self, event: GenerationFinished) -> None:
         """Freeze the reply with its figures."""
         view = self._finish(event.ending, event.figures, event.ids, event.raw, event.calls, event.calls_at)
-        if self._notify and not self._screen.app.app_focus and event.figures.duration_s >= LONG_REPLY_S:
+        if self._notify() and not self._screen.app.app_focus and event.figures.duration_s >= LONG_REPLY_S:
             tell_desktop(self._screen.app)
         self.ask_next()
         if event.ending is Ending.STOPPED and self._focuses_stopped and not self._turns.is_busy:

@@ -14,6 +14,7 @@ from app.program.remote_model import ModelPlace
 from app.program.settings import Settings
 from app.text.record import record
 from app.tui.keymap import Keymap
+from app.tui.live_settings import LiveSettings
 from app.tui.speed.watch import PerformanceWatch
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 class Surroundings:
     """The engine, the conversation in the chat, and what the application does for its screens."""
 
-    settings: Settings
+    live: LiveSettings
     keymap: Keymap
     bridge: EngineBridge
     turns: Turns
@@ -45,3 +46,8 @@ class Surroundings:
     inspect_screen: Callable[[Path, str, Surroundings], Screen[Any]]
     download_screen: Callable[[PullJob, Surroundings], Screen[str | None]]
     """Make the screens that a list shows above itself: screens do not know each other."""
+
+    @property
+    def settings(self) -> Settings:
+        """Those in effect; the settings screen may change them."""
+        return self.live.now

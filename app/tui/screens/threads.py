@@ -53,7 +53,7 @@ class ThreadsScreen(Screen[None]):
 
     def __init__(self, around: Surroundings) -> None:
         super().__init__()
-        self._settings, self._keymap, self._watch = around.settings, around.keymap, around.watch
+        self._around, self._keymap, self._watch = around, around.keymap, around.watch
         self._bridge, self._turns = around.bridge, around.turns
         self._glyphs = choose_glyphs()
         self._phase = _PHASES[0]
@@ -193,7 +193,7 @@ class ThreadsScreen(Screen[None]):
             shown = self._keymap.key_or_command("app.models")
             return f"No model is loaded: {shown} in the chat shows which there are."
         text = f"{describe_in_use(in_use)}."
-        named = _named(self._settings)
+        named = _named(self._around.settings)
         if in_use.remembered is not None and named:
             text += f" The settings name {named}: they go before what is remembered."
         return text

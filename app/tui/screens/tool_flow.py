@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from app.chat.events import GenerationFinished, ModelLoaded, ToolsAnswered, ToolsTold
 from app.chat.tools import HOW_TO, MOST_ROUNDS, folded
@@ -11,18 +11,22 @@ from app.program.refusals import Refusal
 from app.tui.screens.chat_parts import ChatParts
 from engine.prompt.tools.calls import ToolCall
 
+AskAboutCall = Callable[[str, ToolCall], Awaitable[str | None]]
+"""Asks about a call, given the server's name: "once", "always", or None for a no."""
+
 
 class ToolFlow:
     """Lets nothing run without a yes of the user.
 
     Args:
+        ask: whether a tool of a server may run.
         ask_next: asks what waits; for when the calls are given up.
     """
 
-    def __init__(self, parts: ChatParts, ask_next: Callable[[], None]) -> None:
-        self._screen, self._bridge, self._turns, self._keymap = parts.screen, parts.bridge, parts.turns, parts.keymap
+    def __init__(self, parts: ChatParts, ask: AskAboutCall, ask_next: Callable[[], None]) -> None:
+        self._screen, self._turns = parts.screen, parts.turns
         self._transcript, self._views, self._note = parts.transcript, parts.views, parts.notes.note
-        self._box, self._ask_next = parts.bridge.tools, ask_next
+        self._box, self._ask, self._ask_next = parts.bridge.tools, ask, ask_next
         self._agreed: set[tuple[str, str]] = set()
         """Servers and tools that are not asked about any more in ``_agreed_in``."""
         self._agreed_in: Conversation | None = None
@@ -59,9 +63,9 @@ class ToolFlow:
             self._note(f"{MOST_ROUNDS} rounds of calls for one message are enough: this one is not run")
             self._ask_next()
         else:
-            self._screen.run_worker(self._ask(reply), group="tools")
+            self._screen.run_worker(self._run_allowed(reply), group="tools")
 
-    async def _ask(self, reply: ChatMessage) -> None:
+    async def _run_allowed(self, reply: ChatMessage) -> None:
         allowed = [call.call_id for call in reply.calls if await self._may_run(call)]
         self._turns.run_calls(frozenset(allowed))
 
@@ -73,10 +77,7 @@ class ToolFlow:
             self._agreed_in, self._agreed = self._turns.conversation, set()
         if (server, call.name) in self._agreed:
             return True
-        from app.tui.screens.question import QuestionScreen
-
-        question = QuestionScreen(server, call, self._keymap, self._bridge.now_s)
-        answer = await self._screen.app.push_screen_wait(question)
+        answer = await self._ask(server, call)
         if answer == "always":
             self._agreed.add((server, call.name))
         return answer is not None

@@ -30,6 +30,8 @@ class PerformanceStrip(FigureLines):
         """Show these figures."""
         self._view = view
         width, height = self.size
+        if not width:  # not laid out yet
+            return
         if self.has_class("-flat"):
             self.show(flat_lines(view, width, self._glyphs))
         else:

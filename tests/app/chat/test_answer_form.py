@@ -18,11 +18,11 @@ from app.chat.answer_form import (
     REGEX,
     SCHEMA,
     AnswerForm,
-    FormChoice,
     FormError,
     bounded_form,
     read_form_file,
 )
+from app.chat.form_choice import FormChoice
 from app.chat.form_constraint import MOST_RULES, Forms, check_form
 from app.chat.options import ChatOptions
 from app.chat.turn import EarlierPart, EngineTurn, TurnPrompt

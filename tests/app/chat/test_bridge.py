@@ -31,6 +31,8 @@ _PATIENCE_S = 60.0
 class Engine:
     """A bridge over a script, and the messages it has reported."""
 
+    patience_s = _PATIENCE_S
+
     def __init__(self, script: Script, **options: object) -> None:
         self.script = script
         self.bridge = EngineBridge(ChatOptions(script.open_model, lambda model: "sampling", **options), script.clock)
@@ -39,7 +41,7 @@ class Engine:
 
     def wait_for(self, kind: type) -> object:
         """Drain until a message of this kind has come, and return it."""
-        give_up_s = time.monotonic() + _PATIENCE_S
+        give_up_s = time.monotonic() + self.patience_s
         while True:
             for message in self.bridge.drain():
                 self.messages.append(message)

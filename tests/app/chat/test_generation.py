@@ -7,7 +7,7 @@ import pytest
 from app.chat.generation import GenerationChoice
 from app.program import paths
 from app.program.refusals import Refusal
-from app.program.settings import built_in_settings
+from app.program.settings import Source, built_in_settings, merge, override
 from tests.app.chat_driver import chatting
 
 
@@ -77,3 +77,20 @@ async def test_the_chat_shows_what_was_chosen_beside_the_models_name() -> None:
         await driver.say("/set temperature 99")
         await driver.note("/set temperature: the value is 99; allowed: a number from 0 to 10")
         await driver.ask("hello")
+
+
+def test_a_value_says_where_it_comes_from_and_the_command_line_goes_before_what_was_kept() -> None:
+    settings = merge(built_in_settings(), {"sampling": {"top_k": 3}}, "a file")
+    choice = GenerationChoice(settings)
+    choice.recall(Path("/models/a.gguf"), {"top_k": 20, "min_p": 0.2})
+    assert choice.source("top_k") == (3, Source.FILE)
+    assert choice.source("min_p") == (0.2, Source.MODEL)
+    assert choice.source("seed") == (-1, Source.DEFAULT)
+    choice.obey("temperature 0.3")
+    choice.obey("keep")
+    assert choice.source("temperature") == (0.3, Source.CHOSEN)
+    choice.use(override(settings, "sampling.top_k", 5, "here"))
+    assert (choice.described(), choice.source("top_k")[0]) == ("temperature 0.3", 5)
+    given = GenerationChoice(override(settings, "sampling.temperature", 1.5, "--temp"))
+    given.recall(Path("/models/a.gguf"))
+    assert given.source("temperature") == (1.5, Source.COMMAND_LINE)

@@ -23,7 +23,9 @@ AROUND = 24
 
 
 class RealEngine(Engine):
-    """A bridge over the engine itself."""
+    """A bridge over the engine itself, which may have to compile its kernels first."""
+
+    patience_s = 250.0
 
     def __init__(self) -> None:
         options = ChatOptions(

@@ -16,7 +16,7 @@ from app.cli import line_mode as plain
 from app.cli.line_commands import possible
 from app.conversations.store import Store
 from app.program import clipboard, exit_codes, paths
-from app.program.settings import built_in_settings
+from app.program.settings import Source, built_in_settings
 from app.tui.actions import commands
 from engine.errors import GGUFError
 from tests.app.fake_engine import Script
@@ -25,7 +25,7 @@ from tests.app.scripted_access import use_script
 Talk = Callable[..., str]
 
 NEED_THE_SCREEN = {
-    "doctor", "editor", "models", "stats", "strip", "theme", "tune", "unfold", "unsend"
+    "doctor", "editor", "models", "settings", "stats", "strip", "theme", "tune", "unfold", "unsend"
 }  # fmt: skip
 
 
@@ -78,6 +78,17 @@ def test_what_needs_the_screen_says_so_and_sends_nothing(talk: Talk, script: Scr
 )
 def test_an_argument_too_few_or_too_many_is_told(talk: Talk, line: str, said: str) -> None:
     assert said in talk(line)
+
+
+def test_generation_is_chosen_by_the_words_of_the_chat(talk: Talk, script: Script) -> None:
+    err = talk("/set temperature 0.3", "first", "/set temperature 11", "/set keep", "/set")
+    assert "temperature 0.3 from the next message on (/set keep remembers it)" in err
+    assert "/set temperature: the value is 11; allowed: a number from 0 to 10" in err
+    assert script.opened[0].sessions[0].samplings[-1].settings.temperature == 0.3
+    assert "temperature 0.3. /set" in talk("/set")  # the next start of this model
+    sampling = replace(built_in_settings().sampling, temperature=1.5, given=frozenset({"temperature"}))
+    given = {"sampling": sampling, "sources": {"sampling.temperature": Source.COMMAND_LINE}}
+    assert "temperature is 1.5 (command line)" in talk("/set temperature", **given)
 
 
 def test_an_alias_means_the_same(talk: Talk) -> None:

@@ -1,25 +1,36 @@
-"""States of a scripted engine's cache: files of token ids, named after the model's file."""
+"""States of a scripted engine's cache: files of token ids, below a directory named after the model's file."""
 
+import hashlib
 import json
+from functools import partial
 from types import SimpleNamespace
 
 from app.chat.saved_states import StateFiles
+from app.conversations.quota import earlier_states
 from app.conversations.store import Store
+from app.program import paths
 from engine import common_prefix
-from engine.errors import EngineError
+from engine.saved_state import StateRefusedError
+from tests.app.fake_engine import Script
 
 
 class FakeWriter:
-    """Writes the session's tokens at once."""
+    """Writes the session's tokens at once: a file each time, named as a segment is."""
 
-    def __init__(self, session, path):
-        self.session, self.path, self.problem, self.is_closed = session, path, None, False
+    def __init__(self, session, place, on_segment):
+        self.session, self.place, self.on_segment = session, place, on_segment
+        self.problem, self.is_closed = None, False
 
     def note(self):
-        try:
-            self.path.write_text(json.dumps(self.session.tokens))
-        except OSError as error:
-            self.problem = error.strerror
+        tokens = self.session.tokens
+        if tokens:
+            key = hashlib.md5(repr(tokens).encode()).hexdigest()
+            name = f"{'0' * 32}-{len(tokens)}-{key}.kv"
+            try:
+                self.on_segment(name)
+                (self.place / name).write_text(json.dumps(tokens))
+            except OSError as error:
+                self.problem = error.strerror
 
     def flush(self, timeout_s):
         self.note()
@@ -29,27 +40,53 @@ class FakeWriter:
         self.is_closed = True
 
 
-def restore(session, path, wanted):
-    assert session.length == 0
-    tokens = json.loads(path.read_text())
+def saved_in(place):
+    """What is saved in a directory, the longest first."""
+    return sorted((json.loads(path.read_text()) for path in place.glob("*.kv")), key=len, reverse=True)
+
+
+def best_of(place, wanted):
+    if place.is_dir():
+        return max(saved_in(place), key=lambda tokens: common_prefix(tokens, wanted), default=[])
+    tokens = json.loads(place.read_text())
     if tokens == "other":
-        raise EngineError("kv.state: saved with another model")
+        raise StateRefusedError("kv.state: saved with another model")
+    return tokens
+
+
+def restore(session, place, wanted):
+    assert session.length == 0
+    tokens = best_of(place, wanted)
     session.tokens += tokens[: common_prefix(tokens, wanted)]
     return SimpleNamespace(tokens=session.length, seconds=0.25)
 
 
-def restorable(session, path, wanted):
-    tokens = json.loads(path.read_text())
-    return len(wanted) if tokens == "other" else common_prefix(tokens, wanted)
+def restorable(session, place, wanted):
+    return common_prefix(best_of(place, wanted), wanted)
 
 
-def files(prefixes=None):
+def files(root=None, reads_ahead=False):
     return StateFiles(
         restore=restore,
         restorable=restorable,
         writer=FakeWriter,
         fingerprint=lambda model: f"{model.name:f<64}",
-        prefixes=prefixes,
-        may_read_prefix=lambda: True,
-        kept=lambda kind: Store().states_of_kind(kind),
+        root=root or paths.states_dir(),
+        may_read_prefix=lambda: reads_ahead,
+        earlier=partial(earlier_states, Store()),
     )
+
+
+def with_one_vocabulary():
+    """A script whose models all have the first one's tokens."""
+    script = Script()
+    real_open = script.open_model
+
+    def open_with_one_vocabulary(*arguments, **options):
+        model = real_open(*arguments, **options)
+        first = script.opened[0].tokenizer
+        model.tokenizer._pieces, model.tokenizer._ids = first._pieces, first._ids
+        return model
+
+    script.open_model = open_with_one_vocabulary
+    return script

@@ -2,7 +2,6 @@
 
 import errno
 import io
-import json
 import os
 import random
 import signal
@@ -22,12 +21,13 @@ from app.conversations.conversation import Conversation, Ending, Role
 from app.conversations.journal import Journal
 from app.conversations.keeper import Keeper
 from app.conversations.log_file import LogFile
+from app.conversations.quota import kinds
 from app.conversations.store import Store
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
 from engine.errors import BrokenModelError
-from tests.app.conversations.fake_states import files
+from tests.app.conversations.fake_states import files, saved_in
 from tests.app.conversations.killed_line_mode import REPLY
 from tests.app.fake_engine import FakeSession, Gate, Script
 from tests.app.scripted_access import use_script
@@ -182,11 +182,13 @@ def test_states_beyond_the_quota_go_when_the_shell_ends(script, monkeypatch, cap
     monkeypatch.setattr(engine_access, "state_files", lambda settings: files())
     ask(script, "first", "one")
     ask(script, "second", "two", kv_states_quota_gb=0.01)
-    assert Store().state_files("000001")
-    (Store().state_path("000001").with_name("kv.state.x-f16")).write_bytes(b"x" * (11 << 20))
+    assert Store().segments("000001")
+    earlier = Store().state_path("000001").with_name("kv.state.x-f16")
+    earlier.write_bytes(b"x" * (11 << 20))
+    os.utime(earlier, (1e9, 1e9))
     ask(script, "third", "two", kv_states_quota_gb=0.01)
-    assert not Store().state_path("000001").with_name("kv.state.x-f16").exists()
-    assert Store().state_files("000002")
+    assert not earlier.exists()
+    assert all(path.exists() for path in Store().segments("000002"))
 
 
 # ---- the line mode
@@ -250,8 +252,8 @@ def test_the_state_of_the_cache_is_kept_and_comes_back(script, monkeypatch, caps
     monkeypatch.setattr(engine_access, "state_files", lambda settings: files())
     talk(script, monkeypatch, "first")
     tokens, vocabulary = script.opened[0].sessions[0].tokens, script.opened[0].tokenizer
-    (state,) = Store().state_files("000001")
-    assert json.loads(state.read_text()) == tokens
+    (place,) = kinds()
+    assert saved_in(place)[0] == tokens
     real = script.open_model
 
     def open_model(*arguments, **options):

@@ -7,6 +7,7 @@ import os
 import re
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +21,8 @@ from app.cli.run import RunOptions, run
 from app.conversations.conversation import Conversation
 from app.conversations.journal import Journal
 from app.conversations.log_file import LogFile
-from app.conversations.quota import drop_oldest_states
+from app.conversations.quota import drop_oldest_states, kinds
+from app.conversations.segment_notes import SegmentNotes
 from app.conversations.store import Store
 from app.program import paths
 from app.program.refusals import Refusal
@@ -29,7 +31,7 @@ from engine import Model
 from engine.errors import EngineError
 from tests.app import chat_driver
 from tests.app.chat_driver import chatting
-from tests.app.conversations.fake_states import files
+from tests.app.conversations.fake_states import files, saved_in, with_one_vocabulary
 from tests.app.conversations.talk import saved_talk, texts_in
 from tests.app.fake_engine import Script
 from tests.app.scripted_access import use_script
@@ -53,29 +55,15 @@ def _kept(monkeypatch):
         "options_for",
         lambda script: dataclasses.replace(
             plain(script),
-            state_files=lambda: files(paths.prefixes_dir()),
+            state_files=partial(files, reads_ahead=True),
         ),
     )
 
 
-def with_one_vocabulary():
-    """A script whose models all have the first one's tokens."""
-    script = Script()
-    real_open = script.open_model
-
-    def open_with_one_vocabulary(*arguments, **options):
-        model = real_open(*arguments, **options)
-        first = script.opened[0].tokenizer
-        model.tokenizer._pieces, model.tokenizer._ids = first._pieces, first._ids
-        return model
-
-    script.open_model = open_with_one_vocabulary
-    return script
-
-
-def state_of(conversation_id="000001"):
-    (found,) = Store().state_files(conversation_id)
-    return found
+def kept_states():
+    """The directory of the only model's states, and what is in it."""
+    (place,) = kinds()
+    return place, saved_in(place)
 
 
 @pytest.mark.usefixtures("_kept")
@@ -86,7 +74,7 @@ async def test_a_restart_reads_nothing_again():
         session = driver.script.opened[0].sessions[0]
         tokens = list(session.tokens)
         vocabulary = driver.script.opened[0].tokenizer
-    assert json.loads(state_of().read_text()) == tokens
+    assert kept_states()[1][0] == tokens
     script = Script()
     real_open = script.open_model
 
@@ -106,36 +94,46 @@ async def test_a_restart_reads_nothing_again():
 
 
 @pytest.mark.usefixtures("_kept")
-async def test_a_state_of_another_model_is_moved_aside_with_a_line():
+@pytest.mark.parametrize(("content", "trouble"), [('"other"', "another model"), ("\0garbage", "internal error")])
+async def test_what_an_earlier_version_left_and_cannot_be_used_costs_a_line(content, trouble):
     async with chatting() as driver:
         await driver.ask("hello")
-    state_of().write_text('"other"')
+    place, _ = kept_states()
+    for path in place.glob("*.kv"):
+        path.unlink()
+    earlier = Store().state_path("000001").with_name(f"kv.state.{place.name}")
+    earlier.write_text(content)
     async with chatting() as driver:
         note = await driver.note("the saved state is not used")
-        assert "another model" in note
-        assert state_of().name.endswith(".refused")
+        assert trouble in note
+        assert earlier.exists() == (trouble == "internal error")
         await driver.ask("again")
-    assert len(Store().state_files("000001")) == 2
+        assert len(driver.chat.turns.conversation.messages) == 4
 
 
 @pytest.mark.usefixtures("_kept")
-async def test_a_damaged_state_costs_a_line_and_not_the_conversation():
-    async with chatting() as driver:
+async def test_a_state_of_an_earlier_version_comes_back_and_moves_into_the_tree():
+    script = with_one_vocabulary()
+    async with chatting(script) as driver:
         await driver.ask("hello")
-    state_of().write_bytes(b"\0garbage")
-    async with chatting() as driver:
-        await driver.note("the saved state is not used")
+        tokens = list(script.opened[0].sessions[0].tokens)
+    place, _ = kept_states()
+    for path in place.glob("*.kv"):
+        path.unlink()
+    earlier = Store().state_path("000001").with_name(f"kv.state.{place.name}")
+    earlier.write_text(json.dumps(tokens))
+    async with chatting(script) as driver:
+        await driver.note("tokens back in")
         await driver.ask("again")
-        assert len(driver.chat.turns.conversation.messages) == 4
+    assert not earlier.exists()
+    assert kept_states()[1][0][: len(tokens)] == tokens
 
 
 @pytest.mark.usefixtures("_kept")
 async def test_a_new_chat_with_a_known_system_prompt_begins_at_once():
     system = "word " * 60
     async with chatting(system_prompt=system) as driver:
-        prefixes = paths.prefixes_dir()
-        assert prefixes is not None
-        await driver.until(lambda: list(prefixes.glob("*.state")), "the system prompt is read and kept")
+        await driver.until(lambda: kinds() and kept_states()[1], "the system prompt is read and kept")
         first = await driver.ask("hello")
         assert first.message is not None
         assert first.message.figures is not None
@@ -164,7 +162,8 @@ async def test_a_document_that_another_conversation_has_read_is_not_read_again()
         assert one.message.figures is not None
         assert least <= one.message.figures.prompt_tokens <= most
     assert second.message.figures.reused_tokens >= 190
-    assert len(json.loads(state_of("000003").read_text())) > 200
+    assert len({tuple(one[:180]) for one in kept_states()[1] if len(one) > 200}) == 1
+    assert len(Store().segments("000003")) > 0
 
 
 def test_what_is_asked_comes_before_a_system_prompt(tmp_path):
@@ -172,13 +171,13 @@ def test_what_is_asked_comes_before_a_system_prompt(tmp_path):
     model = Script().open_model()
     session = model.session()
     states = SavedStates(
-        SimpleNamespace(state_path=None, state_file=None, state_trouble=""), files(tmp_path), is_wanted.is_set
+        SimpleNamespace(state_path=None, state_trouble=""), files(tmp_path, reads_ahead=True), is_wanted.is_set
     )
     states.note_opened(model, session)
     is_wanted.set()
     states.begin_with(list(range(100)))
     assert session.length == 0
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.rglob("*.kv"))
 
 
 def test_no_bug_of_the_states_reaches_a_reply(tmp_path):
@@ -186,23 +185,22 @@ def test_no_bug_of_the_states_reaches_a_reply(tmp_path):
         raise ZeroDivisionError
 
     model = Script().open_model()
-    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_file=None, state_trouble="")
-    states = SavedStates(place, StateFiles(broken, broken, broken, broken))
+    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
+    states = SavedStates(place, StateFiles(broken, broken, broken, broken, tmp_path))
     states.note_opened(model, model.session())
     states.note_progress()
     assert "internal error" in place.state_trouble
-    (tmp_path / "kv.state").write_text("x")
-    assert "not used" in states.bring_back(tmp_path / "kv.state", [1]).trouble
+    assert "not used" in states.bring_back([1], tmp_path / "kv.state").trouble
     states.note_closing()
 
 
 def test_without_files_nothing_is_kept(tmp_path):
-    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_file=None, state_trouble="")
+    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
     states = SavedStates(place, None)
     model = Script().open_model()
     states.note_opened(model, model.session())
     states.note_progress()
-    assert states.bring_back(tmp_path / "kv.state", [1]) == BroughtBack()
+    assert states.bring_back([1], tmp_path / "kv.state") == BroughtBack()
     states.begin_with([1] * 100)
     assert list(tmp_path.iterdir()) == []
 
@@ -212,34 +210,41 @@ def test_the_state_used_longest_ago_goes_first_and_texts_stay(tmp_path):
     for _ in range(3):
         saved_talk(root, 1)
     store = Store(root)
-    states = [store.state_path(one).with_name("kv.state.m-f16") for one in store.ids()]
-    for state in states:
-        state.write_bytes(b"x" * 1000)
-    prefixes = tmp_path / "prefixes"
-    prefixes.mkdir()
-    (prefixes / "a.state").write_bytes(b"x" * 1000)
-    assert drop_oldest_states(store, prefixes, 10_000, states[0]) == 0
-    assert drop_oldest_states(store, prefixes, 3_500, states[0]) == 1000
-    assert [state.exists() for state in states] == [True, False, True]
-    assert drop_oldest_states(store, prefixes, 0, None) == 3000
-    assert not any(state.exists() for state in states)
+    files = [store.state_path(one).with_name("kv.state.m-f16") for one in store.ids()]
+    for directory, name in ((paths.prefixes_dir(), "a.state"), (paths.states_dir() / "m-f16", f"{0:032}-9-{1:032}.kv")):
+        directory.mkdir(parents=True)
+        files.append(directory / name)
+    for number, file in enumerate(files):
+        file.write_bytes(b"x" * 1000)
+        os.utime(file, (1e9 + number, 1e9 + number))
+    opened = Store(root).open("000001")  # an earlier version may go on with this one's
+    assert opened.log is not None
+    assert drop_oldest_states(store, 10_000) == 0
+    assert drop_oldest_states(store, 3_500) == 2000
+    assert [file.exists() for file in files] == [True, False, False, True, True]
+    opened.log.close()
+    assert drop_oldest_states(store, 0) == 3000
+    assert not any(file.exists() for file in files)
     assert [len(store.read(one).conversation.messages) for one in store.ids()] == [2, 2, 2]
 
 
-def test_the_state_of_a_conversation_that_another_program_has_open_stays(tmp_path):
+def test_a_deleted_conversation_takes_along_what_it_alone_needed(tmp_path):
     root = tmp_path / "conversations"
-    saved_talk(root)
-    saved_talk(root)
-    store = Store(root)
-    states = [store.state_path(one).with_name("kv.state.m-f16") for one in store.ids()]
-    for state in states:
-        state.write_bytes(b"x" * 1000)
-    opened = Store(root).open("000001")
-    assert opened.log is not None
-    assert drop_oldest_states(store, None, 0, None) == 1000
-    assert [state.exists() for state in states] == [True, False]
-    opened.log.close()
-    assert drop_oldest_states(store, None, 0, None) == 1000
+    place = paths.states_dir() / "m-f16"
+    place.mkdir(parents=True)
+    names = [f"{0:032}-{n}-{n:032}.kv" for n in (1, 2, 3)]
+    for name in names:
+        (place / name).write_bytes(b"x")
+    for own in (names[:2], names[1:]):
+        saved_talk(root, 1)
+        notes = SegmentNotes(Store(root).state_path(Store(root).ids()[-1]), "m-f16")
+        for name in own * 2:
+            notes.note(name)
+    assert [entry.state_bytes for entry in Store(root).entries()] == [2, 2]
+    assert Store(root).state_bytes(Store(root).ids()) == 3
+    Store(root).delete("000001")
+    assert [(place / name).exists() for name in names] == [False, True, True]
+    assert SegmentNotes(Store(root).state_path("000002"), "m-f16")._known == set(names[1:])
 
 
 def test_what_a_deletion_left_goes_and_nothing_else(tmp_path):
@@ -253,47 +258,10 @@ def test_what_a_deletion_left_goes_and_nothing_else(tmp_path):
     long_ago_s = time.time() - 7200
     for number in (1, 2, 3):
         os.utime(root / f"{number:06d}", (long_ago_s, long_ago_s))
-    drop_oldest_states(Store(root), None, 1 << 30, None)
+    drop_oldest_states(Store(root), 1 << 30)
     assert Store(root).ids() == ["000001", "000003", "000004", "000005"]
     assert (root / "000003" / "mine.txt").exists()
     assert texts_in(root) == texts
-
-
-def test_two_programs_that_keep_one_system_prompt_at_once_write_no_common_file(tmp_path):
-    ids, written = list(range(6, 106)), []
-
-    class Writer:
-        problem = None
-
-        def __init__(self, session, path):
-            self.path = path
-            written.append(path)
-
-        def note(self):
-            self.path.write_text("half")
-            if len(written) == 1:  # the other one comes in between
-                keep()
-                assert json.loads(prefixes[0].read_text()) == ids
-
-        def flush(self, timeout_s):
-            self.path.write_text(json.dumps(ids))
-            return True
-
-        def close(self):
-            pass
-
-    def keep():
-        model = script.open_model()
-        place = SimpleNamespace(state_path=None, state_file=None, state_trouble="")
-        states = SavedStates(place, dataclasses.replace(files(tmp_path), writer=Writer))
-        states.note_opened(model, model.session())
-        states.begin_with(ids)
-        prefixes[:] = [path for path in tmp_path.iterdir() if path.name.endswith(".state")]
-
-    script, prefixes = Script(), []
-    keep()
-    assert len(set(written)) == 2
-    assert [json.loads(path.read_text()) for path in tmp_path.iterdir()] == [ids]
 
 
 def begun(name):
@@ -343,7 +311,7 @@ async def test_every_model_keeps_its_own_state_and_finds_it_when_it_is_opened_ag
         await driver.until(lambda: driver.chat.turns.load(Path("two.gguf"), keeps=True))
         await driver.note("read the conversation again")
         await driver.ask("and you?")
-        assert len(Store().state_files("000001")) == 2
+        assert len(kinds()) == 2
         await driver.until(lambda: driver.chat.turns.load(Path("one.gguf"), keeps=True))
         note = await driver.note("this model had read them before")
         assert note.startswith(f"resumed {n_before} of ")
@@ -375,20 +343,19 @@ def test_the_state_of_a_newer_version_is_left_where_it_is(tmp_path):
         raise NewerError("kv.state: was saved by another version")
 
     model = Script().open_model()
-    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_file=None, state_trouble="")
-    states = SavedStates(place, dataclasses.replace(files(), restorable=refuse))
+    place = SimpleNamespace(state_path=None, state_trouble="")
+    newer = tmp_path / "kv.state.newer"
+    newer.write_text("x")
+    states = SavedStates(place, dataclasses.replace(files(), restorable=refuse, earlier=lambda kind: [newer]))
     states.note_opened(model, model.session())
-    states.note_progress()
-    states.leave()
-    assert place.state_file is not None
-    assert "another version" in states.bring_back(tmp_path / "kv.state", [1]).trouble
-    assert place.state_file.exists()
+    assert "another version" in states.bring_back([1], tmp_path / "kv.state").trouble
+    assert newer.exists()
 
 
 def test_a_window_goes_back_through_the_file_where_its_ring_does_not_reach(tmp_path):
     model = Model.open(sliding(context_length=4096).write(tmp_path / "m.gguf"), threads=1)
     session, fresh = (model.session(n_ctx=2048) for _ in range(2))
-    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_file=None, state_trouble="")
+    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
     states = SavedStates(place, state_files(built_in_settings()))
     states.note_opened(model, session)
     ids = list(range(3, 203)) * 6
@@ -400,7 +367,7 @@ def test_a_window_goes_back_through_the_file_where_its_ring_does_not_reach(tmp_p
     wanted = [*ids[:500], 7, 8]
     assert session.reusable(wanted) == 0
     assert states.reusable(wanted) == 500
-    states.go_back(wanted)
+    assert states.bring_back(wanted).tokens == 500
     assert session.prefill(wanted).fed == 2
     fresh.feed(wanted[:500])
     fresh.feed(wanted[500:])

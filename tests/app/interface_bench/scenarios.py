@@ -27,6 +27,8 @@ KEY_PERIOD_S = 0.23
 LETTERS = "αβγδεζηθικλμνξοπρστυφχψωабвгджзийклмнопрстуфхцчшщыэюяБГДЖЗИЛПФЦЧШЩЫЭЮЯ"
 """Each stands nowhere else on the screen: when it appears in the output, its key has been painted."""
 _QUIET_S = 0.5
+_SETTLED_S = 2.0
+"""Nothing painted for so long: what begins behind a start is over."""
 
 
 @record
@@ -38,6 +40,19 @@ class Plan:
     n_tokens: int
     size: tuple[int, int]
     context: int
+    idle_s: float = 10.0
+    """How long an idle chat is watched."""
+
+
+@record
+class Start:
+    """One start of the program, and what it takes while nobody asks for anything."""
+
+    first_frame_s: float
+    ready_s: float
+    """From the process's start until a model can be asked."""
+    idle_share: float
+    """CPU time of all its processes per second, in cores."""
 
 
 @record
@@ -84,12 +99,18 @@ def chat(plan: Plan, key: bytes = b"", types: bool = False) -> ChatRound:
         return ChatRound(found["tokens"] / found["seconds"], share, found["screen"], latencies)
 
 
-def first_frame_s(plan: Plan) -> float:
-    """Start ``jalopy MODEL`` as a user does; seconds from the process's start until its title is painted."""
+def start(plan: Plan) -> Start:
+    """Start ``jalopy MODEL`` as a user does, and leave it alone when it is ready."""
     with tempfile.TemporaryDirectory(prefix="jalopy-bench-") as home:
         terminal = Terminal([*own_module("app"), plan.model], _environ(home), plan.size)
         try:
-            return terminal.read_until(lambda: _is_painted(terminal.output), "the first frame") - terminal.started_s
+            painted_s = terminal.read_until(lambda: _is_painted(terminal.output), "the first frame")
+            ready_s = terminal.read_until(lambda: _is_ready(terminal.output), "the model")
+            terminal.settle(_SETTLED_S)
+            before_s, since_s = terminal.cpu_s(), time.perf_counter()
+            terminal.read_for(plan.idle_s)
+            idle_share = (terminal.cpu_s() - before_s) / (time.perf_counter() - since_s)
+            return Start(painted_s - terminal.started_s, ready_s - terminal.started_s, idle_share)
         finally:
             terminal.close()
 
@@ -117,6 +138,11 @@ def _is_painted(output: bytes) -> bool:
     return bool(entered) and b"jalopy" in after
 
 
+def _is_ready(output: bytes) -> bool:
+    """Whether the status line shows a speed, which it does only where a model can be asked."""
+    return _is_painted(output) and b" tok/s" in output
+
+
 def _type(terminal: Terminal, events: Events) -> Iterator[float]:
     """Press one letter after the other while the reply is written; yield how long each took to be painted."""
     jitter = random.Random(0)
@@ -129,8 +155,7 @@ def _type(terminal: Terminal, events: Events) -> Iterator[float]:
         if events.last("end") is None:
             yield painted_s - pressed_s
         pause_until_s = pressed_s + KEY_PERIOD_S * jitter.uniform(0.7, 1.3)
-        while (left_s := pause_until_s - time.perf_counter()) > 0:
-            terminal.read(left_s)
+        terminal.read_for(pause_until_s - time.perf_counter())
 
 
 @contextmanager

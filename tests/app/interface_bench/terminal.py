@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import psutil
+
 PATIENCE_S = 600.0
 """A first compilation on an old machine takes minutes."""
 
@@ -57,6 +59,18 @@ class Terminal:
             except OSError:  # a pseudo-terminal whose program has ended
                 raise self._failure("ended") from None
         return time.perf_counter()
+
+    def read_for(self, seconds: float) -> None:
+        """Read what comes in this time."""
+        until_s = time.perf_counter() + seconds
+        while (left_s := until_s - time.perf_counter()) > 0:
+            self.read(left_s)
+
+    def cpu_s(self) -> float:
+        """CPU time of the program and of what it has started, in seconds."""
+        own = psutil.Process(self._process.pid)
+        times = [one.cpu_times() for one in (own, *own.children(recursive=True))]
+        return sum(time.user + time.system for time in times)
 
     def read_until(self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> float:
         """Read on until something is true; return when the last of it was read."""

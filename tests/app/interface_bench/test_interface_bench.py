@@ -14,7 +14,7 @@ import pytest
 from app.program import exit_codes
 from tests.app.interface_bench.__main__ import Figures, percentile, report, table
 from tests.app.interface_bench.reply_text import MARKDOWN, pieces
-from tests.app.interface_bench.scenarios import LETTERS, ChatRound, Plan, _is_painted
+from tests.app.interface_bench.scenarios import LETTERS, ChatRound, Plan, Start, _is_painted, _is_ready
 from tests.app.interface_bench.terminal import Events, ProgramFailed, Terminal
 from tests.engine import tiny_gguf
 
@@ -51,26 +51,30 @@ def test_the_table_names_ratios_goals_and_what_was_not_there() -> None:
         chat=[ChatRound(10.8, 0.05, "ChatScreen")],
         performance=[ChatRound(10.0, 0.1, "ChatScreen")],
         typing=[ChatRound(10.0, 0.1, "ChatScreen", (0.01, 0.02, 0.09))],
-        first_frame_s=[0.4, 0.6, 0.45],
+        starts=[Start(0.3, 0.8, 0.004), Start(0.6, 1.6, 0.02), Start(0.35, 0.95, 0.005)],
     )
     text = "\n".join(table(PLAN, figures))
     assert "98.2% of bench (goal 97%: met)" in text
     assert "F2 opened no screen" in text
-    assert "95th percentile 90 ms of 3 keys (goal 60 ms: NOT met)" in text
-    assert "first frame: 0.45 s, best 0.40 s (goal 0.5 s: met)" in text
+    assert "95th percentile 90 ms of 3 keys (goal 35 ms: NOT met)" in text
+    assert "first frame: 0.35 s, best 0.30 s (goal 0.35 s: met)" in text
+    assert "ready: 0.95 s, best 0.80 s (goal 0.9 s: NOT met)" in text
+    assert "idle: 0.50% of a core (goal 0.7%: met)" in text
     figures.performance = [ChatRound(10.0, 0.1, "PerformanceScreen")]
-    assert "90.9% of bench (goal 95%: NOT met)" in "\n".join(table(PLAN, figures))
+    assert "90.9% of bench (goal 97%: NOT met)" in "\n".join(table(PLAN, figures))
     assert report(PLAN, figures)["performance_tps"] == [10.0]
 
 
 def test_a_table_of_one_scenario_needs_no_other() -> None:
-    assert len(table(PLAN, Figures(first_frame_s=[0.4]))) == 2
+    assert len(table(PLAN, Figures(starts=[Start(0.4, 1.0, 0.01)]))) == 4
 
 
 def test_a_frame_counts_only_on_the_alternate_screen() -> None:
     assert not _is_painted(b"jalopy: compiling")
     assert not _is_painted(b"jalopy\x1b[?1049h\x1b[2J")
     assert _is_painted(b"\x1b[?1049h\x1b[2J\x1b[1;2Hjalopy")
+    assert not _is_ready(b"\x1b[?1049h\x1b[2Jjalopy it is sent when the engine is ready")
+    assert _is_ready(b"\x1b[?1049h\x1b[2Jjalopy    - tok/s")
 
 
 def test_keys_go_in_and_what_is_painted_comes_out_with_its_time() -> None:
@@ -118,7 +122,7 @@ def test_the_real_chat_is_measured_over_a_real_model(tmp_path: Path) -> None:
         "512",
     ]
     done = subprocess.run(
-        [*command, "--only", "chat", "start", "steps"],
+        [*command, "--idle-s", "0.5", "--only", "chat", "start", "steps"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -128,7 +132,8 @@ def test_the_real_chat_is_measured_over_a_real_model(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["chat_tps"][0] > 0
-    assert found["first_frame_s"][0] > 0
+    assert 0 < found["first_frame_s"][0] < found["ready_s"][0]
+    assert found["idle_share"][0] >= 0
     assert found["bench_tps"] == []
     assert list(found["start_steps_s"])[-1] == "painting"
     assert all(seconds >= 0 for seconds in found["start_steps_s"].values())

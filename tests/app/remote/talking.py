@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from app.chat.answer_form import FormChoice
 from app.chat.events import Event, ModelLoaded, TextGenerated
+from app.chat.form_choice import FormChoice
 from app.chat.options import ChatOptions
 from app.chat.talk import Talk
 from app.conversations.at_hand import AtHand

@@ -68,10 +68,12 @@ def serving(
     most_waiting: int = 16,
     settings: Settings | None = None,
     waits: bool = True,
+    states: Any = None,
 ) -> Iterator[Serving]:
     """Serve the script until the end of the block."""
     script = use_script(monkeypatch, script or Script())
     monkeypatch.setattr(opening, "make_sampling", lambda settings, model: Sampling())
+    monkeypatch.setattr(opening, "state_files", lambda settings: states)
     listener = listen("127.0.0.1", 0)
     running = Running(
         Path("m.gguf"), settings or built_in_settings(), listener, "m", ("127.0.0.1",), api_key, most_waiting

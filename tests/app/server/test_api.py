@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import openai
 import pytest
 
+from app.conversations.quota import kinds
+from app.program.settings import built_in_settings
+from tests.app.conversations.fake_states import files, saved_in, with_one_vocabulary
 from tests.app.fake_engine import Gate, Script
 from tests.app.server.serving import PATIENCE_S, Serving, serving, until
 
@@ -264,6 +268,22 @@ def test_before_the_model_is_open_clients_are_told_to_come_back(monkeypatch: pyt
         script.open_gate.open()
         until(lambda: server.get("/health").status_code == 200)
         assert server.chat().status_code == 200
+
+
+def test_what_was_read_before_the_server_started_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    document, script, cached = "long document " * 60, with_one_vocabulary(), []
+    for _ in range(2):
+        with serving(monkeypatch, script, states=files()) as served:
+            for question in ("what?", "why?"):
+                usage = served.chat(document + question).json()["usage"]
+                cached.append(usage["prompt_tokens_details"]["cached_tokens"])
+    assert cached[0] == 0
+    assert min(cached[1:]) > 110
+    settings = replace(built_in_settings(), save_conversations="off")
+    with serving(monkeypatch, script, states=files(), settings=settings) as served:
+        before = saved_in(kinds()[0])
+        served.chat("something else " * 60)
+    assert saved_in(kinds()[0]) == before
 
 
 def test_a_reply_goes_on_from_its_beginning(server: Serving) -> None:

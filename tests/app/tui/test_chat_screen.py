@@ -1,3 +1,4 @@
+import dataclasses
 import re
 from pathlib import Path
 
@@ -5,12 +6,16 @@ import pytest
 from textual.geometry import Size
 
 from app.conversations.conversation import Ending
+from app.machine.reply_history import ReplyHistory
+from app.program import paths
 from app.tui.actions import ACTIONS
 from app.tui.draft import Draft
 from app.tui.messages import PromptSubmitted
 from app.tui.screens.help import HelpScreen
 from app.tui.widgets.message_view import ReplyView, UserView
 from engine.errors import BrokenModelError, GGUFError
+from engine.measure.fit import MachineMemory
+from tests.app import chat_driver
 from tests.app.chat_driver import chatting
 from tests.app.fake_engine import Gate, Script
 
@@ -565,3 +570,23 @@ async def test_the_desktop_is_told_of_a_long_answer_that_nobody_looks_at(
         driver.prompt.post_message(PromptSubmitted("hello", Draft("hello")))
         await driver.last_reply()
         assert bool(rung) is is_told
+
+
+async def test_whoever_is_greeted_hears_once_what_suits_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.tui.screens.chat.is_starter", lambda path: True)
+    monkeypatch.setattr("app.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30))
+    original = chat_driver.options_for
+    history = {"open_history": lambda: ReplyHistory(paths.speeds_file())}
+    monkeypatch.setattr(chat_driver, "options_for", lambda script: dataclasses.replace(original(script), **history))
+    script = Script(replies=[["one."], ["two."]])
+    async with chatting(script) as driver:
+        assert script.n_bandwidth_probes == 0
+        await driver.ask("hello")
+        line = await driver.note("This machine reads memory at")
+        assert "comfortable: F3 or /models" in line
+        await driver.ask("again")
+        assert script.n_bandwidth_probes == 1
+    async with chatting(Script(), resume="new") as driver:  # the next start has it measured
+        assert await driver.note("This machine reads memory at") == line
+        await driver.ask("hello")
+        assert [note for note in driver.transcript.notes() if "This machine reads" in note] == [line]

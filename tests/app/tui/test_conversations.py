@@ -629,7 +629,10 @@ def test_fields_of_messages_are_all_saved():
     from app.conversations.conversation import ChatMessage
 
     names = {field.name for field in dataclasses.fields(ChatMessage)} - {"sources"}  # known from the question
-    assert names == {"role", "text", "ending", "figures", "thinking", "is_edited", "folded", "ids", "raw", "is_missing"}
+    of_tools = {"calls", "calls_at", "results"}
+    assert names == of_tools | {
+        "role", "text", "ending", "figures", "thinking", "is_edited", "folded", "ids", "raw", "is_missing",
+    }  # fmt: skip
 
 
 async def test_a_damaged_conversation_shows_its_gap_and_goes_on_behind_it():

@@ -37,6 +37,9 @@ def rows(text: str, width: int = 30) -> list[str]:
         ("| a | bb |\n|--:|:-:|\n| 1 | 2 |", [" a │ bb", "───┼────", " 1 │ 2"]),
         ("~~old~~ `a  b` [name](http://x) ![pic](y)", ["old a  b name [image: pic]"]),
         ("<b>x</b> www.example.org &amp;", ["<b>x</b> www.example.org &"]),
+        (r"$$\int x\,dx *a* b_1$$", [r"$$\int x\,dx *a* b_1$$"]),
+        (r"a \(x\,y\) $z_1 \* z_2$ \*b\*", [r"a \(x\,y\) $z_1 \* z_2$ *b*"]),
+        ("$5 *and* $6, $a", ["$5 and $6, $a"]),
         ("", []),
     ],
 )

@@ -6,6 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,11 @@ import pytest
 from app.library import listing, scan
 from app.library.header import ModelHeader, read_header
 from app.library.header_cache import HeaderCache
+from app.library.measure import EngineReadings
 from app.library.places import Place
 from app.library.rates import KnownRates, remember_rates
+from app.machine.reply_history import ReplyHistory, history_key, identity_of
+from app.program import paths
 from app.tui.screens.models import ModelsScreen
 from app.tui.screens.switch_model import SwitchModelScreen, price_line
 from engine.errors import GGUFError, MemoryPlanError
@@ -477,6 +481,14 @@ async def test_the_open_model_has_a_row_wherever_it_lies(tmp_path: Path) -> None
         await driver.shows("third")
 
 
+async def test_what_the_chat_has_measured_of_the_memory_counts() -> None:
+    history = ReplyHistory(paths.speeds_file())
+    history.remember_read_gbps(history_key(identity_of("memory"), 2), 40.0)
+    async with chatting() as driver:
+        await opened(driver)
+        await shows(driver, "reads 40.0 GB/s")
+
+
 async def test_every_row_has_a_speed_before_anything_was_measured() -> None:
     async with chatting(size=(100, 30)) as driver:
         await opened(driver)
@@ -488,3 +500,25 @@ def speeds_of(driver: Driver, *names: str) -> bool:
     """Whether each of these rows has an estimated speed."""
     rows = driver.screen_text().splitlines()
     return all(any(name in row and "~" in row for row in rows) for name in names)
+
+
+async def test_a_measurement_far_below_the_best_says_that_the_machine_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = SimpleNamespace(engine=EngineReadings(read_gbps=5.0, best_gbps=12.0))
+    with_options(monkeypatch, examine=lambda *_: busy)
+    async with chatting(size=(100, 30)) as driver:
+        await opened(driver)
+        await driver.pilot.press("ctrl+r")
+        await shows(driver, "machine busy now: memory reads 5.0 GB/s, 12.0 at best")
+
+
+async def test_every_row_has_a_speed_from_the_first_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30))
+    async with chatting(size=(100, 30)) as driver:
+        await opened(driver)
+        await shows(driver, "+ SmolLM2", "typical speeds")
+        entries = [entry for entry in screen_of(driver)._models.items() if not entry.reason]
+        assert len(entries) > 5
+        assert all(entry.outlook is not None and entry.outlook.decode_tps for entry in entries)
+        offered = [entry for entry in entries if not entry.is_here and entry.outlook.verdict == "yes"]
+        assert {entry.quantization for entry in offered} == {"Q4_K_M"}
+        assert any(entry.better.startswith("better quality, slower: ") for entry in offered)

@@ -215,3 +215,17 @@ async def test_an_interface_that_costs_too_much_drains_more_rarely_and_says_so()
         driver.script.token_gate.open()
         reply = await driver.last_reply()
         assert reply.text.endswith("word29")
+
+
+async def test_the_flat_strip_has_its_figures_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.tui.widgets.strip_display.Refreshes.is_left_out", lambda refreshes: True)
+    async with chatting(size=(60, 20)) as driver:
+        await driver.pilot.press("ctrl+t")
+        await driver.until(lambda: "program" in "\n".join(driver.screen_text().splitlines()[:4]), "it is not empty")
+
+
+def test_a_strip_without_a_size_draws_nothing() -> None:
+    strip = PerformanceStrip()
+    strip.lie_flat(True)
+    strip.draw(view())
+    assert strip.lines == []

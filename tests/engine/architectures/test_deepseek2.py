@@ -17,7 +17,7 @@ from tests.engine.reference import Array, Twin, causal_attention
 from tests.engine.refusals import refusal
 from tests.engine.test_models import IDS, nmse
 
-RANK, TURNED, PLAIN, VALUE, N_HEADS = 32, 8, 32, 16, 4
+RANK, TURNED, PLAIN, VALUE, N_HEADS = 32, 32, 32, 16, 4
 KEYS = {
     "attention.head_count_kv": 1, "attention.key_length": RANK + TURNED, "attention.value_length": RANK,
     "attention.kv_lora_rank": RANK, "attention.key_length_mla": PLAIN + TURNED, "attention.value_length_mla": VALUE,
@@ -34,7 +34,8 @@ SIGMOID = {"expert_gating_func": 2, "expert_weights_norm": True, "expert_weights
 def tiny(*, query_rank: int = 0, keys: dict[str, Any] | None = None, quant: str = "F32", **arguments: Any) -> Any:
     """Queries are made of the token, or of ``query_rank`` numbers of it; ``keys`` are set beside the usual ones."""
     wide = 256 if quant.endswith("_K") else RANK  # all rows are whole blocks
-    described = tiny_gguf.decoder("deepseek2", quant, **{"vocabulary": "bpe", "n_heads": N_HEADS, **arguments})
+    arguments = {"vocabulary": "bpe", "n_heads": N_HEADS, **arguments, "n_kv_heads": 1}
+    described, n_heads = tiny_gguf.decoder("deepseek2", quant, **arguments), arguments["n_heads"]
     dim, rng = described.value("deepseek2.embedding_length"), np.random.default_rng(1)
     described.with_experts(first=1, choice_biases=bool(keys), shared_dim=128)
     for name, value in {**KEYS, **(keys or {})}.items():
@@ -50,7 +51,7 @@ def tiny(*, query_rank: int = 0, keys: dict[str, Any] | None = None, quant: str 
     for number in range(described.value("deepseek2.block_count")):
         block = f"blk.{number}."
         described.drop_tensors(*(f"{block}attn_{name}.weight" for name in ("q", "k", "v", "output")))
-        q_dim = N_HEADS * (PLAIN + TURNED)
+        q_dim = n_heads * (PLAIN + TURNED)
         if query_rank:
             matrix(block + "attn_q_a.weight", query_rank, dim)
             described.add_vector(block + "attn_q_a_norm.weight", 1 + 0.1 * rng.standard_normal(query_rank))
@@ -59,9 +60,9 @@ def tiny(*, query_rank: int = 0, keys: dict[str, Any] | None = None, quant: str 
             matrix(block + "attn_q.weight", q_dim, dim)
         matrix(block + "attn_kv_a_mqa.weight", wide + TURNED, dim)
         described.add_vector(block + "attn_kv_a_norm.weight", 1 + 0.1 * rng.standard_normal(wide))
-        matrix(block + "attn_k_b.weight", wide, PLAIN, N_HEADS)
-        matrix(block + "attn_v_b.weight", VALUE, wide, N_HEADS)
-        matrix(block + "attn_output.weight", dim, N_HEADS * VALUE)
+        matrix(block + "attn_k_b.weight", wide, PLAIN, n_heads)
+        matrix(block + "attn_v_b.weight", VALUE, wide, n_heads)
+        matrix(block + "attn_output.weight", dim, n_heads * VALUE)
     if query_rank:
         described.set("deepseek2.attention.q_lora_rank", query_rank)
     return described
@@ -153,7 +154,7 @@ def test_keys_move_with_dropped_tokens_and_come_back_from_a_file(tmp_path: Path)
     saving.note()
     assert saving.flush(60)
     saving.close()
-    assert restore_state(restored, tmp_path / "kv.state").tokens == 44
+    assert restore_state(restored, tmp_path / "kv.state", fresh.tokens).tokens == 44
     assert restored.feed([7]).tobytes() == fresh.feed([7]).tobytes()
     model.close()
 
@@ -162,9 +163,9 @@ def test_keys_move_with_dropped_tokens_and_come_back_from_a_file(tmp_path: Path)
     ("key", "value", "problem"),
     [
         ("attention.key_length_mla", None, "attention.key_length_mla is missing: an old file"),
-        ("attention.kv_lora_rank", 1024, "attention.kv_lora_rank is 1024: with 8 turned elements at most 1024"),
+        ("attention.kv_lora_rank", 1024, "attention.kv_lora_rank is 1024: with 32 turned elements at most 1024"),
         ("attention.kv_lora_rank", 33, "attention.kv_lora_rank is 33: must be a multiple of 8"),
-        ("rope.dimension_count", 40, "rope.dimension_count is 40: must be less than the 40 of a head"),
+        ("rope.dimension_count", 64, "rope.dimension_count is 64: must be less than the 64 of a head"),
         ("attention.value_length_mla", 24, "blk.0.attn_v_b.weight has shape"),
         ("attention.temperature_scale", 0.1, "attention.temperature_scale is not supported"),
     ],

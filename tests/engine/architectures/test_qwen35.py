@@ -199,7 +199,7 @@ def test_a_model_whose_layers_are_all_recurrent_computes_and_is_saved(tmp_path: 
     saving = StateWriter(session, tmp_path / "kv.state")
     assert saving.flush(60), saving.problem
     saving.close()
-    assert restore_state(back, tmp_path / "kv.state").tokens == len(IDS)
+    assert restore_state(back, tmp_path / "kv.state", IDS).tokens == len(IDS)
     assert back.feed([5]).tobytes() == session.feed([5]).tobytes()
     model.close()
 

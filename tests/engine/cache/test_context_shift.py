@@ -13,7 +13,7 @@ from engine.cache.rotation import rotations_of
 from engine.config import Rope
 from engine.models import ARCHITECTURES
 from engine.saved_state import StateWriter, restore_state
-from engine.saved_state.layout import Header, read_header
+from engine.saved_state.layout import FILE_VERSION, Header, read_header
 from tests.engine import tiny_gguf
 from tests.engine.scripted_session import ScriptedSession, config_with
 
@@ -125,7 +125,7 @@ def test_a_state_follows_a_shift(tmp_path: Path, kv: str) -> None:
     session.shift(11, 30)
     assert saving.flush(60)
     saving.close()
-    assert restore_state(back, tmp_path / "kv.state").tokens == 60
+    assert restore_state(back, tmp_path / "kv.state", session.tokens).tokens == 60
     assert back.tokens == session.tokens
     assert (back.feed([5, 4, 3]) == session.feed([5, 4, 3])).all()
     model.close()
@@ -164,4 +164,4 @@ def test_a_states_header_tells_models_with_several_ropes_apart() -> None:
     headers = {Header.of(ScriptedSession(config=config_with(*ropes)), bytes(16)) for ropes in models}  # type: ignore[arg-type]
     assert len({(one.frequencies_digest, one.rope_theta) for one in headers}) == len(models)
     for header in headers:
-        assert read_header(header.to_bytes(), "kv.state") == header
+        assert read_header(header.to_bytes(FILE_VERSION), "kv.state") == header

@@ -142,7 +142,7 @@ def test_layers_that_are_not_alike_are_kept_shifted_and_saved(tmp_path: Path, kv
     saving = StateWriter(session, tmp_path / "kv.state")
     assert saving.flush(60), saving.problem
     saving.close()
-    assert restore_state(back, tmp_path / "kv.state").tokens == 70
+    assert restore_state(back, tmp_path / "kv.state", session.tokens).tokens == 70
     assert back.feed([5]).tobytes() == session.feed([5]).tobytes()
     for one in (session, back):
         one.shift(10, 20)

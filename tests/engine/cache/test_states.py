@@ -24,7 +24,7 @@ from engine.cache.states import MOST_CHECKPOINTS, RecurrentStates
 from engine.config import Dense, Layer, ModelConfig, ShortConvolution
 from engine.errors import Cancelled
 from engine.machine import host
-from engine.saved_state import StateWriter, restorable, restore_state, writer
+from engine.saved_state import StateWriter, restorable, restore_state, stored_in, writer
 from engine.saved_state.record import RECORD_POSITIONS
 from engine.weights.modes import RESERVE_BYTES
 from tests.engine import tiny_gguf
@@ -235,7 +235,7 @@ def test_without_a_budget_only_the_start_is_left_to_go_back_to(model: Model, tmp
     session.memory.mark()
     save(session, tmp_path / "kv.state")
     assert session.truncate(150) == 0
-    assert restore_state(back, tmp_path / "kv.state").tokens == 200
+    assert restore_state(back, tmp_path / "kv.state", IDS[:200]).tokens == 200
     assert next_logits(back) == fresh_logits(model, IDS[:200])
 
 
@@ -249,10 +249,9 @@ def test_a_saved_state_goes_on_and_goes_back(model: Model, tmp_path: Path) -> No
         pass
     held = session.tokens
     save(session, path)
-    for wanted, there in ((None, len(held)), (held, len(held)), ([*held[:195], 9, 9], 190), ([*held[:80], 9], 77)):
+    for wanted, there in ((held, len(held)), ([*held[:195], 9, 9], 190), ([*held[:80], 9], 77)):
         back = session_of(model)
-        if wanted is not None:
-            assert restorable(back, path, wanted) == there
+        assert restorable(back, path, wanted) == there
         assert restore_state(back, path, wanted).tokens == there
         assert next_logits(back) == fresh_logits(model, held[:there])
     early = session_of(model)
@@ -264,7 +263,7 @@ def test_a_restart_keeps_the_way_back(model: Model, tmp_path: Path) -> None:
     path, session, back = tmp_path / "kv.state", session_of(model), session_of(model)
     session.prefill(IDS[:300], turns=[77, 190])
     save(session, path)
-    assert restore_state(back, path).tokens == 300
+    assert restore_state(back, path, IDS).tokens == 300
     assert back.reusable([*IDS[:195], 9]) == 190
     back.prefill([*IDS[:195], *OTHERS[:100]], turns=[270])
     save(back, path)
@@ -300,13 +299,17 @@ def test_a_slow_reply_does_not_save_its_state_with_each_token(
     session.feed(IDS[:100])
     saving = StateWriter(session, path)
     assert saving.flush(60), saving.problem
-    before_bytes = saving.file_bytes
+    before_bytes = n_bytes_in(path)
     for token in IDS[100:120]:
         session.feed([token])
         saving.note()
         wait_for(lambda: saving.saved_tokens == session.length)
-    assert saving.file_bytes - before_bytes < 3 * states.state_bytes(model.config)
+    assert n_bytes_in(path) - before_bytes < 3 * states.state_bytes(model.config)
     saving.close()
+
+
+def n_bytes_in(place: Path) -> int:
+    return sum(one.n_bytes for one in stored_in(place))
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -320,21 +323,21 @@ def test_a_damaged_state_costs_a_reread_and_never_an_answer(model: Model, tmp_pa
     path, session = tmp_path / "kv.state", session_of(model)
     session.prefill(IDS[:300], turns=[77, 190])
     save(session, path)
-    whole = path.read_bytes()
-    found = set()
-    for at in range(300, len(whole), len(whole) // 23):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        path.chmod(0o600)
-        back = session_of(model)
-        try:
-            there = restore_state(back, path).tokens
-        except EngineError:
-            there = 0
-        found.add(there)
-        assert back.length == there
-        assert next_logits(back) == fresh_logits(model, IDS[:there]) if there else True
-        back.close()
-    assert found == {0, 77, 190}
+    found = {}
+    for one in stored_in(path):
+        whole = one.path.read_bytes()
+        for at in (20, len(whole) // 2, len(whole) - 1):
+            one.path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            back = session_of(model)
+            there = restore_state(back, path, IDS[:300]).tokens
+            assert found.setdefault(one.segment.last, there) == there
+            assert back.length == there
+            assert next_logits(back) == fresh_logits(model, IDS[:there]) if there else True
+            assert not one.path.exists()
+            one.path.write_bytes(whole)
+            one.path.chmod(0o600)
+            back.close()
+    assert found == {64: 0, 77: 300, 128: 77, 190: 300, 192: 190, 256: 190, 300: 190}
 
 
 def test_only_the_first_and_the_newest_turns_are_saved(model: Model, tmp_path: Path) -> None:
@@ -342,7 +345,7 @@ def test_only_the_first_and_the_newest_turns_are_saved(model: Model, tmp_path: P
     session.prefill(IDS[:580], turns=range(65, 580, 65))
     save(session, tmp_path / "kv.state")
     back = session_of(model)
-    assert restore_state(back, tmp_path / "kv.state").tokens == 580
+    assert restore_state(back, tmp_path / "kv.state", IDS[:580]).tokens == 580
     assert [back.memory.kept_before(n) for n in (64, 454, 519, 579)] == [0, 65, 455, 520]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from engine import EngineError, Model, Sampling, Session
 from engine.cache.kv_types import KV_TYPES
-from engine.saved_state import StateRefusedError, StateWriter, read_summary, restore_state, writer
+from engine.saved_state import StateWriter, drop_stored, restorable, restore_state, stored_in, writer
 from tests.engine import tiny_gguf
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def test_what_comes_back_is_what_was_there_to_the_bit(model: Model, tmp_path: Pa
     saved, fresh = model.session(n_ctx=256, kv=kv), model.session(n_ctx=256, kv=kv)
     saved.feed(ids_of(length))
     save(saved, tmp_path / "kv.state")
-    done = restore_state(fresh, tmp_path / "kv.state")
+    done = restore_state(fresh, tmp_path / "kv.state", saved.tokens)
     assert (done.tokens, done.lost) == (length, 0)
     assert same_cache(saved, fresh)
     assert (saved.feed([7]) == fresh.feed([7])).all()
@@ -71,7 +71,7 @@ def test_the_size_of_the_context_is_no_part_of_a_state(
     saved, fresh = model.session(n_ctx=saved_ctx), model.session(n_ctx=restored_ctx)
     saved.feed(ids_of(90))
     save(saved, tmp_path / "kv.state")
-    assert restore_state(fresh, tmp_path / "kv.state").tokens == 90
+    assert restore_state(fresh, tmp_path / "kv.state", saved.tokens).tokens == 90
     assert (saved.feed([7]) == fresh.feed([7])).all()
 
 
@@ -79,7 +79,7 @@ def test_a_context_that_is_too_small_takes_what_fits(model: Model, tmp_path: Pat
     saved, fresh, wanted = model.session(n_ctx=128), model.session(n_ctx=44), model.session(n_ctx=44)
     saved.feed(ids_of(100))
     save(saved, tmp_path / "kv.state")
-    done = restore_state(fresh, tmp_path / "kv.state")
+    done = restore_state(fresh, tmp_path / "kv.state", saved.tokens)
     assert (done.tokens, done.lost) == (44, 0)
     wanted.feed(ids_of(44))
     assert same_cache(fresh, wanted)
@@ -93,7 +93,7 @@ def test_a_reply_goes_on_with_the_same_tokens_after_a_restart(model: Model, tmp_
         session.prefill(question)
         replies.append([piece.token_id for piece in session.generate(Sampling.greedy(), 30)])
     save(first, tmp_path / "kv.state")
-    restore_state(second, tmp_path / "kv.state")
+    restore_state(second, tmp_path / "kv.state", first.tokens)
     conversation = [*question, *replies[0], *more]
     reused = second.prefill(conversation).reused
     assert (replies[1], reused) == (replies[0], undisturbed.prefill(conversation).reused)
@@ -111,19 +111,21 @@ def test_a_conversation_grows_is_cut_and_grows_on_in_one_file(model: Model, tmp_
         session.feed(ids_of(n, step))
         assert saving.flush(60), saving.problem
         back = model.session(n_ctx=256)
-        assert restore_state(back, path).tokens == session.length
+        assert restore_state(back, path, session.tokens).tokens == session.length
         assert same_cache(session, back)
         back.close()
-    inode = path.stat().st_ino
     saving.close()
-    restore_state(wanted, path)
-    wanted.truncate(30)
+    before = set(path.iterdir())
+    restore_state(wanted, path, session.tokens)
+    wanted.truncate(90)
     wanted.feed(ids_of(20, 99))
     save(wanted, path)
-    assert path.stat().st_ino == inode  # gone on with, not written anew
-    back = model.session(n_ctx=256)
-    assert restore_state(back, path).tokens == 50
-    assert same_cache(wanted, back)
+    (new,) = set(path.iterdir()) - before  # the first 64 tokens are not written anew
+    assert "-110-" in new.name
+    for one in (session, wanted):
+        back = model.session(n_ctx=256)
+        assert restore_state(back, path, one.tokens).tokens == one.length
+        assert same_cache(one, back)
 
 
 def test_tokens_are_saved_while_others_are_computed(
@@ -143,7 +145,7 @@ def test_tokens_are_saved_while_others_are_computed(
         assert saving._changed.wait_for(lambda: saving.saved_tokens >= 48, 60)
     saving.close()  # without a flush, as when the process is killed
     back = model.session(n_ctx=512)
-    n = restore_state(back, path).tokens
+    n = restore_state(back, path, session.tokens).tokens
     assert n >= 48
     wanted = session.tokens
     session.truncate(min(n, _shared(wanted, back.tokens)))
@@ -166,18 +168,40 @@ def test_tokens_that_are_only_tried_are_never_saved(model: Model, tmp_path: Path
         assert saving.flush(60)
     assert saving.flush(60)
     saving.close()
-    assert restore_state(back, tmp_path / "kv.state").tokens == 40
+    assert restore_state(back, tmp_path / "kv.state", session.tokens).tokens == 40
     assert same_cache(session, back)
 
 
-def test_a_state_knows_its_size_and_model_without_being_restored(model: Model, tmp_path: Path) -> None:
-    session = model.session(n_ctx=256, kv="q8_0")
-    session.feed(ids_of(77))
-    save(session, tmp_path / "kv.state")
-    found = read_summary(tmp_path / "kv.state")
-    assert (found.n_tokens, found.kv_type, found.model_fingerprint) == (77, "q8_0", model.fingerprint)
-    assert found.n_bytes == (tmp_path / "kv.state").stat().st_size
-    assert (tmp_path / "kv.state").stat().st_mode & 0o777 == 0o600
+def test_conversations_that_begin_alike_share_what_they_begin_with(model: Model, tmp_path: Path) -> None:
+    place, document = tmp_path / "states", ids_of(150)
+    for number, length in ((1, 40), (2, 90), (3, 90)):
+        session = model.session(n_ctx=256)
+        session.feed([*document, *ids_of(length, number)])
+        save(session, place)
+    lasts = sorted(one.segment.last for one in stored_in(place))
+    assert lasts == [64, 128, 190, 192, 192, 240, 240]
+    assert {path.stat().st_mode & 0o777 for path in place.iterdir()} == {0o600}
+    back, fresh = model.session(n_ctx=256), model.session(n_ctx=256)
+    wanted = [*document, *ids_of(40, 4)]
+    assert restorable(back, place, wanted) == 150
+    assert restore_state(back, place, wanted).tokens == 150
+    fresh.feed(document)
+    assert same_cache(back, fresh)
+    assert restorable(back, place, [*document, *document]) == 150  # two go on from there, and agree alike
+
+
+def test_a_conversation_that_grows_leaves_no_shorter_ends(model: Model, tmp_path: Path) -> None:
+    place = tmp_path / "states"
+    for start in (0, 40, 90):
+        session = model.session(n_ctx=256)
+        if start:
+            assert restore_state(session, place, ids_of(200)).tokens == start
+        saving = StateWriter(session, place)
+        for end in (start + 20, {0: 40, 40: 90, 90: 130}[start]):
+            session.prefill(ids_of(200)[:end])
+            assert saving.flush(60), saving.problem
+        saving.close()
+    assert sorted(one.segment.last for one in stored_in(place)) == [64, 128, 130]
 
 
 def test_only_an_empty_session_is_filled(model: Model, tmp_path: Path) -> None:
@@ -185,7 +209,7 @@ def test_only_an_empty_session_is_filled(model: Model, tmp_path: Path) -> None:
     session.feed([1, 2, 3])
     save(session, tmp_path / "kv.state")
     with pytest.raises(EngineError, match="empty"):
-        restore_state(session, tmp_path / "kv.state")
+        restore_state(session, tmp_path / "kv.state", [1, 2, 3])
     assert session.tokens == [1, 2, 3]
 
 
@@ -205,17 +229,38 @@ def test_the_fingerprint_tells_metadata_and_weights_apart_but_not_names(tmp_path
     assert len(found | {plain}) == 4
 
 
-def test_another_model_of_the_same_shape_is_refused(model: Model, tmp_path: Path) -> None:
+def test_another_model_of_the_same_shape_finds_nothing(model: Model, tmp_path: Path) -> None:
     session = model.session(n_ctx=64)
     session.feed(ids_of(20))
     save(session, tmp_path / "kv.state")
     path = tiny_gguf.write(tmp_path / "other.gguf", "llama", "Q8_0", n_heads=2, n_kv_heads=1, seed=1)
     other = Model.open(path, threads=1)
     empty = other.session(n_ctx=64)
-    with pytest.raises(StateRefusedError, match="another model or other weights"):
-        restore_state(empty, tmp_path / "kv.state")
-    assert empty.length == 0
+    assert restore_state(empty, tmp_path / "kv.state", session.tokens).tokens == 0
     other.close()
+
+
+def test_what_was_used_longest_ago_goes_first_and_no_beginning_before_what_goes_on_from_it(
+    model: Model, tmp_path: Path
+) -> None:
+    place, session = tmp_path / "states", model.session(n_ctx=256)
+    saving = StateWriter(session, place)
+    for number in (1, 2, 3):
+        session.truncate(64)
+        session.feed(ids_of(150 - session.length, number))
+        before = set(place.iterdir()) if place.exists() else set()
+        assert saving.flush(60), saving.problem
+        for path in set(place.iterdir()) - before:
+            os.utime(path, (1e9 + number, 1e9 + number))
+    saving.close()
+    order = stored_in(place)
+    assert [one.segment.last for one in order] == [150, 128, 150, 128, 150, 128, 64]
+    os.utime(order[0].path, (2e9, 2e9))
+    moved = stored_in(place)
+    assert {one.path for one in moved[-3:]} == {order[0].path, order[1].path, order[6].path}
+    freed_bytes = drop_stored(moved, 1)
+    assert freed_bytes == moved[0].n_bytes
+    assert [one.path for one in stored_in(place)] == [one.path for one in moved[1:]]
 
 
 def test_a_writer_outlives_its_session_and_leaves_no_thread(model: Model, tmp_path: Path) -> None:
@@ -230,7 +275,7 @@ def test_a_writer_outlives_its_session_and_leaves_no_thread(model: Model, tmp_pa
     saving.close()
     assert "state-writer" not in {thread.name for thread in threading.enumerate()}
     back = model.session(n_ctx=64)
-    assert restore_state(back, tmp_path / "kv.state").tokens == 20
+    assert restore_state(back, tmp_path / "kv.state", ids_of(20)).tokens == 20
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked")

@@ -1,4 +1,4 @@
-"""State files that an earlier version wrote are read, to the byte, and are written as they were."""
+"""State files that an earlier version wrote are read, to the byte, and their headers are written as they were."""
 
 import shutil
 import zlib
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.saved_state import restore_state
-from engine.saved_state.layout import Header
+from engine.saved_state.layout import FILE_VERSION, Header
 from tests.engine.scripted_session import ScriptedSession
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -21,7 +21,7 @@ def test_a_state_of_an_earlier_version_is_restored_to_the_byte(tmp_path: Path, k
     shutil.copyfile(GOLDEN / f"{kv}.state", path)
     path.chmod(0o600)
     session = ScriptedSession(n_ctx=64, kv=kv)
-    assert restore_state(session, path).tokens == len(TOKENS)  # type: ignore[arg-type]
+    assert restore_state(session, path, TOKENS).tokens == len(TOKENS)  # type: ignore[arg-type]
     assert session.tokens == TOKENS
     out = np.empty(n_bytes, np.uint8)
     assert session.cache.copy_out(0, len(TOKENS), out) == n_bytes
@@ -31,5 +31,5 @@ def test_a_state_of_an_earlier_version_is_restored_to_the_byte(tmp_path: Path, k
 def test_the_header_is_written_as_an_earlier_version_wrote_it() -> None:
     raw = (GOLDEN / "f16.state").read_bytes()
     file_id = raw[: 256 - 32].rstrip(b"\0")[-16:]
-    written = Header.of(ScriptedSession(n_ctx=64), file_id).to_bytes()  # type: ignore[arg-type]
+    written = Header.of(ScriptedSession(n_ctx=64), file_id).to_bytes(FILE_VERSION)  # type: ignore[arg-type]
     assert written == raw[:256]

@@ -1,0 +1,130 @@
+"""``jalopy states``: what was read once and is kept, and dropping some of it. No Textual, no model."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from app.conversations.model_names import model_name
+from app.conversations.quota import drop, kinds, saved_files
+from app.conversations.store import Store
+from app.program import exit_codes
+from app.program.refusals import Refusal
+from app.program.settings import Settings
+from app.text.clean_text import clean_line
+from app.text.figures import count, size
+from app.text.glyphs import cut
+from app.text.json_line import json_line
+from app.text.record import record
+
+if TYPE_CHECKING:
+    from engine.saved_state import Prefix
+
+_DAY_S = 86400.0
+_MOST_COLUMNS = 120
+_MODEL_COLUMNS, _LEAST_WORDS = 20, 16
+
+
+@record
+class StatesOptions:
+    """What the command line asks for."""
+
+    action: str = ""
+    older: float | None = None
+    """Days."""
+    to: int | None = None
+    """Bytes."""
+    all: bool = False
+    as_json: bool = False
+
+
+@record
+class _Row:
+    model: str
+    tokens: int
+    bytes: int
+    shared_bytes: int
+    last_used: str
+    title: str
+
+
+def states(options: StatesOptions, settings: Settings) -> int:
+    """List or prune."""
+    store = Store()
+    if not options.action and (options.older is not None or options.to is not None or options.all):
+        raise Refusal("jalopy states: these options say what to delete (jalopy states prune ...)", exit_codes.USAGE)
+    if options.action:
+        _prune(options, store, settings.kv_states_quota_bytes)
+        return exit_codes.OK
+    rows, n_bytes = _rows(store), sum(file.n_bytes for file in saved_files(store))
+    if options.as_json:
+        values = [{field: getattr(row, field) for field in _Row.__annotations__} for row in rows]
+        print(json_line({"states": values, "bytes": n_bytes, "quota_bytes": settings.kv_states_quota_bytes}, indent=1))
+    else:
+        print("\n".join(_lines(rows, n_bytes, settings.kv_states_quota_bytes)))
+    return exit_codes.OK
+
+
+def _prune(options: StatesOptions, store: Store, quota_bytes: int) -> None:
+    files = saved_files(store)
+    n_bytes = sum(file.n_bytes for file in files)
+    if options.older is not None:
+        before_s = time.time() - options.older * _DAY_S
+        files, excess_bytes = [file for file in files if file.used_s < before_s], n_bytes
+    elif options.all:
+        excess_bytes = n_bytes
+    else:
+        excess_bytes = n_bytes - (quota_bytes if options.to is None else options.to)
+    dropped_bytes = drop(files, excess_bytes)
+    print(f"deleted {size(dropped_bytes)}; {size(n_bytes - dropped_bytes)} of saved states are left")
+
+
+def _rows(store: Store) -> list[_Row]:
+    from engine.saved_state import prefixes_in  # NumPy
+
+    titles = {
+        path: entry.summary.title for entry in store.entries() for path in store.segments(entry.id)
+    }  # of shared ones any will do: the end belongs to one
+    found: list[tuple[str, Prefix]] = [(model_name(place), one) for place in kinds() for one in prefixes_in(place)]
+    found.sort(key=lambda pair: -pair[1].used_s)
+    return [
+        _Row(model, one.n_tokens, one.n_bytes, one.shared_bytes, _moment(one.used_s), _title(titles, one))
+        for model, one in found
+    ]
+
+
+def _title(titles: dict[Any, str], prefix: Prefix) -> str:
+    return clean_line(titles.get(prefix.stored[0].path, ""), 200)
+
+
+def _moment(used_s: float) -> str:
+    try:
+        return datetime.fromtimestamp(used_s).astimezone().isoformat(timespec="seconds")
+    except (OverflowError, OSError, ValueError):  # a file's time may be anything
+        return ""
+
+
+def _lines(rows: list[_Row], n_bytes: int, quota_bytes: int) -> list[str]:
+    if not n_bytes:
+        return ["No state is saved."]
+    columns = min(_MOST_COLUMNS, shutil.get_terminal_size().columns)
+    table = [("tokens", "size", "shared", "last used", "model", "begins with")]
+    table += [
+        (
+            count(row.tokens),
+            size(row.bytes),
+            size(row.shared_bytes) if row.shared_bytes else "",
+            row.last_used[:16].replace("T", " "),
+            row.model,
+            row.title,
+        )
+        for row in rows
+    ]
+    lines = []
+    for tokens, n, shared, moment, model, title in table:
+        line = f"{tokens:>8} {n:>6} {shared:>6}  {moment:<16}  {cut(model, _MODEL_COLUMNS):<{_MODEL_COLUMNS}}  "
+        lines.append((line + cut(title, max(_LEAST_WORDS, columns - len(line)))).rstrip())
+    noun = "prefix" if len(rows) == 1 else "prefixes"
+    return [*lines, "", f"{len(rows)} {noun}: {size(n_bytes)} of {size(quota_bytes)} that they may take"]

@@ -1,0 +1,48 @@
+"""Which segments of the saved states a conversation left: names, a line each, beside its log.
+
+So what a deleted conversation alone needed goes with it, and the list of states says whose they are.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from app.program.small_file import append_file, read_bounded
+
+SUFFIX = ".segments"
+"""Behind what a state's file of an earlier version would be called."""
+_MOST_BYTES = 64 << 20
+
+
+class SegmentNotes:
+    """The names of one conversation's segments for one model and type of cache.
+
+    Args:
+        path: what the names of files about its states begin with.
+        kind: the model and type of cache: the name of the segments' directory.
+    """
+
+    def __init__(self, path: Path, kind: str) -> None:
+        self._path = path.with_name(f"{path.name}.{kind}{SUFFIX}")
+        self._known = noted_in(self._path)
+
+    def note(self, name: str) -> None:
+        """Write a name down, once.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        if name not in self._known:
+            append_file(self._path, f"{name}\n".encode())
+            self._known.add(name)
+
+
+def noted_in(path: Path) -> set[str]:
+    """Return the names in a file; what is no segment's name is left out, and a file that cannot be read holds none."""
+    from engine.saved_state.segments import Segment  # NumPy, which no first frame waits for
+
+    with suppress(OSError):
+        lines = (read_bounded(path, _MOST_BYTES) or b"").decode("ascii", "replace").split("\n")
+        return {line for line in lines if Segment.of_name(line) is not None}
+    return set()

@@ -1,0 +1,197 @@
+"""A card to show to others: this machine, a model and its speeds. Nothing on it tells whose machine it is.
+
+As text and as SVG. No path, no name of a user or host and no word of a conversation comes near it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+
+from app.chat.bridge import EngineBridge
+from app.chat.turns import Turns
+from app.conversations.conversation import ChatMessage
+from app.conversations.export import write_new
+from app.library.rates import known_read_gbps
+from app.machine.reply_history import ReplyHistory, identity_of
+from app.program import paths
+from app.program.refusals import Refusal
+from app.program.version import installed_version
+from app.text import figures
+from app.text.clean_text import clean_line
+from app.text.record import record
+
+NO_SPEED = "not measured yet (jalopy bench MODEL)"
+LEAST_PROMPT_TOKENS = 16
+"""Fewer tokens read say nothing about the speed of reading."""
+_NAME_CHARS = 48
+_WIDTH, _ROW, _MARGIN = 640, 30, 28
+_STYLE = (
+    "text{font-family:ui-monospace,monospace;font-size:15px;fill:#e8e2d6}.label{fill:#9a9384}"
+    ".big{font-size:30px;font-weight:bold;fill:#e0a458}.name{font-size:18px;font-weight:bold}"
+)
+
+
+@record
+class Speeds:
+    """Tokens a second of one kind of work; 0 for unknown."""
+
+    decode_tps: float = 0.0
+    prefill_tps: float = 0.0
+
+
+@record
+class Card:
+    """Everything on the card, clean."""
+
+    model: str
+    quantization: str
+    threads: str
+    """How many write, and how many read where that is another number."""
+    speeds: Speeds
+    machine: tuple[tuple[str, str], ...]
+    """Labels and values."""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return labels and values in order."""
+        speeds = self.speeds
+        writes = f"{figures.rate(speeds.decode_tps)} tok/s" if speeds.decode_tps else NO_SPEED
+        reads = f"{figures.rate(speeds.prefill_tps)} tok/s" if speeds.prefill_tps else ""
+        model = f"{self.model} · {self.quantization}" if self.model else ""
+        found = [("model", model), ("writes", writes if model else ""), ("reads", reads), ("threads", self.threads)]
+        return [(label, value) for label, value in (*found, *self.machine) if value]
+
+
+def card_of(model: str, quantization: str, threads: tuple[int, int], speeds: Speeds) -> Card:
+    """Return the card of a model on this machine.
+
+    Args:
+        model: its name, untrusted; of one that is a path, the last part.
+        threads: how many write, and how many read; 0 for unknown.
+    """
+    decode, prefill = threads
+    said = str(decode) if prefill in (0, decode) else f"{decode} write, {prefill} read"
+    name = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
+    return Card(
+        clean_line(name, _NAME_CHARS),
+        clean_line(quantization, 12),
+        said if decode else "",
+        speeds,
+        _machine(decode),
+    )
+
+
+def report_of_chat(bridge: EngineBridge, turns: Turns) -> Card:
+    """Return the card of the open model, by the speeds of this conversation, else of earlier ones.
+
+    Raises:
+        Refusal: no model is open.
+    """
+    model, in_use = turns.model, bridge.threads
+    if model is None or in_use is None:
+        raise Refusal("no model is loaded: /model PATH opens one")
+    speeds = speeds_of(turns.conversation.messages)
+    if not speeds.decode_tps:
+        speeds = known_speeds(model.full_name, model.quantization, model.weights_bytes)[0]
+    return card_of(model.full_name or model.name, model.quantization, (in_use.now.decode, in_use.now.prefill), speeds)
+
+
+def speeds_of(messages: Iterable[ChatMessage]) -> Speeds:
+    """Return the speeds of the newest reply that has them."""
+    decode_tps = prefill_tps = 0.0
+    for message in messages:
+        found = message.figures
+        if found is not None:
+            decode_tps = found.decode_tps or decode_tps
+            if found.first_token_s and found.prompt_tokens >= LEAST_PROMPT_TOKENS:
+                prefill_tps = found.prompt_tokens / found.first_token_s
+    return Speeds(decode_tps, prefill_tps)
+
+
+def known_speeds(model: str, quantization: str, weights_bytes: int) -> tuple[Speeds, int]:
+    """Return the speeds of the last bench, else of earlier replies, with the threads that wrote; 0 for unknown."""
+    history = ReplyHistory(paths.speeds_file())
+    identities = [bench_identity(model, quantization, weights_bytes)]
+    identities += [identity_of(model, quantization, weights_bytes, mode) for mode in ("mmap", "huge")]
+    for identity in identities:
+        last = history.last(identity)
+        if last is not None:
+            reply, threads = last
+            return Speeds(reply.decode_tps, reply.prefill_tps), threads
+    return Speeds(), 0
+
+
+def bench_identity(model: str, quantization: str, weights_bytes: int) -> str:
+    """Name what a bench is remembered under, apart from replies."""
+    return identity_of("bench", model, quantization, weights_bytes)
+
+
+def as_text(card: Card) -> str:
+    """Write the card in lines."""
+    rows = card.rows()
+    width = max(len(label) for label, _ in rows)
+    return (
+        "\n".join(["Jalopy " + installed_version(), *(f"  {label:<{width}}  {value}" for label, value in rows)]) + "\n"
+    )
+
+
+def as_svg(card: Card) -> str:
+    """Draw the card; it loads nothing from anywhere."""
+    rows = card.rows()
+    big = [row for row in rows if row[0] in ("writes", "reads") and card.speeds.decode_tps]
+    small = [row for row in rows if row not in big and row[0] != "model"]
+    top = _MARGIN + 2 * _ROW
+    height = top + (2 * _ROW if big else 0) + _ROW * len(small) + _MARGIN
+    title = " · ".join(filter(None, (card.model, card.quantization))) or "this machine"
+    texts = [_text(_MARGIN, _MARGIN + 18, title, "name"), _text(_WIDTH - 96, _MARGIN + 18, "jalopy", "label")]
+    for n, (label, value) in enumerate(big):
+        x = _MARGIN + n * (_WIDTH // 2 - _MARGIN)
+        texts += [_text(x, top + 12, value, "big"), _text(x, top + 36, label, "label")]
+    y = top + (2 * _ROW + 12 if big else 0)
+    for label, value in small:
+        texts += [_text(_MARGIN, y, label, "label"), _text(_MARGIN + 110, y, value)]
+        y += _ROW
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}">\n'
+        f"<style>{_STYLE}</style>\n"
+        f'<rect width="{_WIDTH}" height="{height}" rx="14" fill="#191817"/>\n'
+        f"{chr(10).join(texts)}\n</svg>\n"
+    )
+
+
+def write_card(card: Card, wanted: str) -> str:
+    """Write the card into a new file, as SVG where its name ends so; returns the line that says so.
+
+    Raises:
+        Refusal: it is not written.
+    """
+    path = paths.expanded(wanted)
+    try:
+        write_new(path, as_svg(card) if path.suffix.lower() == ".svg" else as_text(card))
+    except FileExistsError:
+        raise Refusal(f"not written: {clean_line(str(path), 200)} exists already; choose another name") from None
+    except (OSError, ValueError) as error:
+        raise Refusal(f"not written: {clean_line(str(error), 200)}") from None
+    return f"written: {clean_line(str(Path(path).absolute()), 300)}"
+
+
+def _machine(threads: int) -> tuple[tuple[str, str], ...]:
+    from engine.machine import host
+
+    cores = host.cores()
+    counted = figures.counted(cores.n_physical, "core")
+    logical = f", {len(cores.logical)} threads" if cores.n_siblings > 0 else ""
+    gbps = known_read_gbps(threads or cores.default_threads)
+    return (
+        ("processor", clean_line(cores.name, _NAME_CHARS)),
+        ("cores", f"{counted}{logical}"),
+        ("memory", figures.size(host.total_memory_bytes())),
+        ("bandwidth", f"{gbps:.1f} GB/s" if gbps else ""),
+    )
+
+
+def _text(x: int, y: int, words: str, kind: str = "") -> str:
+    name = f' class="{kind}"' if kind else ""
+    return f'<text x="{x}" y="{y}"{name}>{escape(words)}</text>'

@@ -1,0 +1,74 @@
+"""The settings in effect, and what changing one does at once; everything else holds from the next start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from app.chat.bridge import EngineBridge
+from app.program import settings_file
+from app.program.settings import Settings, load_settings, taken_from, value_of, written
+
+AT_ONCE = ("model_directories", "theme", "prefill_while_typing", "notify")
+"""Settings that are looked at each time they matter, besides those of ``[sampling]``."""
+_THREADS = {"threads": "decode", "prefill_threads": "prefill"}
+
+
+class LiveSettings:
+    """Holds the settings of this start.
+
+    Args:
+        bridge: whose engine takes other threads and other sampling at once.
+        show_theme: draws in the theme of a name, if there is one.
+
+    Attributes:
+        now: those in effect.
+    """
+
+    def __init__(self, now: Settings, bridge: EngineBridge, show_theme: Callable[[str], object]) -> None:
+        self.now, self._bridge, self._show_theme = now, bridge, show_theme
+
+    def at_next_start(self) -> Settings:
+        """Return the settings as the file has them now.
+
+        Raises:
+            Refusal: it cannot be used.
+        """
+        return load_settings()
+
+    def change(self, key: str, value: object) -> str:
+        """Write a setting into the user's file, and use it where that is possible; returns a line that says so.
+
+        Args:
+            value: None for the default.
+
+        Raises:
+            Refusal: it is not allowed, or the file cannot be used.
+        """
+        in_file = settings_file.changed(self.now, key, value)
+        new = value_of(in_file, key)
+        shown = written(new) or "nothing"
+        what = f"{key} = {shown}" if value is not None else f"{key} is the default again"
+        return f"{what}, {'from now on' if self._take(key, new, in_file) else 'from the next start'}"
+
+    def _take(self, key: str, value: object, in_file: Settings) -> bool:
+        if key in _THREADS:
+            return isinstance(value, int) and value > 0 and self._wish_threads(key, value, in_file)
+        if key not in AT_ONCE and not key.startswith("sampling."):
+            return False
+        self.now = taken_from(self.now, key, in_file)
+        if key == "theme" and value:
+            self._show_theme(str(value))
+        elif key.startswith("sampling.") and self._bridge.generation is not None:
+            self._bridge.generation.use(self.now)
+        return True
+
+    def _wish_threads(self, key: str, n_threads: int, in_file: Settings) -> bool:
+        in_use = self._bridge.threads
+        if in_use is None or n_threads > in_use.most:
+            return False
+        self.now = taken_from(self.now, key, in_file)
+        changed: dict[str, Any] = {_THREADS[key]: n_threads}
+        self._bridge.wish_threads(replace(in_use, now=replace(in_use.now, **changed)))
+        return True

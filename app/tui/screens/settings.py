@@ -1,0 +1,279 @@
+"""Every setting with its value, its source and its meaning; a change goes into the user's file."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from functools import cache
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from app.program import paths
+from app.program.refusals import Refusal
+from app.program.settings import (
+    Settings,
+    Source,
+    allowed_of,
+    built_in_settings,
+    choices_of,
+    setting_keys,
+    typed_value,
+    value_of,
+    written,
+)
+from app.text.clean_text import clean_line
+from app.text.glyphs import cut
+from app.text.record import record
+from app.tui.bindings import bindings
+from app.tui.drawing.lines import Line, Role, Span, line, muted, strong
+from app.tui.screens.list_screen import ListScreen
+from app.tui.screens.surroundings import Surroundings
+
+_KEY, _SOURCE = 23, 12
+"""Columns of the name and of the source; the source is shown from ``_SOURCE_FROM`` columns on."""
+_SOURCE_FROM, _LEAST_KEY = 44, 16
+_TYPED_CHARS = 30
+"""What is shown of the end of a value that is typed."""
+_MOST_VALUE_CHARS = 400
+
+
+@record
+class SettingRow:
+    """One setting. All text in it is clean.
+
+    Attributes:
+        value: in effect.
+        next_value: at the next start, where that is another.
+    """
+
+    key: str
+    value: str
+    source: Source
+    default: str
+    next_value: str = ""
+    changes_later: bool = False
+
+
+class SettingList:
+    """The settings, and the value that is being typed for one of them."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._live, self._bridge, self._keymap = around.live, around.bridge, around.keymap
+        self.typed = self.said = self.new_value = ""
+        self.edited: SettingRow | None = None
+        self._rows: tuple[SettingRow, ...] = ()
+
+    def begin(self) -> None:
+        """Read the file again: it may have been changed by an editor."""
+        try:
+            in_file = self._live.at_next_start()
+        except Refusal as refusal:
+            self.said, in_file = str(refusal), self._live.now
+        built_in = built_in_settings()
+        self._rows = tuple(self._row(key, in_file, built_in) for key in setting_keys())
+
+    def _row(self, key: str, in_file: Settings, built_in: Settings) -> SettingRow:
+        now, generation = self._live.now, self._bridge.generation
+        value, source = value_of(now, key), now.sources.get(key, Source.DEFAULT)
+        if key.startswith("sampling.") and generation is not None:
+            value, source = generation.source(key.removeprefix("sampling."))
+        later, is_own = value_of(in_file, key), source in (Source.FILE, Source.DEFAULT)
+        return SettingRow(
+            key, _shown(value), source, _shown(value_of(built_in, key)), _shown(later), is_own and later != value
+        )
+
+    def end(self) -> None:
+        """Nothing runs."""
+
+    def look(self) -> bool:
+        """Take the values as they are: an engine may have answered."""
+        return False
+
+    def items(self) -> tuple[SettingRow, ...]:
+        """Return the settings in whose name or meaning all words stand."""
+        words = self.typed.lower().split()
+        return tuple(row for row in self._rows if all(w in f"{row.key} {meanings()[row.key]}".lower() for w in words))
+
+    def is_same(self, one: SettingRow, other: SettingRow) -> bool:
+        """Whether they are one setting."""
+        return one.key == other.key
+
+    def heading_line(self, columns: int) -> str:
+        """Name the columns."""
+        key, value = _widths(columns)
+        return f"{'setting':<{key}}  {'value':<{value}}{'  from' if columns >= _SOURCE_FROM else ''}"
+
+    def row_line(self, item: SettingRow, columns: int) -> Line:
+        """Write a setting; one that differs from its default stands out."""
+        key, width = _widths(columns)
+        value = cut(item.next_value if item.changes_later else item.value, width).ljust(width)
+        source = "next start" if item.changes_later else item.source.value
+        role = Role.CAUTION if item.changes_later else Role.MUTED if item.source is Source.DEFAULT else Role.GOOD
+        name = cut(item.key, key).ljust(key)
+        shown = Span(value) if item.source is Source.DEFAULT else strong(value)
+        return line(" ", name, "  ", shown, *([Span(f"  {source}", role)] if columns >= _SOURCE_FROM else ()))
+
+    def detail_name(self, item: SettingRow) -> str:
+        """Name the setting."""
+        return item.key
+
+    def detail_lines(self, item: SettingRow, columns: int) -> list[Line]:
+        """Say what it means, what it may be, what it is by default, and where its value comes from."""
+        found = [line(part) for part in textwrap.wrap(meanings()[item.key], columns)]
+        facts = [
+            f"now {item.value} ({item.source.value})" + (f", next start {item.next_value}" * item.changes_later),
+            f"default {item.default} · allowed: {allowed_of(item.key)}",
+        ]
+        return [*found, *(line(muted(part)) for fact in facts for part in textwrap.wrap(fact, columns))]
+
+    def context_line(self) -> str:
+        """Write the value that is typed, or the filter."""
+        if self.edited is not None:
+            end = clean_line(self.new_value)[-_TYPED_CHARS:]
+            return f"{self.edited.key} = {end}_"
+        return f"filter: {self.typed}_" if self.typed else "type to filter"
+
+    def state_line(self) -> str:
+        """Write how many differ from their defaults."""
+        n_own = sum(row.source is not Source.DEFAULT for row in self._rows)
+        return f"{n_own} of {len(self._rows)} set" if self.edited is None else ""
+
+    def foot_line(self) -> str:
+        """Say what a change led to, or what is allowed."""
+        if self.said or self.edited is None:
+            return self.said
+        return f"allowed: {allowed_of(self.edited.key)}"
+
+    @property
+    def must_be_seen(self) -> bool:
+        """Whether the foot answers a key."""
+        return bool(self.said) or self.edited is not None
+
+    def key_words(self, item: SettingRow | None) -> dict[str, str]:
+        """A setting of a few words goes to its next one; others are typed."""
+        if self.edited is not None:
+            return {"open": "keeps it", "leave": "leaves it as it was"}
+        if item is None:
+            return {"leave": "back"}
+        opens = "takes the next value" if choices_of(item.key) or item.key == "theme" else "changes it"
+        return {"open": opens, "reset": "default", "leave": "back"}
+
+    # ---- changes
+
+    def next_choice(self, row: SettingRow, themes: list[str]) -> str | None:
+        """Return the value behind the present one; None for a setting that is typed."""
+        choices = ("", *themes) if row.key == "theme" else choices_of(row.key)
+        if not choices:
+            return None
+        now = written(value_of(self._live.at_next_start(), row.key))
+        return choices[(choices.index(now) + 1) % len(choices)] if now in choices else choices[0]
+
+    def edit(self, row: SettingRow) -> None:
+        """Let another value be typed, beginning with the present one."""
+        self.edited, self.said = row, ""
+        self.new_value = written(value_of(self._live.at_next_start(), row.key))
+
+    def change(self, key: str, text: str | None) -> None:
+        """Take what a user typed, or None for the default; say what came of it."""
+        value = None if text is None else typed_value(self._live.now, key, text)
+        self.said = clean_line(self._live.change(key, value), _MOST_VALUE_CHARS)
+        self.edited = None
+
+
+class SettingsScreen(ListScreen[SettingRow]):
+    """Lists every setting and changes them."""
+
+    TITLE = "Settings"
+    SCOPE = "settings"
+    BINDINGS: ClassVar[list[BindingType]] = bindings(SCOPE)
+
+    def __init__(self, around: Surroundings) -> None:
+        self._list = SettingList(around)
+        super().__init__(around.keymap, self._list)
+
+    def text_before(self) -> str:
+        """Return the filter, or the value that is being typed."""
+        return self._list.new_value if self._list.edited is not None else self._list.typed
+
+    def take_typed(self, text: str) -> None:
+        """Filter, or type a value."""
+        if self._list.edited is None:
+            super().take_typed(text)
+        else:
+            self._list.new_value = text
+            self.show()
+
+    def action_open(self) -> None:
+        """Take the next value, begin to type one, or keep what is typed."""
+        row, edited = self.highlighted(), self._list.edited
+        if row is None:
+            return
+        if edited is not None and edited.key == row.key:
+            self._try(row.key, self._list.new_value)
+            return
+        themes = sorted(self.app.available_themes)
+        try:
+            self._list.edited = None
+            choice = self._list.next_choice(row, themes)
+            if choice is None:
+                self._list.edit(row)
+                self.show()
+            else:
+                self._try(row.key, choice)
+        except Refusal as refusal:
+            self.say(clean_line(str(refusal), _MOST_VALUE_CHARS))
+
+    def action_reset(self) -> None:
+        """Take the setting out of the user's file."""
+        row = self.highlighted()
+        if row is not None and self._list.edited is None:
+            self._try(row.key, None)
+
+    def _try(self, key: str, text: str | None) -> None:
+        """Change a setting; where that is refused, what is typed stays to be mended."""
+        try:
+            self._list.change(key, text)
+        except Refusal as refusal:
+            self._list.said = clean_line(str(refusal), _MOST_VALUE_CHARS)
+        said = self._list.said
+        self._list.begin()
+        self.say(said)
+
+    def action_leave(self) -> None:
+        """Leave the value as it was; clear the filter; or go back to the chat."""
+        if self._list.edited is not None:
+            self._list.edited = None
+            self.say("")
+        else:
+            super().action_leave()
+
+
+@cache
+def meanings() -> Mapping[str, str]:
+    """Return what each setting means: the comments of ``config/default.toml``."""
+    found: dict[str, str] = {}
+    comment: list[str] = []
+    table = ""
+    for one in (paths.bundled("config") / "default.toml").read_text(encoding="utf-8").splitlines():
+        if one.startswith("#"):
+            comment.append(one.lstrip("# "))
+            continue
+        if one.startswith("["):
+            table = f"{one.strip('[]')}."
+        elif "=" in one:
+            found[f"{table}{one.partition(' = ')[0]}"] = " ".join(comment)
+        comment = []
+    return found
+
+
+def _shown(value: object) -> str:
+    return clean_line(written(value), _MOST_VALUE_CHARS) or '""'
+
+
+def _widths(columns: int) -> tuple[int, int]:
+    """Return the columns of name and value."""
+    if columns < _SOURCE_FROM:
+        key = max(_LEAST_KEY, min(_KEY, columns - 14))
+        return key, max(4, columns - key - 3)
+    return _KEY, max(4, columns - _KEY - _SOURCE - 5)

@@ -1,0 +1,98 @@
+"""``jalopy states``: what is kept, whose it is, and deleting it."""
+
+import json
+import os
+
+import pytest
+
+from app.cli import arguments
+from app.cli.states import StatesOptions, states
+from app.conversations.model_names import note_model_name
+from app.conversations.segment_notes import SegmentNotes
+from app.conversations.store import Store
+from app.program import paths
+from app.program.refusals import Refusal
+from app.program.settings import built_in_settings
+from engine.saved_state import StateWriter, stored_in
+from tests.app.conversations.talk import saved_talk
+from tests.engine.scripted_session import ScriptedSession
+
+
+@pytest.fixture
+def place(monkeypatch, tmp_path):
+    """Two conversations that share 70 tokens; one of them is still there."""
+    monkeypatch.setattr(paths, "cache_dir", lambda: tmp_path / "cache")
+    place = paths.states_dir() / "abc-f16"
+    saved_talk(Store().root, 1)
+    notes = SegmentNotes(Store().state_path("000001"), "abc-f16")
+    for number, tokens in enumerate(([*range(70), *range(30)], list(range(150)))):
+        session = ScriptedSession()
+        session.feed(tokens)
+        writer = StateWriter(session, place, on_segment=notes.note if number else str)
+        assert writer.flush(60)
+        writer.close()
+        for path in place.iterdir():
+            if path.stat().st_mtime > 1.1e9:  # written or used now
+                os.utime(path, (1e9 + 1000 * number, 1e9 + 1000 * number))
+    note_model_name(place, "Tiny\x1b[2J model")
+    return place
+
+
+def listed(capsys, **options):
+    assert states(StatesOptions(**options), built_in_settings()) == 0
+    return capsys.readouterr().out
+
+
+def test_prefixes_are_listed_with_what_they_share_and_whose_they_are(place, capsys):
+    (place / "\x1b[31mx.kv").write_text("x")
+    (place.parent / "link").symlink_to(place)
+    found = json.loads(listed(capsys, as_json=True))
+    long, short = found["states"]
+    assert (long["tokens"], short["tokens"]) == (150, 100)
+    first = next(one.n_bytes for one in stored_in(place) if one.segment.last == 64)
+    assert long["shared_bytes"] == short["shared_bytes"] == first
+    assert found["bytes"] == long["bytes"] + short["bytes"] - first
+    assert (long["title"], short["title"]) == (Store().entry("000001").summary.title, "")
+    assert long["model"] == short["model"]
+    text = listed(capsys)
+    assert "\x1b" not in text
+    assert "2 prefixes" in text
+    assert text.index("150 ") < text.index("100 ")
+    assert "Tiny" in text
+
+
+def test_a_segment_that_ends_within_another_is_no_prefix_of_its_own(place, capsys):
+    session = ScriptedSession()
+    session.feed(range(70))
+    writer = StateWriter(session, place)
+    assert writer.flush(60)
+    writer.close()
+    assert [one["tokens"] for one in json.loads(listed(capsys, as_json=True))["states"]] == [150, 100]
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({}, [64, 100, 128, 150]),
+        ({"to": 1}, []),
+        ({"to": 300_000}, [64]),
+        ({"older": 36500.0}, [64, 100, 128, 150]),
+        ({"older": 1.0}, []),
+        ({"all": True}, []),
+    ],
+)
+def test_pruning_deletes_what_is_asked_for_and_no_more(place, capsys, options, left):
+    sizes = {one.segment.last: one.n_bytes for one in stored_in(place)}
+    options |= {"to": sizes[64] + 1} if options.get("to", 0) > 1 else {}
+    assert "deleted " in listed(capsys, action="prune", **options)
+    assert sorted(one.segment.last for one in stored_in(place)) == left
+
+
+def test_what_is_to_be_deleted_is_not_guessed():
+    with pytest.raises(Refusal, match="states prune"):
+        states(StatesOptions(all=True), built_in_settings())
+    assert arguments.parse(["states", "prune", "--to", "1.5g"]).to == 3 << 29
+    assert arguments.parse(["states"]).action == ""
+    for wrong in (["--to", "much"], ["--to", "-1"], ["--older", "nan"], ["--older", "1", "--all"], ["drop"]):
+        with pytest.raises(SystemExit):
+            arguments.parse(["states", *wrong])

@@ -1,0 +1,121 @@
+"""A setting is changed in the user's file, and everything else in it stays as it was."""
+
+from pathlib import Path
+
+import pytest
+import tomli
+
+from app.program import paths, settings_file
+from app.program.refusals import Refusal
+from app.program.settings import (
+    allowed_of,
+    built_in_settings,
+    choices_of,
+    load_settings,
+    setting_keys,
+    typed_value,
+    value_of,
+    written,
+)
+
+MINE = """\
+# mine
+threads = 2   # two are enough
+
+[sampling]
+# freely
+temperature = 1.0
+"""
+
+
+@pytest.fixture
+def file() -> Path:
+    path = paths.config_file()
+    assert path is not None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(MINE)
+    return path
+
+
+def change(key: str, value: object) -> None:
+    settings_file.changed(load_settings(), key, value)
+
+
+def test_comments_and_order_stay(file: Path) -> None:
+    change("threads", 3)
+    assert file.read_text() == MINE.replace("threads = 2", "threads = 3")
+    change("sampling.temperature", 0.5)
+    assert file.read_text() == MINE.replace("threads = 2", "threads = 3").replace("1.0", "0.5")
+
+
+def test_new_keys_stand_in_their_tables_and_go_again(file: Path) -> None:
+    change("sampling.top_k", 7)
+    change("theme", "nord")
+    change("model_directories", ["~/a b", "/c"])
+    text = file.read_text()
+    expected = {"threads": 2, "theme": "nord", "model_directories": ["~/a b", "/c"]}
+    assert tomli.loads(text) == {**expected, "sampling": {"temperature": 1.0, "top_k": 7}}
+    assert all(comment in text for comment in ("# mine", "# two are enough", "# freely"))
+    for key in ("theme", "model_directories", "sampling.top_k", "sampling.min_p"):
+        change(key, None)
+    assert tomli.loads(file.read_text()) == tomli.loads(MINE)
+
+
+def test_a_first_change_makes_the_file(tmp_path: Path) -> None:
+    change("sampling.seed", 5)
+    assert load_settings().sampling.seed == 5
+
+
+@pytest.mark.parametrize("before", ["threads = \n", "nosuch = 1\n", "threads = -1\n", "sampling = 3\n", "\x00"])
+def test_a_file_with_something_wrong_is_not_touched(file: Path, before: str) -> None:
+    file.write_text(before)
+    with pytest.raises(Refusal, match=r"settings\.toml"):
+        settings_file.changed(built_in_settings(), "theme", "nord")
+    assert file.read_text() == before
+
+
+def test_what_is_not_allowed_is_refused_by_the_words_of_the_file(file: Path) -> None:
+    with pytest.raises(Refusal, match="threads is 900; allowed: a whole number from 0 to 128"):
+        change("threads", 900)
+    assert file.read_text() == MINE
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("app.program.small_file.os.replace", fail)
+    with pytest.raises(Refusal, match=r"No space left on device \(nothing was changed\)"):
+        change("threads", 3)
+    assert file.read_text() == MINE
+    assert [one.name for one in file.parent.iterdir()] == ["settings.toml"]
+
+
+def test_a_link_stays_one(file: Path, tmp_path: Path) -> None:
+    target = tmp_path / "dotfiles.toml"
+    file.replace(target)
+    file.symlink_to(target)
+    change("threads", 4)
+    assert file.is_symlink()
+    assert "threads = 4" in target.read_text()
+
+
+@pytest.mark.parametrize("key", list(setting_keys()))
+def test_every_default_is_what_its_written_form_means(key: str) -> None:
+    settings = built_in_settings()
+    value = value_of(settings, key)
+    meant = typed_value(settings, key, written(value))
+    assert (tuple(meant) if isinstance(meant, list) else meant) == value
+    assert allowed_of(key)
+    assert not choices_of(key) or value in choices_of(key)
+
+
+def test_servers_of_tools_stay_as_an_editor_wrote_them(file: Path) -> None:
+    file.write_text('[tools.servers.files]\ncommand = ["files"]\n')
+    for value in (None, "x"):
+        with pytest.raises(Refusal, match=r"tools\.servers is for an editor to change"):
+            change("tools.servers", value)
+    change("tools.use", "on")
+    assert load_settings().tools.use == "on"
+    assert written(value_of(load_settings(), "tools.servers")) == "files"
+    assert load_settings().sources.keys() == {"tools.use", "tools.servers"}

@@ -1,0 +1,108 @@
+"""The settings screen: every setting with its source, changed in the user's file and at once where that is possible."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.widgets import OptionList
+
+from app.program import paths
+from app.program.settings import Source, built_in_settings, load_settings, override, setting_keys
+from app.tui.screens.settings import SettingsScreen, meanings
+from tests.app.chat_driver import Driver, chatting
+
+pytestmark = pytest.mark.slow
+
+MINE = "# mine\nthreads = 1  # one\n"
+
+
+@pytest.fixture
+def file() -> Path:
+    path = paths.config_file()
+    assert path is not None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(MINE)
+    return path
+
+
+async def on(driver: Driver, words: str) -> None:
+    """Narrow the list to one setting."""
+    screen = driver.app.screen
+    assert isinstance(screen, SettingsScreen)
+    screen.take_typed(words)
+    await driver.shows(f"filter: {words}_")
+
+
+def test_every_setting_has_a_meaning() -> None:
+    assert list(meanings()) == list(setting_keys())
+    assert all(meanings().values())
+
+
+async def test_values_are_shown_with_their_source_and_changed_in_the_file(file: Path) -> None:
+    settings = override(load_settings(), "context_size", 512, "--ctx")
+    changes = {name: getattr(settings, name) for name in ("threads", "context_size", "sources")}
+    async with chatting(size=(100, 40), **changes) as driver:
+        await driver.say("/settings")
+        await driver.shows(f"2 of {len(list(setting_keys()))} set")
+        text = driver.screen_text()
+        assert "threads                  1" in text
+        assert Source.FILE.value in text
+        assert Source.COMMAND_LINE.value in text
+        await on(driver, "checkpoints")
+        await driver.pilot.press("enter", *["backspace"] * 3, "7", "x", "enter")
+        await driver.shows('checkpoints_mb is "7x"; allowed: a whole number')
+        assert file.read_text() == MINE
+        await driver.pilot.press("backspace", "enter")
+        await driver.shows("checkpoints_mb = 7, from the next start")
+        await driver.shows("next start")
+        assert load_settings().checkpoints_mb == 7
+        await driver.pilot.press("delete")
+        await driver.shows("checkpoints_mb is the default again")
+        assert file.read_text() == MINE
+        await driver.pilot.press("enter", "9", "escape")
+        await driver.hides("checkpoints_mb = ")
+        assert file.read_text() == MINE
+
+
+async def test_what_can_changes_at_once(file: Path) -> None:
+    async with chatting(size=(80, 24)) as driver:
+        await driver.say("/settings")
+        await driver.until(lambda: isinstance(driver.app.screen, SettingsScreen), "shown")
+        await on(driver, "sampling.temperature")
+        await driver.pilot.press("enter", *["backspace"] * 3, "0", "enter")
+        await driver.shows("sampling.temperature = 0.0, from now on")
+        generation = driver.app.bridge.generation
+        assert generation is not None
+        assert generation.source("temperature") == (0.0, Source.FILE)
+        await on(driver, "notify")
+        await driver.pilot.press("enter")
+        await driver.shows("notify = off, from now on")
+        assert driver.app.settings.notify == "off"
+        await on(driver, "theme")
+        before = driver.app.theme
+        await driver.pilot.press("enter")
+        await driver.shows("from now on")
+        assert driver.app.theme == load_settings().theme != before
+        await on(driver, "prefill_threads")
+        await driver.pilot.press("enter", "backspace", "3", "enter")
+        await driver.shows("prefill_threads = 3, from now on")
+        bridge = driver.app.bridge
+        await driver.until(lambda: bridge.threads is not None and bridge.threads.now.prefill == 3, "3 read")
+
+
+async def test_a_click_changes_and_a_damaged_file_is_never_replaced(file: Path) -> None:
+    file.write_text("threads = ")
+    async with chatting(size=(100, 24)) as driver:
+        await driver.say("/settings")
+        await driver.until(lambda: isinstance(driver.app.screen, SettingsScreen), "shown")
+        await driver.shows("is not sound TOML")
+        await on(driver, "resume")
+        await driver.pilot.click(OptionList, offset=(4, 0))
+        await driver.shows("is not sound TOML")
+        assert file.read_text() == "threads = "
+        file.write_text(MINE)
+        await driver.pilot.click(OptionList, offset=(4, 0))
+        await driver.shows("resume = new, from the next start")
+        assert load_settings().resume == "new"
+    assert built_in_settings().resume == "last"
