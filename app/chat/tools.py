@@ -21,6 +21,7 @@ MOST_ROUNDS = 8
 REFUSED = "The user refused this call."
 USAGE = "/tools on or off, and perhaps the name of a server"
 HOW_TO = "no tools: [tools.servers.NAME] in your settings says which programs have some (jalopy help tools)"
+_CUT = "\n[cut: it says more]"
 _SHOWN_CHARS = 60
 
 MakeServer = Callable[[ServerSetting, Callable[[], bool]], ToolServer]
@@ -171,7 +172,7 @@ class ToolBox:
             found.end()
             raise
         error_word = "The tool reports an error:\n" if result.is_error else ""
-        return f"{error_word}{result.text}" or "(nothing)"
+        return f"{error_word}{result.text}{_CUT if result.is_cut else ''}" or "(nothing)"
 
     def _give_up(self, one: _Served, error: ToolServerError, note: Callable[[str], object]) -> None:
         one.end()

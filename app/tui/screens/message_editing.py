@@ -101,7 +101,9 @@ class MessageEditing:
         return f"{first_key('prompt.send')} {sends} · {first_key('chat.stop')} keeps everything"
 
     def _edit_title(self, index: int) -> str:
-        return f"editing {'reply' if self.is_editing_reply else 'message'} {index // 2 + 1}"
+        before = self._turns.conversation.messages[: index + 1]
+        number = sum(message.role is Role.USER and not message.results for message in before)
+        return f"editing {'reply' if self.is_editing_reply else 'message'} {number}"
 
     def cancel(self) -> bool:
         """Leave the conversation as it is and bring back what stood in the prompt; False when nothing is edited."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ async def question(chat: Driver) -> QuestionScreen:
 
 
 @pytest.mark.slow
-async def test_a_call_is_shown_asked_about_and_answered() -> None:
+async def test_a_call_is_shown_asked_about_and_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     replies = [
         ["Look. ", call("one\n\x1b[31mtwo\u202e")],
         [call("three")],
@@ -65,6 +66,16 @@ async def test_a_call_is_shown_asked_about_and_answered() -> None:
         await chat.say("/tools")
         await chat.note("own: on, echo, do")
         assert not chat.chat.turns.is_busy
+        monkeypatch.setattr("app.tui.screens.tool_flow.MOST_ROUNDS", 2)
+        chat.script.replies = [[call("again")]]
+        await chat.say("for ever")  # echo was agreed to
+        await chat.note("2 rounds of calls for one message are enough")
+        assert not chat.chat.turns.is_busy
+        assert chat.chat.turns.conversation.n_rounds == 2
+        model = chat.chat.turns.model
+        assert model is not None
+        chat.chat.tools.note_model(replace(model, server="host:8000"))
+        await chat.note("tools are off while host:8000 computes the answers")
 
 
 def test_arguments_are_shown_whole_and_do_nothing() -> None:
