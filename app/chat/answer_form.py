@@ -25,13 +25,13 @@ class FormError(Refusal):
 
 @record
 class AnswerForm:
-    """What a reply must look like."""
+    """Form that a reply must have."""
 
     kind: str
     """``schema``, ``regex``, or ``grammar``: GBNF as of llama.cpp, or Lark as of llguidance."""
     text: str
     name: str
-    """What people call it: a file, a field of a request."""
+    """Its name for people: a file, a field of a request."""
 
 
 def bounded_form(kind: str, text: str, name: str) -> AnswerForm:

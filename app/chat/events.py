@@ -32,7 +32,7 @@ class ModelLoaded:
 
     @property
     def title(self) -> str:
-        """What it is called in files and lists."""
+        """Its name in files and lists."""
         return f"{self.name} {self.quantization}".strip()
 
 

@@ -101,7 +101,7 @@ class GenerationChoice:
 
     @property
     def differing(self) -> Mapping[str, float]:
-        """What was chosen here, in the settings or on the command line, by name."""
+        """Values chosen here, in the settings or on the command line, by name."""
         sampling = self._now.sampling
         return {name: getattr(sampling, name) for name in self.names if name in self._chosen or name in sampling.given}
 

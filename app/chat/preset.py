@@ -1,4 +1,4 @@
-"""What ``/persona`` and ``/preset`` ask for: a system prompt together with parameters of generation."""
+"""Presets of ``/persona`` and ``/preset``: a system prompt together with parameters of generation."""
 
 from __future__ import annotations
 

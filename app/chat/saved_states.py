@@ -1,4 +1,4 @@
-"""What the cache held, on disk, in the engine's thread: kept for the live conversation, brought back where it serves.
+"""Contents of the cache on disk, in the engine's thread: kept for the live conversation, brought back where it serves.
 
 All conversations had with one model and type of cache share one directory, a tree of prefixes (``engine.saved_state``):
 what was read once, in whichever conversation, is not read again. A state is a disposable cache: whatever is wrong with

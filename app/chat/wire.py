@@ -85,7 +85,7 @@ FLUSH_S = 0.3
 
 
 class Stoppable(Protocol):
-    """What runs for a user."""
+    """Work that a user waits for."""
 
     def cancel(self) -> None:
         """End it; any thread may ask."""
@@ -124,7 +124,7 @@ class Wire:
         self.sweep: Sweep | None = None
         """The running one."""
         self.state_path: Path | None = None
-        """What the names of files about the live conversation's states begin with; None where none are kept."""
+        """Beginning of the names of files about the live conversation's states; None where none are kept."""
         self.state_trouble = ""
         """Why it is not; "" if it is."""
         self.rereading: Session | None = None

@@ -30,7 +30,7 @@ from app.tui.draft import Draft
 
 @record
 class ReadOptions:
-    """What the command line asks for."""
+    """Request of the command line."""
 
     model: str
     files: Sequence[str]

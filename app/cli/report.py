@@ -15,7 +15,7 @@ from app.text.record import record
 
 @record
 class ReportOptions:
-    """What the command line of ``report`` asks for."""
+    """Request of the command line of ``report``."""
 
     model: str | None = None
     out: str = ""

@@ -29,7 +29,7 @@ _MODEL_COLUMNS, _LEAST_WORDS = 20, 16
 
 @record
 class StatesOptions:
-    """What the command line asks for."""
+    """Request of the command line."""
 
     action: str = ""
     older: float | None = None

@@ -1,4 +1,4 @@
-"""What the model of a directory of saved states is called, for people: a file beside the segments."""
+"""Name of the model of a directory of saved states, for people: a file beside the segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of some documents goes with a message: all of them, or where the context is too small, passages of them."""
+"""Choice of the documents that go with a message: all of them, or where the context is too small, passages of them."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class ModelEntry:
 
     @property
     def model(self) -> ModelPlace:
-        """What is opened."""
+        """The file, or the model of a server, that is opened."""
         return self.served or self.path
 
     @property

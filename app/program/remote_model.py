@@ -28,7 +28,7 @@ class RemoteModel:
 
     @property
     def stem(self) -> str:
-        """What to call it before it is open."""
+        """Its name before it is open."""
         return self.name or self.host
 
     @property

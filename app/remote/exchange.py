@@ -44,7 +44,7 @@ class Limits:
     whole_s: float = 4 * 3600.0
     """A reply from its first byte to its last."""
     linger_s: float = 5.0
-    """What may follow the end of a reply, its figures."""
+    """Limit on the figures that may follow the end of a reply."""
 
 
 @record

@@ -1,4 +1,4 @@
-"""What a server writes, piece by piece: JSON objects in a stream of events, each bounded and taken for nothing better.
+"""Answers of a server, piece by piece: JSON objects in a stream of events, each bounded and taken for nothing better.
 
 Nothing of an object is believed before its type is looked at; what does not fit is as if it were not there.
 """
@@ -21,7 +21,7 @@ _LONE = re.compile("[\ud800-\udfff]")
 
 @record
 class Figures:
-    """What a server says about a reply; None where it says nothing."""
+    """Figures of a reply as a server gives them; None where it gives none."""
 
     prompt_tokens: int | None = None
     cached_tokens: int | None = None

@@ -53,7 +53,7 @@ class Begun:
 
     @property
     def sent(self) -> str:
-        """What the server goes on from: templates leave out a thought that has ended."""
+        """Text that the server goes on from: templates leave out a thought that has ended."""
         return self.raw if self.is_thought else self.answer
 
 

@@ -70,7 +70,7 @@ class Order:
     form: AnswerForm | None = None
     """Of the reply; None for any."""
     tools: Tools | None = None
-    """What the model may call; None for nothing."""
+    """Tools that the model may call; None for none."""
     is_streamed: bool = False
     tells_usage: bool = False
     """Whether a stream ends with the number of tokens."""

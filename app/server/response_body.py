@@ -1,4 +1,4 @@
-"""What a reply looks like at ``/v1/responses``: one object, or a stream of events that build it up."""
+"""A reply as ``/v1/responses`` gives it: one object, or a stream of events that build it up."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class _Item:
         self.id = f"{'msg' if is_answer else 'rs'}_{secrets.token_hex(16)}"
         self.name = "output_text" if is_answer else "reasoning_text"
         self.more: dict[str, Any] = {"logprobs": []} if is_answer else {}
-        """What an answer's events have besides, though no request asks for it."""
+        """Fields that an answer's events have without being asked for."""
 
     @property
     def text(self) -> str:

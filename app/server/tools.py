@@ -20,7 +20,7 @@ AUTO, NONE, REQUIRED = "auto", "none", "required"
 
 @record
 class Tools:
-    """What the model may call."""
+    """Tools that the model may call."""
 
     items: tuple[dict[str, Any], ...]
     """As templates take them."""

@@ -45,7 +45,7 @@ class Draft:
 
     @property
     def documents(self) -> str:
-        """What the message begins with: the texts of its files, which stay while the question is typed; "" for none."""
+        """The beginning of the message: the texts of its files, which stay while the question is typed; "" for none."""
         return Draft(self.shown[: files_end(self.shown, self.folds)], self.folds).text.strip()
 
     def with_files(self, files: Sequence[tuple[str, str]]) -> Draft:

@@ -1,4 +1,4 @@
-"""What was computed once: prefixes of tokens with their keys and values on disk, written while a session grows.
+"""Store of prefixes: tokens with their keys and values, computed once, on disk; written while a session grows.
 
 The files are a disposable cache: token ids, keys and values, no text. ``layout`` describes a file, ``segments`` how
 files form a tree. Importing this package does not import numba.

@@ -1,4 +1,4 @@
-"""What a directory of segments takes on the disk, and dropping what was used longest ago.
+"""Bytes of a directory of segments on the disk, and dropping what was used longest ago.
 
 Names and sizes are read, and heads where one segment may end within another; no keys and values.
 """

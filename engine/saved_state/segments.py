@@ -47,7 +47,7 @@ _NAME = re.compile(r"([0-9a-f]{32})-([1-9][0-9]{0,8})-([0-9a-f]{32})\.kv")
 
 @dataclass(frozen=True)
 class Segment:
-    """What the name of a segment's file says.
+    """Fields of the name of a segment's file.
 
     Attributes:
         parent: key of the prefix that it continues.

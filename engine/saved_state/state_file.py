@@ -57,7 +57,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Found:
-    """What is saved of a sequence of tokens.
+    """Saved part of a sequence of tokens.
 
     Attributes:
         n: tokens that agree.

@@ -16,7 +16,7 @@ from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.message_editing import MessageEditing
 
 _WORTH_A_LINE_TOKENS = 500
-"""What fewer tokens cost is said at the prompt's edge alone."""
+"""The cost of fewer tokens is said at the prompt's edge alone."""
 _GROUP = "documents"
 
 

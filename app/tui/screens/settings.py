@@ -34,7 +34,7 @@ _KEY, _SOURCE = 23, 12
 """Columns of the name and of the source; the source is shown from ``_SOURCE_FROM`` columns on."""
 _SOURCE_FROM, _LEAST_KEY = 44, 16
 _TYPED_CHARS = 30
-"""What is shown of the end of a value that is typed."""
+"""Characters shown of the end of a value that is typed."""
 _MOST_VALUE_CHARS = 400
 
 

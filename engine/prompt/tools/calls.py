@@ -45,7 +45,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class CallResult:
-    """What came of a call.
+    """Result of a call.
 
     Attributes:
         name: of the tool.
