@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from app.chat.commands import (
     Ask,
+    CallTools,
     Close,
     Command,
     Complete,
@@ -45,6 +46,7 @@ from app.tuning.threads_in_use import ThreadsInUse
 if TYPE_CHECKING:
     from app.chat.form_choice import FormChoice
     from app.chat.generation import GenerationChoice
+    from app.chat.tools import ToolBox
     from engine.tuning.report import TuningReport
 
 CLOSE_PATIENCE_S = 0.3
@@ -115,7 +117,7 @@ class EngineBridge:
         if isinstance(command, (Weigh, GrantThreads)) and self._wire.commands.qsize() >= QUEUE_LENGTH // 2:
             return False  # nobody waits for these; the other half is for what is asked
         self._wire.idle_work.drop()
-        if isinstance(command, (Ask, Complete, Read, Regenerate, Continue, ContinueEdited, Tune, Load)):
+        if isinstance(command, (Ask, CallTools, Complete, Read, Regenerate, Continue, ContinueEdited, Tune, Load)):
             self._wire.cancelled.clear()
         try:
             self._wire.commands.put_nowait(command)
@@ -154,6 +156,11 @@ class EngineBridge:
     def form(self) -> FormChoice | None:
         """The form that ``/schema`` chose; None where none can be chosen."""
         return self._options.form
+
+    @property
+    def tools(self) -> ToolBox | None:
+        """The tools of the user's servers; None where none are used."""
+        return self._options.tools
 
     def glance_at(self, path: Path) -> Future[object]:
         """Find out whether a path leads to a model file; the future's exception says why it does not."""

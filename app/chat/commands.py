@@ -10,6 +10,7 @@ from app.conversations.conversation import PastTurn
 from app.conversations.thinking import Thinking
 from app.program.remote_model import ModelPlace
 from app.text.record import record
+from engine.prompt.tools.calls import CallResult, ToolCall
 
 THREADS_AND_WEIGHTS = ("counts", "pinning", "weights")
 KV_TYPES = ("kv",)
@@ -56,6 +57,15 @@ class OpenConversation:
 
 
 @record
+class AnsweredCalls:
+    """Calls that the last reply ends with, where in its text they begin, and what came of them."""
+
+    calls: tuple[ToolCall, ...]
+    calls_at: int
+    results: tuple[CallResult, ...]
+
+
+@record
 class Ask:
     """Answer the user's next message."""
 
@@ -64,6 +74,17 @@ class Ask:
     """When the user sent it, on the bridge's clock, if it had to wait."""
     keep_turns: int | None = None
     """Number of earlier turns to keep; None keeps all."""
+    answered: AnsweredCalls | None = None
+    """Calls with their results, which stand in place of the text."""
+
+
+@record
+class CallTools:
+    """Run the calls that the last reply ends with; those that are not allowed are told to the model as refused."""
+
+    calls: tuple[ToolCall, ...]
+    allowed: frozenset[str]
+    """Ids of calls that the user agreed to."""
 
 
 @record
@@ -169,6 +190,7 @@ Command = (
     | StartConversation
     | OpenConversation
     | Ask
+    | CallTools
     | Read
     | Complete
     | Regenerate

@@ -34,6 +34,8 @@ class Crew:
                     worker.obey(command)
             except BaseException as error:  # the thread must outlive any bug, or the chat would wait for ever
                 (worker or self._at_work or self._local_worker()).report(command, error)
+        if self._options.tools is not None:
+            self._options.tools.close()
         if self._at_work is not None:
             self._at_work.unload()
 

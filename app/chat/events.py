@@ -9,6 +9,7 @@ from app.conversations.conversation import Ending, ReplyFigures
 from app.text.record import record
 from app.tuning.threads_in_use import ThreadsInUse
 from engine.prompt.thinking_mode import AUTO
+from engine.prompt.tools.calls import CallResult, ToolCall
 
 
 @record
@@ -144,6 +145,10 @@ class GenerationFinished:
     """Its tokens, all of them."""
     raw: str = ""
     """Their text, not cleaned."""
+    calls: tuple[ToolCall, ...] = ()
+    """Of tools, that the reply ends with."""
+    calls_at: int = 0
+    """Where in ``raw`` they begin."""
 
 
 @record
@@ -247,6 +252,20 @@ class TuningEnded:
     """Why it broke off; "" if it did not."""
 
 
+@record
+class ToolsTold:
+    """A line about tools for the user: why there are none, or what a server did wrong."""
+
+    line: str
+
+
+@record
+class ToolsAnswered:
+    """All calls of the last reply have a result."""
+
+    results: tuple[CallResult, ...]
+
+
 Event = (
     ModelLoaded
     | ModelFailed
@@ -271,6 +290,8 @@ Event = (
     | ThinkingChosen
     | TuningDoubted
     | TuningEnded
+    | ToolsTold
+    | ToolsAnswered
 )
 """Events of the engine's thread, returned in order by ``EngineBridge.drain``. ``Talk`` adds ``MessagesJoined`` and
 ``UnansweredLeftOut``."""

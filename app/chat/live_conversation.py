@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from app.chat.commands import Ask, Command, Continue, ContinueEdited, Weigh
+from app.chat.commands import AnsweredCalls, Ask, Command, Continue, ContinueEdited, Weigh
 from app.chat.context_room import MIN_REPLY_TOKENS, Fitted, NoRoomError, Prompt, make_room, reply_room
 from app.chat.turn import EarlierPart, TurnPrompt
 from app.conversations.conversation import PastTurn
@@ -47,7 +47,6 @@ class LiveConversation:
 
     Attributes:
         chat: the conversation as tokens.
-        tags: control tokens that are part of the text.
         turn_starts: where each turn began when the last turn ended.
         n_tokens: that the conversation had then.
     """
@@ -57,13 +56,19 @@ class LiveConversation:
     ) -> None:
         self._least_reply_tokens = least_reply_tokens
         self._model, self._session, self.chat = model, session, chat
-        self.tags: Collection[int] = tag_ids(model.tokenizer.control_texts)
+        self._tags: Collection[int] = tag_ids(model.tokenizer.control_texts)
         self._n_dropped = 0
         """Turns at the conversation's beginning that the context no longer contains."""
         self._before: tuple[SavedChat, int] | None = None
         """The conversation before the running turn, and its tokens."""
         self.turn_starts: tuple[int, ...] = ()
         self.n_tokens = 0
+
+    @property
+    def tags(self) -> Collection[int]:
+        """Control tokens that are part of the text."""
+        how = self._model.chat_template.call_format if self.chat.tools else None
+        return self._tags if how is None else {*self._tags, *how.marker_ids(self._model.tokenizer)}
 
     def start(self, system: str | None, n_dropped: int = 0) -> None:
         """Begin anew, or behind ``n_dropped`` turns that the context no longer contains."""
@@ -165,6 +170,8 @@ class LiveConversation:
         if isinstance(command, Ask):
             if command.keep_turns is not None:
                 self._rewind(command.keep_turns - n_dropped)
+            if command.answered is not None:
+                return self._answer_calls(command.answered)
             return Prompt(list(chat.add_user(command.text)))
         if isinstance(command, ContinueEdited):
             return self._edit_reply(command.text, command.n_turn, n_dropped, command.thinking)
@@ -173,6 +180,15 @@ class LiveConversation:
             return Prompt(list(chat.prompt_ids()))
         with self._thinking_as_in(taken.text, command.thinking):
             return Prompt(list(chat.prompt_ids()), taken.ids)
+
+    def _answer_calls(self, answered: AnsweredCalls) -> Prompt:
+        """Let the last reply end with its calls, which was plain text while they had no results, and add these."""
+        chat = self.chat
+        if chat.messages and chat.messages[-1].role == "assistant":  # else it went for want of room
+            taken = chat.take_reply()
+            chat.add_reply(list(taken.ids), taken.text, answered.calls, taken.text[: answered.calls_at].rstrip())
+        chat.add_results(answered.results)
+        return Prompt(list(chat.prompt_ids()))
 
     def _edit_reply(self, text: str, n_turn: int, n_dropped: int, thinking: Thinking | None) -> Prompt:
         """Take a reply and all after it out of the conversation; what it is now begins the next one."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from app.chat.form_choice import FormChoice
     from app.chat.generation import GenerationChoice
     from app.chat.saved_states import StateFiles
+    from app.chat.tools import ToolBox
     from app.chat.wire import Wire
     from engine import Model, Sampling, Session
     from engine.prompt.chat_prompt import ChatPrompt
@@ -62,6 +63,8 @@ class ChatOptions:
     """0 for no limit but the context."""
     form: FormChoice | None = None
     """The form of replies; None for any, for good."""
+    tools: ToolBox | None = None
+    """Tools of the user's servers; None where none are used."""
     generation: GenerationChoice | None = None
     """Parameters chosen with ``/set``, in place of ``max_tokens``; its ``sampling`` is the one above."""
     least_reply_tokens: int = MIN_REPLY_TOKENS

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from app.chat.events import Event, ReplyReopened, TextGenerated, ThinkingFinished, ThoughtGenerated
 from app.chat.reply import ReplyMeter
 from app.conversations.thinking import Split, Thinking, ThinkingSplitter
 from app.text.clean_text import TextCleaner
 from engine.prompt.thought_markers import opened_by
+
+if TYPE_CHECKING:
+    from engine.prompt.tools.split import CallSplitter
 
 TextEvent = TextGenerated | ThoughtGenerated | ThinkingFinished | ReplyReopened
 
@@ -21,34 +25,42 @@ class ReplyText:
         meter: of the running reply; says how long thinking took.
         opening: the last words of the prompt, which may open a thinking block.
         earlier: what was thought in the part of the reply that is continued.
+        calls: takes calls of tools out of the answer; None where the model knows no tools.
     """
 
     def __init__(
-        self, emit: Callable[[Event], None], meter: ReplyMeter, opening: str, earlier: Thinking | None = None
+        self,
+        emit: Callable[[Event], None],
+        meter: ReplyMeter,
+        opening: str,
+        earlier: Thinking | None = None,
+        calls: CallSplitter | None = None,
     ) -> None:
-        self._emit, self._meter, self._earlier = emit, meter, earlier or Thinking()
-        self._cleaner = TextCleaner()
+        self._emit, self._meter, self._earlier, self._calls = emit, meter, earlier or Thinking(), calls
+        self._answer, self._thought = TextCleaner(), TextCleaner()
         self._splitter = ThinkingSplitter(opened_by(opening))
         self._is_finished = False
 
     def push(self, text: str) -> None:
         """Take the next piece."""
-        self._show(self._splitter.push(self._cleaner.push(text)))
+        self._show(self._splitter.push(text))
 
     def finish(self) -> None:
         """The reply has ended: show what was held back."""
-        self._show(self._splitter.push(self._cleaner.flush()))
-        self._show(self._splitter.flush())
+        self._show(self._splitter.flush(), is_last=True)
         if self._splitter.is_thinking:
             self._finish_thinking()
 
-    def _show(self, split: Split) -> None:
-        if split.thought:
-            self._emit(ThoughtGenerated(split.thought))
+    def _show(self, split: Split, is_last: bool = False) -> None:
+        if thought := _cleaned(self._thought, split.thought, is_last):
+            self._emit(ThoughtGenerated(thought))
         if self._splitter.has_block and not self._splitter.is_thinking:
             self._finish_thinking()
-        if split.answer:
-            self._emit(TextGenerated(split.answer))
+        answer = split.answer
+        if self._calls is not None:
+            answer = self._calls.push(answer).text + (self._calls.flush().text if is_last else "")
+        if answer := _cleaned(self._answer, answer, is_last):
+            self._emit(TextGenerated(answer))
 
     def _finish_thinking(self) -> None:
         if self._is_finished:
@@ -59,6 +71,10 @@ class ReplyText:
             tokens += self._meter.tokens
             duration_s += self._meter.generating_s
         self._emit(ThinkingFinished(tokens, duration_s, not self._splitter.is_thinking))
+
+
+def _cleaned(cleaner: TextCleaner, text: str, is_last: bool) -> str:
+    return cleaner.push(text) + (cleaner.flush() if is_last else "")
 
 
 class GrowingReply:

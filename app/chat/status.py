@@ -24,6 +24,8 @@ class Activity(str, Enum):
     READING_AHEAD = "reading ahead"
     """The draft in the prompt is processed before it is sent; ends as soon as anything is asked."""
     WRITING = "writing"
+    CALLING = "calling tools"
+    """A server of tools starts, or a tool runs."""
     TUNING = "tuning threads"
     """Thread counts are being measured."""
     READY = "ready"

@@ -5,6 +5,7 @@ What happens becomes events; what is measured, the status. Leaves the conversati
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from app.chat.form_constraint import FormConstraint
     from engine import Model, Session
     from engine.prompt.chat_prompt import ChatPrompt
+    from engine.prompt.tools.calls import ToolCall
+    from engine.prompt.tools.split import CallSplitter
 
 
 @record
@@ -77,6 +80,7 @@ class EngineTurn:
         options: how to ask.
         on_progress: called after every token and every block of the prompt.
         spelled: control tokens that are part of the text.
+        calls: takes calls of tools out of the answer; None where the model knows no tools.
     """
 
     def __init__(
@@ -87,7 +91,9 @@ class EngineTurn:
         options: ChatOptions,
         on_progress: Callable[[], object],
         spelled: Collection[int] = (),
+        calls: CallSplitter | None = None,
     ) -> None:
+        self._calls = calls
         self._wire, self._session, self._prompt = wire, session, prompt
         self._earlier = prompt.earlier or EarlierPart((), "", None)
         self._is_reopened, self._on_progress = prompt.earlier is None, on_progress
@@ -109,7 +115,7 @@ class EngineTurn:
             on_prompt_progress=self._show_progress,
             clock=wire.clock,
         )
-        self._text = ReplyText(wire.emit, self._reply.meter, prompt.opening, self._earlier.thinking)
+        self._text = ReplyText(wire.emit, self._reply.meter, prompt.opening, self._earlier.thinking, calls)
 
     def _thought_limit(self, spelled: Collection[int]) -> ThoughtLimit | None:
         budget = self._prompt.chat.thought_budget_tokens if self._prompt.chat is not None else None
@@ -177,8 +183,16 @@ class EngineTurn:
             self._wire.emit(PromptStopped())
             return False
         self._keep_reply()
-        self._wire.emit(GenerationFinished(ending, self.meter.figures(), self.ids(), self.text()))
+        calls, calls_at = self._found_calls() if ending is Ending.COMPLETE else ((), 0)
+        self._wire.emit(GenerationFinished(ending, self.meter.figures(), self.ids(), self.text(), calls, calls_at))
         return True
+
+    def _found_calls(self) -> tuple[tuple[ToolCall, ...], int]:
+        """Return the calls of a whole reply, each with an id, and where in its text they begin."""
+        if self._calls is None or not self._calls.calls:
+            return (), 0
+        calls = tuple(replace(one, call_id=secrets.token_hex(5)[:9]) for one in self._calls.calls)
+        return calls, len(self.text()) - self._calls.tail_chars
 
     def _show_progress(self, done: int, total: int) -> None:
         self._update(done=done, total=total, context_used=self._session.length)

@@ -12,7 +12,9 @@ from enum import Enum
 from app.chat.bridge import EngineBridge
 from app.chat.commands import (
     THREADS_AND_WEIGHTS,
+    AnsweredCalls,
     Ask,
+    CallTools,
     Command,
     Continue,
     ContinueEdited,
@@ -31,6 +33,7 @@ from app.conversations.recent import model_key
 from app.conversations.store import Opened
 from app.program.remote_model import ModelPlace
 from app.text.clean_text import clean_text
+from engine.prompt.tools.calls import CallResult, ToolCall
 
 
 class Admission(Enum):
@@ -66,6 +69,8 @@ class Turns:
         self.model: ModelLoaded | None = None
         self.is_loading = False
         self.is_answering = False
+        self.is_calling = False
+        """Whether the calls of the last reply wait for a word of the user, or run."""
         self.is_tuning = False
         self.is_rereading = False
         """Whether a newly opened model reads the conversation, or will."""
@@ -92,8 +97,8 @@ class Turns:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the engine is loading, reading a conversation again, answering or measuring its threads."""
-        return self.is_loading or self.is_rereading or self.is_answering or self.is_tuning
+        """Whether the engine is loading, reading a conversation again, answering, calling or measuring its threads."""
+        return self.is_loading or self.is_rereading or self.is_answering or self.is_calling or self.is_tuning
 
     @property
     def queued_texts(self) -> list[str]:
@@ -252,7 +257,9 @@ class Turns:
         """Answer the last message again; False when there is none or the engine is not free."""
         if self.is_busy or self.model is None or self.conversation.is_empty:
             return False
-        if self.conversation.awaits_reply:
+        if self.conversation.awaits_reply and self.conversation.messages[-1].results:
+            self._ask_with_results()
+        elif self.conversation.awaits_reply:
             folded = self.conversation.messages[-1].folded
             self._begin(self.conversation.take_back_user(), folded)
         else:
@@ -354,20 +361,46 @@ class Turns:
             self.journal.flush(self.conversation, Partial(text, thought, ids, raw, self._is_edited))
 
     def note_reply(
-        self, ending: Ending, figures: ReplyFigures, ids: tuple[int, ...] = (), raw: str = ""
+        self,
+        ending: Ending,
+        figures: ReplyFigures,
+        ids: tuple[int, ...] = (),
+        raw: str = "",
+        calls: tuple[ToolCall, ...] = (),
+        calls_at: int = 0,
     ) -> ChatMessage:
         """The running reply has ended and counts as a turn."""
-        self.is_answering = False
+        self.is_answering, self.is_calling = False, bool(calls)
         if self._continued is not None and self._continued.figures is not None:
             figures = self._continued.figures.continued_by(figures)
         message = self.conversation.add_reply(self.growing.text, ending, figures, self.growing.thinking)
         message.is_edited = self._is_edited or (self._continued is not None and self._continued.is_edited)
-        message.ids, message.raw = ids, raw
+        message.ids, message.raw, message.calls, message.calls_at = ids, raw, calls, calls_at
         self._replaced, self._continued, self._is_edited = [], None, False
         self.joined = self._left_out = None
         self.journal.note_settled(self.conversation)
         self._wait_for_disk()
         return message
+
+    def run_calls(self, allowed: frozenset[str]) -> None:
+        """Run those calls of the last reply that the user agreed to, by their ids."""
+        self._bridge.send(CallTools(self.conversation.messages[-1].calls, allowed))
+
+    def note_results(self, results: tuple[CallResult, ...], folded: str) -> ChatMessage:
+        """The calls have results: the model goes on from them.
+
+        Args:
+            folded: what is shown of them.
+        """
+        self.is_calling = False
+        message = self.conversation.add_results(results)
+        message.folded = folded
+        self._ask_with_results()
+        return message
+
+    def _ask_with_results(self) -> None:
+        reply, asked = self.conversation.messages[-2:]
+        self._send(Ask(asked.text, answered=AnsweredCalls(reply.calls, reply.calls_at, asked.results)))
 
     def note_unanswered(self) -> bool:
         """The turn ended before a reply began.
@@ -376,7 +409,8 @@ class Turns:
             Whether it took the place of something, which is back now. Otherwise the question stays, to be asked
             again or replaced.
         """
-        self.is_answering, self.joined, self._left_out = False, None, None
+        self.is_answering = self.is_calling = False
+        self.joined = self._left_out = None
         is_restored = self._restore()
         self.journal.note_settled(self.conversation)
         return is_restored

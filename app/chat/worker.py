@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.chat.commands import (
     Ask,
+    CallTools,
     Command,
     Complete,
     Continue,
@@ -52,6 +53,7 @@ from app.chat.status import Activity, EngineStatus
 from app.chat.turn import EngineTurn, reason_of
 from app.chat.wire import Wire
 from app.chat.worker_measures import EngineMeasures
+from app.chat.worker_tools import EngineTools
 from app.chat.worker_tuning import EngineTuning
 from app.conversations.conversation import PastTurn
 from app.program import garbage
@@ -95,6 +97,7 @@ class EngineWorker:
         self._measures = EngineMeasures(wire, options.open_history(), wire.clock)
         self._ahead = ReadAhead(wire)
         self._tuning = EngineTuning(wire, options, self._measures.note_weights)
+        self._tools = EngineTools(wire, options)
         self._states = SavedStates(
             wire, options.state_files() if options.state_files is not None else None, self._is_wanted
         )
@@ -133,6 +136,8 @@ class EngineWorker:
             self._tune(command)
         elif isinstance(command, Think):
             self._think(command)
+        elif isinstance(command, CallTools):
+            self._call_tools(command)
         else:
             self._take_turn(command)
 
@@ -174,6 +179,14 @@ class EngineWorker:
         self._wire.thinking = str(opened.live.chat.thinking)
         trouble = remember(opened.path, self._wire.thinking) if remember is not None else None
         self._wire.emit(ThinkingChosen(self._wire.thinking, trouble or ""))
+
+    def _call_tools(self, command: CallTools) -> None:
+        meter = self._wire.status.meter
+        try:
+            if self._opened is not None:
+                self._tools.call(command, self._opened.session)
+        finally:
+            self.settle(meter)
 
     def report(self, command: Command, error: BaseException) -> None:
         """Say what went wrong with a command."""
@@ -274,6 +287,7 @@ class EngineWorker:
         chat = model.chat()  # before the session: it starts a process, which no thread should precede
         chat.thinking = ThinkingMode.parse(self._options.recall_thinking(path))
         self._wire.thinking = str(chat.thinking)
+        chat.tools = self._tools.known(model)
         if self._options.generation is not None:
             self._options.generation.recall(path, model.sampling_advice)
         kv_type = self._tuning.note_model(model)
@@ -403,6 +417,10 @@ class EngineWorker:
     def _prepare(self, opened: Opened, command: Command) -> EngineTurn | None:
         """Bring the conversation to where the reply begins; None where it cannot be asked for."""
         live, session = opened.live, opened.session
+        is_round = isinstance(command, Ask) and command.answered is not None
+        keeps_tools = is_round and bool(live.chat.tools)  # what its prompt tells of
+        if not keeps_tools and not self._tools.offer(opened.model, live.chat):
+            return None
         has_form = self._options.form is not None and self._options.form.form is not None
         # The form is that of the whole reply, in which a thought has no place.
         live.chat.thinking = ThinkingMode(False) if has_form else ThinkingMode.parse(self._wire.thinking)
@@ -418,7 +436,8 @@ class EngineWorker:
         if fitted is not None and fitted.dropped_turns:
             self._tell_dropped(session, fitted)
         self._states.bring_back(prompt.all_ids)
-        return EngineTurn(self._wire, session, prompt, self._options, self._note_progress, live.tags)
+        calls = self._tools.splitter(opened.model, live.chat) if prompt.chat is not None else None
+        return EngineTurn(self._wire, session, prompt, self._options, self._note_progress, live.tags, calls)
 
     def _refuse(self, command: Command, needed_tokens: int, n_ctx: int) -> None:
         if isinstance(command, (Continue, ContinueEdited)):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import takewhile
 
 from app.conversations.thinking import Thinking
 from app.documents.sources import sources_of
@@ -164,12 +165,15 @@ class Conversation:
 
     def turns(self) -> tuple[PastTurn, ...]:
         """Return every question of the context that has a reply, with the reply."""
-        within = self.messages[self.n_dropped :]
-        pairs = zip(within[::2], within[1::2], strict=False)
-        return tuple(
-            PastTurn(asked.text, reply.text, reply.ids, reply.raw, reply.calls, reply.calls_at, asked.results)
-            for asked, reply in pairs
-        )
+        turns = []
+        for at in range(self.n_dropped, len(self.messages) - 1, 2):
+            asked, reply = self.messages[at : at + 2]
+            # Templates refuse calls without results: such calls are read as the text that the model wrote.
+            has_results = at + 3 < len(self.messages) and bool(self.messages[at + 2].results)
+            calls = reply.calls if has_results else ()
+            text = reply.text if calls == reply.calls else reply.raw
+            turns.append(PastTurn(asked.text, text, reply.ids, reply.raw, calls, reply.calls_at, asked.results))
+        return tuple(turns)
 
     def drop_gaps(self) -> None:
         """Let the context begin behind the last turn of which something is missing."""
@@ -206,7 +210,14 @@ class Conversation:
     @property
     def unanswered(self) -> ChatMessage | None:
         """The message that the end of the program left without a reply, and that the next one goes with."""
-        return self.messages[-1] if self.is_cut_off and self.awaits_reply else None
+        is_said = self.is_cut_off and self.awaits_reply and not self.messages[-1].results
+        return self.messages[-1] if is_said else None
+
+    @property
+    def n_rounds(self) -> int:
+        """How often in a row tools have spoken since the user did."""
+        questions = (message for message in reversed(self.messages) if message.role is Role.USER)
+        return sum(1 for _ in takewhile(lambda asked: asked.results, questions))
 
     def with_unanswered(self, text: str, folded: str = "") -> tuple[str, str]:
         """Return what is said with a new message, and that with large pastes folded; "" where there are none."""

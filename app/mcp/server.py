@@ -2,7 +2,7 @@
 
 The server is untrusted: every answer is bounded in time and bytes, and nothing is read between two requests, so that a
 flood stands in the pipe. The protocol is a JSON object a line (JSON-RPC 2.0); the part of it that tools need is small,
-and the usual package for it reads lines of any length, and takes a second to import.
+and the usual package for it (mcp 2.3) gathers a line of any length and takes 0.6 s of a processor to import.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -315,15 +316,17 @@ def _tool(item: Any) -> ServedTool | None:
 
 
 def _end(child: subprocess.Popen[bytes], lifeline: int) -> None:
-    """End the guard, which ends the server with all its children."""
+    """End the guard and, with its group, the server and its children: a guard that stands still would not."""
     with contextlib.suppress(OSError):
         os.close(lifeline)
     for pipe in (child.stdin, child.stdout):
         if pipe is not None:
             with contextlib.suppress(OSError):
                 pipe.close()
+    if child.returncode is None:  # not waited for: its number means no other group
+        with contextlib.suppress(OSError):
+            os.killpg(child.pid, signal.SIGKILL)
     try:
         child.wait(timeout=1.0)
     except subprocess.TimeoutExpired:
-        child.kill()
         threading.Thread(target=child.wait, daemon=True).start()

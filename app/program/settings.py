@@ -6,6 +6,7 @@ the program learns by itself is kept by ``app.program.state``.
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field, fields, is_dataclass
 from enum import Enum
@@ -25,6 +26,7 @@ MOST_THREADS = 128
 _MAX_COUNT = 2**31 - 1
 _MOST_SHOWN = 10**40
 _GIVEN, _SOURCES = "given", "sources"
+_TOOL_SERVER_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 AUTO = "auto"
 """Leaves a choice to the program."""
 THINKING_WORDS = "auto, on, off, low, medium, high, or the most tokens of a thought"
@@ -48,9 +50,10 @@ class SettingsError(Refusal):
 
 
 def _setting(*, choices: tuple[str, ...] | None = None, least: float | None = None, most: float | None = None,
-             are_paths: bool = False, is_thinking: bool = False, is_server: bool = False) -> Any:  # fmt: skip
+             are_paths: bool = False, is_thinking: bool = False, is_server: bool = False,
+             are_tool_servers: bool = False) -> Any:  # fmt: skip
     rules = {"choices": choices, "least": least, "most": most, "are_paths": are_paths, "is_thinking": is_thinking}
-    return field(metadata={**rules, "is_server": is_server})
+    return field(metadata={**rules, "is_server": is_server, "are_tool_servers": are_tool_servers})
 
 
 @record
@@ -75,6 +78,27 @@ class SamplingSettings:
     """The same seed gives the same text again; -1 = another one each time."""
     given: frozenset[str] = field(default=frozenset(), kw_only=True)
     """Those that the user has set. What a model's file recommends goes before the others."""
+
+
+@record
+class ToolServer:
+    """A program of the user's that has tools for the model, by the Model Context Protocol."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+@record
+class ToolSettings:
+    """Tools that a model may ask for in the chat."""
+
+    use: str = _setting(choices=("on", "off"))
+    """Tell models of the tools from the first message on."""
+    result_tokens: int = _setting(least=16, most=_MAX_COUNT)
+    """Longest part of the results that a model gets of one round of calls."""
+    servers: tuple[ToolServer, ...] = _setting(are_tool_servers=True)
+    """Programs that have the tools."""
 
 
 @record
@@ -128,6 +152,8 @@ class Settings:
     """Limit on all these states together; the oldest go first."""
     sampling: SamplingSettings = field(kw_only=True)
     """How the next token is chosen, and how many."""
+    tools: ToolSettings = field(kw_only=True)
+    """Tools that a model may ask for in the chat."""
     sources: Mapping[str, Source] = field(default_factory=dict, kw_only=True)
     """Where values come from, by dotted key, that are not the defaults."""
 
@@ -231,7 +257,9 @@ def taken_from(settings: Settings, key: str, other: Settings) -> Settings:
 
 def written(value: object) -> str:
     """Write a value as a user types it: text without quotation marks, a list by its elements."""
-    return ", ".join(value) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return ", ".join(one.name if isinstance(one, ToolServer) else one for one in value)
+    return str(value)
 
 
 def typed_value(settings: Settings, key: str, text: str) -> object:
@@ -272,7 +300,7 @@ def setting_keys(table: type = Settings, prefix: str = "") -> Iterator[str]:
 
 def _keys_in(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     for name, value in values.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and prefix + name not in setting_keys():
             yield from _keys_in(value, f"{prefix}{name}.")
         else:
             yield prefix + name
@@ -331,18 +359,24 @@ def _nearest(dotted: str, name: str) -> str:
 
 
 def _field_of(key: str) -> Any:
-    table = SamplingSettings if "." in key else Settings
-    return next(one for one in fields(table) if one.name == key.rpartition(".")[2])
+    return next(one for one in fields(_table_of(key)) if one.name == key.rpartition(".")[2])
 
 
 def _type_of(key: str) -> Any:
-    return get_type_hints(SamplingSettings if "." in key else Settings)[key.rpartition(".")[2]]
+    return get_type_hints(_table_of(key))[key.rpartition(".")[2]]
+
+
+def _table_of(key: str) -> Any:
+    table = key.rpartition(".")[0]
+    return get_type_hints(Settings)[table] if table else Settings
 
 
 def _checked(table: Any, name: str, value: object, where: str) -> Any:
     """Return the value in the field's type, or say what is allowed."""
     wanted = get_type_hints(type(table))[name]
     rules = next(one.metadata for one in fields(table) if one.name == name)
+    if rules["are_tool_servers"]:
+        return _tool_servers(value, where)
     choices, least, most = rules["choices"], rules["least"], rules["most"]
     # TOML writes 1 where 1.0 is meant; an integer of 400 digits has no float.
     if wanted is float and type(value) is int and least <= value <= most:
@@ -367,6 +401,40 @@ def _checked(table: Any, name: str, value: object, where: str) -> Any:
     if is_right:
         return value
     raise SettingsError(f"{where} is {_kind(value)}; allowed: {_allowed(wanted, rules)}", exit_codes.BAD_DATA)
+
+
+def _tool_servers(value: object, where: str) -> tuple[ToolServer, ...]:
+    """Return the servers of tools that a table names."""
+    if not isinstance(value, Mapping):
+        raise SettingsError(
+            f"{where} is {_kind(value)}; it must hold tables: [tools.servers.NAME]", exit_codes.BAD_DATA
+        )
+    return tuple(_tool_server(name, given, f"{where}.{name[:40]}") for name, given in value.items())
+
+
+def _tool_server(name: str, given: object, where: str) -> ToolServer:
+    if not _TOOL_SERVER_NAME.fullmatch(name):
+        raise _wrong_server(f"{where!a} is no name", "1 to 40 letters, digits, _ and -")
+    if not isinstance(given, Mapping) or not given.keys() <= {"command", "environment"}:
+        raise _wrong_server(f"{where} is not sound", "a table with command and environment")
+    command, environment = given.get("command"), given.get("environment", {})
+    if not isinstance(command, list) or not command or not all(map(_is_argument, command)) or not command[0]:
+        raise _wrong_server(
+            f"{where}.command is not sound", 'a list of texts, the program first: ["program", "argument"]'
+        )
+    if not isinstance(environment, Mapping) or not all(map(_is_argument, environment.values())):
+        raise _wrong_server(f"{where}.environment is not sound", 'a table of texts: { NAME = "text" }')
+    if not all(name and "=" not in name and "\0" not in name for name in environment):
+        raise _wrong_server(f"{where}.environment is not sound", "names of variables, without =")
+    return ToolServer(name, tuple(command), tuple(environment.items()))
+
+
+def _wrong_server(what: str, allowed: str) -> SettingsError:
+    return SettingsError(f"{what}; allowed: {allowed}", exit_codes.BAD_DATA)
+
+
+def _is_argument(value: object) -> bool:
+    return isinstance(value, str) and "\0" not in value
 
 
 def _is_thinking_mode(text: str) -> bool:
@@ -397,6 +465,8 @@ def _allowed(wanted: Any, rules: Mapping[str, Any]) -> str:
         return THINKING_WORDS
     if rules["is_server"]:
         return "an address of http or https without a password, as https://host:8000/v1"
+    if rules["are_tool_servers"]:
+        return "tables in your file: [tools.servers.NAME] with command and environment"
     if rules["choices"]:
         return ", ".join(f'"{choice}"' for choice in rules["choices"])
     if wanted is str:

@@ -36,6 +36,8 @@ def changed(settings: Settings, key: str, value: object) -> Settings:
     Raises:
         Refusal: the value is not allowed, or the file cannot be used or written; it is as it was.
     """
+    if key == "tools.servers":  # tables, which nothing typed here can stand for
+        raise SettingsError(f"{key} is for an editor to change, in your settings file (jalopy help tools)")
     if value is not None:
         override(settings, key, value, key)
     path = paths.config_file()

@@ -23,7 +23,6 @@ from engine.prompt.thought_markers import opened_by
 from engine.prompt.tools.calls import ToolCall
 from engine.prompt.tools.formats import CallFormat
 from engine.prompt.tools.split import CallSplitter, Told
-from engine.tokenizer.special import spelled_in
 
 if TYPE_CHECKING:
     from engine import Model, Sampling, Session
@@ -147,11 +146,7 @@ class Answering:
 
     def _spelled(self, how: CallFormat | None) -> Collection[int]:
         """Control tokens whose text tells thoughts and calls."""
-        if how is None:
-            return self._tags
-        ends = self._model.tokenizer.end_ids
-        found = spelled_in(how.markers, dict(self._model.tokenizer.control_texts)).values()
-        return {*self._tags, *(one for one in found if one not in ends)}
+        return self._tags if how is None else {*self._tags, *how.marker_ids(self._model.tokenizer)}
 
     @property
     def _opening(self) -> str:

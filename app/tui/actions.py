@@ -141,6 +141,13 @@ ACTIONS = action_table(
         argument="[on|off|low|500]",
     ),
     Action("schema", "Have answers follow a JSON schema", "chat", command="schema", argument="[file|off]"),
+    Action(
+        "tools",
+        "List servers of tools, turn them on or off",
+        "chat",
+        command="tools",
+        argument="[on|off [server]]",
+    ),
     Action("focus_older", "Go up to a message", "chat", "ctrl+up,shift+tab"),
     Action("focus_newer", "Go down to a message or the prompt", "chat", "ctrl+down"),
     Action("model", "Load a model file", "chat", command="model", argument="path"),
@@ -199,6 +206,9 @@ ACTIONS = action_table(
     Action("keep", "Go on with this conversation", "switch", "enter,y"),
     Action("anew", "Begin a new conversation", "switch", "n"),
     Action("leave", "Open no other model", "switch", "escape,q"),
+    Action("once", "Run this call", "question", "y"),
+    Action("always", "Run it, and ask no more for this tool in this conversation", "question", "a"),
+    Action("leave", "Refuse the call", "question", "escape,n"),
     Action("set", "Show or set temperature, top_k ...", "chat", command="set", argument="[name value]"),
     Action(
         "report",

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
     from app.downloads.job import PullJob
     from app.library.listing import Outlook
+    from engine.prompt.tools.calls import ToolCall
 
 QUIT_WINDOW_S = 3.0
 """A second ctrl+c within this time quits."""
@@ -150,6 +151,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             conversations_at_hand(settings),
             self.open_model,
             self.downloads.word,
+            self._ask_about_call,
         )
         self.unsent_line = ""
         """Line for stderr on unsent messages, after an end that the user did not ask for."""
@@ -318,6 +320,11 @@ class JalopyApp(App[None], inherit_bindings=False):
             if self.current_mode != CHAT:
                 self.switch_mode(CHAT)
             self.chat.call_later(self.chat.models.switch_model, path, answer == "keep")
+
+    async def _ask_about_call(self, server: str, call: ToolCall) -> str | None:
+        from app.tui.screens.question import QuestionScreen
+
+        return await self.push_screen_wait(QuestionScreen(server, call, self.keymap, self.bridge.now_s))
 
     def _open_conversation(self, conversation_id: str) -> None:
         self.chat.call_later(self.chat.talks.open_conversation, conversation_id)

@@ -11,6 +11,7 @@ from app.chat.answer_form import AnswerForm
 from app.chat.form_choice import FormChoice
 from app.chat.generation import GenerationChoice
 from app.chat.options import ChatOptions
+from app.chat.tools import ToolBox
 from app.library.choose_model import remember_opened
 from app.machine.low_power import is_on_battery
 from app.machine.reply_history import ReplyHistory
@@ -31,6 +32,7 @@ def chat_options(settings: Settings) -> ChatOptions:
         sampling=generation.sampling,
         generation=generation,
         form=FormChoice(),
+        tools=ToolBox(settings.tools),
         glance_at_model=engine_access.glance_at_model,
         check_model=engine_access.check_model,
         context_size=settings.context_size or None,

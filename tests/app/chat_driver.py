@@ -15,6 +15,7 @@ from textual.scrollbar import ScrollBarRender
 
 from app.chat.generation import GenerationChoice
 from app.chat.options import ChatOptions
+from app.chat.tools import ToolBox
 from app.program.settings import built_in_settings, override
 from app.tui.app import JalopyApp
 from app.tui.keymap import Keymap
@@ -111,9 +112,8 @@ async def chatting(
     """Run the chat over a script; with a model, wait until it is loaded unless told otherwise."""
     script = script or Script()
     chosen = dataclasses.replace(built_in_settings(), **settings)
-    app = JalopyApp(
-        chosen, Path(model) if model else None, options=options_for(script), clock=script.clock, keymap=keymap
-    )
+    options = dataclasses.replace(options_for(script), tools=ToolBox(chosen.tools))
+    app = JalopyApp(chosen, Path(model) if model else None, options=options, clock=script.clock, keymap=keymap)
     bars = ScrollBarRender.VERTICAL_BARS, ScrollBarRender.HORIZONTAL_BARS
     with patch("app.tui.app.SAVING_PATIENCE_S", _PATIENCE_S):  # a busy disk is not what is tested
         async with app.run_test(size=size) as pilot:

@@ -32,6 +32,8 @@ from app.chat.events import (
     ThinkingFinished,
     ThoughtGenerated,
     ThreadsChanged,
+    ToolsAnswered,
+    ToolsTold,
     TuningDoubted,
     TuningEnded,
     TurnsDropped,
@@ -66,6 +68,7 @@ from app.tui.screens.notes import Notes
 from app.tui.screens.offering import Offering
 from app.tui.screens.prompt_flow import PromptFlow
 from app.tui.screens.reply_flow import ReplyFlow
+from app.tui.screens.tool_flow import AskAboutCall, ToolFlow
 from app.tui.screens.turn_views import TurnViews
 from app.tui.speed.watch import PerformanceWatch
 from app.tui.textual_hacks import draw_thriftily, note_breakpoints
@@ -97,6 +100,7 @@ class ChatScreen(Screen[None]):
     Args:
         open_model: opens a file after asking what becomes of the conversation; False while the engine is busy.
         download_word: what the status line says of a running download; "" for none.
+        ask_about_call: asks whether a tool may run.
 
     Attributes:
         turns: whose turn it is.
@@ -119,6 +123,7 @@ class ChatScreen(Screen[None]):
         conversations: AtHand,
         open_model: Callable[[ModelPlace, str], bool],
         download_word: Callable[[], str],
+        ask_about_call: AskAboutCall,
     ) -> None:
         super().__init__()
         draw_thriftily(self)
@@ -126,7 +131,7 @@ class ChatScreen(Screen[None]):
         self.turns = Turns(bridge, system, conversations.journal)
         self._bridge, self._model_path, self._clock, self._pace = bridge, model_path, clock, watch.pace
         self._habits, self._keymap = habits, habits.keymap
-        self._open_model, self._download_word = open_model, download_word
+        self._open_model, self._download_word, self._ask_about_call = open_model, download_word, ask_about_call
         self._strip = StripDisplay(self, watch, "#middle")
         self._was_shown = False
 
@@ -177,6 +182,7 @@ class ChatScreen(Screen[None]):
         self.acting = MessageActions(parts, self.editing, self.copying, self.talks.fork_at)
         self.sending = PromptFlow(parts, self.editing, self._carry_out)
         self.attaching: Attaching = Attaching(parts, self.editing, self.take_prompt)
+        self.tools: ToolFlow = ToolFlow(parts, self._ask_about_call, self.replies.ask_next)
         self.engine = EngineFlow(parts, self._clock, self._pace, self._download_word)
         self.offering = Offering(parts)
         self._shown_by = self._list_event_handlers()
@@ -214,7 +220,7 @@ class ChatScreen(Screen[None]):
     def _list_event_handlers(self) -> dict[type, tuple[Callable[[Any], Awaitable[None] | None], ...]]:
         replies, talks, models = self.replies, self.talks, self.models
         return {
-            ModelLoaded: (models.show_model,),
+            ModelLoaded: (models.show_model, self.tools.note_model),
             ModelFailed: (models.show_load_failure,),
             ModelKept: (models.show_kept_model,),
             ConversationReread: (models.end_rereading,),
@@ -227,6 +233,7 @@ class ChatScreen(Screen[None]):
                 talks.drop_old_states,
                 talks.announce_full_context,
                 replies.finish_reply,
+                self.tools.ask_about_calls,
                 models.tell_machine,
             ),
             GenerationFailed: (replies.show_failure,),
@@ -239,6 +246,8 @@ class ChatScreen(Screen[None]):
             ThinkingChosen: (models.show_thinking,),
             TuningDoubted: (models.doubt_tuning,),
             TuningEnded: (models.end_tuning,),
+            ToolsTold: (self.tools.tell,),
+            ToolsAnswered: (self.tools.go_on,),
         }
 
     # ---- the user's side
@@ -344,6 +353,7 @@ class ChatScreen(Screen[None]):
     action_model = _handed_to(lambda chat: chat.models.open_wanted)
     action_set = _handed_to(lambda chat: chat.models.set_generation)
     action_schema = _handed_to(lambda chat: chat.models.set_form)
+    action_tools = _handed_to(lambda chat: chat.tools.obey)
     action_threads = _handed_to(lambda chat: chat.models.wish_threads)
     action_edit = _handed_to(lambda chat: chat.editing.edit)
     action_regenerate = _handed_to(lambda chat: chat.acting.regenerate)

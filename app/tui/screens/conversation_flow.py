@@ -29,7 +29,7 @@ from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.message_editing import MessageEditing
 from app.tui.screens.notes import NOT_PART, busy_line
 from app.tui.screens.turn_views import GOES_ON, footers
-from app.tui.widgets.message_view import MessageView, Note, ReplyView, UserView
+from app.tui.widgets.message_view import MessageView, Note, ReplyView, ToolView, UserView
 
 _DROPPED_ABOVE = "---- the model no longer sees what is above ----"
 _MISSING = "(missing: the file is damaged here)"
@@ -152,7 +152,7 @@ class ConversationFlow:
             self._note(opened.notice, is_error=True)
         if opened.saved.not_sent:
             self._bring_back(opened.saved)
-        elif opened.saved.conversation.awaits_reply:
+        elif opened.saved.conversation.awaits_reply and not opened.saved.conversation.messages[-1].results:
             self._note("the last message was not answered: /regen asks again, and another message goes with it")
         elif self._turns.can_continue and (views := self._transcript.replies()):
             views[-1].offer(GOES_ON)
@@ -319,7 +319,7 @@ class ConversationFlow:
 def _view_of(message: ChatMessage) -> MessageView:
     """Return the widget of a message that was saved."""
     if message.role is Role.USER:
-        user = UserView(message.text, message.folded)
+        user = (ToolView if message.results else UserView)(message.text, message.folded)
         user.message = message
         if message.is_missing:
             user.mark(_MISSING)

@@ -102,7 +102,7 @@ class EngineFlow:
 
     def show_edge(self) -> None:
         """Name at the prompt's edge what stops the running reply, and what leads to text out of sight; else screens."""
-        stop = self._keymap.first_key("chat.stop") if self._turns.is_answering else ""
+        stop = self._keymap.first_key("chat.stop") if self._turns.is_answering or self._turns.is_calling else ""
         below = ""
         # While nothing is written, a height changes by a layout only.
         self._tells_below = self._transcript.has_unseen and (self._turns.is_answering or self._tells_below)

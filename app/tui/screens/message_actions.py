@@ -9,7 +9,7 @@ from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.copying import Copying
 from app.tui.screens.message_editing import MessageEditing
 from app.tui.screens.notes import NOT_PART
-from app.tui.widgets.message_view import MessageKeyPressed, MessageView, ReplyView, UserView
+from app.tui.widgets.message_view import MessageKeyPressed, MessageView, ReplyView, ToolView, UserView
 
 
 class MessageActions:
@@ -45,6 +45,8 @@ class MessageActions:
             self._edit_at(view)
         elif pressed.name == "fork_here":
             await self._fork(view)
+        elif pressed.name == "toggle_thinking" and isinstance(view, ToolView):
+            view.unfold(not view.is_unfolded)
         elif pressed.name == "toggle_thinking" and not (isinstance(view, ReplyView) and view.toggle_thinking()):
             self._notes.note("there is no thinking in this message")
 

@@ -48,7 +48,7 @@ class MessageEditing:
     def edit(self, argument: str = "") -> None:
         """Edit a message: the last one, the one of this number, or the last reply."""
         messages = self._turns.conversation.messages
-        questions = [i for i, message in enumerate(messages) if message.role is Role.USER]
+        questions = [i for i, message in enumerate(messages) if message.role is Role.USER and not message.results]
         if not questions:
             self._notes.note("there is no message to edit yet")
         elif not argument:
@@ -72,8 +72,11 @@ class MessageEditing:
             gone = "this message is no part of the context any more"
             self._notes.note(f"{gone}: {key} on it goes on from there with a copy")
             return
-        self.cancel()
         message = self._turns.conversation.messages[index]
+        if message.results:
+            self._notes.note("results of tools cannot be edited: edit the message before them")
+            return
+        self.cancel()
         view = self._transcript.view_of(message)
         if view is None:
             return
@@ -98,7 +101,9 @@ class MessageEditing:
         return f"{first_key('prompt.send')} {sends} · {first_key('chat.stop')} keeps everything"
 
     def _edit_title(self, index: int) -> str:
-        return f"editing {'reply' if self.is_editing_reply else 'message'} {index // 2 + 1}"
+        before = self._turns.conversation.messages[: index + 1]
+        number = sum(message.role is Role.USER and not message.results for message in before)
+        return f"editing {'reply' if self.is_editing_reply else 'message'} {number}"
 
     def cancel(self) -> bool:
         """Leave the conversation as it is and bring back what stood in the prompt; False when nothing is edited."""

@@ -13,7 +13,7 @@ from app.program.bundled_model import WHAT_IT_IS
 from app.text.clean_text import clean_line, clean_text
 from app.tui.keymap import Keymap
 from app.tui.textual_hacks import call_once
-from app.tui.widgets.message_view import MessageView, Note, ReplyView
+from app.tui.widgets.message_view import MessageView, Note, ReplyView, ToolView
 from app.tui.widgets.prompt import Prompt, prompt_hint
 from app.tui.widgets.transcript import Transcript
 
@@ -122,6 +122,9 @@ class Notes:
         words["fork_here"] = "fork"
         if isinstance(view, ReplyView) and view.thinking is not None:
             words["toggle_thinking"] = "thinking"
+        if isinstance(view, ToolView):
+            del words["edit_here"]
+            words["toggle_thinking"] = "all of it"
         keys = {f"message.{name}": word for name, word in words.items()} | {"chat.stop": "back"}
         first_key = self._keymap.first_key
         return " · ".join(f"{first_key(action_id)} {word}" for action_id, word in keys.items() if first_key(action_id))

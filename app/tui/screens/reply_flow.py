@@ -20,7 +20,8 @@ from app.tui.screens.chat_parts import ChatParts
 from app.tui.screens.message_editing import MessageEditing
 from app.tui.screens.turn_views import GOES_ON, footers
 from app.tui.textual_hacks import tell_desktop
-from app.tui.widgets.message_view import ReplyView, UserView
+from app.tui.widgets.message_view import ReplyView, ToolView, UserView
+from engine.prompt.tools.calls import ToolCall
 
 LONG_REPLY_S = 20.0
 """Whoever waits for longer may look at something else meanwhile."""
@@ -67,7 +68,7 @@ class ReplyFlow:
 
     def finish_reply(self, event: GenerationFinished) -> None:
         """Freeze the reply with its figures."""
-        view = self._finish(event.ending, event.figures, event.ids, event.raw)
+        view = self._finish(event.ending, event.figures, event.ids, event.raw, event.calls, event.calls_at)
         if self._notify() and not self._screen.app.app_focus and event.figures.duration_s >= LONG_REPLY_S:
             tell_desktop(self._screen.app)
         self.ask_next()
@@ -96,6 +97,12 @@ class ReplyFlow:
 
     def give_back(self, event: PromptRefused) -> None:
         """Return a message that does not fit to where it came from."""
+        needed, n_ctx = figures.count(event.needed_tokens), figures.count(event.n_ctx)
+        if isinstance(self._views.asked, ToolView):
+            self._leave_unanswered()
+            self._note(f"the tools' results need {needed} tokens; the context holds {n_ctx}", is_error=True)
+            self.ask_next()
+            return
         asked, edited = self._views.asked, self._views.edited_question
         text = self._turns.take_back()
         self._views.keep_replaced()
@@ -107,7 +114,6 @@ class ReplyFlow:
             self._views.part()
             self._prompt.give_back(text)
         self._views.asked = None
-        needed, n_ctx = figures.count(event.needed_tokens), figures.count(event.n_ctx)
         self._note(
             f"Not sent: this message alone, with the system prompt and room for a reply, needs {needed} tokens; "
             f"the context holds {n_ctx}. Shorten it, or choose a larger context_size.",
@@ -124,10 +130,18 @@ class ReplyFlow:
             self._prompt.has_waiting = bool(self._transcript.waiting)
         self._drafting.note_free()
 
-    def _finish(self, ending: Ending, reply_figures: ReplyFigures, ids: tuple[int, ...], raw: str) -> ReplyView:
+    def _finish(
+        self,
+        ending: Ending,
+        reply_figures: ReplyFigures,
+        ids: tuple[int, ...],
+        raw: str,
+        calls: tuple[ToolCall, ...] = (),
+        calls_at: int = 0,
+    ) -> ReplyView:
         self._editing.note_replied()
         view = self._views.growing_reply()
-        view.message = self._turns.note_reply(ending, reply_figures, ids, raw)
+        view.message = self._turns.note_reply(ending, reply_figures, ids, raw, calls, calls_at)
         view.finish(*footers(view.message))
         view.offer(GOES_ON if self._turns.can_continue else "")
         # When the last pass of its Markdown is done, and with it the number of widgets known.

@@ -191,7 +191,7 @@ class UserView(MessageView):
 
     def again(self) -> UserView:
         """Return the same message, never mounted."""
-        twin = UserView(self._text, self.folded)
+        twin = type(self)(self._text, self.folded)
         twin.message = self.message
         twin.mark(self._mark)
         return twin
@@ -218,6 +218,12 @@ class UserView(MessageView):
         if self._note is not None:
             self._note.update(Content(note))
             self._note.display = bool(note)
+
+
+class ToolView(UserView):
+    """Results of tools, a line for each until it is unfolded."""
+
+    SPEAKER = "tool"
 
 
 class ReplyView(MessageView):
@@ -302,7 +308,9 @@ class ReplyView(MessageView):
         self.body.finish()
         self.sources = sources
         has_thought = self.thinking is not None and self.thinking.display
-        empty = "" if self.text else "(no answer yet) " if has_thought else "(empty reply) "
+        calls = ", ".join(call.name for call in self.message.calls) if self.message is not None else ""
+        missing = "" if self.text else "(no answer yet) " if has_thought else "(empty reply) "
+        empty = f"(calls {calls}) " if calls else missing
         self.show_footer(f"{empty}{footer}".rstrip(), details)
 
     def show_footer(self, footer: str, details: str = "") -> None:

@@ -140,7 +140,7 @@ class StatusLine(Static):
 
 _MOST_BAR_CELLS = 14
 _LEAST_BAR_CELLS = 5
-_WAITING = (Activity.LOADING, Activity.COMPILING, Activity.READING)
+_WAITING = (Activity.LOADING, Activity.COMPILING, Activity.READING, Activity.CALLING)
 
 
 def activity_line(status: EngineStatus, now_s: float, columns: int) -> str:
@@ -153,7 +153,7 @@ def activity_line(status: EngineStatus, now_s: float, columns: int) -> str:
     if status.activity is Activity.COMPILING:
         text = f"Getting ready for this CPU (once): {status.done}/{status.total} {status.step}"
         text += f" · {figures.seconds(max(0.0, now_s - status.since_s))}"
-    elif status.activity is Activity.LOADING and status.step:
+    elif status.activity in (Activity.LOADING, Activity.CALLING) and status.step:
         text = f"{text} · {status.step}"
     cells = min(_MOST_BAR_CELLS, columns - len(text) - 4)
     if status.total and cells >= _LEAST_BAR_CELLS:

@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from app.conversations.conversation import ChatMessage
 from app.text.record import record
-from app.tui.widgets.message_view import MessageView, Note, ReplyView, UserView
+from app.tui.widgets.message_view import MessageView, Note, ReplyView, ToolView, UserView
 
 MOST_MOUNTED = 40
 """Limit on mounted messages and notes; above it the oldest are put aside, down to ``KEPT_MOUNTED``."""
@@ -68,6 +68,12 @@ class Transcript(VerticalScroll, can_focus=False):
         view = UserView(text, folded)
         self._messages.mount(view)
         self.anchor()
+        return view
+
+    def add_results(self, text: str, folded: str) -> ToolView:
+        """Show what tools said, above the first message that still waits."""
+        view = ToolView(text, folded)
+        self._messages.mount(view, before=self._first_waiting)
         return view
 
     def add_reply(self) -> ReplyView:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.prompt.tools.calls import Schemas, ToolCall
 from engine.prompt.tools.harmony import read_messages
 from engine.prompt.tools.json_calls import PYTHON_TAG, TOOL_CALLS, read_llama, read_mistral, read_tagged
 from engine.prompt.tools.pythonic import END, START, read_list, write_list
 from engine.prompt.tools.xml_calls import read_functions, read_pairs
+
+if TYPE_CHECKING:
+    from engine.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,13 @@ class CallFormat:
     def markers(self) -> str:
         """Its texts, in which control tokens are found that a decoder would leave out."""
         return "".join((*self.openings, self.closing, *self.dropped, "[ARGS][CALL_ID]<|constrain|>"))
+
+    def marker_ids(self, tokenizer: Tokenizer) -> set[int]:
+        """Return the control tokens among its texts, but for those that end a reply."""
+        from engine.tokenizer.special import spelled_in  # with numpy, which the app's first frame must not wait for
+
+        found = spelled_in(self.markers, dict(tokenizer.control_texts)).values()
+        return {one for one in found if one not in tokenizer.end_ids}
 
 
 def format_of(source: str) -> CallFormat | None:

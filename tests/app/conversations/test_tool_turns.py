@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from app.chat.commands import AnsweredCalls, Ask
 from app.chat.context_room import drop_turns
-from app.chat.live_conversation import take_over
+from app.chat.live_conversation import LiveConversation, take_over
 from app.conversations.conversation import ChatMessage, Conversation, Ending
 from app.conversations.replay import Replay, UnsoundRecordError, head_record, message_record
 from engine.prompt.chat_prompt import ChatPrompt
@@ -91,6 +93,36 @@ def test_without_the_first_turn_its_result_is_a_message(process: TemplateProcess
     assert len(ids) < len(whole)
     assert "user\n18 degrees" in BYTES.decode(ids)
     assert "get_weather" in BYTES.decode(whole)
+
+
+def test_calls_without_results_are_read_as_text(process: TemplateProcess) -> None:
+    said = asked_and_answered()
+    said.cut(2)
+    said.add_user("Never mind.")
+    said.add_reply("Fine.", Ending.COMPLETE, None)
+    chat, ids = prompt_of(said, process)
+    assert [message.calls for message in chat.messages if message.role == "assistant"] == [(), ()]
+    assert WRITTEN in BYTES.decode(ids)
+
+
+def test_a_reply_becomes_a_call_when_its_results_come(process: TemplateProcess) -> None:
+    said = asked_and_answered()
+    chat, whole = prompt_of(said, process)
+    reply, results = said.messages[1:3]
+    said.cut(2)
+    chat.start(said.system)
+    model: Any = SimpleNamespace(tokenizer=BYTES, chat_template=SimpleNamespace(call_format=None))
+    live = LiveConversation(model, cast(Any, SimpleNamespace(n_ctx=10_000, length=0)), chat)
+    live.take_up(said.turns(), 0)
+    assert chat.messages[-1].calls == ()
+    answered = AnsweredCalls(reply.calls, reply.calls_at, results.results)
+    begun = live.begin_turn(Ask(results.text, answered=answered))
+    assert begun is not None
+    ids = list(begun[0].ids)
+    n_read = len(ids) - len("<|im_start|>assistant\n")
+    assert ids[:n_read] == whole[:n_read]
+    live.end_turn(is_kept=False)
+    assert chat.messages[-1].calls == ()
 
 
 def test_turns_that_stay_keep_their_calls(process: TemplateProcess) -> None:

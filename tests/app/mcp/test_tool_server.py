@@ -150,6 +150,16 @@ def test_a_closed_server_ends_with_its_children(make: Make) -> None:
     until(lambda: not any(map(lives, ids)))
 
 
+def test_a_server_ends_though_its_guard_stands_still(make: Make) -> None:
+    server = make()
+    server.start()
+    ids = [int(word) for word in server.call("do", {"text": "child"}).text.split()]
+    assert server._child is not None
+    os.kill(server._child.pid, signal.SIGSTOP)
+    server.close()
+    until(lambda: not any(map(lives, ids)))
+
+
 OWNER = """
 import sys
 from app.mcp.server import ToolServer

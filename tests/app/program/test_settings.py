@@ -15,7 +15,7 @@ from engine.plan import crew
 def flat(table: dict[str, Any], prefix: str = "") -> list[str]:
     keys: list[str] = []
     for name, value in table.items():
-        keys += flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [prefix + name]
+        keys += flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else [prefix + name]
     return keys
 
 
@@ -55,6 +55,47 @@ def test_the_users_file_lies_over_the_defaults_and_the_command_line_over_both(tm
     loaded = override(load_settings(file), "sampling.top_k", 7, "--top-k")
     assert (loaded.threads, loaded.sampling.temperature, loaded.sampling.top_k) == (3, 1.0, 7)
     assert loaded.sampling.top_p == built_in_settings().sampling.top_p
+
+
+def test_servers_of_tools_are_tables(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        """[tools]
+use = "on"
+[tools.servers.files]
+command = ["files", "--root", "/tmp"]
+environment = { KEY = "x" }
+[tools.servers.web-2]
+command = ["web"]
+""",
+    )
+    tools = load_settings(file).tools
+    assert (tools.use, tools.result_tokens) == ("on", built_in_settings().tools.result_tokens)
+    assert [(one.name, one.command, one.environment) for one in tools.servers] == [
+        ("files", ("files", "--root", "/tmp"), (("KEY", "x"),)),
+        ("web-2", ("web",), ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("tools = false", r"tools is false; it must be a table: \[tools\]"),
+        ("[tools]\nservers = 3", r"tools\.servers is 3; it must hold tables"),
+        ("[tools.servers.'a\\e[31m']\ncommand = ['x']", "is no name; allowed: 1 to 40 letters"),
+        ("[tools.servers]\nx = 'y'", "servers.x is not sound; allowed: a table with command"),
+        ("[tools.servers.x]\ncommand = 'y'", r"servers\.x\.command is not sound; allowed: a list of texts"),
+        ("[tools.servers.x]\ncommand = ['']", r"servers\.x\.command is not sound"),
+        ("[tools.servers.x]\ncommand = ['y']\nshell = 1", "a table with command and environment"),
+        ("[tools.servers.x]\ncommand = ['y']\nenvironment = { A = 1 }", r"environment is not sound; allowed: a table"),
+        ("[tools.servers.x]\ncommand = ['y']\nenvironment = { 'A=B' = 'c' }", "names of variables, without ="),
+    ],
+)
+def test_an_unsound_server_of_tools_is_refused_in_one_line(tmp_path: Path, text: str, why: str) -> None:
+    with pytest.raises(SettingsError, match=why) as refused:
+        load_settings(write(tmp_path, text))
+    assert "\n" not in str(refused.value)
+    assert "\x1b" not in str(refused.value)
 
 
 def test_a_thought_may_be_limited_by_a_number(tmp_path: Path) -> None:

@@ -108,3 +108,14 @@ def test_every_default_is_what_its_written_form_means(key: str) -> None:
     assert (tuple(meant) if isinstance(meant, list) else meant) == value
     assert allowed_of(key)
     assert not choices_of(key) or value in choices_of(key)
+
+
+def test_servers_of_tools_stay_as_an_editor_wrote_them(file: Path) -> None:
+    file.write_text('[tools.servers.files]\ncommand = ["files"]\n')
+    for value in (None, "x"):
+        with pytest.raises(Refusal, match=r"tools\.servers is for an editor to change"):
+            change("tools.servers", value)
+    change("tools.use", "on")
+    assert load_settings().tools.use == "on"
+    assert written(value_of(load_settings(), "tools.servers")) == "files"
+    assert load_settings().sources.keys() == {"tools.use", "tools.servers"}

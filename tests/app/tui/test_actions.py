@@ -22,6 +22,7 @@ from app.tui.screens.help import HelpScreen
 from app.tui.screens.inspect import InspectScreen
 from app.tui.screens.models import ModelsScreen
 from app.tui.screens.performance import PerformanceScreen
+from app.tui.screens.question import QuestionScreen
 from app.tui.screens.settings import SettingsScreen
 from app.tui.screens.switch_model import SwitchModelScreen
 from app.tui.screens.theme_picker import ThemePicker
@@ -42,6 +43,7 @@ CARRIERS = {
     "models": ModelsScreen,
     "settings": SettingsScreen,
     "download": DownloadScreen,
+    "question": QuestionScreen,
     "switch": SwitchModelScreen,
     "performance": PerformanceScreen,
     "doctor": DoctorScreen,

@@ -1,0 +1,203 @@
+"""Tools of the user's servers: which are on, what they offer, and what comes of a call.
+
+The screen's thread turns servers on and off and looks at what they offer; the engine's starts, asks and ends them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from app.mcp.server import ServedTool, ToolServer, ToolServerError
+from app.program.refusals import Refusal
+from app.program.settings import ToolServer as ServerSetting
+from app.program.settings import ToolSettings
+from app.text.clean_text import clean_line
+from engine.prompt.tools.calls import CallResult, ToolCall
+
+MOST_ROUNDS = 8
+"""Limit on rounds of calls for one message of the user's."""
+REFUSED = "The user refused this call."
+USAGE = "/tools on or off, and perhaps the name of a server"
+HOW_TO = "no tools: [tools.servers.NAME] in your settings says which programs have some (jalopy help tools)"
+_CUT = "\n[cut: it says more]"
+_SHOWN_CHARS = 60
+
+MakeServer = Callable[[ServerSetting, Callable[[], bool]], ToolServer]
+"""Makes a server that is not started; the second argument says when the user wants to wait no longer."""
+
+
+def _make_server(setting: ServerSetting, is_stopped: Callable[[], bool]) -> ToolServer:
+    return ToolServer(setting.name, setting.command, dict(setting.environment), is_stopped=is_stopped)
+
+
+class _Served:
+    """A server of the settings, and what is known of it."""
+
+    def __init__(self, setting: ServerSetting, is_on: bool) -> None:
+        self.setting, self.is_on = setting, is_on
+        self.server: ToolServer | None = None
+        self.tools: tuple[ServedTool, ...] = ()
+        self.n_left_out = 0
+        self.trouble = ""
+        """What it did wrong: it is not asked again before it is turned on again."""
+
+    @property
+    def is_usable(self) -> bool:
+        return self.is_on and not self.trouble
+
+    def end(self) -> None:
+        """End its process, if one runs."""
+        if self.server is not None:
+            self.server.close()
+            self.server = None
+
+    @property
+    def line(self) -> str:
+        """What the list says of it."""
+        name = self.setting.name
+        if not self.is_on:
+            return f"{name}: off"
+        if self.trouble:
+            return f"{name}: {self.trouble}; /tools on {name} tries it again"
+        if self.server is None:
+            return f"{name}: on, starts with the next message"
+        left_out = f" ({self.n_left_out} unusable left out)" if self.n_left_out else ""
+        return f"{name}: on, {', '.join(tool.name for tool in self.tools) or 'no tools'}{left_out}"
+
+
+class ToolBox:
+    """The servers of the settings.
+
+    Args:
+        settings: of tools.
+        make: replaced by tests.
+    """
+
+    def __init__(self, settings: ToolSettings, make: MakeServer = _make_server) -> None:
+        self._make, self.result_tokens = make, settings.result_tokens
+        self._served = {one.name: _Served(one, settings.use == "on") for one in settings.servers}
+
+    # ---- the screen's thread
+
+    @property
+    def is_on(self) -> bool:
+        """Whether a server is on."""
+        return any(one.is_on for one in self._served.values())
+
+    def obey(self, wanted: str) -> str:
+        """Do what stands behind ``/tools``; returns what to show.
+
+        Raises:
+            Refusal: it means nothing.
+        """
+        if not self._served:
+            return HOW_TO
+        word, _, name = wanted.strip().partition(" ")
+        if word:
+            self._turn(word.lower(), name.strip())
+        return "\n".join(one.line for one in self._served.values())
+
+    def _turn(self, word: str, name: str) -> None:
+        if word not in ("on", "off") or (name and name not in self._served):
+            known = ", ".join(self._served)
+            raise Refusal(f"'{clean_line(f'{word} {name}'.strip(), 40)}' means nothing here ({USAGE}: {known})")
+        for one in [self._served[name]] if name else self._served.values():
+            one.is_on, one.trouble = word == "on", ""
+
+    def owner_of(self, tool_name: str) -> str:
+        """Return the server that has a tool of this name; "" for none."""
+        found = self._find(tool_name)
+        return found.setting.name if found is not None else ""
+
+    def _find(self, tool_name: str) -> _Served | None:
+        usable = (one for one in self._served.values() if one.is_usable)
+        return next((one for one in usable if any(tool.name == tool_name for tool in one.tools)), None)
+
+    # ---- the engine's thread
+
+    def start(self, is_stopped: Callable[[], bool], note: Callable[[str], object]) -> None:
+        """Start the servers that are on and do not run, and end those that are off.
+
+        Args:
+            note: takes a line for each that does not start.
+
+        Raises:
+            StoppedError: the user does not want to wait.
+        """
+        for one in self._served.values():
+            if not one.is_usable:
+                one.end()
+                one.tools = ()
+            elif one.server is None or not one.server.is_running:
+                try:
+                    one.server = self._make(one.setting, is_stopped)
+                    one.tools = one.server.start()
+                    one.n_left_out = one.server.n_left_out
+                except ToolServerError as error:
+                    self._give_up(one, error, note)
+                except BaseException:
+                    one.end()
+                    raise
+
+    @property
+    def offered(self) -> tuple[dict[str, Any], ...]:
+        """The tools of the servers that run, as templates take them; of two with the same name, the first."""
+        found: dict[str, dict[str, Any]] = {}
+        for one in self._served.values():
+            if one.is_usable and one.server is not None:
+                for tool in one.tools:
+                    found.setdefault(tool.name, tool.for_template)
+        return tuple(found.values())
+
+    def call(self, call: ToolCall, note: Callable[[str], object]) -> str:
+        """Run a call; returns what the model is told.
+
+        Args:
+            note: takes a line if the server does something wrong.
+
+        Raises:
+            StoppedError: the user does not want to wait.
+        """
+        found = self._find(call.name)
+        if found is None or found.server is None:
+            return "There is no tool of this name."
+        try:
+            result = found.server.call(call.name, call.values)
+        except ToolServerError as error:
+            self._give_up(found, error, note)
+            return f"The tool failed: {found.trouble}"
+        except BaseException:
+            found.end()
+            raise
+        error_word = "The tool reports an error:\n" if result.is_error else ""
+        return f"{error_word}{result.text}{_CUT if result.is_cut else ''}" or "(nothing)"
+
+    def _give_up(self, one: _Served, error: ToolServerError, note: Callable[[str], object]) -> None:
+        one.end()
+        one.trouble = clean_line(str(error), 200)
+        note(f"{one.trouble}: the reply goes on without it")
+
+    def close(self) -> None:
+        """End all servers."""
+        for one in self._served.values():
+            one.end()
+
+
+def shown_arguments(call: ToolCall) -> str:
+    """Return the arguments of a call in one line."""
+    return clean_line(json.dumps(call.values, ensure_ascii=False), _SHOWN_CHARS)
+
+
+def folded(calls: Sequence[ToolCall], results: Sequence[CallResult]) -> str:
+    """Return a line for each call with its result."""
+    lines = []
+    for call, result in zip(calls, results, strict=True):
+        said = result.text.strip()
+        more = said.count("\n")
+        end = f" (and {more} more {'line' if more == 1 else 'lines'})" if more else ""
+        lines.append(
+            f"+ {call.name} {shown_arguments(call)}: {clean_line(said.partition(chr(10))[0], _SHOWN_CHARS)}{end}"
+        )
+    return "\n".join(lines)

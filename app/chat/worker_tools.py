@@ -1,0 +1,104 @@
+"""Tools in the engine's thread: told to the model before a turn, found in its reply, run between two turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from app.chat.commands import CallTools
+from app.chat.events import PromptStopped, ToolsAnswered, ToolsTold
+from app.chat.options import ChatOptions
+from app.chat.status import Activity
+from app.chat.tools import REFUSED
+from app.chat.wire import Wire
+from app.mcp.server import StoppedError
+from engine.prompt.tools.calls import CallResult
+from engine.prompt.tools.split import CallSplitter
+
+if TYPE_CHECKING:
+    from engine import Model, Session
+    from engine.prompt.chat_prompt import ChatPrompt
+
+RESULT_SHARE = 4
+"""The results of a round take one part in this many of the context at most."""
+_NO_TOOLS = "answers come without tools: this model's chat template has none, or in a format that is not known"
+_HAS_FORM = "answers come without tools: they follow a schema (/schema off ends that)"
+
+
+class EngineTools:
+    """Uses the tools of the options, if there are any."""
+
+    def __init__(self, wire: Wire, options: ChatOptions) -> None:
+        self._wire, self._box, self._form = wire, options.tools, options.form
+        self._told = ""
+        """Why there are no tools, as it was said last."""
+
+    def known(self, model: Model) -> Sequence[Mapping[str, Any]]:
+        """Return the tools of the servers that run already, for a model that reads a conversation."""
+        tools = self._box.offered if self._box is not None else ()
+        return tools if tools and model.chat_template.call_format is not None else ()
+
+    def offer(self, model: Model, chat: ChatPrompt) -> bool:
+        """Let the model know the tools; servers that are needed start. False if the user stopped that."""
+        chat.tools, why_not = (), ""
+        if self._box is None:
+            return True
+        if not self._box.is_on:
+            self._box.start(self._is_stopped, self._tell)  # ends those that run
+        elif model.chat_template.call_format is None:
+            why_not = _NO_TOOLS
+        elif self._form is not None and self._form.form is not None:
+            why_not = _HAS_FORM
+        else:
+            self._show("tool servers")
+            try:
+                self._box.start(self._is_stopped, self._tell)
+            except StoppedError:
+                self._wire.emit(PromptStopped())
+                return False
+            chat.tools = self._box.offered
+        if why_not and why_not != self._told:
+            self._tell(why_not)
+        self._told = why_not
+        return True
+
+    def splitter(self, model: Model, chat: ChatPrompt) -> CallSplitter | None:
+        """Return what takes the calls out of the next reply; None where the model knows no tools."""
+        how = model.chat_template.call_format if chat.tools else None
+        return CallSplitter(how, chat.tools) if how is not None else None
+
+    def call(self, command: CallTools, session: Session) -> None:
+        """Run calls one after another; what is told to the model is cut to the budget."""
+        assert self._box is not None
+        room = min(self._box.result_tokens, session.n_ctx // RESULT_SHARE) // max(1, len(command.calls))
+        results = []
+        try:
+            for call in command.calls:
+                said = REFUSED
+                if call.call_id in command.allowed:
+                    self._show(call.name)
+                    said = self._box.call(call, self._tell)
+                results.append(CallResult(call.name, self._within(session, said, room), call.call_id))
+        except StoppedError:
+            self._wire.emit(PromptStopped())
+            return
+        self._wire.emit(ToolsAnswered(tuple(results)))
+
+    def _within(self, session: Session, text: str, room: int) -> str:
+        tokenizer = session.model.tokenizer
+        ids: Sequence[int] = tokenizer.encode(text, bos=False, special=False)
+        if len(ids) <= room:
+            return text
+        return f"{tokenizer.decode(ids[:room])}\n[cut: {room} of {len(ids)} tokens]"
+
+    def _is_stopped(self) -> bool:
+        return self._wire.cancelled.is_set() or self._wire.closing.is_set()
+
+    def _show(self, step: str) -> None:
+        self._wire.status = replace(
+            self._wire.status, activity=Activity.CALLING, step=step, done=0, total=0, since_s=self._wire.clock()
+        )
+
+    def _tell(self, line: str) -> None:
+        self._wire.emit(ToolsTold(line))

@@ -1,0 +1,286 @@
+"""Tools in the chat, without a screen: told to the model, called after a yes, left out where they fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.chat.answer_form import SCHEMA, AnswerForm
+from app.chat.bridge import EngineBridge
+from app.chat.events import (
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    ModelLoaded,
+    PromptStopped,
+    TextGenerated,
+    ToolsAnswered,
+    ToolsTold,
+)
+from app.chat.form_choice import FormChoice
+from app.chat.options import ChatOptions
+from app.chat.tools import HOW_TO, REFUSED, ToolBox, folded
+from app.chat.turns import Turns
+from app.mcp.server import ServedTool, StoppedError, ToolResult, ToolServerError
+from app.program.refusals import Refusal
+from app.program.settings import ToolServer, ToolSettings
+from engine.errors import BrokenModelError
+from engine.prompt.tools.calls import ToolCall
+from tests.app.fake_engine import Script
+
+SCHEMA_OF_ECHO: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
+CALL = '<tool_call>{"name": "echo", "arguments": {"text": "hi"}}</tool_call>'
+PATIENCE_S = 60.0
+
+
+class Server:
+    """Stands in for ``app.mcp.server.ToolServer``: says the arguments again, or raises what it is told to."""
+
+    def __init__(self, is_stopped: Callable[[], bool]) -> None:
+        self.is_stopped, self.is_running, self.n_left_out = is_stopped, False, 0
+        self.said: Callable[[dict[str, Any]], str] = lambda arguments: str(arguments["text"])
+        self.start_error: Exception | None = None
+        self.called: list[tuple[str, dict[str, Any]]] = []
+
+    def start(self) -> tuple[ServedTool, ...]:
+        if self.start_error is not None:
+            raise self.start_error
+        self.is_running = True
+        return (ServedTool("echo", "Says it again.", SCHEMA_OF_ECHO),)
+
+    def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
+        self.called.append((name, arguments))
+        return ToolResult(self.said(arguments))
+
+    def close(self) -> None:
+        self.is_running = False
+
+
+class Chat:
+    """A bridge, turns and a server, driven as a screen would."""
+
+    def __init__(self, script: Script, form: FormChoice | None = None, use: str = "on", budget: int = 2000) -> None:
+        self.servers: list[Server] = []
+        self.prepare: Callable[[Server], object] = lambda server: None
+        settings = ToolSettings(use, budget, (ToolServer("own", ("own",)),))
+        self.box = ToolBox(settings, self._make)
+        options = ChatOptions(script.open_model, sampling=lambda model: None, tools=self.box, form=form)
+        self.bridge = EngineBridge(options, script.clock)
+        self.script = script
+        self.turns = Turns(self.bridge, None)
+        self.told: list[str] = []
+        self.bridge.start()
+        self.turns.load(Path("m.gguf"))
+        loaded = self.wait_for(ModelLoaded)
+        assert isinstance(loaded, ModelLoaded)
+        self.turns.note_loaded(loaded)
+
+    def _make(self, setting: ToolServer, is_stopped: Callable[[], bool]) -> Any:
+        self.servers.append(Server(is_stopped))
+        self.prepare(self.servers[-1])
+        return self.servers[-1]
+
+    def wait_for(self, kind: type) -> Event:
+        give_up_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < give_up_s:
+            self.bridge.wait(0.1)
+            for event in self.bridge.drain():
+                if isinstance(event, TextGenerated):
+                    self.turns.growing.take(event)
+                elif isinstance(event, ToolsTold):
+                    self.told.append(event.line)
+                if isinstance(event, kind):
+                    return event
+        raise AssertionError(f"no {kind}")
+
+    def ask(self, text: str) -> tuple[ToolCall, ...]:
+        self.turns.submit(text)
+        return self.take_reply()
+
+    def take_reply(self) -> tuple[ToolCall, ...]:
+        done = self.wait_for(GenerationFinished)
+        assert isinstance(done, GenerationFinished)
+        self.turns.note_reply(done.ending, done.figures, done.ids, done.raw, done.calls, done.calls_at)
+        return done.calls
+
+    def answer_calls(self, *, yes: bool = True) -> str:
+        """Let the calls run, or refuse them; returns what the model is told."""
+        reply = self.turns.conversation.messages[-1]
+        self.turns.run_calls(frozenset(call.call_id for call in reply.calls if yes))
+        answered = self.wait_for(ToolsAnswered)
+        assert isinstance(answered, ToolsAnswered)
+        self.turns.note_results(answered.results, folded(reply.calls, answered.results))
+        return answered.results[0].text
+
+    @property
+    def texts(self) -> list[str]:
+        return [message.text for message in self.turns.conversation.messages]
+
+    @property
+    def tools(self) -> list[str]:
+        return [tool["function"]["name"] for tool in self.script.opened[0].chats[0].tools]
+
+
+@pytest.fixture
+def chats() -> Iterator[Callable[..., Chat]]:
+    made: list[Chat] = []
+
+    def make(*replies: list[str], script: Script | None = None, **more: Any) -> Chat:
+        made.append(Chat(script or Script(replies=list(replies)), **more))
+        return made[-1]
+
+    yield make
+    for chat in made:
+        chat.bridge.close(PATIENCE_S)
+        assert not any(server.is_running for server in chat.servers)
+
+
+def test_a_call_runs_and_the_model_goes_on_from_its_result(chats: Callable[..., Chat]) -> None:
+    chat = chats(["I look.", " <tool_", CALL[6:]], ["It", " is hi."])
+    assert not chat.servers, "servers start at first use"
+    (call,) = chat.ask("what?")
+    assert (call.name, call.values, chat.tools) == ("echo", {"text": "hi"}, ["echo"])
+    assert chat.turns.is_busy
+    assert not chat.servers[0].called, "nothing runs without a yes"
+    assert chat.answer_calls() == "hi"
+    assert chat.take_reply() == ()
+    assert chat.texts == ["what?", "I look.", "echo: hi", "It is hi."]
+    assert chat.turns.conversation.messages[2].folded == '+ echo {"text": "hi"}: hi'
+    assert not chat.turns.is_busy
+    live = chat.script.opened[0].chats[0].messages
+    assert [message.role for message in live] == ["user", "assistant", "tool", "assistant"]
+    assert live[1].calls == (call,)
+    assert chat.ask("more") == ()
+
+
+def test_a_refused_call_does_not_run_and_the_model_is_told(chats: Callable[..., Chat]) -> None:
+    chat = chats([CALL], ["Well."])
+    chat.ask("what?")
+    assert chat.answer_calls(yes=False) == REFUSED
+    chat.take_reply()
+    assert chat.servers[0].called == []
+    assert chat.texts[-1] == "Well."
+
+
+def test_a_tool_that_nobody_has_is_not_called(chats: Callable[..., Chat]) -> None:
+    chat = chats([CALL.replace("echo", "rm")], ["Well."])
+    chat.ask("what?")
+    assert chat.box.owner_of("rm") == ""
+    assert chat.answer_calls() == "There is no tool of this name."
+    assert chat.servers[0].called == []
+
+
+def test_results_are_cut_to_the_budget(chats: Callable[..., Chat]) -> None:
+    chat = chats([CALL], ["Long."], budget=20)
+    chat.prepare = lambda server: setattr(server, "said", lambda arguments: " ".join(["word"] * 50))
+    chat.ask("what?")
+    assert chat.answer_calls() == " ".join(["word"] * 20) + "\n[cut: 20 of 50 tokens]"
+
+
+def test_a_server_that_fails_is_left_out_in_one_line(chats: Callable[..., Chat]) -> None:
+    def fail(_: object) -> str:
+        raise ToolServerError("tool server own has ended (command: own)")
+
+    chat = chats([CALL], ["Alone."], ["Without."])
+    chat.prepare = lambda server: setattr(server, "said", fail)
+    chat.ask("what?")
+    assert chat.answer_calls() == "The tool failed: tool server own has ended (command: own)"
+    chat.take_reply()
+    assert chat.told == ["tool server own has ended (command: own): the reply goes on without it"]
+    chat.ask("and now?")
+    assert (chat.tools, len(chat.servers)) == ([], 1)
+    assert "tries it again" in chat.box.obey("")
+    chat.prepare = lambda server: None
+    chat.box.obey("on own")
+    chat.ask("again")
+    assert chat.tools == ["echo"]
+
+
+def test_a_server_that_does_not_start_costs_one_line(chats: Callable[..., Chat]) -> None:
+    chat = chats(["Hello."])
+    chat.prepare = lambda server: setattr(server, "start_error", ToolServerError("tool server own cannot be started"))
+    assert chat.ask("what?") == ()
+    assert chat.told == ["tool server own cannot be started: the reply goes on without it"]
+    assert chat.texts[-1] == "Hello."
+
+
+def test_a_stop_ends_the_call_and_the_next_message_goes_on(chats: Callable[..., Chat]) -> None:
+    chat = chats(["I look.", CALL], ["Fine."])
+
+    def hang(_: object) -> str:
+        give_up_s = time.monotonic() + PATIENCE_S
+        while not chat.servers[0].is_stopped():
+            assert time.monotonic() < give_up_s
+            time.sleep(0.01)
+        raise StoppedError
+
+    chat.prepare = lambda server: setattr(server, "said", hang)
+    (call,) = chat.ask("what?")
+    chat.turns.run_calls(frozenset([call.call_id]))
+    chat.turns.stop()
+    chat.wait_for(PromptStopped)
+    chat.turns.note_unanswered()
+    assert not chat.turns.is_busy
+    assert chat.ask("never mind") == ()
+    live = chat.script.opened[0].chats[0].messages
+    assert [(message.role, message.calls) for message in live[:3]] == [("user", ()), ("assistant", ()), ("user", ())]
+    turns = chat.turns.conversation.turns()
+    assert turns[0].calls == ()
+    assert CALL in turns[0].reply
+
+
+def test_results_without_a_reply_are_answered_again_on_wish(chats: Callable[..., Chat]) -> None:
+    chat = chats([CALL], ["Fine."])
+    chat.ask("what?")
+    chat.script.prefill_error = BrokenModelError("m.gguf: broken")
+    chat.answer_calls()
+    chat.wait_for(GenerationFailed)
+    chat.turns.note_unanswered()
+    chat.script.prefill_error = None
+    assert chat.turns.regenerate()
+    chat.take_reply()
+    assert chat.texts == ["what?", "", "echo: hi", "Fine."]
+    live = chat.script.opened[0].chats[0].messages
+    assert [message.role for message in live] == ["user", "assistant", "tool", "assistant"]
+    assert live[1].calls
+
+
+@pytest.mark.parametrize("why", ["template", "schema"])
+def test_models_without_tools_answer_without_and_say_so_once(chats: Callable[..., Chat], why: str) -> None:
+    form = FormChoice(AnswerForm(SCHEMA, '{"type": "string"}', "s.json")) if why == "schema" else None
+    script = Script(replies=[["Hello."]], calls_like="" if why == "template" else "<tool_call>")
+    chat = chats(script=script, form=form)
+    if form is not None:
+        form.constraint = lambda tokenizer: None  # type: ignore[method-assign]
+    chat.ask("one")
+    chat.ask("two")
+    assert len(chat.told) == 1
+    assert chat.told[0].startswith("answers come without tools: ")
+    assert not chat.servers
+
+
+def test_off_is_the_default_and_off_ends_what_runs(chats: Callable[..., Chat]) -> None:
+    chat = chats([CALL], use="off")
+    assert chat.ask("one") == ()
+    assert not chat.servers
+    assert chat.box.obey("") == "own: off"
+    assert chat.box.obey("on") == "own: on, starts with the next message"
+    assert len(chat.ask("two")) == 1
+    assert chat.box.obey("") == "own: on, echo"
+    chat.turns.note_unanswered()
+    chat.box.obey("off own")
+    assert chat.ask("three") == ()
+    assert not chat.servers[0].is_running
+
+
+def test_what_tools_does_not_know_is_refused() -> None:
+    box = ToolBox(ToolSettings("off", 2000, (ToolServer("own", ("own",)),)))
+    for wanted in ("maybe", "on other", "on \x1b[31m"):
+        with pytest.raises(Refusal, match="means nothing here") as refused:
+            box.obey(wanted)
+        assert "\x1b" not in str(refused.value)
+    assert ToolBox(ToolSettings("on", 2000, ())).obey("") == HOW_TO

@@ -1,0 +1,84 @@
+"""Tools on the screen, with a server that runs: the question, its three answers, and what is shown of a call."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.program.settings import ToolServer, ToolSettings
+from app.tui.screens.question import CALM_S, QuestionScreen, shown
+from app.tui.widgets.message_view import ToolView
+from engine.prompt.tools.calls import ToolCall
+from tests.app.chat_driver import Driver, chatting
+from tests.app.fake_engine import Script
+
+SERVER = Path(__file__).parents[1] / "mcp" / "hostile_server.py"
+TOOLS = ToolSettings("on", 2000, (ToolServer("own", (sys.executable, "-I", "-S", str(SERVER))),))
+
+
+def call(text: str, name: str = "echo") -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': {'text': text}})}</tool_call>"
+
+
+async def press_calmly(chat: Driver, key: str) -> None:
+    chat.script.clock.advance(CALM_S)
+    await chat.pilot.press(key)
+
+
+async def question(chat: Driver) -> QuestionScreen:
+    await chat.until(lambda: isinstance(chat.app.screen, QuestionScreen), "the question")
+    assert isinstance(chat.app.screen, QuestionScreen)
+    return chat.app.screen
+
+
+@pytest.mark.slow
+async def test_a_call_is_shown_asked_about_and_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    replies = [
+        ["Look. ", call("one\n\x1b[31mtwo\u202e")],
+        [call("three")],
+        [call("four")],
+        [call("die", "do")],
+        ["End."],
+    ]
+    async with chatting(Script(replies=replies), tools=TOOLS) as chat:
+        await chat.say("what?")
+        first = await question(chat)
+        await chat.shows("Run echo?")
+        await chat.shows("one\\n\\u001b[31mtwo\ufffd")
+        await chat.pilot.press("x", "y")  # somebody types on: no answer
+        assert await question(chat) is first
+        await press_calmly(chat, "a")
+        await chat.until(lambda: len(chat.chat.turns.conversation.messages) == 8, "three rounds")
+        asked = await question(chat)  # of another tool, the first time
+        assert asked._call.name == "do"
+        await chat.pilot.press("escape")
+        await chat.until(lambda: chat.chat.turns.conversation.messages[-1].text == "End.")
+        said = [message.text for message in chat.chat.turns.conversation.messages]
+        assert said[2] == "echo: one\n␛[31mtwo\ufffd"
+        assert said[4::2] == ["echo: three", "echo: four", "do: The user refused this call."]
+        await chat.shows("+ echo")
+        view = next(iter(chat.transcript.query(ToolView)))
+        assert view.folded.endswith("(and 1 more line)")
+        await chat.say("/tools")
+        await chat.note("own: on, echo, do")
+        assert not chat.chat.turns.is_busy
+        monkeypatch.setattr("app.tui.screens.tool_flow.MOST_ROUNDS", 2)
+        chat.script.replies = [[call("again")]]
+        await chat.say("for ever")  # echo was agreed to
+        await chat.note("2 rounds of calls for one message are enough")
+        assert not chat.chat.turns.is_busy
+        assert chat.chat.turns.conversation.n_rounds == 2
+        model = chat.chat.turns.model
+        assert model is not None
+        chat.chat.tools.note_model(replace(model, server="host:8000"))
+        await chat.note("tools are off while host:8000 computes the answers")
+
+
+def test_arguments_are_shown_whole_and_do_nothing() -> None:
+    text = shown(ToolCall("echo", json.dumps({"a\nb": "\x1b[2J\u202e", "n": [1, {"x": "\x9b"}]})))
+    assert text == '"a\\nb": "\\u001b[2J\ufffd"\n"n": [1, {"x": "\ufffd"}]'
+    assert shown(ToolCall("echo")) == "(no arguments)"
