@@ -33,6 +33,7 @@ from app.conversations.conversation import Ending, PastTurn
 from app.conversations.thinking import Thinking
 from engine.errors import BrokenModelError
 from tests.app.chat.test_bridge import Engine
+from tests.app.chat.test_read_ahead import wait_until
 from tests.app.fake_engine import Gate, Script
 
 _PATIENCE_S = 60.0
@@ -168,6 +169,7 @@ def test_what_a_stopped_turn_dropped_is_not_counted_any_more(engine: Engine) -> 
     assert gate.waiting.wait(_PATIENCE_S)
     engine.bridge.cancel()
     engine.wait_for(PromptStopped)
+    wait_until(lambda: not engine.bridge.status.is_busy, engine)  # a turn is over a moment after its last message
     assert engine.bridge.status.context_used == 36
 
 
