@@ -304,7 +304,7 @@ class Talk:
         elif isinstance(event, ModelKept):
             self.turns.note_model_kept(event.is_open)
         elif isinstance(event, ConversationReread):
-            self.turns.note_reread()
+            self.turns.is_rereading = False
         if isinstance(event, self._awaited or ()):
             self._awaited = None
 

@@ -258,7 +258,7 @@ class Turns:
         if self.is_busy or self.model is None or self.conversation.is_empty:
             return False
         if self.conversation.awaits_reply and self.conversation.messages[-1].results:
-            self._ask_with_results()
+            self._send(_with_results(self.conversation))
         elif self.conversation.awaits_reply:
             folded = self.conversation.messages[-1].folded
             self._begin(self.conversation.take_back_user(), folded)
@@ -346,10 +346,6 @@ class Turns:
         if is_open:
             self.model, self.is_loading = self._model_before, False
 
-    def note_reread(self) -> None:
-        """The model has read the conversation."""
-        self.is_rereading = False
-
     def save_partial(self) -> None:
         """Save the running reply so far."""
         text, thought = self.growing.text, self.growing.thought
@@ -395,12 +391,8 @@ class Turns:
         self.is_calling = False
         message = self.conversation.add_results(results)
         message.folded = folded
-        self._ask_with_results()
+        self._send(_with_results(self.conversation))
         return message
-
-    def _ask_with_results(self) -> None:
-        reply, asked = self.conversation.messages[-2:]
-        self._send(Ask(asked.text, answered=AnsweredCalls(reply.calls, reply.calls_at, asked.results)))
 
     def note_unanswered(self) -> bool:
         """The turn ended before a reply began.
@@ -427,10 +419,6 @@ class Turns:
         """Stop the search for threads, if one runs."""
         if self.is_tuning:
             self._bridge.cancel()
-
-    def note_tuned(self) -> None:
-        """The search for threads has ended."""
-        self.is_tuning = False
 
     def take_back(self) -> str:
         """The question was refused: return it, as if it had not been asked."""
@@ -483,3 +471,9 @@ class Turns:
     def _wait_for_disk(self) -> None:
         if self._saving_patience_s:
             self.journal.settle(self._saving_patience_s, waits_for_room=False)
+
+
+def _with_results(conversation: Conversation) -> Ask:
+    """Return the command that has the model go on from the results of its calls."""
+    reply, asked = conversation.messages[-2:]
+    return Ask(asked.text, answered=AnsweredCalls(reply.calls, reply.calls_at, asked.results))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -14,8 +15,10 @@ import pytest
 
 from app.library.scan import Found
 from app.program import paths
+from app.tui.screens.question import QuestionScreen
 from app.tui.speed.watch import PerformanceView
 from app.tui.widgets.reply_body import ReplyBody
+from engine.prompt.tools.calls import ToolCall
 from tests.app import chat_driver, scripted_models
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
@@ -237,6 +240,13 @@ async def measuring(driver: Driver) -> None:
     await driver.until(gate.waiting.is_set)
 
 
+async def asked_about_call(driver: Driver) -> None:
+    """The model wants to use a tool."""
+    call = ToolCall("read_file", json.dumps({"path": "notes/todo.txt", "lines": [1, 40]}))
+    driver.app.push_screen(QuestionScreen("files", call, driver.chat._keymap, lambda: 0.0))
+    await driver.shows("read_file")
+
+
 async def with_personas(driver: Driver) -> None:
     """Two personas on disk."""
     folder = paths.personas_dir()
@@ -304,6 +314,7 @@ SCENES: dict[str, Scene] = {
     "models-downloading": Scene(
         after(priced, press("enter", sees="stops"), press("escape", sees="shows the download")), "ModelsScreen"
     ),
+    "question": Scene(after(talk, asked_about_call), "QuestionScreen"),
     "switch": Scene(after(talk, press("f3", sees="Qwen3 4B"), press("enter", sees="Another")), "SwitchModelScreen"),
     "settings": Scene(say("/settings", sees="model_directories"), "SettingsScreen"),
     "doctor": Scene(press("f5", sees="What suits"), "DoctorScreen"),

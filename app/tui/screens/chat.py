@@ -185,7 +185,7 @@ class ChatScreen(Screen[None]):
         self.tools: ToolFlow = ToolFlow(parts, self._ask_about_call, self.replies.ask_next)
         self.engine = EngineFlow(parts, self._clock, self._pace, self._download_word)
         self.offering = Offering(parts)
-        self._shown_by = self._list_event_handlers()
+        self._shown_by = _event_handlers(self)
 
     def _start_engine(self) -> None:
         self._bridge.start()
@@ -216,39 +216,6 @@ class ChatScreen(Screen[None]):
             if shown is not None:
                 await shown
         self.engine.show_edge()
-
-    def _list_event_handlers(self) -> dict[type, tuple[Callable[[Any], Awaitable[None] | None], ...]]:
-        replies, talks, models = self.replies, self.talks, self.models
-        return {
-            ModelLoaded: (models.show_model, self.tools.note_model),
-            ModelFailed: (models.show_load_failure,),
-            ModelKept: (models.show_kept_model,),
-            ConversationReread: (models.end_rereading,),
-            ConversationTakenUp: (talks.tell_taken_up,),
-            TextGenerated: (replies.show_text,),
-            ThoughtGenerated: (replies.show_thought,),
-            ThinkingFinished: (replies.fold_thinking,),
-            ReplyReopened: (replies.reopen_reply,),
-            GenerationFinished: (
-                talks.drop_old_states,
-                talks.announce_full_context,
-                replies.finish_reply,
-                self.tools.ask_about_calls,
-                models.tell_machine,
-            ),
-            GenerationFailed: (replies.show_failure,),
-            PromptCounted: (self.drafting.note_count,),
-            PromptStopped: (replies.show_stop,),
-            PromptRefused: (replies.give_back,),
-            PromptWeighed: (self.editing.show_weight,),
-            TurnsDropped: (talks.tell_dropped,),
-            ThreadsChanged: (models.show_threads,),
-            ThinkingChosen: (models.show_thinking,),
-            TuningDoubted: (models.doubt_tuning,),
-            TuningEnded: (models.end_tuning,),
-            ToolsTold: (self.tools.tell,),
-            ToolsAnswered: (self.tools.go_on,),
-        }
 
     # ---- the user's side
 
@@ -363,3 +330,38 @@ class ChatScreen(Screen[None]):
     action_take_back = _handed_to(lambda chat: chat.sending.take_back)
     action_external_editor = _handed_to(lambda chat: chat.sending.edit_externally)
     action_toggle_strip = _handed_to(lambda chat: chat._strip.toggle)
+
+
+def _event_handlers(chat: ChatScreen) -> dict[type, tuple[Callable[[Any], Awaitable[None] | None], ...]]:
+    """Who shows what, by the kind of event."""
+    replies, talks, models = chat.replies, chat.talks, chat.models
+    return {
+        ModelLoaded: (models.show_model, chat.tools.note_model),
+        ModelFailed: (models.show_load_failure,),
+        ModelKept: (models.show_kept_model,),
+        ConversationReread: (models.end_rereading,),
+        ConversationTakenUp: (talks.tell_taken_up,),
+        TextGenerated: (replies.show_text,),
+        ThoughtGenerated: (replies.show_thought,),
+        ThinkingFinished: (replies.fold_thinking,),
+        ReplyReopened: (replies.reopen_reply,),
+        GenerationFinished: (
+            talks.drop_old_states,
+            talks.announce_full_context,
+            replies.finish_reply,
+            chat.tools.ask_about_calls,
+            models.tell_machine,
+        ),
+        GenerationFailed: (replies.show_failure,),
+        PromptCounted: (chat.drafting.note_count,),
+        PromptStopped: (replies.show_stop,),
+        PromptRefused: (replies.give_back,),
+        PromptWeighed: (chat.editing.show_weight,),
+        TurnsDropped: (talks.tell_dropped,),
+        ThreadsChanged: (models.show_threads,),
+        ThinkingChosen: (models.show_thinking,),
+        TuningDoubted: (models.doubt_tuning,),
+        TuningEnded: (models.end_tuning,),
+        ToolsTold: (chat.tools.tell,),
+        ToolsAnswered: (chat.tools.go_on,),
+    }

@@ -137,7 +137,7 @@ class ModelFlow:
 
     def end_rereading(self, message: ConversationReread) -> None:
         """Say what the model has read, and answer what was sent meanwhile."""
-        self._turns.note_reread()
+        self._turns.is_rereading = False
         read, total = figures.count(message.read_tokens), figures.count(message.total_tokens)
         if message.restored_tokens:
             saved = figures.count(message.restored_tokens)
@@ -226,7 +226,7 @@ class ModelFlow:
 
     def end_tuning(self, message: TuningEnded) -> None:
         """Answer what was sent meanwhile."""
-        self._turns.note_tuned()
+        self._turns.is_tuning = False
         if message.trouble:
             self._note(f"threads could not be measured: {message.trouble}", is_error=True)
         self._replies.ask_next()

@@ -61,10 +61,11 @@ class QuestionScreen(ModalScreen[Answer | None]):
             size = figures.counted(len(arguments), "character")
             answers = (
                 ("once", "run it"),
-                ("always", f"run it, and any {self._call.name} in this conversation unasked"),
-                ("leave", f"do not run it ({size} of arguments; Down and Up show all)"),
+                ("always", "run it, and ask no more in this conversation"),
+                ("leave", "do not run it"),
             )
             lines = [f"{key(f'question.{name}'):<6} {words}" for name, words in answers]
+            box.border_subtitle = Content(f"{size} of arguments: Up and Down")
             yield Static(Content("\n".join(lines)), markup=False, classes="question-keys")
 
     def on_key(self, event: events.Key) -> None:

@@ -25,7 +25,8 @@ from tests.app.scripted_access import use_script
 Talk = Callable[..., str]
 
 NEED_THE_SCREEN = {
-    "doctor", "editor", "models", "settings", "stats", "strip", "theme", "tune", "unfold", "unsend"
+    "doctor", "editor", "models", "settings", "stats", "strip", "theme", "tools", "tune", "unfold",
+    "unsend"
 }  # fmt: skip
 
 
