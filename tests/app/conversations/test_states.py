@@ -85,7 +85,7 @@ async def test_a_restart_reads_nothing_again():
 
     script.open_model = open_with_vocabulary
     async with chatting(script) as driver:
-        note = await driver.note("continuing")
+        note = await driver.note("tokens back")
         assert re.fullmatch(rf'continuing ".+" \(.+\) · {len(tokens)} tokens back in 0\.25 s · /new', note)
         reply = await driver.ask("more")
         assert reply.message is not None
