@@ -12,7 +12,7 @@ from app.conversations.recent import model_key
 from app.program import state
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace
-from app.program.settings import SamplingSettings, Settings, SettingsError, Source, override
+from app.program.settings import SamplingSettings, Settings, SettingsError, Source, as_number, override
 from app.text.clean_text import clean_line
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class GenerationChoice:
         if len(words) != 1:
             value, source = self.source(name)
             raise Refusal(f"{name} is {value:g} ({source.value}); /set {name} VALUE changes it")
-        wanted = _number(words[0])
+        wanted = as_number(words[0])
         try:
             changed = override(self._now, f"sampling.{name}", wanted, f"/set {name}: the value")
         except SettingsError as error:
@@ -148,13 +148,3 @@ class GenerationChoice:
 
     def _lay(self, settings: Settings, chosen: Mapping[str, float]) -> None:
         self._now, self._chosen = settings, chosen
-
-
-def _number(text: str) -> object:
-    """Return what a user typed as a number, else as it is, for the line that refuses it."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

@@ -268,8 +268,11 @@ def typed_value(settings: Settings, key: str, text: str) -> object:
     text = text.strip()
     if wanted is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]
-    if wanted is str:
-        return text
+    return text if wanted is str else as_number(text)
+
+
+def as_number(text: str) -> object:
+    """Return what a user typed as a number, else as it is, for the line that refuses it."""
     for kind in (int, float):
         try:
             return kind(text)

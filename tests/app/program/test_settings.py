@@ -10,6 +10,7 @@ import tomli
 from app.program import exit_codes, paths, settings
 from app.program.settings import SettingsError, built_in_settings, load_settings, merge, override, setting_keys
 from engine.plan import crew
+from tests.app.own_settings import own_settings
 
 
 def flat(table: dict[str, Any], prefix: str = "") -> list[str]:
@@ -104,10 +105,7 @@ def test_a_thought_may_be_limited_by_a_number(tmp_path: Path) -> None:
 
 
 def test_the_users_file_is_found_in_the_platforms_place() -> None:
-    file = paths.config_file()
-    assert file is not None
-    file.parent.mkdir(parents=True)
-    file.write_text('theme = "nord"\n', encoding="utf-8")
+    own_settings('theme = "nord"\n')
     assert load_settings().theme == "nord"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import tomli
 
-from app.program import paths, settings_file
+from app.program import settings_file
 from app.program.refusals import Refusal
 from app.program.settings import (
     allowed_of,
@@ -17,6 +17,7 @@ from app.program.settings import (
     value_of,
     written,
 )
+from tests.app.own_settings import own_settings
 
 MINE = """\
 # mine
@@ -30,11 +31,7 @@ temperature = 1.0
 
 @pytest.fixture
 def file() -> Path:
-    path = paths.config_file()
-    assert path is not None
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(MINE)
-    return path
+    return own_settings(MINE)
 
 
 def change(key: str, value: object) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from textual.widgets import OptionList
 
-from app.program import paths
 from app.program.settings import Source, built_in_settings, load_settings, override, setting_keys
 from app.tui.screens.settings import SettingsScreen, meanings
 from tests.app.chat_driver import Driver, chatting
+from tests.app.own_settings import own_settings
 
 pytestmark = pytest.mark.slow
 
@@ -19,11 +19,7 @@ MINE = "# mine\nthreads = 1  # one\n"
 
 @pytest.fixture
 def file() -> Path:
-    path = paths.config_file()
-    assert path is not None
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(MINE)
-    return path
+    return own_settings(MINE)
 
 
 async def on(driver: Driver, words: str) -> None:
