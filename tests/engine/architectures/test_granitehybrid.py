@@ -12,7 +12,7 @@ import pytest
 from engine import Model
 from engine.config import Attention, Experts, Mamba2
 from tests.engine import tiny_gguf
-from tests.engine.reference import Array, Twin, causal_convolution, rmsnorm, silu
+from tests.engine.reference import Array, Twin, causal_convolution, mamba_2_by_token, rmsnorm, silu
 from tests.engine.refusals import refusal
 from tests.engine.test_config import config_of
 from tests.engine.test_models import IDS, nmse
@@ -86,12 +86,10 @@ def mamba2(twin: Twin, block: str, h: Array) -> Array:
     x, b, c = x.reshape(n, n_heads, -1), b.reshape(n, n_groups, -1), c.reshape(n, n_groups, -1)
     time = np.log1p(np.exp(time + twin.tensor(block + "ssm_dt.bias")))
     a, d = (twin.tensor(block + name).reshape(-1) for name in ("ssm_a", "ssm_d"))
-    out = np.zeros_like(x)
+    out, nothing = d[:, None] * x, np.zeros((key_dim, x.shape[-1]))
     for head in range(n_heads):
-        group, state = head // (n_heads // n_groups), np.zeros((key_dim, x.shape[-1]))
-        for t in range(n):
-            state = np.exp(time[t, head] * a[head]) * state + np.outer(b[t, group], time[t, head] * x[t, head])
-            out[t, head] = state.T @ c[t, group] + d[head] * x[t, head]
+        group, rates = head // (n_heads // n_groups), (time[:, head], time[:, head] * a[head])
+        out[:, head] += mamba_2_by_token(c[:, group], b[:, group], x[:, head], *rates, nothing)[0]
     out = out.reshape(n, inner) * silu(z)
     norm = twin.tensor(block + "ssm_norm.weight")
     if norm is not None:

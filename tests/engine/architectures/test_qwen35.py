@@ -13,7 +13,7 @@ from engine import Model
 from engine.config import Attention, DeltaNet
 from engine.saved_state import StateWriter, restore_state
 from tests.engine import tiny_gguf
-from tests.engine.reference import Array, Twin, causal_convolution, rmsnorm, silu
+from tests.engine.reference import Array, Twin, causal_convolution, delta_net_by_token, rmsnorm, silu
 from tests.engine.refusals import refusal
 from tests.engine.second_turn import N_OPENING, second_turn
 from tests.engine.test_config import config_of
@@ -91,14 +91,12 @@ def delta_net(twin: Twin, block: str, h: Array, is_grouped: bool = False) -> Arr
     else:
         beta, alpha = (twin.project(h, block + name) for name in ("ssm_beta", "ssm_alpha"))
     beta, time = 1 / (1 + np.exp(-beta)), np.log1p(np.exp(alpha + twin.tensor(block + "ssm_dt.bias")))
-    decay, out = np.exp(time * twin.tensor(block + "ssm_a")), np.zeros_like(v)
+    log_decay, out, nothing = time * twin.tensor(block + "ssm_a"), np.zeros_like(v), np.zeros((width, width))
     for head in range(n_values):
-        key_head, matrix = head // (n_values // n_keys) if is_grouped else head % n_keys, np.zeros((width, width))
-        for t in range(n):
-            matrix = decay[t, head] * matrix
-            taken = beta[t, head] * (v[t, head] - matrix.T @ k[t, key_head])
-            matrix = matrix + np.outer(k[t, key_head], taken)
-            out[t, head] = matrix.T @ q[t, key_head] * width**-0.5
+        its = head // (n_values // n_keys) if is_grouped else head % n_keys
+        queries = q[:, its] * width**-0.5
+        rates = beta[:, head], log_decay[:, head]
+        out[:, head], _ = delta_net_by_token(queries, k[:, its], v[:, head], *rates, nothing)
     gate = silu(twin.project(h, block + "attn_gate")).reshape(v.shape)
     normed = rmsnorm(out, twin.tensor(block + "ssm_norm.weight"), twin.eps) * gate
     return twin.project(normed.reshape(n, -1), block + "ssm_out")
