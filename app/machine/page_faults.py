@@ -1,6 +1,10 @@
-"""Major page faults of this process: pages that had to come from disk."""
+"""Major page faults of this process: pages that had to come from disk; and the bytes that came from there."""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+from app.machine.paced import or_none
 
 try:
     import resource
@@ -11,6 +15,30 @@ except ImportError:  # Windows
 def major_faults() -> int | None:
     """Return how many there were since the start of the process; None where the system does not count them."""
     return None if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+
+
+class DiskRate:
+    """How fast this process has disks read: its maps' pages, whether they were missed or asked for ahead. Linux only.
+
+    Args:
+        source: the system's counts for this process.
+    """
+
+    def __init__(self, source: Path = Path("/proc/self/io")) -> None:
+        self._source = source
+        self._before: tuple[float, int] | None = None
+
+    def since_last(self, now_s: float) -> float:
+        """Return bytes a second since the last call; 0.0 at the first, and where the system does not count them."""
+        n_bytes, before = or_none(self._read), self._before
+        self._before = None if n_bytes is None else (now_s, n_bytes)
+        if n_bytes is None or before is None or now_s <= before[0]:
+            return 0.0
+        return max(0, n_bytes - before[1]) / (now_s - before[0])
+
+    def _read(self) -> int:
+        fields = dict(line.split(": ") for line in self._source.read_text("ascii").splitlines())
+        return int(fields["read_bytes"])
 
 
 class FaultLog:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from app.chat.status import Activity
+from app.machine.page_faults import DiskRate
 from app.tui.messages import EngineReported
 from app.tui.screens.chat_parts import ChatParts
 from app.tui.speed.interface_pace import InterfacePace, Refreshes, TypingRhythm
@@ -38,6 +39,7 @@ class EngineFlow:
         self._keymap, self._clock, self._pace, self._download_word = parts.keymap, clock, pace, download_word
         self._refreshes, self._rhythm = Refreshes(pace), TypingRhythm()
         self._rss_bytes = self._n_drains = 0
+        self._disk_rate, self._disk_bytes_per_s = DiskRate(), 0.0
         self._shown_activity: Activity | None = None
         self._tells_below = False
         """Whether the edge says that new text is below."""
@@ -57,10 +59,11 @@ class EngineFlow:
             self._screen.call_after_refresh(self._drain_behind_key)
 
     def measure_memory(self) -> None:
-        """Look what the process takes."""
+        """Look what the process takes of memory, and of the disk."""
         import psutil  # not with the module: the first frame would wait for it
 
         self._rss_bytes = psutil.Process().memory_info().rss
+        self._disk_bytes_per_s = self._disk_rate.since_last(self._clock())
 
     def drain(self) -> None:
         """Show what came, unless nobody would miss it by now."""
@@ -98,7 +101,8 @@ class EngineFlow:
         status = self._bridge.status
         self._shown_activity = status.activity
         self._screen.query_one(ActivityLine).show(status, self._clock())
-        self._screen.query_one(StatusLine).show(status, self._rss_bytes, self._download_word())
+        line = self._screen.query_one(StatusLine)
+        line.show(status, self._rss_bytes, self._download_word(), self._disk_bytes_per_s)
 
     def show_edge(self) -> None:
         """Name at the prompt's edge what stops the running reply, and what leads to text out of sight; else screens."""

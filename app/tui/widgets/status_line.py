@@ -1,4 +1,4 @@
-"""The line at the bottom (speed, threads, memory, context, activity), and the one above the prompt for progress."""
+"""The line at the bottom (speed, disk, threads, memory, context, activity), and the one above the prompt: progress."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ LOW_ROWS = 12
 _BAR_CELLS = 8
 _WIDE_BAR_CELLS = 14
 _SEPARATOR = " │ "
+LEAST_DISK_BYTES_PER_S = 1 << 20
+"""Less is not worth a word: a page now and then."""
 
 
 @record
@@ -58,6 +60,15 @@ def activity_word(status: EngineStatus) -> str:
     return Activity(status.activity).value
 
 
+def disk_text(status: EngineStatus, bytes_per_s: float) -> str:
+    """Say what of the model comes from disk, for each token where there are any; "" where it lies in memory."""
+    if bytes_per_s < LEAST_DISK_BYTES_PER_S or status.activity not in (Activity.READING, Activity.WRITING):
+        return ""
+    if status.activity is Activity.WRITING and status.rate_tps > 0:
+        return f"disk {figures.size(bytes_per_s / status.rate_tps)}/token"
+    return f"disk {figures.size(bytes_per_s)}/s"
+
+
 def context_segment(status: EngineStatus, columns: int, glyphs: str = BLOCKS) -> str:
     """Say how full the context is: in numbers on a narrow screen, else as a bar."""
     if columns < NARROW_COLUMNS:
@@ -72,13 +83,17 @@ def bar_cells(columns: int) -> int:
     return _WIDE_BAR_CELLS if columns >= WIDE_COLUMNS else _BAR_CELLS
 
 
-def status_segments(status: EngineStatus, rss_bytes: int, columns: int, glyphs: str = BLOCKS) -> list[Segment]:
+def status_segments(
+    status: EngineStatus, rss_bytes: int, columns: int, glyphs: str = BLOCKS, disk_bytes_per_s: float = 0.0
+) -> list[Segment]:
     """Return the line's figures from left to right."""
     has_rate = status.activity in (Activity.WRITING, Activity.READY)
     rate = f"{figures.rate(status.rate_tps) if status.rate_tps > 0 else '-':>4} tok/s"
     segments = [Segment(rate, 1)] if has_rate else [Segment(activity_word(status), 0)]
     if status.n_ctx:
         segments.append(Segment(context_segment(status, columns, glyphs), 2))
+    if disk := disk_text(status, disk_bytes_per_s):
+        segments.insert(1, Segment(disk, 1))
     if columns < NARROW_COLUMNS:
         return segments
     if status.threads:
@@ -109,19 +124,20 @@ class StatusLine(Static):
         super().__init__(id=id, markup=False)
         self._hint = hint
         self._glyphs = ASCII if ascii_only else BLOCKS
-        self._shown: tuple[EngineStatus, int, str] = (EngineStatus(), 0, "")
+        self._shown: tuple[EngineStatus, int, str, float] = (EngineStatus(), 0, "", 0.0)
         self.line = ""
         """The text as it stands."""
 
-    def show(self, status: EngineStatus, rss_bytes: int, download: str = "") -> None:
+    def show(self, status: EngineStatus, rss_bytes: int, download: str = "", disk_bytes_per_s: float = 0.0) -> None:
         """Show these figures; nothing is drawn when the line stays the same.
 
         Args:
             download: how far a download is that goes on by itself; "" for none.
+            disk_bytes_per_s: what this process has disks read.
         """
-        self._shown = (status, rss_bytes, download)
+        self._shown = (status, rss_bytes, download, disk_bytes_per_s)
         columns = self.size.width or 80
-        segments = status_segments(status, rss_bytes, columns, self._glyphs)
+        segments = status_segments(status, rss_bytes, columns, self._glyphs, disk_bytes_per_s)
         if download:
             segments.append(Segment(download, 3))
         if self._hint and self.app.size.height < LOW_ROWS:
