@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from engine import Model, Sampling
+from engine.errors import EngineError
 from engine.models import ARCHITECTURES
+from engine.saved_state import StateWriter, restore_state
 from tests.engine import architectures, tiny_gguf
 from tests.engine.reference import Array, Twin
 
@@ -81,6 +83,33 @@ def test_threads_few_tokens_and_the_end_of_a_prompt_change_no_bit_of_any_archite
         results += [single, session.verify(IDS[:4])]
         model.close()
     assert all(one.tobytes() == results[0].tobytes() for one in results)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_way_back_a_fork_and_a_saved_state_change_no_bit_of_any_architecture(
+    architecture: str, tmp_path: Path
+) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture), threads=1)
+    session, other = (model.session(n_ctx=64) for _ in range(2))
+    whole = session.feed(IDS, every=True)
+    left = session.truncate(9)
+    assert left in (0, 9)
+    assert session.feed(IDS[left:], every=True).tobytes() == whole[left:].tobytes()
+    forked = [*IDS[:9], *IDS[:6]]
+    assert session.prefill(forked).fed == len(forked) - left
+    assert other.prefill(forked).fed == len(forked)
+    saving = StateWriter(other, tmp_path / "kv.state")
+    assert saving.flush(60), saving.problem
+    saving.close()
+    wanted = other.feed(IDS[:3], every=True).tobytes()
+    assert session.feed(IDS[:3], every=True).tobytes() == wanted
+    session.truncate(0)
+    assert restore_state(session, tmp_path / "kv.state", forked).tokens == len(forked)
+    assert session.feed(IDS[:3], every=True).tobytes() == wanted
+    if model.config.recurrents:  # what can shift is in cache/test_context_shift.py
+        with pytest.raises(EngineError, match="layers cannot forget"):
+            session.shift(2, 4)
+    model.close()
 
 
 def test_attention_over_several_chunks_equals_the_numpy_twin(tmp_path: Path) -> None:
