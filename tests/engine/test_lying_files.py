@@ -7,7 +7,7 @@ those that it holds. A file is read once; what is made wrong afterwards is its m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,9 @@ from engine.gguf.hyperparameters import Hyperparameters
 from engine.gguf.read import GGUFFile, read_gguf
 from engine.models import ARCHITECTURES, expected_tensors, read_config
 from tests.engine import tiny_gguf
+from tests.engine.architectures import test_deepseek2
 from tests.engine.refusals import refusal, weights_of
+from tests.engine.test_scales import add_scales
 
 NAN, INF = float("nan"), float("inf")
 N_LAYERS = 2
@@ -43,7 +45,6 @@ MAY_BE_NOUGHT = {
     "attention.head_count_kv", "feed_forward_length",
 }  # fmt: skip
 """Of some families; those that it contradicts in others say so (``CONTRADICTIONS``)."""
-EXPERTS = {name for name in ARCHITECTURES if name in ("gpt-oss", "dots1", "qwen3next") or "moe" in name}
 COUNTS = {
     "block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size",
     "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
@@ -54,7 +55,8 @@ COUNTS = {
     "expert_group_used_count", "expert_feed_forward_length", "expert_shared_feed_forward_length", "expert_shared_count",
     "expert_gating_func", "leading_dense_block_count", "interleave_moe_layer_step", "nextn_predict_layers",
     "shortconv.l_cache", "ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank",
-    "ssm.group_count", "full_attention_interval",
+    "ssm.group_count", "full_attention_interval", "attention.kv_lora_rank", "attention.q_lora_rank",
+    "attention.key_length_mla", "attention.value_length_mla",
 }  # fmt: skip
 POSITIVE = {
     "rope.freq_base", "rope.freq_base_swa",
@@ -95,6 +97,10 @@ CONTRADICTIONS: dict[str, tuple[Any, ...]] = {
     "leading_dense_block_count": (0, 2),
     "interleave_moe_layer_step": (0, 3),
     "nextn_predict_layers": (1, 2),
+    "attention.kv_lora_rank": (0, 8, 31, 40, 1024),
+    "attention.q_lora_rank": (0, 8, 33, 128),
+    "attention.key_length_mla": (0, 16, 32, 40, 100, 128),
+    "attention.value_length_mla": (0, 8, 12, 24, 32),
 }
 """Values that are numbers of the right kind and cannot be: other keys or the tensors say so."""
 UNREAD = {
@@ -109,7 +115,10 @@ UNREAD = {
         "deepseek2",
     },
     "nextn_predict_layers": {"deepseek2", "qwen35", "qwen35moe", "qwen3next", "nemotron_h"},
-}
+    **{f"ssm.{name}": {"nemotron_h with a feed-forward"} for name in (
+        "conv_kernel", "inner_size", "state_size", "time_step_rank", "group_count",
+    )},
+}  # fmt: skip
 """Keys that say nothing about some or all layers of these."""
 NAMED_INSTEAD = {
     "expert_count": ("expert_used_count", "expert_group_count"),
@@ -118,15 +127,53 @@ NAMED_INSTEAD = {
     "block_count": (" has 2 values for", "attention.recurrent_layers", "attention.sliding_window_pattern must be"),
     "attention.head_count": ("attention.head_count_kv",),
     "attention.key_length": ("attention.value_length", "rope.dimension_count"),
+    "attention.key_length_mla": ("rope.dimension_count",),
     "attention.key_length_swa": ("attention.value_length_swa", "rope.dimension_count_swa"),
     **{f"ssm.{name}": ("ssm.inner_size", "ssm.group_count") for name in ("state_size", "time_step_rank")},
 }
 """Keys that a contradiction may be told by, beside the wrong one and the tensors."""
 
 
+def _squared() -> tiny_gguf.TinyGGUF:
+    """Attention, and a layer that is a feed-forward alone in place of the recurrent one."""
+    described = tiny_gguf.model("nemotron_h", n_layers=3)
+    described.tensors = [one for one in described.tensors if not str(one.name).startswith("blk.1.")]
+    described.rename("blk.2.", "blk.1.")
+    described.set("nemotron_h.block_count", N_LAYERS)
+    described.set("nemotron_h.attention.head_count_kv", np.array([2, 0], "<u4"))
+    described.set("nemotron_h.feed_forward_length", np.array([0, 96], "<u4"))
+    return described
+
+
+def _scaled() -> tiny_gguf.TinyGGUF:
+    described = add_scales(tiny_gguf.model("qwen3moe", n_layers=N_LAYERS), are_applied=False)
+    described.drop_tensors(".input_scale")  # not read
+    return described
+
+
+VARIANTS: dict[str, Callable[[], tiny_gguf.TinyGGUF]] = {
+    "gemma4 with experts": lambda: tiny_gguf.model("gemma4", n_layers=N_LAYERS, experts_from=1),
+    "deepseek2 with ranks of queries": lambda: tiny_gguf.model(
+        "deepseek2", n_layers=N_LAYERS, query_rank=64, keys={**test_deepseek2.YARN, **test_deepseek2.SIGMOID}
+    ),
+    "nemotron_h with a feed-forward": _squared,
+    "qwen3moe with scales of matrices": _scaled,
+}
+"""What files of an architecture may have beside what its tiny model has."""
+CASES = [*ARCHITECTURES, *VARIANTS]
+
+
+def _described(case: str) -> tiny_gguf.TinyGGUF:
+    return VARIANTS[case]() if case in VARIANTS else tiny_gguf.model(case, n_layers=N_LAYERS)
+
+
+def _name(case: str) -> str:
+    return case.partition(" ")[0]
+
+
 @contextmanager
-def _sound(architecture: str, tmp_path: Path, **keys: Any) -> Iterator[GGUFFile]:
-    described = tiny_gguf.model(architecture, n_layers=N_LAYERS)
+def _sound(case: str, tmp_path: Path, **keys: Any) -> Iterator[GGUFFile]:
+    described, architecture = _described(case), _name(case)
     for key, value in keys.items():
         described.set(f"{architecture}.{key}", value)
     gguf = read_gguf(described.write(tmp_path / "model.gguf"))
@@ -165,43 +212,46 @@ def _keys_asked(gguf: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return asked
 
 
-def _bad_values(architecture: str, key: str) -> tuple[Any, ...]:
+def _bad_values(key: str, has_experts: bool) -> tuple[Any, ...]:
     if key in WORDS:
         return (7, 1.5, True, "yam", "\x1b[2J\n", ["linear"], np.ones(1, "<f4"))
     if key in FLAGS:
         return (7, 1.5, "x", np.ones(1, bool))
     if key in COUNTS:
-        may_be_nought = key in MAY_BE_NOUGHT or (key == "expert_count" and architecture not in EXPERTS)
+        may_be_nought = key in MAY_BE_NOUGHT or (key == "expert_count" and not has_experts)
         return (*NO_COUNTS, *(() if may_be_nought else (0, 1) if key == "expert_count" else (0,)))
     if key.endswith("epsilon"):
         return (*NO_NUMBERS, True, 0.0, -1e-5, 1.0, 1e-40)
     return (*NO_NUMBERS, True, *((-1.0, 1e-40) if key in POSITIVE else ()))
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("case", CASES)
 def test_a_key_that_is_no_sound_value_is_refused_by_its_name(
-    architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known: set[str] = set()
+    architecture = _name(case)
     for entries in SCALED.values():
-        with _sound(architecture, tmp_path, **entries) as gguf:
+        with _sound(case, tmp_path, **entries) as gguf:
             asked = _keys_asked(gguf, monkeypatch) - known
+            has_experts = any("_exps." in name for name in gguf.tensors)
             for key in asked:
                 name = key if key.startswith("xielu.") else f"{architecture}.{key}"
-                for value in _bad_values(architecture, key):
+                for value in _bad_values(key, has_experts):
                     message = _refused(gguf, metadata={**gguf.metadata, name: value})
                     assert name in message, f"{name} {value!r}: {message}"
             known |= asked
     assert {"attention.head_count_kv", "rope.scaling.type", "block_count"} <= known
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("case", CASES)
 def test_keys_that_contradict_each_other_or_the_tensors_are_refused(
-    architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with _sound(architecture, tmp_path) as gguf:
+    architecture = _name(case)
+    with _sound(case, tmp_path) as gguf:
         asked = _keys_asked(gguf, monkeypatch)
-        for key in asked & {one for one in CONTRADICTIONS if architecture not in UNREAD.get(one, ())}:
+        for key in asked & {one for one in CONTRADICTIONS if not {architecture, case} & UNREAD.get(one, set())}:
             name = f"{architecture}.{key}"
             for value in CONTRADICTIONS[key]:
                 if np.array_equal(gguf.metadata.get(name, ()), value):
@@ -211,6 +261,21 @@ def test_keys_that_contradict_each_other_or_the_tensors_are_refused(
                 assert any(word in message for word in words), f"{name} {value!r}: {message}"
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_a_window_of_nought_is_refused_or_none(case: str, tmp_path: Path) -> None:
+    with _sound(case, tmp_path) as gguf:
+        name = f"{_name(case)}.attention.sliding_window"
+        without = replace(gguf, metadata={**gguf.metadata, name: 0})
+        if message := _refused(without):
+            assert name in message
+        else:
+            assert {one.window for one in read_config(without).attentions.values()} <= {None}
+
+
+MISSED_BY = {"ffn_gate_inp.weight": ["_exps.weight is unknown"], "attn_q_a.weight": ["attn_q.weight is missing"]}
+"""Tensors that say what a layer is: without them others are too many, or too few."""
+
+
 def _other_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Longer and shorter by a block of elements in each dimension, turned, and with one dimension more."""
     found = [(*shape[:i], shape[i] + by, *shape[i + 1 :]) for i in range(len(shape)) for by in (-8, 8, 32)]
@@ -218,11 +283,11 @@ def _other_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     return [*[one for one in found if min(one) > 0], *turned, (2, *shape)]
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("case", CASES)
 def test_tensors_that_are_missing_doubled_or_of_another_shape_are_refused_by_their_name(
-    architecture: str, tmp_path: Path
+    case: str, tmp_path: Path
 ) -> None:
-    with _sound(architecture, tmp_path) as gguf:
+    with _sound(case, tmp_path) as gguf:
         config = read_config(gguf)
         expected = expected_tensors(config)
         for name, info in gguf.tensors.items():
@@ -235,7 +300,8 @@ def test_tensors_that_are_missing_doubled_or_of_another_shape_are_refused_by_the
                 assert not message, name
             else:
                 wanted = (name, expected[name].instead_of or name)
-                assert any(f"tensor {one} is missing" in message for one in wanted), f"{name}: {message}"
+                told = [*(f"tensor {one} is missing" for one in wanted), *MISSED_BY.get(name.split(".", 2)[-1], [])]
+                assert any(one in message for one in told), f"{name}: {message}"
             other = expected[name].instead_of
             if other and other not in gguf.tensors:
                 doubled = {**gguf.tensors, other: replace(info, name=other)}
@@ -255,11 +321,9 @@ def test_tensors_that_are_missing_doubled_or_of_another_shape_are_refused_by_the
                 assert f"tensor {name} has shape" in _refused(gguf, tensors=more), f"{name} {shape}"
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_vectors_of_another_type_or_that_hold_no_numbers_are_refused_by_their_name(
-    architecture: str, tmp_path: Path
-) -> None:
-    with _sound(architecture, tmp_path) as gguf:
+@pytest.mark.parametrize("case", CASES)
+def test_vectors_of_another_type_or_that_hold_no_numbers_are_refused_by_their_name(case: str, tmp_path: Path) -> None:
+    with _sound(case, tmp_path) as gguf:
         expected = expected_tensors(read_config(gguf))
         vectors = [name for name in gguf.tensors if len(expected[name].shape) == 1]
         for name in vectors:
@@ -267,7 +331,7 @@ def test_vectors_of_another_type_or_that_hold_no_numbers_are_refused_by_their_na
             assert f"tensor {name} is F16" in _refused(gguf, tensors=tensors)
     assert vectors
     for name in [one for one in vectors if not one.startswith("blk.0.")]:
-        described = tiny_gguf.model(architecture, n_layers=N_LAYERS)
+        described = _described(case)
         values = np.ones(len(described.tensor(name).data) // 4, "<f4")
         values[-1] = NAN if len(name) % 2 else INF
         described.tensor(name).data = values.tobytes()
