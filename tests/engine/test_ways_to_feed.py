@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,76 +16,33 @@ from engine import Model, Session
 from engine.saved_state import StateWriter, restore_state
 from tests.engine import architectures, tiny_gguf
 from tests.engine.architectures.test_phi3 import longrope
+from tests.engine.families import FAMILIES, N_CTX, TWIN_ARGUMENTS, Described, gemma4, olmo3, sliding
 from tests.engine.reference import Array, Twin
 from tests.engine.test_models import nmse
 
 pytestmark = pytest.mark.slow
 
-WINDOW, ORIGINAL, N_CTX = 24, 64, 256
 IDS = np.random.default_rng(3).integers(3, 250, 170).tolist()
 OTHERS = np.random.default_rng(9).integers(3, 250, 40).tolist()
 N_STEPS = 70
 ODD_BLOCKS = 7, 31, 5, 64, 23, 11, 29
-Described = tiny_gguf.TinyGGUF
-
-
-def _with(described: Described, **keys: Any) -> Described:
-    architecture = described.value("general.architecture")
-    for key, value in keys.items():
-        described.set(f"{architecture}.{key}", value)
-    return described
-
-
-def _sliding(architecture: str, pattern: Any, **arguments: Any) -> Described:
-    described = tiny_gguf.model(architecture, **{"n_layers": 2, **arguments})
-    keys = {"attention.sliding_window": WINDOW, "attention.sliding_window_pattern": pattern}
-    return _with(described, **(keys if pattern is not None else {"attention.sliding_window": WINDOW}))
-
-
-def _olmo3(pattern: list[bool]) -> Described:
-    described = _sliding("olmo2", np.array(pattern), n_layers=len(pattern))
-    yarn = {"type": "yarn", "factor": 8.0, "original_context_length": ORIGINAL}
-    return _with(described, **{f"rope.scaling.{key}": value for key, value in yarn.items()})
-
-
-def _gemma4(slides: list[bool]) -> Described:
-    """The last two of four layers store nothing."""
-    return _with(tiny_gguf.model("gemma4", slides=slides), **{"attention.sliding_window": WINDOW})
-
-
-FAMILIES: dict[str, Callable[[], Described]] = {
-    "gemma3": lambda: _sliding("gemma3", 2),
-    "gemma2": lambda: _sliding("gemma2", None),
-    "gemma4": lambda: _gemma4([True, False, True, False]),
-    "phi3": lambda: longrope(context_length=N_CTX),
-    "mistral3": lambda: tiny_gguf.model("mistral3"),
-    "olmo3": lambda: _olmo3([True, False, True]),
-    "cohere2": lambda: _sliding("cohere2", 2),
-    "exaone4": lambda: _sliding("exaone4", None, n_layers=64, dim=32, hidden_dim=16, n_heads=2, n_kv_heads=1),
-    "gpt-oss": lambda: _sliding("gpt-oss", None),
-}
-"""Two or three layers of each kind; EXAONE 4 has windows in its largest only."""
 OF_ONE_LAYER: dict[str, Callable[[], Described]] = {
-    "gemma3, window": lambda: _sliding("gemma3", 2, n_layers=1),
-    "gemma3, whole": lambda: _sliding("gemma3", 1, n_layers=1),
-    "gemma2, window": lambda: _sliding("gemma2", None, n_layers=1),
-    "gemma2, whole": lambda: _sliding("gemma2", 1, n_layers=1),
-    "gemma4, window": lambda: _gemma4([True]),
-    "gemma4, whole": lambda: _gemma4([False]),
+    "gemma3, window": lambda: sliding("gemma3", 2, n_layers=1),
+    "gemma3, whole": lambda: sliding("gemma3", 1, n_layers=1),
+    "gemma2, window": lambda: sliding("gemma2", None, n_layers=1),
+    "gemma2, whole": lambda: sliding("gemma2", 1, n_layers=1),
+    "gemma4, window": lambda: gemma4([True]),
+    "gemma4, whole": lambda: gemma4([False]),
     "phi3": lambda: longrope(n_layers=1),
     "mistral3": lambda: tiny_gguf.model("mistral3", n_layers=1),
-    "olmo3, window": lambda: _olmo3([True]),
-    "olmo3, whole": lambda: _olmo3([False]),
-    "cohere2, window": lambda: _sliding("cohere2", 2, n_layers=1),
-    "cohere2, whole": lambda: _sliding("cohere2", 1, n_layers=1),
-    "gpt-oss, window": lambda: _sliding("gpt-oss", None, n_layers=1),
-    "gpt-oss, whole": lambda: _sliding("gpt-oss", 1, n_layers=1),
+    "olmo3, window": lambda: olmo3([True]),
+    "olmo3, whole": lambda: olmo3([False]),
+    "cohere2, window": lambda: sliding("cohere2", 2, n_layers=1),
+    "cohere2, whole": lambda: sliding("cohere2", 1, n_layers=1),
+    "gpt-oss, window": lambda: sliding("gpt-oss", None, n_layers=1),
+    "gpt-oss, whole": lambda: sliding("gpt-oss", 1, n_layers=1),
 }
 """With one layer keys depend on token and position alone, so that moving them is exact."""
-
-
-TWIN_ARGUMENTS = {"phi3": ["long"]}
-"""Context settings for the twins of some families."""
 
 
 class Fed:
@@ -95,7 +51,7 @@ class Fed:
     def __init__(self, name: str, directory: Path) -> None:
         self.model = Model.open(FAMILIES[name]().write(directory / "m.gguf"), threads=2)
         self.rows = self.session().feed(IDS, every=True)
-        self._twin_arguments = TWIN_ARGUMENTS.get(name, [])
+        self._twin_arguments = TWIN_ARGUMENTS.get(name, ())
 
     def session(self) -> Session:
         return self.model.session(n_ctx=N_CTX, kv="f32")

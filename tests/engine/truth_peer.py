@@ -1,41 +1,67 @@
 """llama.cpp's logits of every position, run as a file by whatever Python has llama-cpp-python. Imports nothing of ours.
 
-Arguments: the model, a file of token ids (.npy), the size of the context, and where the logits go (.npy).
+Arguments: the model, a file of rows of token ids (.npy), the size of the context, and where the logits go (.npy): of
+each row as one block, and token by token. Flash attention is off: it sums values in half precision.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from typing import Any
 
 import llama_cpp
 import numpy as np
 
+ERROR = 4
+"""The level of messages that are shown."""
+
+
+class Peer:
+    """An opened model."""
+
+    def __init__(self, model_path: str, n_ctx: int) -> None:
+        llama_cpp.llama_backend_init()
+        wanted = llama_cpp.llama_model_default_params()
+        wanted.n_gpu_layers = 0
+        self.model = llama_cpp.llama_model_load_from_file(model_path.encode(), wanted)
+        if not self.model:
+            raise SystemExit(f"llama.cpp refuses {model_path}")
+        chosen = llama_cpp.llama_context_default_params()
+        chosen.n_ctx = chosen.n_batch = chosen.n_ubatch = n_ctx
+        chosen.n_threads = chosen.n_threads_batch = 1
+        chosen.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        self.context = llama_cpp.llama_init_from_model(self.model, chosen)
+        self.n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
+
+    def logits(self, ids: list[int], block: int) -> Any:
+        """Of all positions, in blocks of this many tokens."""
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
+        return np.vstack([self._fed(ids[at : at + block], at) for at in range(0, len(ids), block)])
+
+    def _fed(self, ids: list[int], first: int) -> Any:
+        batch = llama_cpp.llama_batch_init(len(ids), 0, 1)
+        batch.n_tokens = len(ids)
+        for i, token in enumerate(ids):
+            batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, first + i, 1
+            batch.seq_id[i][0], batch.logits[i] = 0, True
+        if llama_cpp.llama_decode(self.context, batch):
+            raise SystemExit("llama.cpp does not compute these tokens")
+        rows = [llama_cpp.llama_get_logits_ith(self.context, i) for i in range(len(ids))]
+        found = np.stack([np.ctypeslib.as_array(row, (self.n_vocab,)).copy() for row in rows])
+        llama_cpp.llama_batch_free(batch)
+        return found
+
 
 def main(model_path: str, ids_path: str, n_ctx: str, out_path: str) -> None:
-    """Compute all tokens as one block."""
-    quiet = llama_cpp.llama_log_callback(lambda level, text, user: None)
+    def tell(level: int, text: bytes, user: Any) -> None:
+        if level == ERROR:
+            sys.stderr.write(text.decode(errors="replace"))
+
+    quiet = llama_cpp.llama_log_callback(tell)
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
-    llama_cpp.llama_backend_init()
-    wanted = llama_cpp.llama_model_default_params()
-    wanted.n_gpu_layers = 0
-    model = llama_cpp.llama_model_load_from_file(model_path.encode(), wanted)
-    if not model:
-        raise SystemExit(f"llama.cpp refuses {model_path}")
-    ids = np.load(ids_path)
-    chosen = llama_cpp.llama_context_default_params()
-    chosen.n_ctx = chosen.n_batch = chosen.n_ubatch = int(n_ctx)
-    chosen.n_threads = chosen.n_threads_batch = 2
-    context = llama_cpp.llama_init_from_model(model, chosen)
-    batch = llama_cpp.llama_batch_init(len(ids), 0, 1)
-    batch.n_tokens = len(ids)
-    for i, token in enumerate(ids.tolist()):
-        batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = token, i, 1, 0, True
-    if llama_cpp.llama_decode(context, batch):
-        raise SystemExit(f"llama.cpp does not compute {model_path}")
-    n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
-    rows = [np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(context, i), (n_vocab,)) for i in range(len(ids))]
-    np.save(out_path, np.stack(rows))
+    peer, rows = Peer(model_path, int(n_ctx)), np.load(ids_path).tolist()
+    np.save(out_path, np.stack([[peer.logits(ids, block) for ids in rows] for block in (len(rows[0]), 1)]))
 
 
 if __name__ == "__main__":

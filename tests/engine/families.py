@@ -1,0 +1,85 @@
+"""Tiny models whose windows, and whose ropes' original contexts, end within a few dozen tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.engine import tiny_gguf
+from tests.engine.architectures import test_deepseek2
+from tests.engine.architectures.test_phi3 import longrope, longrope_of
+
+WINDOW, ORIGINAL, N_CTX = 24, 64, 256
+Described = tiny_gguf.TinyGGUF
+
+
+def keyed(described: Described, **keys: Any) -> Described:
+    """The same with keys of its architecture set."""
+    architecture = described.value("general.architecture")
+    for key, value in keys.items():
+        described.set(f"{architecture}.{key}", value)
+    return described
+
+
+def sliding(architecture: str, pattern: Any, **arguments: Any) -> Described:
+    """With a window, and layers that slide by this pattern or by the one that the family has."""
+    described = tiny_gguf.model(architecture, **{"n_layers": 2, **arguments})
+    keys = {"attention.sliding_window": WINDOW, "attention.sliding_window_pattern": pattern}
+    return keyed(described, **(keys if pattern is not None else {"attention.sliding_window": WINDOW}))
+
+
+def olmo3(pattern: list[bool], **arguments: Any) -> Described:
+    """Sliding layers beside stretched ones."""
+    described = sliding("olmo2", np.array(pattern), n_layers=len(pattern), **arguments)
+    yarn = {"type": "yarn", "factor": 8.0, "original_context_length": ORIGINAL}
+    return keyed(described, **{f"rope.scaling.{key}": value for key, value in yarn.items()})
+
+
+def gemma4(slides: list[bool], **arguments: Any) -> Described:
+    """The last two of four layers store nothing."""
+    return keyed(tiny_gguf.model("gemma4", slides=slides, **arguments), **{"attention.sliding_window": WINDOW})
+
+
+def exaone4(**arguments: Any) -> Described:
+    """It has windows in its largest only."""
+    small = {} if "quant" in arguments else {"dim": 32, "hidden_dim": 16, "n_heads": 2, "n_kv_heads": 1}
+    return sliding("exaone4", None, **{"n_layers": 64, **small, **arguments})
+
+
+def named_end(described: Described) -> Described:
+    """With the token that llama.cpp asks for by its name, in place of the last."""
+    tokens = tiny_gguf.spm_vocabulary()["tokenizer.ggml.tokens"]
+    described.set("tokenizer.ggml.tokens", [*tokens[:-1], "<|endoftext|>"])
+    return described
+
+
+FAMILIES: dict[str, Callable[..., Described]] = {
+    "gemma3": lambda **a: sliding("gemma3", 2, **a),
+    "gemma2": lambda **a: sliding("gemma2", None, **{"tied": True, **a}),
+    "gemma4": lambda **a: gemma4([True, False, True, False], **a),
+    "phi3": lambda **a: named_end(longrope(**{"context_length": N_CTX, **a})),
+    "mistral3": lambda **a: tiny_gguf.model("mistral3", **a),
+    "olmo3": lambda **a: olmo3([True, False, True], **a),
+    "cohere2": lambda **a: sliding("cohere2", 2, **a),
+    "exaone4": exaone4,
+    "gpt-oss": lambda **a: sliding("gpt-oss", None, **a),
+}
+"""Two or three layers of each kind."""
+TWIN_ARGUMENTS: dict[str, Sequence[str]] = {"phi3": ["long"], "phimoe": ["long"]}
+"""What the twins of some must know of a context beyond the original one."""
+OTHERS: dict[str, Callable[..., Described]] = {
+    "phimoe": lambda **a: longrope_of(tiny_gguf.model("phimoe", **a)),
+    "deepseek2": lambda **a: tiny_gguf.model(
+        "deepseek2", query_rank=256, keys={**test_deepseek2.YARN, **test_deepseek2.SIGMOID}, **a
+    ),
+    "nemotron_h": lambda **a: tiny_gguf.model("nemotron_h", n_layers=3, **a),
+}
+
+
+def family(name: str, **arguments: Any) -> Described:
+    """The tiny model of a family or an architecture with what it has beyond others."""
+    own = FAMILIES.get(name) or OTHERS.get(name)
+    arguments = {"context_length": N_CTX, **arguments}
+    return own(**arguments) if own else tiny_gguf.model(name, **arguments)
