@@ -48,6 +48,13 @@ def exaone4(**arguments: Any) -> Described:
     return sliding("exaone4", None, **{"n_layers": 64, **small, **arguments})
 
 
+def nemotron_h(**arguments: Any) -> Described:
+    """All three kinds of layers, and the name of eps that llama.cpp reads."""
+    described = tiny_gguf.model("nemotron_h", n_layers=3, **arguments)
+    described.drop("nemotron_h.attention.layer_norm_rms_epsilon")
+    return keyed(described, **{"attention.layer_norm_epsilon": 1e-5})
+
+
 def named_end(described: Described) -> Described:
     """With the token that llama.cpp asks for by its name, in place of the last."""
     tokens = tiny_gguf.spm_vocabulary()["tokenizer.ggml.tokens"]
@@ -74,7 +81,8 @@ OTHERS: dict[str, Callable[..., Described]] = {
     "deepseek2": lambda **a: tiny_gguf.model(
         "deepseek2", query_rank=256, keys={**test_deepseek2.YARN, **test_deepseek2.SIGMOID}, **a
     ),
-    "nemotron_h": lambda **a: tiny_gguf.model("nemotron_h", n_layers=3, **a),
+    "nemotron_h": nemotron_h,
+    "olmoe": lambda **a: tiny_gguf.model("olmoe", n_kv_heads=4, **a),
 }
 
 

@@ -226,7 +226,8 @@ class TinyGGUF:
             for name, rows, cols in (("gate", shared_dim, dim), ("up", shared_dim, dim), ("down", dim, shared_dim)):
                 if shared_dim:
                     name = f"{block}ffn_{name}_shexp.weight"
-                    self.tensors.append(quantised(name, quant, rows, cols, 0.5 / cols**0.5, rng))
+                    fitting = quant if cols % TYPES_BY_NAME[quant].block_size == 0 else "Q8_0"
+                    self.tensors.append(quantised(name, fitting, rows, cols, 0.5 / cols**0.5, rng))
 
     def drop_tensors(self, *names: str) -> None:
         """Remove the tensors whose names end so."""
