@@ -16,6 +16,7 @@ from engine.errors import BrokenModelError
 from engine.kernels.records import ASK, CHOOSE, GROUP, SCORES, STEP
 from engine.machine.residency import resident_bytes
 from engine.measure.fit import needs_of_file
+from engine.models import ARCHITECTURES
 from engine.plan.compilation import find_kernel
 from engine.plan.plan import bits
 from engine.weights.weights import Weights
@@ -200,6 +201,24 @@ def test_a_damaged_expert_or_router_ends_the_reply_in_one_line(name: str, tmp_pa
             session.feed(ids)
         assert session.length == 0
     model.close()
+
+
+def test_a_router_of_nan_ends_the_reply_in_one_line_in_every_architecture(tmp_path: Path) -> None:
+    seen = []
+    for name in ARCHITECTURES:
+        described = tiny_gguf.model(name)
+        routers = [str(one.name) for one in described.tensors if str(one.name).endswith("ffn_gate_inp.weight")]
+        if routers:
+            seen.append(name)
+            described.fill(routers[-1], NAN)
+            model = Model.open(described.write(tmp_path / "m.gguf"), threads=1)
+            session = model.session(n_ctx=32)
+            for ids in (IDS, IDS[:1]):
+                with pytest.raises(BrokenModelError, match="its weights are damaged"):
+                    session.feed(ids)
+            assert session.length == 0
+            model.close()
+    assert {"qwen3moe", "lfm2moe", "deepseek2"} <= set(seen)
 
 
 @pytest.mark.parametrize("key", ["ffn_up_exps.bias", "ffn_gate_inp.bias", "attn_sinks.weight"])
