@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.engine import tiny_gguf
 from tests.engine.architectures import test_deepseek2
-from tests.engine.architectures.test_phi3 import longrope, longrope_of
+from tests.engine.architectures.test_phi3 import longrope
 
 WINDOW, ORIGINAL, N_CTX = 24, 64, 256
 Described = tiny_gguf.TinyGGUF
@@ -48,6 +48,15 @@ def exaone4(**arguments: Any) -> Described:
     return sliding("exaone4", None, **{"n_layers": 64, **small, **arguments})
 
 
+def phimoe(**arguments: Any) -> Described:
+    """Heads are turned whole: llama.cpp knows no others of it."""
+    described = tiny_gguf.model("phimoe", **arguments)
+    n_pairs = described.value("phimoe.attention.key_length") // 2
+    described.add_vector("rope_factors_short.weight", np.linspace(1, 1.8, n_pairs))
+    described.add_vector("rope_factors_long.weight", np.geomspace(1, 64, n_pairs))
+    return keyed(described, **{"rope.scaling.original_context_length": ORIGINAL, "rope.scaling.attn_factor": 1.3})
+
+
 def nemotron_h(**arguments: Any) -> Described:
     """All three kinds of layers, and the name of eps that llama.cpp reads."""
     described = tiny_gguf.model("nemotron_h", n_layers=3, **arguments)
@@ -77,7 +86,7 @@ FAMILIES: dict[str, Callable[..., Described]] = {
 TWIN_ARGUMENTS: dict[str, Sequence[str]] = {"phi3": ["long"], "phimoe": ["long"]}
 """What the twins of some must know of a context beyond the original one."""
 OTHERS: dict[str, Callable[..., Described]] = {
-    "phimoe": lambda **a: longrope_of(tiny_gguf.model("phimoe", **a)),
+    "phimoe": phimoe,
     "deepseek2": lambda **a: tiny_gguf.model(
         "deepseek2", query_rank=256, keys={**test_deepseek2.YARN, **test_deepseek2.SIGMOID}, **a
     ),
@@ -86,8 +95,17 @@ OTHERS: dict[str, Callable[..., Described]] = {
 }
 
 
-def family(name: str, **arguments: Any) -> Described:
-    """The tiny model of a family or an architecture with what it has beyond others."""
+NARROW = {"ernie4_5-moe", "bailingmoe2", "dots1", "deepseek2"}
+"""Their experts are no whole blocks of 256."""
+
+
+def family(name: str, quant: str = "F32", **arguments: Any) -> Described:
+    """The tiny model of a family or an architecture with what it has beyond others, and all that llama.cpp asks for."""
     own = FAMILIES.get(name) or OTHERS.get(name)
-    arguments = {"context_length": N_CTX, **arguments}
-    return own(**arguments) if own else tiny_gguf.model(name, **arguments)
+    arguments = {"context_length": N_CTX, "quant": "Q8_0" if quant == "Q4_K" and name in NARROW else quant, **arguments}
+    described = own(**arguments) if own else tiny_gguf.model(name, **arguments)
+    if name in ("qwen35", "qwen35moe"):
+        n_pairs = described.value(f"{name}.rope.dimension_count") // 2
+        sections = np.array([n_pairs - 2 * (n_pairs // 3), n_pairs // 3, n_pairs // 3, 0], "<i4")
+        described.set(f"{name}.rope.dimension_sections", sections)
+    return described
