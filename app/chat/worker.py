@@ -35,6 +35,7 @@ from app.chat.events import (
     ConversationReread,
     ConversationTakenUp,
     GenerationFailed,
+    MemoryMeasured,
     ModelFailed,
     ModelKept,
     ModelLoaded,
@@ -126,8 +127,8 @@ class EngineWorker:
         elif isinstance(command, Read):
             self._read(command)
         elif isinstance(command, MeasureBandwidth):
-            if self._opened is not None:
-                self._measures.measure_bandwidth(self._opened.model, self._is_wanted)
+            if self._opened is not None and self._measures.measure_bandwidth(self._opened.model, self._is_wanted):
+                self._wire.emit(MemoryMeasured())
         elif isinstance(command, Examine):
             self._examine(command)
         elif isinstance(command, GrantThreads):
