@@ -63,7 +63,7 @@ class LineCommands:
         elif line.strip():
             self._attach(referred(line), only_existing=True)
             documents, self.documents = self.documents, ()
-            texts = [text for _, text in for_message(documents, line, self._n_ctx)] if documents else []
+            texts = [one.in_message for one in for_message(documents, line, self._n_ctx)] if documents else []
             self._dialogue.ask(with_question(texts, line))
 
     def _obey(self, line: str) -> None:

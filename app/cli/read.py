@@ -16,7 +16,7 @@ from app.cli.run_session import session_at_hand
 from app.conversations.log_file import LogRefusedError
 from app.conversations.replay import MOST_TITLE_CHARS
 from app.conversations.store import Store
-from app.documents.for_message import announcement, fit, n_tokens
+from app.documents.for_message import announcement, fit, n_tokens, whole
 from app.documents.read import Document, read_documents
 from app.program import exit_codes
 from app.program.refusals import Refusal, say
@@ -82,7 +82,7 @@ def _read(talk: Talk, model: Path, documents: Sequence[Document], progress: Prog
         raise Refusal(f"jalopy read: {about}; of so much a chat reads passages only (read less, or try a larger --ctx)")
     say(announcement(documents, opened.n_ctx, talk.bridge.status.usual_prefill_tps))
     title = clean_line(f"read: {', '.join(one.name for one in documents)}", MOST_TITLE_CHARS)
-    message = Draft().with_files([(one.name, one.in_message) for one in documents])
+    message = Draft().with_files(whole(documents))
     done: list[Event] = []
     with interrupt_stops(talk.stop):
         done += talk.read(message.text.strip(), message.shown.strip(), title)

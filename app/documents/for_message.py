@@ -7,6 +7,22 @@ from collections.abc import Sequence
 from app.documents.passages import fitting
 from app.documents.read import Document
 from app.text import figures
+from app.text.record import record
+
+
+@record
+class FileText:
+    """A text that goes with a message.
+
+    Attributes:
+        name: of its chip.
+        in_message: as it stands in the message: named, and between fences.
+        text: what of it is the file's own.
+    """
+
+    name: str
+    in_message: str
+    text: str
 
 
 def n_tokens(documents: Sequence[Document]) -> int:
@@ -19,13 +35,20 @@ def fit(documents: Sequence[Document], n_ctx: int) -> bool:
     return not n_ctx or n_tokens(documents) <= n_ctx * 3 // 4
 
 
-def for_message(documents: Sequence[Document], question: str, n_ctx: int) -> list[tuple[str, str]]:
-    """Return what goes with a question, each text with the name of its chip: the documents, or passages of them."""
+def whole(documents: Sequence[Document]) -> list[FileText]:
+    """Return the documents as they go with a message."""
+    return [FileText(one.name, one.in_message, one.text) for one in documents]
+
+
+def for_message(documents: Sequence[Document], question: str, n_ctx: int) -> list[FileText]:
+    """Return what goes with a question: the documents, or passages of them."""
     if fit(documents, n_ctx):
-        return [(one.name, one.in_message) for one in documents]
+        return whole(documents)
     chars_per_token = sum(len(one.text) for one in documents) / n_tokens(documents)
     passages = fitting(documents, question, int(chars_per_token * _passages_tokens(n_ctx)))
-    return [(f"passages of {figures.counted(len(documents), 'file')}", " ".join(one.in_message for one in passages))]
+    name = f"passages of {figures.counted(len(documents), 'file')}"
+    in_message, own = " ".join(one.in_message for one in passages), "\n".join(one.text for one in passages)
+    return [FileText(name, in_message, own)]
 
 
 def with_question(texts: Sequence[str], question: str) -> str:

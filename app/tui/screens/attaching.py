@@ -6,7 +6,7 @@ from asyncio import wrap_future
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from app.documents.for_message import announcement, fit, for_message, n_tokens
+from app.documents.for_message import FileText, announcement, fit, for_message, n_tokens
 from app.documents.read import Document, Reading, read_documents, referred, split_wanted
 from app.program.background import in_background
 from app.tui.actions import ACTIONS, find_command, split_command
@@ -124,7 +124,7 @@ class Attaching:
             choose = partial(for_message, documents, question, self._n_ctx)
             self._complete(message, await wrap_future(in_background(choose, "documents")))
 
-    def _complete(self, message: PromptSubmitted, files: Sequence[tuple[str, str]]) -> None:
+    def _complete(self, message: PromptSubmitted, files: Sequence[FileText]) -> None:
         message.draft = message.draft.with_files(files)
         message.text = message.draft.text
         self._prompt.past.add(message.draft)  # where it is found if the message is given back

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from app.documents.for_message import announcement, fit, for_message, with_question
+from app.documents.for_message import FileText, announcement, fit, for_message, with_question
 from app.documents.passages import bm25, fitting, words_of
 from app.documents.read import Document, about_tokens
 from app.documents.sources import sources_of
@@ -74,11 +74,13 @@ def test_documents_that_fit_go_whole_and_what_they_cost_is_said_before() -> None
     small, large = document("a.md", "word " * 100), document("b.md", "word\n" * 10_000)
     assert fit([small], 1024)
     assert not fit([small, large], 1024)
-    assert for_message([small], "?", 1024) == [("a.md", small.in_message)]
+    assert for_message([small], "?", 1024) == [FileText("a.md", small.in_message, small.text)]
     assert announcement([small], 1024, 10.0) == "a.md: about 110 tokens, about 11 s to read"
-    [(name, text)] = for_message([small, large], "word", 1024)
-    assert name == "passages of 2 files"
-    assert 1000 < len(text) <= 3 * 512
+    [passages] = for_message([small, large], "word", 1024)
+    assert passages.name == "passages of 2 files"
+    assert 1000 < len(passages.in_message) <= 3 * 512
+    assert "```" in passages.in_message
+    assert "```" not in passages.text
     assert announcement([small, large], 1024, 0.0) == (
         "2 files: about 20,119 tokens, the context holds 1,024: passages that fit the next question go with it, at most"
         " 512 tokens"

@@ -120,7 +120,7 @@ async def test_two_files_are_attached_to_one_message_and_none_is_called_pasted(t
             await driver.type(command)
             await driver.pilot.press("enter")
         await driver.until(lambda: "two" in driver.prompt.text)
-        assert driver.prompt.text.replace("\u00a0", " ") == "[file 1: one, 24 B, 4 lines] [file 2: two, 24 B, 4 lines] "
+        assert driver.prompt.text.replace("\u00a0", " ") == "[file 1: one, 10 B, 1 line] [file 2: two, 10 B, 1 line] "
         assert driver.chat.turns.conversation.messages == []
         await driver.type("compare")
         await driver.pilot.press("enter")
