@@ -158,7 +158,9 @@ class EngineWorker:
     def _read_ahead(self, command: Prepare) -> None:
         try:
             if self._opened is not None:
-                self._ahead.prepare(self._opened.session, self._opened.live.chat, command, self._states.bring_back)
+                reads = command.read_ahead and not self._tools.may_change(self._opened.model)
+                command, chat = replace(command, read_ahead=reads), self._opened.live.chat
+                self._ahead.prepare(self._opened.session, chat, command, self._states.bring_back)
         finally:
             self._wire.idle_work.end()
 
