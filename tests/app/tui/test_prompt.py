@@ -149,6 +149,27 @@ async def test_a_command_behind_a_paste_is_a_command_and_the_paste_stays():
         assert driver.chat.turns.conversation.messages == []
 
 
+async def test_of_a_large_folder_later_questions_bring_what_is_new_and_a_file_goes_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "notes").write_text("a note")
+    for word in ("fan", "screw", "blade"):
+        (tmp_path / "docs" / f"{word}.md").write_text(f"{word} turns. " * 50)
+    async with chatting() as driver:
+        await driver.ask("@notes what is it?")
+        await driver.ask("and @notes again?")
+        await driver.note("notes stands in the conversation already, and is not sent again")
+        await driver.say("/read docs")
+        await driver.note("later questions add what is new")
+        for question in ("a fan?", "a screw?", "thank you"):
+            await driver.ask(question)
+        noted, again, fan, screw, thanks = [one.text for one in driver.chat.turns.conversation.messages[::2]]
+        assert noted.startswith("notes:\n```\na note")
+        assert (again, thanks) == ("and @notes again?", "thank you")
+        assert fan.startswith("fan.md, line 1:")
+        assert screw.startswith("screw.md, line 1:")
+
+
 async def test_a_file_in_a_reply_that_is_edited_is_not_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes").write_text("a note")
