@@ -37,6 +37,24 @@ def host_features() -> set[str]:
     return set(numba.core.codegen.get_host_cpu_features().split(","))
 
 
+def assert_pass(*tests: str, temporary: Path, **environment: str) -> None:
+    """Run tests in a process of their own.
+
+    Args:
+        temporary: its temporary directory; of the usual ones it would remove what older runs left, in 20 s.
+    """
+    options = ("-q", "-p", "no:cacheprovider", f"--basetemp={temporary}")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *tests],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
 def test_avx_is_used_where_numba_would_leave_it_off() -> None:
     code = "from engine.simd import level; from numba import config; print(bool(config.ENABLE_AVX))"
     cases = (
@@ -51,22 +69,14 @@ def test_avx_is_used_where_numba_would_leave_it_off() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_integer_results_are_the_same_at_older_levels(level: str) -> None:
+def test_integer_results_are_the_same_at_older_levels(level: str, tmp_path: Path) -> None:
     features = LEVELS[level]
     if not set(features.split(",")) - {"+64bit"} <= host_features():
         pytest.skip(f"this processor cannot run code for {level}")
     tests = ["tests/engine/simd/test_simd.py"]
     exact = "tests/engine/quants/test_quants.py::test_integers_are_exact"
     tests += [f"{exact}[{name}-{product}]" for name in TYPES[level] for product in ("one", "block")]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
-        cwd=ROOT,
-        env={**os.environ, "NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": features},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
+    assert_pass(*tests, temporary=tmp_path / "inner", NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES=features)
 
 
 def test_the_form_for_vnni_is_exact_on_any_processor(tmp_path: Path) -> None:
@@ -74,15 +84,7 @@ def test_the_form_for_vnni_is_exact_on_any_processor(tmp_path: Path) -> None:
     tests = [f"tests/engine/quants/test_quants.py::{test}[{name}-block]" for test in wanted for name in TYPES_OF_FOURS]
     # numba knows two forms of a function by one name: a cache of its own.
     cache = Path(os.environ.get("JALOPY_CACHE_DIR", tmp_path)) / "sums_fours"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.engine.sums_fours", *tests],
-        cwd=ROOT,
-        env={**os.environ, "JALOPY_CACHE_DIR": str(cache)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
+    assert_pass("-p", "tests.engine.sums_fours", *tests, temporary=tmp_path / "inner", JALOPY_CACHE_DIR=str(cache))
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="compiles for x86-64")
