@@ -9,14 +9,11 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120.0
 ENTERED_ALTERNATE_SCREEN = b"\x1b[?1049h"
-READS_KEYS = b"\x1b[?2004h"
-"""Written once the terminal hands on each key, and a thread reads them."""
 LEFT_ALTERNATE_SCREEN = b"\x1b[?1049l"
 
 _PROGRAM = """
@@ -63,19 +60,18 @@ class Terminal:
         )
         self.output = b""
 
-    def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Read until the condition holds."""
-        give_up_s = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < give_up_s, f"never happened: {what}: {self.output[-2000:]!r}"
-            self.read(0.02)
-
     def read_until(self, wanted: bytes) -> None:
-        self.until(lambda: wanted in self.output, f"{wanted!r} comes")
+        give_up_s = time.monotonic() + PATIENCE_S
+        while wanted not in self.output:
+            assert time.monotonic() < give_up_s, f"{wanted!r} never came: {self.output[-2000:]!r}"
+            self.read(0.1)
 
     def read_until_more(self, wanted: bytes, n_before: int) -> None:
         """Read until there is more of it than before."""
-        self.until(lambda: self.output.count(wanted) > n_before, f"{wanted!r} comes again")
+        give_up_s = time.monotonic() + PATIENCE_S
+        while self.output.count(wanted) <= n_before:
+            assert time.monotonic() < give_up_s, f"{wanted!r} never came again"
+            self.read(0.1)
 
     def type(self, text: str) -> None:
         self.send(text.encode())

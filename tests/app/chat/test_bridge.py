@@ -98,7 +98,7 @@ def test_kernels_are_tuned_behind_a_reply_until_that_was_finished_once(script):
     engine.ask("first")
     assert gives_way.wait(_PATIENCE_S)
     engine.ask("second")
-    assert is_finished.wait(_PATIENCE_S)  # a message that is there before it begins puts it off again
+    assert is_finished.wait(_PATIENCE_S)  # else the third message, or the end, is there before the kernels' turn
     engine.ask("third")
     assert engine.bridge.close(_PATIENCE_S)
     assert found == [False, False]
