@@ -68,7 +68,8 @@ def test_nothing_is_imported_for_the_first_frame_that_it_does_not_show() -> None
     assert done.stdout.strip() == "[]"
 
 
-async def test_every_style_sheet_is_parsed_once_before_the_first_frame() -> None:
+async def test_every_style_sheet_is_parsed_once_before_the_first_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ThriftyStylesheet, "_parse_rules", Stylesheet._parse_rules)  # not shared with other tests
     parsed: Counter[object] = Counter()
     parse = stylesheet.parse
 
