@@ -2,7 +2,7 @@
 
 Measured: decode (one column), few (a column of four) and prefill (a column of 128), with the weights in L2 and beyond
 it; with ``--peer-python`` llama.cpp's in turn. Modelled with ``--mca haswell,skylake``: the decode loop as compiled for
-that processor, by LLVM's model (``llvm-mca`` must be installed). Nothing else may run meanwhile.
+that processor, by LLVM's model (``llvm-mca``, or what MCA names). Nothing else may run meanwhile.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def modelled(quant: str, processor: str) -> str:
         return "-"
     triple = "aarch64" if processor in ARM64 else "x86_64"
     model = subprocess.run(
-        ["llvm-mca", f"-mtriple={triple}", f"-mcpu={processor}", "-iterations=200"],
+        [os.environ.get("MCA", "llvm-mca"), f"-mtriple={triple}", f"-mcpu={processor}", "-iterations=200"],
         input="\n".join(loop), capture_output=True, text=True,
     )  # fmt: skip
     total = re.search(r"Total Cycles:\s+(\d+)", model.stdout)
