@@ -86,7 +86,7 @@ def entries(block, other):
 
 
 @inner
-def products(block, y):
+def product_of_eight(block, y):
     """Integer products of eight blocks."""
     if HAS_ARM64:
         return eight_groups(entries, sums_of_32_i8, BLOCK_BYTES, block, y)
@@ -96,8 +96,8 @@ def products(block, y):
 @inner
 def dot8(block, y, d_y, sums, acc):
     """Add the products of eight blocks with 256 activations."""
-    d = fmul(load_f16x8_strided(block, BLOCK_BYTES), load_f32x8(d_y))
-    return fma(d, f32_of_i32x8(products(block, y)), acc)
+    t = product_of_eight(block, y)
+    return fma(fmul(load_f16x8_strided(block, BLOCK_BYTES), load_f32x8(d_y)), f32_of_i32x8(t), acc)
 
 
 @inner

@@ -70,7 +70,7 @@ def nibbles(block, other):
 
 
 @inner
-def products(block, y):
+def product_of_eight(block, y):
     """Integer products of eight blocks."""
     if HAS_ARM64:
         return eight_groups(nibbles, sums_of_32_u4, BLOCK_BYTES, block, y)
@@ -80,7 +80,7 @@ def products(block, y):
 @inner
 def dot8(block, y, d_y, sums, acc):
     """Add the products of eight blocks with 256 activations."""
-    t = sub(products(block, y), shift_lanes_left(load_i32x8(sums), 3))
+    t = sub(product_of_eight(block, y), shift_lanes_left(load_i32x8(sums), 3))
     return fma(fmul(load_f16x8_strided(block, BLOCK_BYTES), load_f32x8(d_y)), f32_of_i32x8(t), acc)
 
 

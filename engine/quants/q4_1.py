@@ -69,7 +69,7 @@ def nibbles(block, other):
 
 
 @inner
-def products(block, y):
+def product_of_eight(block, y):
     """Integer products of eight blocks."""
     if HAS_ARM64:
         return eight_groups(nibbles, sums_of_32_u4, BLOCK_BYTES, block, y)
@@ -81,7 +81,8 @@ def dot8(block, y, d_y, sums, acc):
     """Add the products of eight blocks with 256 activations."""
     d_y8 = load_f32x8(d_y)
     d, m = fmul(load_f16x8_strided(block, BLOCK_BYTES), d_y8), fmul(load_f16x8_strided(block + 2, BLOCK_BYTES), d_y8)
-    return fma(m, f32_of_i32x8(load_i32x8(sums)), fma(d, f32_of_i32x8(products(block, y)), acc))
+    products = f32_of_i32x8(product_of_eight(block, y))
+    return fma(m, f32_of_i32x8(load_i32x8(sums)), fma(d, products, acc))
 
 
 @inner
