@@ -178,7 +178,7 @@ def bandwidth(readings: Readings) -> Iterable[Finding]:
     if engine is None or engine.read_gbps is None:
         return
     gbps = engine.read_gbps
-    with_threads = "1 thread" if engine.threads == 1 else f"{engine.threads} threads"
+    with_threads = counted(engine.threads, "thread")
     found = f"{gbps:.1f} GB/s read with {with_threads}"
     if engine.is_machine_busy:
         found = f"{gbps:.1f} GB/s read with {with_threads} now, {engine.best_gbps:.1f} at best"

@@ -147,10 +147,10 @@ def identity_of(*parts: object) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def machine_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def machine_name() -> str:
     """Return what tells this processor from another; never shown."""
     try:
-        with cpuinfo.open(encoding="utf-8", errors="replace") as file:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             lines = [line for line in file.read(1 << 16).splitlines() if line.startswith(("model name", "Hardware"))]
     except OSError:
         lines = []

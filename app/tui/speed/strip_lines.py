@@ -48,10 +48,7 @@ def _in_short(view: PerformanceView, width: int, glyphs: Glyphs) -> tuple[list[L
     cores = [line(Span(signs, Role.ACCENT), muted(f"  {clock}"))]
     if view.slowed_by > 1:
         cores.append(machine_lines.screen_line(view))
-    return cores, [
-        *bar,
-        *spread_lines([parts[0], parts[-1], *parts[1:-1]], width),
-    ]
+    return cores, [*bar, *spread_lines([parts[0], parts[-1], *parts[1:-1]], width)]
 
 
 def flat_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:

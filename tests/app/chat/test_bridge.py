@@ -344,7 +344,7 @@ def test_a_bug_is_named_by_type_and_its_text_is_written_nowhere(engine, script):
     engine.bridge.send(Ask("what the user typed"))
     reason = engine.wait_for(GenerationFailed).reason
     assert reason.startswith("internal error in the engine: KeyError (details in ")
-    log = paths.log_file().read_text(encoding="utf-8")
+    log = (paths.state_dir() / paths.LOG_NAME).read_text(encoding="utf-8")
     assert "builtins.KeyError" in log
     assert "worker.py" in log
     assert "what the user typed" not in log
