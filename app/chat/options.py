@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from app.chat.wire import Wire
     from engine import Model, Sampling, Session
     from engine.prompt.chat_prompt import ChatPrompt
+    from engine.tuning.lookahead_trials import Lookahead
 
 OpenModel = Callable[[Path, Callable[[Any], None]], "Model"]
 """Opens a model and calls the second argument with the engine's ``Progress`` records."""
@@ -90,8 +91,9 @@ class ChatOptions:
     """Makes the watch on the machine during measurements; the default watches nothing."""
     kernels_version: Callable[[], str] = str
     """Called in the engine's thread: names the compiled code."""
-    try_lookahead: Callable[[Model, Session, Callable[[], bool]], object] | None = None
-    """Called in the engine's thread once a reply is written and nothing is asked: tunes the kernels; None does not."""
+    try_lookahead: Callable[[Model, Session, Callable[[], bool], bool], Mapping[str, Lookahead]] | None = None
+    """Called in the engine's thread once a reply is written and nothing is asked, and behind a search for threads
+    (anew): tunes the kernels; None does not."""
     state_files: Callable[[], StateFiles | None] | None = None
     """Called in the engine's thread: how the state of the cache is kept; None keeps none."""
     remote: Callable[[Wire, ChatOptions], Worker] | None = None

@@ -146,7 +146,7 @@ class EngineWorker:
         if self._options.try_lookahead is None or self._has_tuned is opened or self._is_wanted():
             return
         try:
-            self._options.try_lookahead(opened.model, opened.session, self._is_wanted)
+            self._options.try_lookahead(opened.model, opened.session, self._is_wanted, False)
             self._has_tuned = opened
         except (EngineError, MemoryError):  # given way to something better: after the next reply, then
             return

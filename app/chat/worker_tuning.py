@@ -14,6 +14,7 @@ from app.chat.status import Activity
 from app.chat.wire import Wire
 from app.machine.tuning_conditions import Conditions, ConditionsWatch
 from app.program.state import Measured, TunedChoice
+from app.tuning.lookahead_lines import lookahead_lines
 from app.tuning.remembered import Recalled, kv_type_of, measured_of
 from app.tuning.threads_in_use import ThreadsInUse
 from engine.errors import Cancelled, EngineError
@@ -156,11 +157,26 @@ class EngineTuning:
                 if report.is_over:
                     found = self._conditions.end()
                     found = wire.tuning_conditions = found.joined(wire.tuning_conditions) if is_more else found
-                    report = replace(report, notes=(*report.notes, *found.remarks()))
+                    reasons = (*report.reasons, *self._kernel_lines(model, session))
+                    report = replace(report, notes=(*report.notes, *found.remarks()), reasons=reasons)
                 wire.tuning = report
         finally:
             wire.sweep = None
         wire.emit(TuningEnded())
+
+    def _kernel_lines(self, model: Model, session: Session) -> list[str]:
+        """Measure how decode should ask memory ahead, a fifth of a second a weight type; returns a line for each."""
+        wire = self._wire
+
+        def is_unwanted() -> bool:
+            return wire.closing.is_set() or wire.cancelled.is_set()
+
+        if self._options.try_lookahead is None:
+            return []
+        try:
+            return lookahead_lines(self._options.try_lookahead(model, session, is_unwanted, True))
+        except (EngineError, MemoryError):  # stopped: the search for threads has its findings
+            return []
 
     def _show_report(self, report: Any) -> None:
         self._wire.tuning = report

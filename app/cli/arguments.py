@@ -6,7 +6,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from app.program import exit_codes, paths
@@ -16,26 +16,6 @@ from app.program.settings import MOST_THREADS, Settings, override
 from engine import KV_TYPES
 
 SERVER_VARIABLE = "JALOPY_SERVER"
-COMMANDS = (
-    "run",
-    "chat",
-    "read",
-    "bench",
-    "tune",
-    "models",
-    "pull",
-    "inspect",
-    "verify",
-    "doctor",
-    "compare",
-    "sessions",
-    "states",
-    "serve",
-    "report",
-    "completion",
-    "help",
-)
-
 _OVERVIEW = """\
 commands:
   jalopy [MODEL]                 chat in the terminal
@@ -62,7 +42,12 @@ settings, else the last one used, else starter. With --server URL a bigger machi
 `jalopy COMMAND --help` lists a command's options. A model file that is named like a command: ./run
 """
 
-_SETTING_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+_Argument = tuple[tuple[str, ...], dict[str, Any]]
+"""Flags and options of ``add_argument``."""
+_Verb = tuple[str, Sequence["str | _Argument | list[_Argument]"]]
+"""A description, and arguments: own ones, settings by their keys, and lists of which one alone may stand."""
+
+_SETTING_OPTIONS: dict[str, _Argument] = {
     "server": (("--server",), {"metavar": "URL", "help": "have a server compute (jalopy help server)"}),
     "threads": (("-t", "--threads"), {"type": int, "metavar": "N", "help": "threads that write; 0 = automatic"}),
     "prefill_threads": (("--prefill-threads",), {"type": int, "metavar": "N", "help": "threads that read the prompt"}),
@@ -116,7 +101,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         _refuse_mistyped(argv)
         command, rest = "chat", argv
     is_bare = not argv or argv[0] not in COMMANDS
-    parser = _BUILDERS[command](None if is_bare else command)
+    parser = _parser(None if is_bare else command)
     options = parser.parse_args(rest)
     options.command = command
     return options
@@ -124,7 +109,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def options_of(command: str | None) -> list[str]:
     """Return the options of a command, or of the bare chat."""
-    parser = _BUILDERS[command or "chat"](command)
+    parser = _parser(command)
     return [flag for action in parser._actions for flag in action.option_strings]
 
 
@@ -191,281 +176,6 @@ def _apply_system_prompt(options: argparse.Namespace, settings: Settings) -> Set
     return settings
 
 
-def _chat_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(command, "Chat with a language model on the computer you already own.")
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file")
-    _add_server(parser)
-    parser.add_argument("--plain", action="store_true", help="line by line, without a screen")
-    parser.add_argument("--new", action="store_true", help="begin a new conversation instead of resuming the last")
-    parser.add_argument("--tty", action="store_true", help="draw for a plain console: ASCII borders, 16 colours")
-    if command is None:
-        parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and leave")
-        parser.epilog = _OVERVIEW
-        parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    _add_settings(parser, "threads", *_ENGINE_KEYS, *_SAMPLING_KEYS, "theme", "low_power")
-    _add_system_sources(parser)
-    return parser
-
-
-def _run_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(command, "Answer one prompt: the answer on standard output, the figures on standard error.")
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file; none with --server")
-    parser.add_argument("words", nargs="*", metavar="TEXT", help="the prompt; what comes through a pipe goes with it")
-    parser.add_argument("-p", "--prompt", metavar="TEXT", help="the same; - reads standard input alone")
-    _add_server(parser)
-    parser.add_argument("--session", metavar="NAME", help="go on with a saved conversation, or begin it")
-    parser.add_argument("--schema", metavar="FILE", help="the answer is JSON by this schema")
-    parser.add_argument("--grammar", metavar="FILE", help="the answer follows this grammar (GBNF or Lark)")
-    parser.add_argument("--regex", metavar="TEXT", help="the answer matches this regular expression")
-    parser.add_argument("--raw", action="store_true", help="continue the text as it stands, without chat template")
-    parser.add_argument(
-        "--json", dest="as_json", action="store_true", help="one JSON object with text and figures, at the end"
-    )
-    _add_settings(parser, "threads", *_ENGINE_KEYS, *_SAMPLING_KEYS)
-    _add_system_sources(parser)
-    return parser
-
-
-def _read_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(command, "Read documents ahead, overnight for instance: a chat about them begins at once.")
-    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
-    parser.add_argument("files", nargs="+", metavar="FILE", help="files, folders or patterns, as of /read")
-    _add_settings(parser, "threads", *_ENGINE_KEYS, "system_prompt")
-    _add_system_sources(parser)
-    return parser
-
-
-def _completion_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(
-        command, 'Print a script that completes commands, options and model files: eval "$(jalopy completion bash)".'
-    )
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that reads it")
-    return parser
-
-
-def _report_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(command, "Print a card with machine, model and speeds; nothing on it is private.")
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file")
-    parser.add_argument("--out", default="", metavar="FILE", help="write it there: as a picture if it ends in .svg")
-    return parser
-
-
-def _help_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(command, "Show what the manual says on a topic, or which topics there are.")
-    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="such as threads or thinking")
-    return parser
-
-
-def _bench_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(command, "Check that the model is computed rightly here, then measure reading and writing.")
-    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
-    parser.add_argument(
-        "-t", "--threads", dest="thread_counts", type=_counts, default=(), metavar="N,N", help="thread counts"
-    )
-    parser.add_argument("-p", "--n-prompt", type=_count, default=128, metavar="N", help="tokens to read (128)")
-    parser.add_argument("-n", "--n-gen", type=_count, default=32, metavar="N", help="tokens to write (32)")
-    parser.add_argument("-r", "--rounds", type=_count, default=3, metavar="N", help="rounds that count (3)")
-    _add_json(parser, "one JSON object per thread count")
-    parser.add_argument("--profile", action="store_true", help="show where the time goes, phase by phase")
-    parser.add_argument("--text", default="", metavar="FILE", help="write the end of a text: what guesses bring")
-    _add_settings(parser, "weights", "kv_type")
-    return parser
-
-
-def _compare_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(command, "Measure this engine and an installed llama-cpp-python on the same file, in turn.")
-    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
-    parser.add_argument("-p", "--n-prompt", type=_count, default=128, metavar="N", help="tokens to read (128)")
-    parser.add_argument("-n", "--n-gen", type=_count, default=32, metavar="N", help="tokens to write (32)")
-    parser.add_argument("-r", "--rounds", type=_count, default=3, metavar="N", help="rounds of both (3)")
-    parser.add_argument("--peer-python", default="", metavar="PATH", help="the Python that has llama-cpp-python")
-    _add_json(parser)
-    _add_settings(parser, "threads", "weights")
-    return parser
-
-
-def _tune_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(
-        command,
-        "Measure which number of threads is best here, for writing and for reading the prompt; and remember it.",
-    )
-    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
-    parser.add_argument("--try-weights", action="store_true", help="compare the file's map with huge pages, too")
-    parser.add_argument("--try-kv", action="store_true", help="compare types of the KV cache in a filled context, too")
-    parser.add_argument(
-        "--kernels", dest="only_kernels", action="store_true", help="only how kernels ask memory ahead, per weight type"
-    )
-    parser.add_argument(
-        "--seconds",
-        dest="budget_s",
-        type=_seconds,
-        metavar="N",
-        help="take no longer than this (60; 45 more for weights, 60 for KV)",
-    )
-    parser.add_argument(
-        "--context",
-        dest="n_context",
-        type=_count,
-        default=64,
-        metavar="N",
-        help="tokens of the conversation before (64)",
-    )
-    parser.add_argument("--dry-run", dest="remember", action="store_false", help="measure, but remember nothing")
-    _add_json(parser, "one JSON object, at the end")
-    _add_settings(parser, "weights", "kv_type", "pin_threads")
-    return parser
-
-
-def _models_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(command, "List the models on this machine: what fits, and how fast it would be.")
-    parser.add_argument("words", nargs="*", metavar="WORD", help="only models with all these words in their row")
-    parser.add_argument("--measure", action="store_true", help="measure this machine anew")
-    _add_json(parser)
-    _add_settings(parser, "threads", "prefill_threads", "kv_type", "weights")
-    return parser
-
-
-def _sessions_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(command, "List the saved conversations, the last one used first; or import some.")
-    parser.add_argument(
-        "words",
-        nargs="*",
-        metavar="WORD",
-        help="only those in whose title or text all of them stand; import FILE ... takes over conversations of Jalopy,"
-        " ChatGPT, llama-server, or lists of messages",
-    )
-    _add_json(parser)
-    return parser
-
-
-def _states_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(command, "List the saved states of the KV cache, or delete those used longest ago.")
-    parser.add_argument(
-        "action",
-        nargs="?",
-        default="",
-        choices=("", "prune"),
-        metavar="prune",
-        help="delete: without an option to the quota",
-    )
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--older", type=_days, metavar="DAYS", help="prune: what was not used for so long")
-    how.add_argument("--to", type=_size, metavar="SIZE", help="prune: down to this size (500M, 2G)")
-    how.add_argument("--all", action="store_true", help="prune: everything")
-    _add_json(parser)
-    return parser
-
-
-def _inspect_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(command, "Check a model file and show what it holds.")
-    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
-    parser.add_argument("--tensors", action="store_true", help="list the tensors")
-    parser.add_argument("--plan", action="store_true", help="list the operations of the plan")
-    parser.add_argument("--template", action="store_true", help="show the chat template whole")
-    _add_json(parser)
-    _add_settings(parser, "threads", "prefill_threads", "weights")
-    return parser
-
-
-def _pull_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(command, "Download a model and check it. Shows size, free disk and memory before it starts.")
-    parser.add_argument("what", metavar="WHAT", help="OWNER/REPO, OWNER/REPO:Q4_K_M, or a file's address")
-    parser.add_argument(
-        "--to", dest="directory", default="", metavar="DIR", help="where it goes (the first of model_directories)"
-    )
-    parser.add_argument("--sha256", default="", metavar="HEX", help="the hash that the file must have")
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be downloaded")
-    parser.add_argument("--anyway", action="store_true", help="also what is not supported or does not fit")
-    return parser
-
-
-def _verify_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(command, "Check a model: its hash, that its weights are numbers, and that it writes.")
-    parser.add_argument("model", metavar="MODEL", help="a GGUF file")
-    parser.add_argument("--sha256", default="", metavar="HEX", help="the hash that the file must have")
-    parser.add_argument("--no-run", dest="runs", action="store_false", help="look at the file only")
-    _add_json(parser, "one JSON object, at the end")
-    _add_settings(parser, "threads", "prefill_threads")
-    return parser
-
-
-def _doctor_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(command, "Say what this machine, this terminal and a model mean for speed, and what mends it.")
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file: will it fit, and how fast")
-    parser.add_argument("--size", metavar="8B", help="instead of a file: the number of parameters")
-    parser.add_argument("--type", dest="quantization", metavar="T", help="type of that size (Q4_K_M)")
-    _add_json(parser)
-    _add_settings(parser, "threads", "prefill_threads", "context_size", "kv_type")
-    return parser
-
-
-def _serve_parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _new_parser(command, "Answer other programs by an API that OpenAI's clients know (jalopy help serve).")
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file")
-    parser.add_argument(
-        "--host", default="127.0.0.1", metavar="HOST", help="address; all but this machine's need a key"
-    )
-    parser.add_argument("--port", type=_port, default=8080, metavar="N", help="port (8080); 0 = any that is free")
-    parser.add_argument("--alias", type=_alias, default="", metavar="NAME", help="the model's name for clients")
-    parser.add_argument(
-        "--api-key-file", default="", metavar="FILE", help="holds the key that requests must bring (or JALOPY_API_KEY)"
-    )
-    parser.add_argument(
-        "--allow-host", action="append", default=[], metavar="NAME", help="a further name by which it may be called"
-    )
-    parser.add_argument(
-        "--max-waiting", dest="most_waiting", type=_count, default=16, metavar="N", help="requests that may wait (16)"
-    )
-    _add_settings(parser, "threads", *_ENGINE_KEYS, *(key for key in _SAMPLING_KEYS if key != "system_prompt"))
-    return parser
-
-
-_BUILDERS = {
-    "chat": _chat_parser,
-    "run": _run_parser,
-    "read": _read_parser,
-    "bench": _bench_parser,
-    "tune": _tune_parser,
-    "models": _models_parser,
-    "inspect": _inspect_parser,
-    "verify": _verify_parser,
-    "pull": _pull_parser,
-    "doctor": _doctor_parser,
-    "compare": _compare_parser,
-    "sessions": _sessions_parser,
-    "states": _states_parser,
-    "serve": _serve_parser,
-    "report": _report_parser,
-    "completion": _completion_parser,
-    "help": _help_parser,
-}
-
-
-def _new_parser(command: str | None, description: str) -> argparse.ArgumentParser:
-    prog = f"jalopy {command}" if command else "jalopy"
-    return _Parser(prog=prog, description=description, allow_abbrev=False)
-
-
-def _add_settings(parser: argparse.ArgumentParser, *keys: str) -> None:
-    for key in keys:
-        flags, options = _SETTING_OPTIONS[key]
-        parser.add_argument(*flags, dest=key, default=None, **options)
-
-
-def _add_server(parser: argparse.ArgumentParser) -> None:
-    _add_settings(parser, "server")
-    parser.add_argument("--model", dest="served_name", metavar="NAME", help="a model of the server; else its first")
-
-
-def _add_json(parser: argparse.ArgumentParser, what: str = "one JSON object") -> None:
-    parser.add_argument("--json", dest="as_json", action="store_true", help=what)
-
-
-def _add_system_sources(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--persona", metavar="NAME", help="system prompt from a file of your personas directory")
-    parser.add_argument("--system-file", metavar="FILE", help="system prompt from a file")
-
-
 class _ShowVersion(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from app.program.version import installed_version
@@ -474,29 +184,32 @@ class _ShowVersion(argparse.Action):
         raise SystemExit(exit_codes.OK)
 
 
-def _whole_number(text: str) -> int:
-    """Return the number; 0, which nothing here allows, where it is none."""
-    try:
-        return int(text)
-    except ValueError:
-        return 0
+def _number(kind: Callable[[str], float], least: float, most: float, what: str) -> Callable[[str], Any]:
+    """Return a reader of numbers within limits; ``what`` says which, in its refusal."""
+
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan  # is within no limits
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text}: must be {what}")
+        return value
+
+    return read
 
 
-def _count(text: str) -> int:
-    value = _whole_number(text)
-    if not 1 <= value <= 1 << 20:
-        raise argparse.ArgumentTypeError(f"{text}: must be a whole number from 1 to {1 << 20}")
-    return value
+_count = _number(int, 1, 1 << 20, f"a whole number from 1 to {1 << 20}")
+_port = _number(int, 0, 65535, "a whole number from 0 to 65535")
+_days = _number(float, 0, 36500, "a number of days, 0 to 36500")
+_seconds = _number(float, 1, 3600, "from 1 to 3600 seconds")
 
 
-def _days(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= 36500:
-        raise argparse.ArgumentTypeError(f"{text}: must be a number of days, 0 to 36500")
-    return value
+def _counts(text: str) -> list[int]:
+    counts = [int(one) if one.strip().isdecimal() else 0 for one in text.split(",")]
+    if not all(1 <= one <= MOST_THREADS for one in counts):
+        raise argparse.ArgumentTypeError(f"{text}: thread counts are whole numbers from 1 to {MOST_THREADS}")
+    return counts
 
 
 def _size(text: str) -> int:
@@ -506,31 +219,249 @@ def _size(text: str) -> int:
     return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
 
 
-def _port(text: str) -> int:
-    value = _whole_number(text) if text != "0" else 0
-    if not (1 <= value <= 65535 or text == "0"):
-        raise argparse.ArgumentTypeError(f"{text}: must be a whole number from 0 to 65535")
-    return value
-
-
 def _alias(text: str) -> str:
     if not (len(text) <= 100 and text.isprintable()):
         raise argparse.ArgumentTypeError("must be at most 100 printable characters")
     return text
 
 
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan  # is within no limits
-    if not 1 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text}: must be from 1 to 3600 seconds")
-    return value
+def _arg(*flags_and_help: str, **options: Any) -> _Argument:
+    *flags, text = flags_and_help
+    return tuple(flags), {"help": text, **options}
 
 
-def _counts(text: str) -> list[int]:
-    counts = [_whole_number(one) for one in text.split(",")]
-    if not all(1 <= one <= MOST_THREADS for one in counts):
-        raise argparse.ArgumentTypeError(f"{text}: thread counts are whole numbers from 1 to {MOST_THREADS}")
-    return counts
+def _flag(*flags_and_help: str, **options: Any) -> _Argument:
+    return _arg(*flags_and_help, action="store_true", **options)
+
+
+def _verb(description: str, *arguments: str | _Argument | list[_Argument]) -> _Verb:
+    return description, arguments
+
+
+def _json(what: str = "one JSON object") -> _Argument:
+    return _flag("--json", what, dest="as_json")
+
+
+_FILE = "a GGUF file"
+_MODEL = _arg("model", _FILE, metavar="MODEL")
+_ANY_MODEL = _arg("model", _FILE, nargs="?", metavar="MODEL")
+_SERVED_MODEL = _arg("--model", "a model of the server; else its first", dest="served_name", metavar="NAME")
+_VERSION = _arg("--version", "show the version and leave", action=_ShowVersion, nargs=0)
+_SHA256 = _arg("--sha256", "the hash that the file must have", default="", metavar="HEX")
+_N_PROMPT = _arg("-p", "--n-prompt", "tokens to read (128)", type=_count, default=128, metavar="N")
+_N_GEN = _arg("-n", "--n-gen", "tokens to write (32)", type=_count, default=32, metavar="N")
+_SYSTEM_SOURCES = (
+    _arg("--persona", "system prompt from a file of your personas directory", metavar="NAME"),
+    _arg("--system-file", "system prompt from a file", metavar="FILE"),
+)
+
+_PARSERS = {
+    "run": _verb(
+        "Answer one prompt: the answer on standard output, the figures on standard error.",
+        _arg("model", f"{_FILE}; none with --server", nargs="?", metavar="MODEL"),
+        _arg("words", "the prompt; what comes through a pipe goes with it", nargs="*", metavar="TEXT"),
+        _arg("-p", "--prompt", "the same; - reads standard input alone", metavar="TEXT"),
+        "server",
+        _SERVED_MODEL,
+        _arg("--session", "go on with a saved conversation, or begin it", metavar="NAME"),
+        _arg("--schema", "the answer is JSON by this schema", metavar="FILE"),
+        _arg("--grammar", "the answer follows this grammar (GBNF or Lark)", metavar="FILE"),
+        _arg("--regex", "the answer matches this regular expression", metavar="TEXT"),
+        _flag("--raw", "continue the text as it stands, without chat template"),
+        _json("one JSON object with text and figures, at the end"),
+        *("threads", *_ENGINE_KEYS, *_SAMPLING_KEYS),
+        *_SYSTEM_SOURCES,
+    ),
+    "chat": _verb(
+        "Chat with a language model on the computer you already own.",
+        _ANY_MODEL,
+        "server",
+        _SERVED_MODEL,
+        _flag("--plain", "line by line, without a screen"),
+        _flag("--new", "begin a new conversation instead of resuming the last"),
+        _flag("--tty", "draw for a plain console: ASCII borders, 16 colours"),
+        _VERSION,
+        *("threads", *_ENGINE_KEYS, *_SAMPLING_KEYS, "theme", "low_power"),
+        *_SYSTEM_SOURCES,
+    ),
+    "read": _verb(
+        "Read documents ahead, overnight for instance: a chat about them begins at once.",
+        _MODEL,
+        _arg("files", "files, folders or patterns, as of /read", nargs="+", metavar="FILE"),
+        *("threads", *_ENGINE_KEYS, "system_prompt"),
+        *_SYSTEM_SOURCES,
+    ),
+    "bench": _verb(
+        "Check that the model is computed rightly here, then measure reading and writing.",
+        _MODEL,
+        _arg("-t", "--threads", "thread counts", dest="thread_counts", type=_counts, default=(), metavar="N,N"),
+        _N_PROMPT,
+        _N_GEN,
+        _arg("-r", "--rounds", "rounds that count (3)", type=_count, default=3, metavar="N"),
+        _json("one JSON object per thread count"),
+        _flag("--profile", "show where the time goes, phase by phase"),
+        _arg("--text", "write the end of a text: what guesses bring", default="", metavar="FILE"),
+        *("weights", "kv_type"),
+    ),
+    "tune": _verb(
+        "Measure which number of threads is best here, for writing and for reading the prompt; and remember it.",
+        _MODEL,
+        _flag("--try-weights", "compare the file's map with huge pages, too"),
+        _flag("--try-kv", "compare types of the KV cache in a filled context, too"),
+        _flag("--kernels", "only how kernels ask memory ahead, per weight type", dest="only_kernels"),
+        _arg(
+            "--seconds",
+            "take no longer than this (60; 45 more for weights, 60 for KV)",
+            dest="budget_s",
+            type=_seconds,
+            metavar="N",
+        ),
+        _arg(
+            "--context",
+            "tokens of the conversation before (64)",
+            dest="n_context",
+            type=_count,
+            default=64,
+            metavar="N",
+        ),
+        _arg("--dry-run", "measure, but remember nothing", dest="remember", action="store_false"),
+        _json("one JSON object, at the end"),
+        *("weights", "kv_type", "pin_threads"),
+    ),
+    "models": _verb(
+        "List the models on this machine: what fits, and how fast it would be.",
+        _arg("words", "only models with all these words in their row", nargs="*", metavar="WORD"),
+        _flag("--measure", "measure this machine anew"),
+        _json(),
+        *("threads", "prefill_threads", "kv_type", "weights"),
+    ),
+    "pull": _verb(
+        "Download a model and check it. Shows size, free disk and memory before it starts.",
+        _arg("what", "OWNER/REPO, OWNER/REPO:Q4_K_M, or a file's address", metavar="WHAT"),
+        _arg("--to", "where it goes (the first of model_directories)", dest="directory", default="", metavar="DIR"),
+        _SHA256,
+        _flag("--dry-run", "only show what would be downloaded"),
+        _flag("--anyway", "also what is not supported or does not fit"),
+    ),
+    "inspect": _verb(
+        "Check a model file and show what it holds.",
+        _MODEL,
+        _flag("--tensors", "list the tensors"),
+        _flag("--plan", "list the operations of the plan"),
+        _flag("--template", "show the chat template whole"),
+        _json(),
+        *("threads", "prefill_threads", "weights"),
+    ),
+    "verify": _verb(
+        "Check a model: its hash, that its weights are numbers, and that it writes.",
+        _MODEL,
+        _SHA256,
+        _arg("--no-run", "look at the file only", dest="runs", action="store_false"),
+        _json("one JSON object, at the end"),
+        *("threads", "prefill_threads"),
+    ),
+    "doctor": _verb(
+        "Say what this machine, this terminal and a model mean for speed, and what mends it.",
+        _arg("model", f"{_FILE}: will it fit, and how fast", nargs="?", metavar="MODEL"),
+        _arg("--size", "instead of a file: the number of parameters", metavar="8B"),
+        _arg("--type", "type of that size (Q4_K_M)", dest="quantization", metavar="T"),
+        _json(),
+        *("threads", "prefill_threads", "context_size", "kv_type"),
+    ),
+    "compare": _verb(
+        "Measure this engine and an installed llama-cpp-python on the same file, in turn.",
+        _MODEL,
+        _N_PROMPT,
+        _N_GEN,
+        _arg("-r", "--rounds", "rounds of both (3)", type=_count, default=3, metavar="N"),
+        _arg("--peer-python", "the Python that has llama-cpp-python", default="", metavar="PATH"),
+        _json(),
+        *("threads", "weights"),
+    ),
+    "sessions": _verb(
+        "List the saved conversations, the last one used first; or import some.",
+        _arg(
+            "words",
+            "only those in whose title or text all of them stand; import FILE ... takes over conversations of "
+            "Jalopy, ChatGPT, llama-server, or lists of messages",
+            nargs="*",
+            metavar="WORD",
+        ),
+        _json(),
+    ),
+    "states": _verb(
+        "List the saved states of the KV cache, or delete those used longest ago.",
+        _arg(
+            "action",
+            "delete: without an option to the quota",
+            nargs="?",
+            default="",
+            choices=("", "prune"),
+            metavar="prune",
+        ),
+        [
+            _arg("--older", "prune: what was not used for so long", type=_days, metavar="DAYS"),
+            _arg("--to", "prune: down to this size (500M, 2G)", type=_size, metavar="SIZE"),
+            _flag("--all", "prune: everything"),
+        ],
+        _json(),
+    ),
+    "serve": _verb(
+        "Answer other programs by an API that OpenAI's clients know (jalopy help serve).",
+        _ANY_MODEL,
+        _arg("--host", "address; all but this machine's need a key", default="127.0.0.1", metavar="HOST"),
+        _arg("--port", "port (8080); 0 = any that is free", type=_port, default=8080, metavar="N"),
+        _arg("--alias", "the model's name for clients", type=_alias, default="", metavar="NAME"),
+        _arg(
+            "--api-key-file",
+            "holds the key that requests must bring (or JALOPY_API_KEY)",
+            default="",
+            metavar="FILE",
+        ),
+        _arg("--allow-host", "a further name by which it may be called", action="append", default=[], metavar="NAME"),
+        _arg(
+            "--max-waiting",
+            "requests that may wait (16)",
+            dest="most_waiting",
+            type=_count,
+            default=16,
+            metavar="N",
+        ),
+        *("threads", *_ENGINE_KEYS, *(key for key in _SAMPLING_KEYS if key != "system_prompt")),
+    ),
+    "report": _verb(
+        "Print a card with machine, model and speeds; nothing on it is private.",
+        _ANY_MODEL,
+        _arg("--out", "write it there: as a picture if it ends in .svg", default="", metavar="FILE"),
+    ),
+    "completion": _verb(
+        'Print a script that completes commands, options and model files: eval "$(jalopy completion bash)".',
+        _arg("shell", "the shell that reads it", choices=("bash", "zsh", "fish")),
+    ),
+    "help": _verb(
+        "Show what the manual says on a topic, or which topics there are.",
+        _arg("topic", "such as threads or thinking", nargs="?", metavar="TOPIC"),
+    ),
+}
+COMMANDS = tuple(_PARSERS)
+
+
+def _parser(command: str | None) -> _Parser:
+    """Return the parser of a command, or of the bare chat."""
+    description, arguments = _PARSERS[command or "chat"]
+    prog = f"jalopy {command}" if command else "jalopy"
+    parser = _Parser(prog=prog, description=description, allow_abbrev=False)
+    if command is None:
+        parser.epilog = _OVERVIEW
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    for argument in arguments:
+        if isinstance(argument, str):
+            flags, options = _SETTING_OPTIONS[argument]
+            parser.add_argument(*flags, dest=argument, default=None, **options)
+        elif isinstance(argument, list):
+            group = parser.add_mutually_exclusive_group()
+            for flags, options in argument:
+                group.add_argument(*flags, **options)
+        elif argument is not _VERSION or command is None:
+            parser.add_argument(*argument[0], **argument[1])
+    return parser

@@ -13,7 +13,7 @@ from engine.simd import (
     fma,
     fmul,
     i16_of_i8,
-    in_order,
+    in_turn,
     load_f32,
     load_f32x8,
     load_i8x32,
@@ -37,19 +37,25 @@ _SCALES, _MINIMA, _D, _DMIN = 16 * ROW_SCALES, 16 * ROW_MINIMA, 16 * ROW_D, 16 *
 
 
 @inner
+def add_two(a, b, p, q):
+    """Two products, then two sums: in turn, sums take the multipliers' places on processors that add everywhere."""
+    p, q = in_turn(p), in_turn(q)
+    return in_turn(add(a, p)), in_turn(add(b, q))
+
+
+@inner
 def add_products(tile, y, s):
     """Products of four unsigned weights of sixteen rows with four columns, added to i16x16: columns of the first eight
     rows, then of the others."""
     a0, a1, a2, a3, b0, b1, b2, b3 = s
     low, high = load_i8x32(tile), load_i8x32(tile + 32)
     y0, y1 = broadcast_4_bytes(y), broadcast_4_bytes(y + 4)
-    a0, b0 = add(a0, maddubs(low, y0)), add(b0, maddubs(high, y0))
-    a1, b1 = add(a1, maddubs(low, y1)), add(b1, maddubs(high, y1))
+    a0, b0 = add_two(a0, b0, maddubs(low, y0), maddubs(high, y0))
+    a1, b1 = add_two(a1, b1, maddubs(low, y1), maddubs(high, y1))
     y2, y3 = broadcast_4_bytes(y + 8), broadcast_4_bytes(y + 12)
-    a2, b2 = add(a2, maddubs(low, y2)), add(b2, maddubs(high, y2))
-    a3, b3 = add(a3, maddubs(low, y3)), add(b3, maddubs(high, y3))
-    a0, a1, a2, a3 = in_order(a0), in_order(a1), in_order(a2), in_order(a3)
-    return a0, a1, a2, a3, in_order(b0), in_order(b1), in_order(b2), in_order(b3)
+    a2, b2 = add_two(a2, b2, maddubs(low, y2), maddubs(high, y2))
+    a3, b3 = add_two(a3, b3, maddubs(low, y3), maddubs(high, y3))
+    return a0, a1, a2, a3, b0, b1, b2, b3
 
 
 @inner

@@ -8,14 +8,13 @@ An unpacked row holds 512 bytes of weights, then up to eight f32 scales.
 """
 
 from engine.jit import inner
+from engine.kernels.matmul import add_two
 from engine.kernels.matmul_32 import add_blocks, add_scaled
 from engine.kernels.matmul_fours import no_products
 from engine.simd import (
-    add,
     broadcast_4_bytes,
     high_half_i8,
     i16_of_i8,
-    in_order,
     load_i16x16,
     low_half_i8,
     maddwd,
@@ -49,11 +48,11 @@ def add_pair(tile, y, t):
     (a0, a1, a2, a3), (b0, b1, b2, b3) = t
     low, high = load_i16x16(tile), load_i16x16(tile + 32)
     y0, y1 = two_activations(y), two_activations(y + 8)
-    a0, b0 = in_order(add(a0, maddwd(low, y0))), in_order(add(b0, maddwd(high, y0)))
-    a1, b1 = in_order(add(a1, maddwd(low, y1))), in_order(add(b1, maddwd(high, y1)))
+    a0, b0 = add_two(a0, b0, maddwd(low, y0), maddwd(high, y0))
+    a1, b1 = add_two(a1, b1, maddwd(low, y1), maddwd(high, y1))
     y2, y3 = two_activations(y + 16), two_activations(y + 24)
-    a2, b2 = in_order(add(a2, maddwd(low, y2))), in_order(add(b2, maddwd(high, y2)))
-    a3, b3 = in_order(add(a3, maddwd(low, y3))), in_order(add(b3, maddwd(high, y3)))
+    a2, b2 = add_two(a2, b2, maddwd(low, y2), maddwd(high, y2))
+    a3, b3 = add_two(a3, b3, maddwd(low, y3), maddwd(high, y3))
     return (a0, a1, a2, a3), (b0, b1, b2, b3)
 
 

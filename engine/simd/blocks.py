@@ -584,6 +584,19 @@ def in_order(typingctx, v):
 
 
 @intrinsic
+def in_turn(typingctx, v):
+    """The same value, computed before what follows in the source: the order of the processor's queue is ours."""
+
+    def emit(context, builder, signature, args):
+        if not level.HAS_AVX2:
+            return args[0]
+        kind = ir.FunctionType(v.ir, [v.ir])
+        return builder.call(ir.InlineAsm(kind, "", "=x,0", side_effect=True), args)
+
+    return v(v), emit
+
+
+@intrinsic
 def rolled(typingctx, n):
     """The number n, opaque: a loop whose body asks for it stays a loop, and compiles quickly."""
 

@@ -149,6 +149,8 @@ class Peer:
         self.process = subprocess.Popen(
             [python, str(PEER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
+        assert self.process.stdout
+        self.built_for = self.process.stdout.readline().strip()
 
     def product_s(self, quant: str, n_rows: int, columns: int, repeats: int) -> float:
         """As ``Ours.product_s``; the activations are quantised each time."""
@@ -209,6 +211,10 @@ def main() -> int:
         cells = [modelled(quant, one) for one in processors] if ours is None else measured(quant, ours, peer)
         print(f"| {quant} | {' | '.join(cells)} |", flush=True)
     print("\ninstructions / cycles for 256 weights" if ours is None else f"\nclock {ours.clock_ghz():.2f} GHz")
+    if peer is not None:
+        from engine.simd.level import LEVEL
+
+        print(f"ours: {LEVEL}; llama.cpp: {peer.built_for}")
     return 0
 
 

@@ -1,7 +1,8 @@
 """llama.cpp's matrix products, timed on request by whatever Python has llama-cpp-python. Imports nothing of ours.
 
-Reads lines ``type rows cols columns repeats`` (type: ggml's number) and answers with the least seconds of one product,
-or "-" where the type is not known. Weights lie as its loader would place them: repacked where it repacks.
+First writes what llama.cpp was built for. Then reads lines ``type rows cols columns repeats`` (type: ggml's number)
+and answers with the least seconds of one product, or "-" where the type is not known. Weights lie as its loader would
+place them: repacked where it repacks.
 """
 
 from __future__ import annotations
@@ -69,5 +70,6 @@ def product_s(kind: int, rows: int, cols: int, columns: int, repeats: int) -> fl
 
 
 if __name__ == "__main__":
+    print(llama_cpp.llama_print_system_info().decode("utf-8", "replace").strip(), flush=True)
     for line in sys.stdin:
         print(product_s(*(int(word) for word in line.split())), flush=True)

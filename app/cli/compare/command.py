@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -28,6 +29,8 @@ PATIENCE_S = 3600
 NEAR_TIE = 0.1
 """Spreads of the logits: what rounding may turn around."""
 _SEED = 0
+_PEER_LEVELS = {"AVX512_VNNI": "vnni", "AVX_VNNI": "vnni", "AVX512": "avx512", "AVX2": "avx2", "SSSE3": "ssse3"}
+"""Our name for the widest instructions that llama.cpp's system line says it was built with; the first that holds."""
 
 Job = dict[str, Any]
 """Work for both sides: ``model``, ``threads``, ``n_ctx``; ``prompt`` and ``following``, token ids to read at once and
@@ -204,6 +207,12 @@ def report(options: CompareOptions, job: Job, ours: Rounds, theirs: Rounds) -> d
     }
 
 
+def peer_level(system: str) -> str:
+    """Return our name for the instructions llama.cpp was built for, from the line it prints about itself."""
+    on = set(re.findall(r"(\w+) = 1\b", system))
+    return next((level for feature, level in _PEER_LEVELS.items() if feature in on), "generic")
+
+
 def lines(found: dict[str, Any]) -> list[str]:
     """Write the comparison for people."""
     ours, theirs, ratio = found["jalopy"], found["llama_cpp"], found["ratio"]
@@ -224,7 +233,12 @@ def lines(found: dict[str, Any]) -> list[str]:
         _greedy_line(found),
         f"jalopy: {mine}, level {levels['jalopy']}",
         f"llama-cpp-python {versions['llama-cpp-python']}: {levels['llama_cpp']}",
+        *_unequal(levels["jalopy"], peer_level(levels["llama_cpp"])),
     ]
+
+
+def _unequal(ours: str, theirs: str) -> list[str]:
+    return [] if ours == theirs else [f"not the same instructions: jalopy {ours}, llama.cpp {theirs}"]
 
 
 def _greedy_line(found: dict[str, Any]) -> str:

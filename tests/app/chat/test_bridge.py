@@ -83,7 +83,7 @@ def engine(script: Script) -> Iterator[Engine]:
 def test_kernels_are_tuned_behind_a_reply_until_that_was_finished_once(script):
     found, gives_way = [], threading.Event()
 
-    def try_lookahead(model, session, is_unwanted):
+    def try_lookahead(model, session, is_unwanted, anew):
         found.append(is_unwanted())
         if len(found) == 1:
             gives_way.set()

@@ -68,6 +68,32 @@ def test_people_get_medians_ratios_and_where_they_part(
     assert "llama-cpp-python 1.2.3: AVX2" in out
 
 
+@pytest.mark.parametrize(
+    ("system", "level"),
+    [
+        ("CPU : SSE3 = 1 | SSSE3 = 1 | AVX = 1 | AVX2 = 1 | AVX512 = 1 | AVX512_VNNI = 1 | REPACK = 1 | ", "vnni"),
+        ("CPU : SSE3 = 1 | SSSE3 = 1 | AVX = 1 | AVX_VNNI = 1 | AVX2 = 1 | ", "vnni"),
+        ("CPU : SSSE3 = 1 | AVX = 1 | AVX2 = 1 | AVX512 = 1 | ", "avx512"),
+        ("CPU : SSSE3 = 1 | AVX = 1 | AVX2 = 1 | AVX512 = 0 | AVX512_VNNI = 0 | ", "avx2"),
+        ("CPU : SSSE3 = 1 | AVX = 1 | AVX2 = 0 | ", "ssse3"),
+        ("CPU : NEON = 1 | ", "generic"),
+    ],
+)
+def test_what_the_peer_was_built_for_is_read_from_its_own_line(system: str, level: str) -> None:
+    assert command.peer_level(system) == level
+
+
+def test_a_peer_built_for_other_instructions_is_told(
+    model: str, sides: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wider = answer([20.0, 20.0], [50.0, 50.0], [1, 2, 3], level="CPU : AVX2 = 1 | AVX512 = 1 | AVX512_VNNI = 1 | ")
+    monkeypatch.setattr(command, "ask_peer", lambda options, job: wider)
+    ours = answer([30.0], [100.0], [1, 2, 3], margins=[2.0, 1.0, 1.0], level="avx2")
+    monkeypatch.setattr(command, "ask_ours", lambda job: ours | {"version": {"jalopy": "9.9"}})
+    compare(CompareOptions(model, rounds=1, n_prompt=8, n_gen=4))
+    assert capsys.readouterr().out.splitlines()[-1] == "not the same instructions: jalopy avx2, llama.cpp vnni"
+
+
 def test_scripts_get_every_figure_on_one_line(model: str, sides: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     compare(CompareOptions(model, rounds=2, n_prompt=8, n_gen=4, as_json=True))
     found = json.loads(capsys.readouterr().out)

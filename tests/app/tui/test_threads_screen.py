@@ -19,6 +19,7 @@ from app.tuning.remembered import Recalled
 from engine.errors import BrokenModelError
 from engine.machine import host
 from engine.machine.topology import Cores, read_cores
+from engine.plan.lookahead import Lookahead
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
 from tests.app.scripted_machine import ScriptedMachine
@@ -66,6 +67,7 @@ async def tuning(
     memory: Memory | None = None,
     size: tuple[int, int] = (80, 24),
     machine: ScriptedMachine | None = None,
+    try_lookahead: Any = None,
     **settings: object,
 ) -> AsyncIterator[Driver]:
     memory, machine = memory or Memory(), machine or ScriptedMachine()
@@ -76,6 +78,7 @@ async def tuning(
         remember_tuned=memory.remember,
         kernels_version=lambda: "k1",
         watch_conditions=machine.watch,
+        try_lookahead=try_lookahead,
     )
     chosen = dataclasses.replace(built_in_settings(), **settings)
     app = JalopyApp(chosen, Path("model.gguf"), options=options, clock=script.clock)
@@ -105,6 +108,19 @@ def in_use(driver: Driver) -> TunedChoice | None:
 
 def threads_of(choice: TunedChoice | None) -> TunedChoice | None:
     return dataclasses.replace(choice, weights="", kv_type="") if choice is not None else None
+
+
+async def test_f4_measures_how_the_kernels_ask_memory_ahead_and_says_so() -> None:
+    asked = []
+
+    def try_lookahead(model: Any, session: Any, is_unwanted: Callable[[], bool], anew: bool) -> dict[str, Lookahead]:
+        asked.append((anew, is_unwanted()))
+        return {"Q4_K": Lookahead(-4096, 24.1, 16.5)}
+
+    async with tuning(laptop_script(), try_lookahead=try_lookahead) as driver:
+        await driver.pilot.press("f4", "enter")
+        await shown(driver, "Q4_K: prefetch 4 kB, non-temporal: 24.1 instead of 16.5 GB/s")
+    assert asked == [(True, False)]
 
 
 async def test_f4_measures_the_loaded_model_and_explains_the_winner() -> None:
