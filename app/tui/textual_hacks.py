@@ -81,14 +81,17 @@ def stop_and_go_on_between_events(driver: Driver) -> None:
     Textual 8.2 obeys them wherever the program stands. Where that is in handing a frame to the thread that writes, the
     queue's lock is held, and handing over the modes of the terminal waits for it for ever. Where the process is
     continued that did not stop itself (``kill -CONT``, cpulimit, tmux), Textual starts a second pair of threads beside
-    the ones that run: two read the same keys, and the modes to restore at the end are lost. Remove when it does not.
+    the ones that run: two read the same keys, and the modes to restore at the end are lost. Keys typed meanwhile stay.
+    Remove when it does not.
     """
     stop, go_on = signal.getsignal(signal.SIGTSTP), signal.getsignal(signal.SIGCONT)
     loop = asyncio.get_running_loop()
 
     def resume() -> None:
         if driver._auto_restart and not getattr(driver, "_must_signal_resume", True):
+            driver.keeps_typed = True  # type: ignore[attr-defined]
             driver.suspend_application_mode()
+            driver.keeps_typed = False  # type: ignore[attr-defined]
             driver._must_signal_resume = True  # type: ignore[attr-defined]
         if callable(go_on):
             go_on(signal.SIGCONT, None)
