@@ -134,10 +134,12 @@ def _chat(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
+    from app.program import garbage
+
+    garbage.postpone()  # until the first frame; the application settles it
     from app.chat.opening import glance_at_model
     from app.library.choose_model import choose_model
     from app.machine.low_power import prepare_environment
-    from app.program import garbage
     from app.text.glyphs import choose_console
 
     served = _served(options, settings)
@@ -145,7 +147,6 @@ def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
     if options.tty:
         choose_console()
     prepare_environment(settings.low_power)  # Textual reads it when it is imported
-    garbage.postpone()  # until the first frame; the application settles it
     from app.tui.start import run_tui
 
     return run_tui(settings, served or (Path(path) if path else None))
