@@ -62,9 +62,12 @@ def test_a_process_that_is_continued_without_having_stopped_reads_each_key_once(
     while psutil.Process(terminal.process.pid).num_threads() > n_threads:  # the last reader ends with its next look
         assert time.monotonic() < give_up_s, "a thread that read the terminal is left"
         time.sleep(0.02)
-    terminal.type("ij\r")
+    terminal.type("ij")
     terminal.read_until(b"abcdefghij")
-    terminal.type("\x11")
+    while terminal.process.poll() is None:
+        assert time.monotonic() < give_up_s, "the program did not end"
+        terminal.type("\x11")  # in its usual mode, as between two signals, a terminal takes it for XON
+        terminal.read(1.0)
     assert terminal.wait() == 0
     assert terminal.is_restored()
 
